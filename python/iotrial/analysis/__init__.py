@@ -1,0 +1,1 @@
+"""From observations to verdicts. Pure: knows of no lab, probe or store."""

@@ -1,0 +1,150 @@
+"""What analysis takes and gives, as frozen values. Nothing here knows of labs, probes or stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from iotrial.design.model import ArmKind
+from iotrial.study.model import Better, Scale
+
+
+class Verdict(StrEnum):
+    """What a trial says of one effect. The last three are for responses that are not times or rates."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    EQUIVALENT = "equivalent"
+    INCONCLUSIVE = "inconclusive"
+    HIGHER = "higher"
+    LOWER = "lower"
+    BETTER = "better"
+    WORSE = "worse"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One run: the responses by name (totals over replicates), or a failure in words."""
+
+    arm: str
+    kind: ArmKind
+    treatment: Mapping[str, str]
+    slot: int
+    started_s: float
+    responses: Mapping[str, float]
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedBlock:
+    """A complete block of one condition in time order; ``void`` names the rule that threw it out."""
+
+    condition: str
+    index: int
+    observations: tuple[Observation, ...]
+    void: str | None = None
+    void_level: str | None = None
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Anytime-valid interval of one contrast, on the contrast's own scale (natural log for ratios).
+
+    ``low``/``high`` are None where unbounded. ``p_anytime`` = min(1, 1/max M(0)). ``e_value`` is M(0) at
+    the last block, for e-BH. ``empty`` is true when no candidate is left (the effect moved).
+    """
+
+    estimate: float | None
+    low: float | None
+    high: float | None
+    p_anytime: float
+    e_value: float
+    blocks: int
+    empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One contrast with its verdict. ``value``, ``low``, ``high`` are ratios (scale log) or differences."""
+
+    kind: str
+    factor: str
+    level: str
+    reference: str
+    condition: Mapping[str, str]
+    workload: str
+    response: str
+    unit: str
+    scale: Scale
+    better: Better
+    primary: bool
+    value: float | None
+    low: float | None
+    high: float | None
+    family_alpha: float
+    p_anytime: float
+    verdict: Verdict
+    detectably: str | None
+    reason: str | None
+    detectable: float | None
+    blocks: int
+    failures: int
+    decided: bool
+    block_sd: float | None
+    cross_check: tuple[float, float] | None = None
+    discovery: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One control effect in one condition. ``told_from_zero`` at the study's alpha."""
+
+    kind: str
+    condition: Mapping[str, str]
+    response: str
+    injected: float
+    ratio: float | None
+    low: float | None
+    high: float | None
+    passed: bool
+    told_from_zero: bool
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoidCount:
+    """How many blocks a void rule threw out, by the level whose check failed."""
+
+    rule: str
+    level: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """Facts about one condition's primary response that inform and never gate (None: too few blocks)."""
+
+    condition: Mapping[str, str]
+    response: str
+    blocks: int
+    order_effect: float | None
+    order_p: float | None
+    autocorrelation: float | None
+    drift_per_hour: float | None
+    bimodality: float | None
+    block_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """All that the stored runs of one trial say."""
+
+    effects: tuple[Effect, ...]
+    controls: tuple[Control, ...]
+    void: tuple[VoidCount, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    valid: bool
+    invalid_reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default_factory=tuple)

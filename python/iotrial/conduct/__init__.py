@@ -1,0 +1,1 @@
+"""The conductor: joins plan, lab, probe and store into a trial."""

@@ -1,0 +1,1 @@
+"""Plans: conditions, arms, randomised blocks. Pure and seeded."""

@@ -1,0 +1,1 @@
+"""Changes the target: places, knobs, caches, and the journal that puts all back."""

@@ -1,0 +1,1 @@
+"""One module a subsystem; every Knob here is found by the registry."""

@@ -1,0 +1,1 @@
+"""The process boundary to the Rust probe."""

@@ -1,0 +1,1 @@
+"""A stored trial as text, JSON, Markdown and one HTML file."""

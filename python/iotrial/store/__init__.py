@@ -1,0 +1,1 @@
+"""Trials on disk: SQLite, append-only, durable at commit."""

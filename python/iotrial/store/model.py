@@ -1,0 +1,99 @@
+"""Stored things as frozen values: what a trial was, and every run of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from iotrial.analysis.model import ObservedBlock
+from iotrial.study.model import Study
+
+
+class TrialState(StrEnum):
+    """Where a trial stands. ``running`` in the store of a dead conductor means interrupted."""
+
+    RUNNING = "running"
+    DONE = "done"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialHeader:
+    """All that is known of a trial before its first run.
+
+    ``study`` is the study as run (after ``--set``, ``--condition`` ...), ``seed`` 32 hexadecimal digits. ``lab``, ``host``
+    and ``options`` are JSON objects: the places made and their settings, facts of the machine, how the
+    user asked (``time_s``, ``blocks``, ``no_stop``, ``controls``, the command line).
+    """
+
+    id: str
+    study: Study
+    seed: str
+    seed_chosen: bool
+    alpha: float
+    margin: float
+    started: str
+    lab: Mapping[str, object]
+    host: Mapping[str, object]
+    options: Mapping[str, object]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run as measured. Times in seconds since the trial began; responses in their declared units.
+
+    ``evidence`` holds further numbers (device counters, faults, residency), ``histograms`` latency histograms by
+    operation as ``[[nanoseconds, count], ...]``, ``checks`` what was verified and found.
+    """
+
+    condition: str
+    block: int
+    slot: int
+    arm: str
+    kind: str
+    treatment: Mapping[str, str]
+    started_s: float
+    failure: str | None = None
+    responses: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    histograms: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    checks: Mapping[str, object] = field(default_factory=dict)
+    files: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEnd:
+    """Written once a block is over: complete, or thrown out by the void rule ``void``."""
+
+    condition: str
+    block: int
+    round: int
+    controls: bool
+    void: str | None = None
+    void_level: str | None = None
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrial:
+    """One trial as the store lists it."""
+
+    number: int
+    header: TrialHeader
+    state: TrialState
+    duration_s: float
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialData:
+    """One trial with everything measured, in time order. ``blocks`` holds complete blocks only (void ones marked)."""
+
+    trial: StoredTrial
+    blocks: tuple[ObservedBlock, ...]
+    runs: tuple[RunRecord, ...]
+    ends: tuple[BlockEnd, ...]

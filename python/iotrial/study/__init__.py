@@ -1,0 +1,1 @@
+"""Declaration: a TOML file becomes a frozen Study. Pure."""

@@ -1,0 +1,244 @@
+"""The declaration of a study as frozen values: what varies, what work is done, what is measured.
+
+Pure data. A study names knobs only by name; whether such a knob exists and which levels this
+machine has is the lab's to say. Values of levels are kept as the text that the user wrote; the knob
+parses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a factor is for."""
+
+    TREATMENT = "treatment"
+    CONDITION = "condition"
+
+
+class Scale(StrEnum):
+    """How two values of a response are compared: by ratio or by difference."""
+
+    LOG = "log"
+    DIFFERENCE = "difference"
+
+
+class Better(StrEnum):
+    """Which direction of a response its reader prefers."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One knob at one value. ``options`` address the knob (``key`` of a sysctl, ``variable`` ...)."""
+
+    knob: str
+    value: str
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One value of a factor; several settings make it a bundle."""
+
+    label: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """What varies.
+
+    ``reference`` is a label and always set (the first level where the study names none); only treatment factors
+    use it. ``default`` holds the labels that run unless the user asks for others.
+    """
+
+    name: str
+    role: Role
+    levels: tuple[Level, ...]
+    reference: str
+    default: tuple[str, ...]
+    line: int | None = None
+
+    def level(self, label: str) -> Level:
+        """The level of this label; KeyError where there is none."""
+        for level in self.levels:
+            if level.label == label:
+                return level
+        raise KeyError(label)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of a command workload: a name and an argument list (no shell)."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilesWork:
+    """Operations by file, done and timed inside the probe (workload kind ``files``).
+
+    ``files`` is how many files one run works on, ``pool`` how many there are to draw them from
+    (0: as many as the arms of a block need, so that each arm gets files of its own; equal to
+    ``files``: all arms work on the same files). ``order`` is ``by-file`` (all operations on one
+    file, then the next) or ``by-operation`` (one operation on all files, then the next; files stay
+    open in between).
+    """
+
+    operations: tuple[str, ...]
+    files: int = 100
+    pool: int = 0
+    size_bytes: int = 4096
+    content: str = "text"
+    directories: int = 1
+    buffer_bytes: int = 131072
+    order: str = "by-file"
+    replicates: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CommandWork:
+    """Whole processes, spawned and timed by the probe (workload kind ``command``).
+
+    ``{file}`` in an argument list runs the command once for each file of the run, ``{files}``
+    stands for all of them, ``{dir}`` for their folder. ``run_as`` is ``user`` (who invoked
+    iotrial) or ``root``.
+    """
+
+    steps: tuple[Step, ...]
+    files: int = 1
+    pool: int = 0
+    size_bytes: int = 4096
+    content: str = "text"
+    directories: int = 1
+    cwd: str = "{dir}"
+    stdin: str = ""
+    timeout_s: float = 60.0
+    expect_exit: int = 0
+    run_as: str = "user"
+    environment: tuple[tuple[str, str], ...] = ()
+    replicates: int = 1
+
+
+Work = FilesWork | CommandWork
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is done in a run.
+
+    ``cache`` names the cache state where no factor varies it. ``only`` restricts the workload to some levels of
+    condition factors; ``default`` is false for one that runs only when asked for.
+    """
+
+    name: str
+    kind: str
+    work: Work
+    cache: str | None = None
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    default: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One number measured by a run of one workload. ``unit`` is ``s``, ``bytes``, ``1`` ..."""
+
+    workload: str
+    name: str
+    unit: str
+    scale: Scale
+    better: Better
+    primary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A published number that the study is held against.
+
+    ``ratio`` is response at ``level`` over response at ``reference``; None where the claim is in words only.
+    ``condition`` (factor name or ``workload`` to label) says which condition comes nearest to what was published.
+    """
+
+    source: str
+    text: str
+    factor: str
+    level: str
+    reference: str
+    ratio: float | None = None
+    workload: str | None = None
+    response: str | None = None
+    condition: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LabSpec:
+    """Where runs happen; ``kind`` None means the first lab that can serve."""
+
+    kind: str | None = None
+    filesystem: str = "ext4"
+    size_bytes: int = 512 << 20
+    mkfs_options: tuple[str, ...] = ()
+    mount_options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """When to stop at the latest. ``blocks`` counts complete blocks of each condition."""
+
+    time_s: float = 300.0
+    blocks: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A whole declaration. ``text`` is the TOML it was read from, ``origin`` its file or catalogue name."""
+
+    name: str
+    title: str
+    question: str
+    why: str
+    margin: float
+    alpha: float
+    lab: LabSpec
+    budget: Budget
+    factors: tuple[Factor, ...]
+    fixed: tuple[Setting, ...]
+    workloads: tuple[Workload, ...]
+    responses: tuple[Response, ...]
+    claims: tuple[Claim, ...]
+    text: str
+    origin: str
+    trusted: bool = False
+
+    @property
+    def treatment_factors(self) -> tuple[Factor, ...]:
+        """The factors whose effects are asked for."""
+        return tuple(f for f in self.factors if f.role is Role.TREATMENT)
+
+    @property
+    def condition_factors(self) -> tuple[Factor, ...]:
+        """The factors that are crossed with the treatments and reported each."""
+        return tuple(f for f in self.factors if f.role is Role.CONDITION)
+
+    def factor(self, name: str) -> Factor:
+        """The factor of this name; KeyError where there is none."""
+        for factor in self.factors:
+            if factor.name == name:
+                return factor
+        raise KeyError(name)
+
+    def workload(self, name: str) -> Workload:
+        """The workload of this name; KeyError where there is none."""
+        for workload in self.workloads:
+            if workload.name == name:
+                return workload
+        raise KeyError(name)
