@@ -1,0 +1,38 @@
+"""Where iotrial keeps what outlives it: the state folder and the store in it.
+
+One rule for all parts: ``$XDG_STATE_HOME/iotrial``; for root ``/var/lib/iotrial``; else
+``~/.local/state/iotrial``. ``$IOTRIAL_STORE`` names another file for the trials. Pure functions of an
+environment; nothing is created here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def state_folder(environment: Mapping[str, str] | None = None, *, uid: int | None = None) -> Path:
+    """The folder for undo journals, stored trials and downloaded guests.
+
+    A relative ``XDG_STATE_HOME`` is ignored, as the XDG base directory specification 0.8 asks.
+    """
+    environment = os.environ if environment is None else environment
+    uid = os.geteuid() if uid is None else uid
+    stated = Path(environment.get("XDG_STATE_HOME", ""))
+    if stated.is_absolute():
+        return stated / "iotrial"
+    if uid == 0:
+        return Path("/var/lib/iotrial")
+    home = environment.get("HOME", "")
+    base = Path(home) if Path(home).is_absolute() else Path.home()
+    return base / ".local" / "state" / "iotrial"
+
+
+def store_path(environment: Mapping[str, str] | None = None, *, uid: int | None = None) -> Path:
+    """The file of stored trials: ``$IOTRIAL_STORE``, else ``trials.db`` in the state folder."""
+    environment = os.environ if environment is None else environment
+    named = environment.get("IOTRIAL_STORE", "")
+    if named:
+        return Path(named).expanduser()
+    return state_folder(environment, uid=uid) / "trials.db"

@@ -1,0 +1,228 @@
+"""Sizes, durations and fractions: from the text that people write, and back.
+
+Every number with a unit that a study file or an option holds is parsed here, so that "4 KiB" means the
+same everywhere. A number without its unit is refused: whether 64 means bytes or sectors, seconds or
+minutes, is nothing to guess. What a format function prints is meant for people and rounded, except
+``format_size`` whose text parses back to the same number.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Collection, Mapping
+from fractions import Fraction
+
+MAX_BYTES = 2**63 - 1
+
+_SIZES: Mapping[str, int] = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_DURATIONS: Mapping[str, Fraction] = {
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "ms": Fraction(1, 10**3),
+    "s": Fraction(1),
+    "min": Fraction(60),
+    "h": Fraction(3600),
+    "d": Fraction(86400),
+}
+_SIZE_ALIASES: Mapping[str, str] = {"byte": "B", "bytes": "B"}
+_DURATION_ALIASES: Mapping[str, str] = {
+    "µs": "us",
+    "μs": "us",
+    "sec": "s",
+    "second": "s",
+    "seconds": "s",
+    "m": "min",
+    "minute": "min",
+    "minutes": "min",
+    "hour": "h",
+    "hours": "h",
+    "day": "d",
+    "days": "d",
+}
+_NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,19})?|\.[0-9]{1,19}"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([^\W\d_]+)\s*")
+_PERCENT = re.compile(rf"\s*({_NUMBER})\s*%\s*")
+_PLAIN = re.compile(rf"\s*({_NUMBER})\s*")
+
+
+class UnitError(ValueError):
+    """Text that is no size, duration or fraction; ``hint`` names the nearest unit or the right form."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def parse_size(text: str) -> int:
+    """Bytes in "4 KiB", "64 B", "1.5 GiB" (binary) or "100 kB", "100KB" (decimal); UnitError otherwise."""
+    pairs = _quantities(text, "size", _SIZES, _SIZE_ALIASES, example="4 KiB")
+    if len(pairs) > 1:
+        raise UnitError(f"a size has one number and one unit, found {_shown(text)}", hint='e.g. "1.5 GiB"')
+    number, unit = pairs[0]
+    size = number * _SIZES[unit]
+    if size.denominator != 1:
+        raise UnitError(f"{_shown(text)} is not a whole number of bytes")
+    if size > MAX_BYTES:
+        raise UnitError(f"{_shown(text)} is more than a file offset can hold")
+    return int(size)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in "90 s", "250 ms", "5 min", "5m", "1 h 30 min"; UnitError otherwise."""
+    pairs = _quantities(text, "duration", _DURATIONS, _DURATION_ALIASES, example="90 s")
+    return float(sum(number * _DURATIONS[unit] for number, unit in pairs))
+
+
+def parse_margin(value: str | float) -> float:
+    """The fraction in "3 %", "3%", "0.03" or 0.03, above 0 and at most 1; UnitError otherwise."""
+    fraction = parse_fraction(value, what="margin")
+    if not 0 < fraction <= 1:
+        raise UnitError(f"a margin lies above 0 % and at most at 100 %, found {_shown(value)}")
+    return fraction
+
+
+def parse_alpha(value: str | float) -> float:
+    """The error level in 0.05, "0.05" or "5 %", above 0 and at most one half; UnitError otherwise."""
+    fraction = parse_fraction(value, what="alpha")
+    if not 0 < fraction <= 0.5:
+        raise UnitError(f"alpha lies above 0 and at most at 0.5, found {_shown(value)}")
+    return fraction
+
+
+def parse_fraction(value: str | float, *, what: str = "fraction") -> float:
+    """The fraction in "3 %" (0.03) or 0.03; a number above 1 is refused, since it was meant in per cent."""
+    if isinstance(value, bool) or not isinstance(value, str | float | int):
+        raise UnitError(f'wanted a {what} such as 0.03 or "3 %", found {_shown(value)}')
+    if isinstance(value, str):
+        if match := _PERCENT.fullmatch(value):
+            return float(Fraction(match[1]) / 100)
+        match = _PLAIN.fullmatch(value)
+        if match is None:
+            raise UnitError(f'wanted a {what} such as "3 %", found {_shown(value)}')
+        value = float(Fraction(match[1]))
+    if not (isinstance(value, int) and abs(value) > 2**53) and not math.isfinite(value):
+        raise UnitError(f'wanted a {what} such as 0.03 or "3 %", found {value}')
+    if value > 1:
+        hint = f'for {value:g} per cent write "{value:g} %"' if value <= 100 else None
+        raise UnitError(f"a {what} without % is at most 1, found {_shown(value)}", hint=hint)
+    return float(value)
+
+
+def format_size(size_bytes: int) -> str:
+    """The shortest exact text: 4096 is "4 KiB", 1500 is "1500 B"; ``parse_size`` gives the number back."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size_bytes and size_bytes % _SIZES[unit] == 0:
+            return f"{size_bytes // _SIZES[unit]} {unit}"
+    return f"{size_bytes} B"
+
+
+def format_bytes(count: float) -> str:
+    """A measured number of bytes, rounded to three digits: 1500 is "1.46 KiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        scaled = _digits(count / _SIZES[unit])
+        if abs(float(scaled)) < 1024:
+            return f"{scaled} {unit}"
+    return f"{_digits(count / _SIZES['TiB'])} TiB"
+
+
+def format_duration(seconds: float) -> str:
+    """A duration rounded to three digits ("1.23 ms"); from two minutes on in whole seconds ("5 min 3 s")."""
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
+    sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
+    for unit, length in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
+        scaled = _digits(seconds / length)
+        if float(scaled) < 1000 and seconds:
+            return f"{sign}{scaled} {unit}"
+    if float(_digits(seconds)) < 120:
+        return f"{sign}{_digits(seconds)} s"
+    parts = []
+    left = round(seconds)
+    for unit, whole in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, whole)
+        if count:
+            parts.append(f"{count} {unit}")
+    return sign + " ".join(parts[:2])
+
+
+def format_ratio(ratio: float) -> str:
+    """A ratio with the digits that matter near 1: "0.984", "1.034", "12.3", "0.0123"."""
+    if 0.1 <= ratio < 9.9995:
+        return f"{ratio:.3f}"
+    return _digits(ratio)
+
+
+def format_percent(fraction: float, *, signed: bool = False) -> str:
+    """A fraction in per cent: 0.0345 is "3.45 %", or "+3.45 %" if signed; three digits, two decimals at most."""
+    percent = fraction * 100
+    text = _digits(percent) if abs(percent) >= 1 else f"{percent:.2f}".rstrip("0").rstrip(".")
+    if float(text) == 0:
+        return "0 %"
+    return f"+{text} %" if signed and percent > 0 else f"{text} %"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits without an exponent and without idle zeros."""
+    if value == 0 or not math.isfinite(value):
+        return f"{abs(value):g}" if value == 0 else f"{value}"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _quantities(
+    text: str, what: str, units: Collection[str], aliases: Mapping[str, str], *, example: str
+) -> list[tuple[Fraction, str]]:
+    """All (number, unit) pairs of the text; units in any case, aliases resolved."""
+    if not isinstance(text, str):
+        hint = f'write it with its unit, e.g. "{example}"'
+        raise UnitError(f"wanted a {what} in quotes, found {_shown(text)}", hint=hint)
+    known = {name.casefold(): name for name in units} | dict(aliases)
+    pairs = []
+    position = 0
+    while position < len(text):
+        match = _QUANTITY.match(text, position)
+        if match is None:
+            break
+        unit = known.get(match[2].casefold())
+        if unit is None:
+            message = f'{_shown(text)}: no unit of a {what} is called "{match[2][:20]}"'
+            raise UnitError(message, hint=_nearest(match[2], what, units))
+        pairs.append((Fraction(match[1]), unit))
+        position = match.end()
+    if not pairs or position < len(text):
+        hint = None
+        if _PLAIN.fullmatch(text):
+            hint = f"add a unit: {', '.join(units)}"
+        raise UnitError(f'wanted a {what} such as "{example}", found {_shown(text)}', hint=hint)
+    return pairs
+
+
+def _nearest(unit: str, what: str, units: Collection[str]) -> str:
+    if what == "size" and len(unit) == 1 and unit.upper() in "KMGT":
+        binary, decimal = f"{unit.upper()}iB", ("k" if unit.upper() == "K" else unit.upper()) + "B"
+        return f'did you mean "{binary}" ({_SIZES[binary]} bytes) or "{decimal}" ({_SIZES[decimal]})?'
+    folded = {name.casefold(): name for name in units}
+    near = difflib.get_close_matches(unit.casefold(), folded, n=1, cutoff=0.4)
+    listing = f"known: {', '.join(units)}"
+    return f'did you mean "{folded[near[0]]}"? ({listing})' if near else listing
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**63:
+        return "a huge number"  # str() of it may be refused by the interpreter
+    text = repr(value)
+    return text.replace("'", '"') if len(text) <= 60 else f"{text[:57]}..."
