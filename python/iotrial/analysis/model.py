@@ -95,6 +95,7 @@ class Effect:
     block_sd: float | None
     cross_check: tuple[float, float] | None = None
     discovery: bool | None = None
+    e_value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

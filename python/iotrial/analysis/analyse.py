@@ -1,0 +1,200 @@
+"""From all blocks of a trial to what they say: effects with verdicts, controls, voids, diagnostics.
+
+``analyse`` says it at the end, ``analyse_condition`` between blocks, where the conductor asks whether a
+condition is decided. Both are pure functions of the blocks in time order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from iotrial.analysis.anytime_t import t_interval
+from iotrial.analysis.contrast import level_contrasts
+from iotrial.analysis.controls import judge_controls, on_scale, positive_seen
+from iotrial.analysis.diagnostics import diagnose
+from iotrial.analysis.ebh import discoveries
+from iotrial.analysis.eprocess import interval
+from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect, ObservedBlock
+from iotrial.analysis.spec import ComparedFactor, Spec
+from iotrial.analysis.verdict import judge
+from iotrial.analysis.voids import compare_void_rates, count_voids
+from iotrial.design.model import ArmKind, Condition
+from iotrial.study.model import Response
+
+__all__ = ["ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
+
+_EVERY_BLOCK_UP_TO = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionState:
+    """Where one condition stands after its complete blocks: its primary effects and its controls.
+
+    ``blocks`` counts blocks that are not void. ``decided``: no primary effect needs another block.
+    ``control_failed``: the trial is invalid.
+    """
+
+    condition: Condition
+    effects: tuple[Effect, ...]
+    controls: tuple[Control, ...]
+    blocks: int
+    decided: bool
+    control_failed: bool
+
+
+def look_due(blocks: int, last_look: int) -> bool:
+    """Whether to analyse after ``blocks`` complete blocks, the last look having been at ``last_look``.
+
+    After every block up to 20, then at 5 % growth. Looking less often is cheaper and costs no validity.
+    """
+    if blocks <= _EVERY_BLOCK_UP_TO:
+        return blocks > last_look
+    return 20 * (blocks - last_look) >= last_look and blocks > last_look
+
+
+def analyse_condition(spec: Spec, condition_key: str, blocks: Sequence[ObservedBlock]) -> ConditionState:
+    """The primary effects and controls of one condition after its blocks so far (in time order)."""
+    condition = spec.condition(condition_key)
+    controls = judge_controls(spec, condition, blocks)
+    effects = _effects(spec, condition, blocks, controls, primary=True)
+    return ConditionState(
+        condition=condition,
+        effects=effects,
+        controls=controls,
+        blocks=sum(block.void is None for block in blocks),
+        decided=bool(effects) and all(effect.decided for effect in effects),
+        control_failed=not all(control.passed for control in controls),
+    )
+
+
+def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
+    """All that the complete blocks of a trial say (of all conditions, void ones marked, in time order)."""
+    primary: list[Effect] = []
+    exploratory: list[Effect] = []
+    controls: list[Control] = []
+    diagnostics: list[Diagnostic] = []
+    reasons: list[str] = []
+    for condition in spec.conditions:
+        own = [block for block in blocks if block.condition == condition.key]
+        judged = judge_controls(spec, condition, own)
+        controls += judged
+        reasons += [_why_invalid(control, condition) for control in judged if not control.passed]
+        primary += _effects(spec, condition, own, judged, primary=True)
+        exploratory += _effects(spec, condition, own, judged, primary=False)
+        diagnostics += diagnose(spec, condition, own)
+    void_notes, void_reasons = compare_void_rates(blocks)
+    reasons += void_reasons
+    return Analysis(
+        effects=(*primary, *_with_discoveries(exploratory, spec.alpha)),
+        controls=tuple(controls),
+        void=count_voids(blocks),
+        diagnostics=tuple(diagnostics),
+        valid=not reasons,
+        invalid_reasons=tuple(reasons),
+        notes=(*_notes(spec, blocks), *void_notes),
+    )
+
+
+def _effects(
+    spec: Spec,
+    condition: Condition,
+    blocks: Sequence[ObservedBlock],
+    controls: Sequence[Control],
+    *,
+    primary: bool,
+) -> tuple[Effect, ...]:
+    responses = spec.responses_of(condition, primary=primary)
+    if not primary:
+        measured = {name for block in blocks for run in block.observations for name in run.responses}
+        responses = tuple(response for response in responses if response.name in measured)
+    seen = positive_seen(controls)
+    return tuple(
+        _effect(spec, condition, blocks, response, factor, level, control_seen=seen)
+        for factor in spec.factors
+        for level in factor.levels
+        for response in responses
+    )
+
+
+def _effect(
+    spec: Spec,
+    condition: Condition,
+    blocks: Sequence[ObservedBlock],
+    response: Response,
+    factor: ComparedFactor,
+    level: str,
+    *,
+    control_seen: bool,
+) -> Effect:
+    alpha = spec.primary_alpha if response.primary else spec.alpha
+    contrasts = level_contrasts(blocks, response, factor=factor.name, level=level, reference=factor.reference)
+    found = interval(contrasts.values, alpha)
+    judgement = judge(
+        found, response, margin=spec.margin, failures=contrasts.failures, control_seen=control_seen
+    )
+    cross_check = t_interval(contrasts.values, alpha)
+    return Effect(
+        kind="main",
+        factor=factor.name,
+        level=level,
+        reference=factor.reference,
+        condition=dict(condition.levels),
+        workload=condition.workload,
+        response=response.name,
+        unit=response.unit,
+        scale=response.scale,
+        better=response.better,
+        primary=response.primary,
+        value=on_scale(found.estimate, response),
+        low=on_scale(found.low, response),
+        high=on_scale(found.high, response),
+        family_alpha=alpha,
+        p_anytime=found.p_anytime,
+        verdict=judgement.verdict,
+        detectably=judgement.detectably,
+        reason=judgement.reason,
+        detectable=judgement.detectable,
+        blocks=found.blocks,
+        failures=contrasts.failures,
+        decided=judgement.decided,
+        block_sd=float(np.std(contrasts.values, ddof=1)) if found.blocks > 1 else None,
+        cross_check=None
+        if cross_check is None
+        else (_end(cross_check[0], response), _end(cross_check[1], response)),
+        e_value=found.e_value,
+    )
+
+
+def _end(value: float, response: Response) -> float:
+    reported = on_scale(value, response)
+    assert reported is not None
+    return reported
+
+
+def _with_discoveries(effects: Sequence[Effect], alpha: float) -> tuple[Effect, ...]:
+    found = discoveries([effect.e_value or 0.0 for effect in effects], alpha)
+    return tuple(replace(effect, discovery=one) for effect, one in zip(effects, found, strict=True))
+
+
+def _why_invalid(control: Control, condition: Condition) -> str:
+    if control.kind == ArmKind.NEGATIVE.value:
+        return f"{condition.key}: {control.response} tells two identical arms apart"
+    return f"{condition.key}: {control.response} misses the injected ratio {control.injected:.4g}"
+
+
+def _notes(spec: Spec, blocks: Sequence[ObservedBlock]) -> list[str]:
+    notes = (
+        []
+        if spec.controls
+        else ["controls were off: nothing shows that this trial would have seen an effect"]
+    )
+    failed = Counter(run.arm for block in blocks for run in block.observations if run.failure is not None)
+    notes += [f"{count} failed runs of {arm}" for arm, count in sorted(failed.items())]
+    gaps = sum(block.gap for block in blocks)
+    if gaps:
+        notes.append(f"{gaps} blocks were interrupted and completed later")
+    return notes

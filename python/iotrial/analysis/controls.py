@@ -1,0 +1,76 @@
+"""The controls of a condition: is the copy told from its original, is the injected slow-down found?
+
+A trial whose copy differs from its original sees effects that are not there; one whose positive control
+misses the injected ratio does not see those that are. Both are judged at a level shared over all control
+effects of the trial; whether the slow-down was seen at all, at the study's alpha.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from iotrial.analysis.contrast import control_contrasts
+from iotrial.analysis.eprocess import excluded, interval
+from iotrial.analysis.model import Control, ObservedBlock
+from iotrial.analysis.spec import Spec
+from iotrial.design.model import ArmKind, Condition
+from iotrial.study.model import Response, Scale
+
+
+def judge_controls(spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock]) -> tuple[Control, ...]:
+    """The negative and the positive control of one condition (none where the trial has none)."""
+    if not spec.controls:
+        return ()
+    found = []
+    negative, positive = spec.negative_response(condition), spec.positive_response(condition)
+    if negative is not None:
+        neutral = 1.0 if negative.scale is Scale.LOG else 0.0
+        found.append(_judge(spec, condition, blocks, negative, ArmKind.NEGATIVE, neutral))
+    if positive is not None:
+        found.append(
+            _judge(spec, condition, blocks, positive, ArmKind.POSITIVE, spec.injected_ratio(positive))
+        )
+    return tuple(found)
+
+
+def positive_seen(controls: Sequence[Control]) -> bool:
+    """Whether the positive control has been told from zero; true where there is none."""
+    return all(control.told_from_zero for control in controls if control.kind == ArmKind.POSITIVE.value)
+
+
+def _judge(
+    spec: Spec,
+    condition: Condition,
+    blocks: Sequence[ObservedBlock],
+    response: Response,
+    kind: ArmKind,
+    injected: float,
+) -> Control:
+    contrasts = control_contrasts(blocks, response, kind=kind, reference=spec.reference)
+    found = interval(contrasts.values, spec.control_alpha)
+    log = response.scale is Scale.LOG
+    truth = math.log(injected) if log else injected
+    told = excluded(contrasts.values, 0.0, spec.alpha)
+    if kind is ArmKind.POSITIVE and found.estimate is not None:
+        # A control that moves the wrong way has not been seen.
+        told = told and found.estimate * truth > 0.0
+    return Control(
+        kind=kind.value,
+        condition={**condition.levels, "workload": condition.workload},
+        response=response.name,
+        injected=injected,
+        ratio=on_scale(found.estimate, response),
+        low=on_scale(found.low, response),
+        high=on_scale(found.high, response),
+        passed=not excluded(contrasts.values, truth, spec.control_alpha),
+        told_from_zero=told,
+        blocks=found.blocks,
+    )
+
+
+def on_scale(value: float | None, response: Response) -> float | None:
+    """A contrast as it is reported: a ratio on a log scale, else itself."""
+    if value is None or response.scale is Scale.DIFFERENCE:
+        return value
+    return math.exp(min(value, 690.0))

@@ -1,0 +1,153 @@
+"""Facts about one condition's main response that help to judge a trial and never gate it.
+
+They look at the treatment arms of the blocks that are complete, on the scale the response is compared
+on (natural logarithms for ratios):
+
+* order effect: in each block the least-squares slope of the response over the slot, arms' means taken out,
+  times the number of steps from first slot to last; the mean over blocks, and its p by the normal
+  approximation;
+* lag-1 autocorrelation of the contrast (mean over the effects);
+* drift: slope of the block's mean over time, per hour;
+* two modes: Sarle's coefficient (skewness**2 + 1) / kurtosis of the values about their arm's mean, with the
+  correction for few values. 1/3 for a normal distribution, 5/9 for a uniform one, 1 for two points; above 5/9
+  look at the distribution. A strong skew raises it too;
+* share of the block in the variance: the intraclass correlation of a two-way layout, arms by blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from iotrial.analysis.contrast import level_contrasts, usable
+from iotrial.analysis.model import Diagnostic, ObservedBlock
+from iotrial.analysis.spec import Spec
+from iotrial.design.model import ArmKind, Condition
+from iotrial.study.model import Response
+
+Floats = npt.NDArray[np.float64]
+
+FEWEST_BLOCKS = 10
+
+
+def diagnose(spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock]) -> tuple[Diagnostic, ...]:
+    """The diagnostics of one condition (none where its workload has no response)."""
+    response = spec.main_response(condition)
+    if response is None:
+        return ()
+    values, slots, times = _layout(blocks, response)
+    found = len(values)
+    order_effect = order_p = autocorrelation = drift = modes = share = None
+    if found >= FEWEST_BLOCKS and values.shape[1] > 1:
+        arms = values.mean(axis=0)
+        order_effect, order_p = order_of(values - arms, slots)
+        contrasts = [
+            level_contrasts(
+                blocks, response, factor=factor.name, level=level, reference=factor.reference
+            ).values
+            for factor in spec.factors
+            for level in factor.levels
+        ]
+        autocorrelation = _mean([lag_one(np.array(one)) for one in contrasts if len(one) >= FEWEST_BLOCKS])
+        drift = slope(times / 3600.0, values.mean(axis=1))
+        modes = sarle((values - arms).ravel())
+        share = block_share(values)
+    return (
+        Diagnostic(
+            condition={**condition.levels, "workload": condition.workload},
+            response=response.name,
+            blocks=found,
+            order_effect=order_effect,
+            order_p=order_p,
+            autocorrelation=autocorrelation,
+            drift_per_hour=drift,
+            bimodality=modes,
+            block_share=share,
+        ),
+    )
+
+
+def order_of(values: Floats, slots: Floats) -> tuple[float | None, float | None]:
+    """Change of the response from the first slot to the last, and its p; both arrays are blocks by arms."""
+    centred = slots - slots.mean(axis=1, keepdims=True)
+    slopes = (values * centred).sum(axis=1) / (centred**2).sum(axis=1)
+    steps = float(slots.max() - slots.min())
+    error = float(slopes.std(ddof=1)) / math.sqrt(len(slopes))
+    effect = float(slopes.mean())
+    if error == 0.0:
+        return effect * steps, 1.0 if effect == 0.0 else 0.0
+    return effect * steps, math.erfc(abs(effect / error) / math.sqrt(2.0))
+
+
+def lag_one(values: Floats) -> float | None:
+    """Lag-1 autocorrelation; None for a constant series."""
+    centred = values - values.mean()
+    total = float((centred**2).sum())
+    return float((centred[1:] * centred[:-1]).sum()) / total if total > 0.0 else None
+
+
+def slope(x: Floats, y: Floats) -> float | None:
+    """Least-squares slope of y over x; None where x does not vary."""
+    centred = x - x.mean()
+    total = float((centred**2).sum())
+    return float((centred * y).sum()) / total if total > 0.0 else None
+
+
+def sarle(values: Floats) -> float | None:
+    """Sarle's bimodality coefficient with the correction for finite samples; None for fewer than 4 or equal
+    values."""
+    n = values.size
+    centred = values - values.mean()
+    variance = float((centred**2).mean())
+    if n < 4 or variance == 0.0:
+        return None
+    skew = float((centred**3).mean()) / variance**1.5 * math.sqrt(n * (n - 1)) / (n - 2)
+    excess = float((centred**4).mean()) / variance**2 - 3.0
+    excess = (n - 1) / ((n - 2) * (n - 3)) * ((n + 1) * excess + 6.0)
+    return float((skew**2 + 1.0) / (excess + 3.0 * (n - 1) ** 2 / ((n - 2) * (n - 3))))
+
+
+def block_share(values: Floats) -> float | None:
+    """Share of the variance (arms' means apart) that the block accounts for; ``values`` is blocks by arms."""
+    blocks, arms = values.shape
+    residual = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
+    within = float((residual**2).sum()) / ((blocks - 1) * (arms - 1))
+    between = float(arms * ((values.mean(axis=1) - values.mean()) ** 2).sum()) / (blocks - 1)
+    component = max(0.0, (between - within) / arms)
+    total = component + within
+    return component / total if total > 0.0 else None
+
+
+def _layout(blocks: Sequence[ObservedBlock], response: Response) -> tuple[Floats, Floats, Floats]:
+    """Values and slots (blocks by arms) and the start of each block in seconds, of the blocks with every arm
+    usable."""
+    arms: list[str] = []
+    rows: list[tuple[list[float], list[int], float]] = []
+    for block in blocks:
+        runs = sorted((r for r in block.observations if r.kind is ArmKind.TREATMENT), key=lambda run: run.arm)
+        values = [usable(run, response) for run in runs]
+        if block.void is not None or not runs:
+            continue
+        arms = arms or [run.arm for run in runs]
+        if [run.arm for run in runs] != arms or None in values:
+            continue
+        rows.append(
+            (
+                [v for v in values if v is not None],
+                [run.slot for run in runs],
+                min(run.started_s for run in runs),
+            )
+        )
+    return (
+        np.array([row[0] for row in rows], dtype=np.float64),
+        np.array([row[1] for row in rows], dtype=np.float64),
+        np.array([row[2] for row in rows], dtype=np.float64),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None

@@ -1,0 +1,208 @@
+"""The hull of the candidates that an e-process leaves, and the candidate it speaks least against.
+
+f(d), the largest M_n(d) so far, is not monotone on either side of its minimum, so a bisection can miss
+what is left further out. It is looked for from outside inwards instead. Two facts make that safe and cheap:
+
+* f only grows with blocks, so what is left after n blocks lies inside what was left after n/2: the search
+  begins with the first few blocks and narrows its grid stage by stage, to the scale that the data have at
+  that stage;
+* beyond the contrasts by k times their range all |x_b| / s_b are at least k/(k+1), which bounds f from below
+  and gives an outer end that nothing lies beyond.
+
+f jumps only at D_1 (where s_b is 0), so D_1 itself is always on the grid: it may be all that is left.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from iotrial.analysis.betting import Floats, log_agreeing, log_largest, log_last, survives
+
+_POINTS = 33
+_BATCH = 8
+_INNER = 7
+_PRECISION = 1e-6
+_ROUNDS = 24
+
+Hull = tuple[float, float]
+UNBOUNDED: Hull = (-math.inf, math.inf)
+
+
+def hull(contrasts: Floats, threshold: float) -> Hull | None:
+    """The outermost d with ln f(d) < ``threshold``: infinite where unbounded, None where no d is left."""
+    stage = blocks_to_bound(threshold)
+    if contrasts.size < stage:
+        return UNBOUNDED
+    centre = float(np.median(contrasts))
+    values = contrasts - centre
+    scale = _power_of_two(values)
+    values = values / scale
+    grid = _first_grid(values[:stage], threshold)
+    while True:
+        found = _outermost(values[:stage], grid, threshold)
+        if found is None:
+            return None
+        if stage == values.size:
+            low, high = _refined(values, found, threshold)
+            return low * scale + centre, high * scale + centre
+        stage = min(2 * stage, int(values.size))
+        (outer_low, _), (_, outer_high) = found
+        grid = np.union1d(
+            np.linspace(outer_low, outer_high, _POINTS), [*_within(values[:1], outer_low, outer_high)]
+        )
+
+
+def estimate(contrasts: Floats, left: Hull | None) -> float:
+    """The candidate within ``left`` (None: anywhere) with the least M_n at the last block."""
+    centre = float(np.median(contrasts))
+    values = contrasts - centre
+    scale = _power_of_two(values)
+    values = values / scale
+    low, high = UNBOUNDED if left is None else ((left[0] - centre) / scale, (left[1] - centre) / scale)
+    low, high = max(low, float(values.min())), min(high, float(values.max()))
+    if low >= high:
+        return float(min(max(0.0, min(low, high)), max(low, high))) * scale + centre
+    few = values[:_POINTS]
+    grid = np.union1d(np.linspace(low, high, _POINTS // 2 + 1), _within(few, low, high))
+    for _ in range(_ROUNDS):
+        against = log_last(values, grid)
+        ties = np.flatnonzero(against <= against.min() + 1e-12)
+        best = int(ties[np.argmin(np.abs(grid[ties]))])
+        before, after = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
+        if after - before <= 1e-4 * (high - low):
+            break
+        grid = np.union1d(np.linspace(before, after, _INNER), grid[best])
+    return float(grid[best]) * scale + centre
+
+
+def blocks_to_bound(threshold: float) -> int:
+    """How many blocks it takes until any interval at ln(1/alpha) = ``threshold`` can be finite."""
+    blocks = 1
+    while log_agreeing(blocks, 1.0) < threshold:
+        blocks += 1
+    return blocks
+
+
+def _first_grid(values: Floats, threshold: float) -> Floats:
+    """Candidates at the scales that the first few contrasts have, out to where nothing can be left."""
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        return np.array([low])
+    spread = high - low
+    reach = spread * _reach(values.size, threshold)
+    beyond = (
+        np.append(spread * np.geomspace(1e-4, reach / spread, 48), reach)
+        if reach > 1e-4 * spread
+        else np.array([reach])
+    )
+    gaps = np.abs(values - values[0])
+    nearest = float(gaps[gaps > 0.0].min())
+    around = np.geomspace(1e-3 * nearest, spread, max(24, int(6 * math.log(1e3 * spread / nearest))))
+    ordered = np.unique(values)
+    return np.unique(
+        np.concatenate(
+            [
+                low - beyond,
+                high + beyond,
+                np.linspace(low, high, 2 * _POINTS - 1),
+                ordered,
+                (ordered[1:] + ordered[:-1]) / 2,
+                _within(np.concatenate([values[0] - around, values[0] + around]), low, high),
+            ]
+        )
+    )
+
+
+def _reach(blocks: int, threshold: float) -> float:
+    """How many ranges beyond the contrasts nothing is left: k/(k+1) is the least |x|/s that suffices."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        share = (low + high) / 2
+        low, high = (low, share) if log_agreeing(blocks, share) >= threshold else (share, high)
+    return min(high / (1.0 - high), 1e9) if high < 1.0 else 1e9
+
+
+def _outermost(values: Floats, grid: Floats, threshold: float) -> tuple[Hull, Hull] | None:
+    """The lowest and the highest grid point left, each with its neighbour outside: (out, in), (in, out)."""
+    highest = _first_left(values, grid[::-1], threshold)
+    if highest is None:
+        point = _lowest_point(values, grid, threshold)
+        if point is None:
+            return None
+        grid = np.union1d(grid, point)
+        at = int(np.searchsorted(grid, point))
+        return (float(grid[max(at - 1, 0)]), point), (point, float(grid[min(at + 1, grid.size - 1)]))
+    lowest = _first_left(values, grid, threshold)
+    assert lowest is not None
+    top = grid.size - 1 - highest
+    return (
+        (float(grid[max(lowest - 1, 0)]), float(grid[lowest])),
+        (float(grid[top]), float(grid[min(top + 1, grid.size - 1)])),
+    )
+
+
+def _first_left(values: Floats, grid: Floats, threshold: float) -> int | None:
+    batch = _BATCH
+    start = 0
+    while start < grid.size:
+        alive = np.flatnonzero(survives(values, grid[start : start + batch], threshold))
+        if alive.size:
+            return start + int(alive[0])
+        start += batch
+    return None
+
+
+def _lowest_point(values: Floats, grid: Floats, threshold: float) -> float | None:
+    """Where the grid stepped over all that is left: follow f down from its three lowest grid points."""
+    heights = log_largest(values, grid)
+    for start in np.argsort(heights)[:3].tolist():
+        points, at = grid, start
+        for _ in range(_ROUNDS):
+            before, after = float(points[max(at - 1, 0)]), float(points[min(at + 1, points.size - 1)])
+            points = np.union1d(np.linspace(before, after, _BATCH + 1), points[at])
+            levels = log_largest(values, points)
+            at = int(np.argmin(levels))
+            if levels[at] < threshold:
+                return float(points[at])
+            if after - before <= 1e-9 * float(grid[-1] - grid[0]):
+                break
+    return None
+
+
+def _refined(values: Floats, found: tuple[Hull, Hull], threshold: float) -> Hull:
+    """Both ends of the hull, each between a point left and its neighbour outside, to a millionth of the
+    width."""
+    (out_low, low), (high, out_high) = found
+    steps = np.arange(1, _INNER + 1) / (_INNER + 1)
+    for _ in range(_ROUNDS):
+        enough = _PRECISION * (high - low)
+        below = out_low + steps * (low - out_low) if low - out_low > enough else np.empty(0)
+        above = out_high - steps * (out_high - high) if out_high - high > enough else np.empty(0)
+        if below.size + above.size == 0:
+            break
+        alive = survives(values, np.concatenate([below, above]), threshold)
+        if below.size:
+            out_low, low = _closer(np.concatenate([[out_low], below, [low]]), alive[: below.size])
+        if above.size:
+            out_high, high = _closer(np.concatenate([[out_high], above, [high]]), alive[below.size :])
+    return low, high
+
+
+def _closer(points: Floats, alive: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Hull:
+    """Of points from outside inwards (the last one left) the first one left, after its neighbour outside."""
+    first = int(np.argmax(np.append(alive, True)))
+    return float(points[first]), float(points[first + 1])
+
+
+def _within(points: Floats, low: float, high: float) -> Floats:
+    kept: Floats = points[(points >= low) & (points <= high)]
+    return kept
+
+
+def _power_of_two(values: Floats) -> float:
+    """A power of two near the largest magnitude: dividing by it is exact, and squares neither over- nor
+    underflow."""
+    largest = float(np.abs(values).max())
+    return math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0

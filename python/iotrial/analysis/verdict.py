@@ -1,0 +1,132 @@
+"""The verdict on one effect: what its interval allows to be said, and whether more blocks could change it.
+
+With margin m and the interval [L, U] of the log ratio:
+
+* equivalent where it lies inside +-ln(1+m), "but detectably" slower or faster where it excludes 0 too, and
+  only where the positive control has been told from zero: who cannot see 2m cannot exclude m;
+* otherwise slower or faster where it excludes 0;
+* otherwise inconclusive.
+
+Excluding 0 is not enough to stop: at a margin of 3 % a true 1 % would be called slower or equivalent by luck.
+One goes on until the half-width is at most max(ln(1+m), |estimate|/4); ``decided`` says that this is reached.
+Where the budget ends before, the verdict that the interval allows stands.
+
+A difference (a count, say) has no margin. It is higher or lower where 0 is excluded, and equivalent only
+where the interval is exactly the point 0, which means the same count in every block.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from iotrial.analysis.model import Interval, Verdict
+from iotrial.study.model import Better, Response, Scale
+
+BUDGET_SPENT = "budget_spent"
+FAILURES = "failures"
+EFFECT_NOT_CONSTANT = "effect_not_constant"
+NO_BLOCKS = "no_blocks"
+CONTROL_NOT_SEEN = "control_not_seen"
+
+# So many failed runs and the level will not come to a verdict: further blocks are wasted.
+HOPELESS_FAILURES = 8
+_TIMES = frozenset({"s", "ms", "us", "µs", "ns", "min", "h"})
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict with its fine print; fields as in ``Effect``."""
+
+    verdict: Verdict
+    detectably: str | None = None
+    reason: str | None = None
+    detectable: float | None = None
+    decided: bool = False
+
+
+def judge(
+    interval: Interval, response: Response, *, margin: float, failures: int = 0, control_seen: bool = True
+) -> Judgement:
+    """The verdict on an effect of ``response`` with this interval.
+
+    ``control_seen``: whether the positive control of the condition has been told from zero (true also
+    where there are no controls). ``margin`` is relative (.03 for 3 %).
+    """
+    if failures:
+        hopeless = failures >= HOPELESS_FAILURES
+        calm = judge(interval, response, margin=margin, control_seen=control_seen)
+        return _inconclusive(interval, response, FAILURES, decided=calm.decided or hopeless)
+    if interval.blocks == 0:
+        return _inconclusive(interval, response, NO_BLOCKS)
+    if interval.empty:
+        # What is left only shrinks: no later block can bring a candidate back.
+        return _inconclusive(interval, response, EFFECT_NOT_CONSTANT, decided=True)
+    low, high = _ends(interval)
+    direction = direction_of(response, rising=low > 0.0) if low > 0.0 or high < 0.0 else None
+    if _inside_margin(low, high, response, margin):
+        if not control_seen and response.scale is Scale.LOG:
+            detectably = None if direction is None else direction.value
+            return _inconclusive(interval, response, CONTROL_NOT_SEEN, detectably=detectably)
+        return Judgement(Verdict.EQUIVALENT, None if direction is None else direction.value, decided=True)
+    if direction is not None:
+        return Judgement(direction, decided=_narrow(interval, low, high, response, margin))
+    return _inconclusive(interval, response, BUDGET_SPENT)
+
+
+def direction_of(response: Response, *, rising: bool) -> Verdict:
+    """The word for a response that is larger (``rising``) or smaller at the level than at the reference."""
+    if response.better is Better.NONE:
+        return Verdict.HIGHER if rising else Verdict.LOWER
+    good = rising is (response.better is Better.HIGHER)
+    if (is_time(response) and response.better is Better.LOWER) or (
+        is_rate(response) and response.better is Better.HIGHER
+    ):
+        return Verdict.FASTER if good else Verdict.SLOWER
+    return Verdict.BETTER if good else Verdict.WORSE
+
+
+def is_time(response: Response) -> bool:
+    """Whether the unit is one of time."""
+    return response.unit in _TIMES
+
+
+def is_rate(response: Response) -> bool:
+    """Whether the unit is something a second."""
+    return response.unit.endswith("/s")
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    return (
+        -math.inf if interval.low is None else interval.low,
+        math.inf if interval.high is None else interval.high,
+    )
+
+
+def _inside_margin(low: float, high: float, response: Response, margin: float) -> bool:
+    if response.scale is Scale.DIFFERENCE:
+        return low == high == 0.0
+    return -math.log1p(margin) <= low and high <= math.log1p(margin)
+
+
+def _narrow(interval: Interval, low: float, high: float, response: Response, margin: float) -> bool:
+    wanted = abs(interval.estimate or 0.0) / 4.0
+    if response.scale is Scale.LOG:
+        wanted = max(wanted, math.log1p(margin))
+    return (high - low) / 2.0 <= wanted
+
+
+def _inconclusive(
+    interval: Interval,
+    response: Response,
+    reason: str,
+    *,
+    detectably: str | None = None,
+    decided: bool = False,
+) -> Judgement:
+    """Inconclusive, with the smallest effect that is excluded: every one beyond the farther end is."""
+    detectable = None
+    if not interval.empty and interval.low is not None and interval.high is not None:
+        farther = max(abs(interval.low), abs(interval.high))
+        detectable = farther if response.scale is Scale.DIFFERENCE else math.expm1(min(farther, 690.0))
+    return Judgement(Verdict.INCONCLUSIVE, detectably, reason, detectable, decided)

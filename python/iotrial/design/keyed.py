@@ -1,0 +1,128 @@
+"""A keyed generator of random numbers: every draw of a plan is a pure function of its seed.
+
+Why our own: a plan must come out the same on any machine and in any later version, so that a stored
+trial can be checked against its seed. Library generators change their algorithms between releases.
+
+The stream of (seed, domain, coordinates) is SHA-256 in counter mode:
+
+* the *key* is the 16 bytes of the seed, then the domain, then each coordinate. A text (the domain is
+  one) is encoded as the byte ``t``, its length in bytes as 4 bytes, and its UTF-8; an integer as the byte
+  ``i`` and 8 bytes, two's complement. All numbers are big-endian. No two lists of coordinates share a key;
+* digest number c (c = 0, 1, 2, ...) is SHA-256(key followed by c as 8 bytes). It gives four 64-bit
+  words, first bytes first;
+* ``below(m)`` takes words until one is less than the largest multiple of m that is at most 2**64, and
+  returns it modulo m: each result is exactly equally likely. Every call takes at least one word;
+* ``sample(n, k)`` is the first k steps of the Fisher-Yates shuffle of 0 .. n-1: for i = 0 .. k-1 the elements
+  at i and at i + below(n - i) change places. ``permutation(n)`` is ``sample(n, n)``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+SEED_DIGITS = 32
+_WORDS_PER_DIGEST = 4
+_SPACE = 1 << 64
+
+
+class Stream:
+    """The words of one (seed, domain, coordinates), in order. ``seed`` is 32 hexadecimal digits.
+
+    Raises ValueError for a seed of another form, OverflowError for an integer beyond 64 bits.
+    """
+
+    def __init__(self, seed: str, domain: str, *coordinates: int | str) -> None:
+        key = seed_bytes(seed) + b"".join(_encoded(part) for part in (domain, *coordinates))
+        self._keyed = hashlib.sha256(key)
+        self._digests = 0
+        self._words: list[int] = []
+        self._next = 0
+
+    def word(self) -> int:
+        """The next 64-bit word."""
+        if self._next == len(self._words):
+            self._words = self._draw(1).tolist()
+            self._next = 0
+        self._next += 1
+        return self._words[self._next - 1]
+
+    def below(self, bound: int) -> int:
+        """The next integer in 0 .. bound-1, each equally likely; 1 <= bound <= 2**64."""
+        if not 1 <= bound <= _SPACE:
+            raise ValueError(f"bound {bound} is not in 1 .. 2**64")
+        limit = _SPACE - _SPACE % bound
+        while (word := self.word()) >= limit:
+            pass
+        return word % bound
+
+    def permutation(self, n: int) -> tuple[int, ...]:
+        """0 .. n-1 in an order drawn uniformly."""
+        return self.sample(n, n)
+
+    def sample(self, n: int, k: int) -> tuple[int, ...]:
+        """k different integers of 0 .. n-1 in an order drawn uniformly; 0 <= k <= n."""
+        if not 0 <= k <= n:
+            raise ValueError(f"cannot draw {k} of {n} without repetition")
+        items = list(range(n))
+        for i, step in enumerate(self._steps(n, k)):
+            j = i + step
+            items[i], items[j] = items[j], items[i]
+        return tuple(items[:k])
+
+    def _steps(self, n: int, k: int) -> list[int]:
+        """below(n), below(n - 1), ... k of them; in one sweep where no word is rejected (almost always)."""
+        left = self._words[self._next :]
+        missing = max(0, k - len(left))
+        fresh = self._draw(-(-missing // _WORDS_PER_DIGEST)).tolist() if missing else []
+        self._words, self._next = left + fresh, 0
+        words = np.array(self._words[:k], dtype=np.uint64)
+        bounds = np.arange(n, n - k, -1, dtype=np.uint64)
+        # 2**64 mod m, without leaving 64 bits; a word is rejected where it exceeds 2**64 - 1 - (2**64 mod m).
+        largest = np.uint64(_SPACE - 1)
+        excess = (largest % bounds + np.uint64(1)) % bounds
+        if bool(np.any(words > largest - excess)):
+            return [self.below(n - i) for i in range(k)]
+        self._next = k
+        steps: list[int] = (words % bounds).astype(np.int64).tolist()
+        return steps
+
+    def _draw(self, digests: int) -> npt.NDArray[np.uint64]:
+        parts = []
+        for counter in range(self._digests, self._digests + digests):
+            state = self._keyed.copy()
+            state.update(counter.to_bytes(8, "big"))
+            parts.append(state.digest())
+        self._digests += digests
+        return np.frombuffer(b"".join(parts), dtype=">u8").astype(np.uint64)
+
+
+def new_seed() -> str:
+    """A fresh seed from the system's entropy, as 32 hexadecimal digits."""
+    return os.urandom(SEED_DIGITS // 2).hex()
+
+
+def seed_from_user(number: int) -> str:
+    """The seed for a number that a user chose (``--seed N``): the number itself, as 32 hexadecimal digits."""
+    if not 0 <= number < 1 << (4 * SEED_DIGITS):
+        raise ValueError(f"seed {number} is not in 0 .. 2**128 - 1")
+    return f"{number:0{SEED_DIGITS}x}"
+
+
+@lru_cache(maxsize=64)
+def seed_bytes(seed: str) -> bytes:
+    """The 16 bytes that 32 hexadecimal digits stand for; ValueError for anything else."""
+    if len(seed) != SEED_DIGITS or any(digit not in "0123456789abcdefABCDEF" for digit in seed):
+        raise ValueError(f'seed "{seed}" is not {SEED_DIGITS} hexadecimal digits')
+    return bytes.fromhex(seed)
+
+
+def _encoded(part: int | str) -> bytes:
+    if isinstance(part, str):
+        text = part.encode()
+        return b"t" + len(text).to_bytes(4, "big") + text
+    return b"i" + part.to_bytes(8, "big", signed=True)
