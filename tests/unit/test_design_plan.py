@@ -1,0 +1,203 @@
+"""Plans: which conditions and arms there are, and how order and assignment are drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import pytest
+
+from iotrial.design.model import ArmKind
+from iotrial.design.plan import NEGATIVE_ARM, POSITIVE_ARM, Plan, condition_key
+from iotrial.errors import RequestError
+from iotrial.study.model import (
+    Better,
+    Budget,
+    Factor,
+    FilesWork,
+    LabSpec,
+    Level,
+    Response,
+    Role,
+    Scale,
+    Setting,
+    Study,
+    Workload,
+)
+
+SEED = "5eed" * 8
+
+
+def factor(name: str, labels: str, role: Role = Role.TREATMENT) -> Factor:
+    names = labels.split()
+    levels = tuple(Level(label, (Setting(f"knob.{name}", label),)) for label in names)
+    return Factor(name, role, levels, reference=names[0], default=tuple(names))
+
+
+def response(workload: str, name: str, *, primary: bool) -> Response:
+    return Response(workload, name, "s", Scale.LOG, Better.LOWER, primary)
+
+
+def study(**changes: object) -> Study:
+    base = Study(
+        name="modes",
+        title="",
+        question="",
+        why="",
+        margin=0.03,
+        alpha=0.05,
+        lab=LabSpec(),
+        budget=Budget(),
+        factors=(
+            factor("mode", "444 555 777"),
+            factor("size", "1KiB 10KiB", Role.CONDITION),
+            factor("cache", "cold warm", Role.CONDITION),
+        ),
+        fixed=(),
+        workloads=(
+            Workload("probe", "files", FilesWork(("read",), files=10)),
+            Workload("md5sum", "files", FilesWork(("read",), files=4, pool=4), only={"cache": ("cold",)}),
+        ),
+        responses=(
+            response("probe", "read_time", primary=True),
+            response("probe", "open_time", primary=False),
+            response("md5sum", "wall", primary=True),
+            response("md5sum", "cpu", primary=True),
+        ),
+        claims=(),
+        text="",
+        origin="test",
+    )
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_a_workload_runs_only_under_the_levels_it_names() -> None:
+    keys = [condition.key for condition in Plan(study(), SEED).conditions]
+    assert keys == [
+        "cache=cold,size=1KiB,workload=probe",
+        "cache=warm,size=1KiB,workload=probe",
+        "cache=cold,size=10KiB,workload=probe",
+        "cache=warm,size=10KiB,workload=probe",
+        "cache=cold,size=1KiB,workload=md5sum",
+        "cache=cold,size=10KiB,workload=md5sum",
+    ]
+    assert [condition.index for condition in Plan(study(), SEED).conditions] == list(range(6))
+
+
+def test_characters_that_join_a_key_are_escaped_in_its_parts() -> None:
+    assert condition_key("w", {"a": "x,b=y"}) == r"a=x\,b\=y,workload=w"
+    assert condition_key("w", {"a": "x", "b": "y"}) != condition_key("w", {"a": "x,b=y"})
+
+
+def test_primary_effects_are_counted_over_conditions_levels_and_primary_responses() -> None:
+    # 4 conditions x 2 levels x 1 response, and 2 conditions x 2 levels x 2 responses
+    assert Plan(study(), SEED).primary_effects == 4 * 2 * 1 + 2 * 2 * 2
+
+
+def test_arms_are_the_product_of_the_treatment_factors_and_two_controls() -> None:
+    factors = (factor("mode", "444 777"), factor("link", "none hard"))
+    plan = Plan(study(factors=factors, workloads=(study().workloads[0],)), SEED)
+    assert [arm.name for arm in plan.arms(controls=True)] == [
+        "444+none",
+        "444+hard",
+        "777+none",
+        "777+hard",
+        NEGATIVE_ARM,
+        POSITIVE_ARM,
+    ]
+    assert plan.reference.treatment == {"mode": "444", "link": "none"}
+    negative = plan.arms(controls=True)[4]
+    assert (negative.kind, negative.treatment) == (ArmKind.NEGATIVE, plan.reference.treatment)
+
+
+def test_every_block_holds_each_arm_once_and_controls_in_every_second() -> None:
+    plan = Plan(study(), SEED)
+    for index in range(10):
+        block = plan.block(plan.conditions[0], index)
+        assert block.controls is (index % 2 == 0)
+        assert [run.slot for run in block.runs] == list(range(len(block.runs)))
+        assert sorted(run.arm.name for run in block.runs) == sorted(
+            arm.name for arm in plan.arms(controls=block.controls)
+        )
+
+
+def test_a_plan_without_controls_has_no_control_arm() -> None:
+    plan = Plan(study(), SEED, controls=False)
+    arms = {run.arm.kind for index in range(4) for run in plan.block(plan.conditions[0], index).runs}
+    assert arms == {ArmKind.TREATMENT}
+    assert plan.arms(controls=True) == plan.treatments
+
+
+def test_the_same_study_and_seed_give_the_same_plan_and_another_seed_another() -> None:
+    one, same, other = Plan(study(), SEED), Plan(study(), SEED.upper()), Plan(study(), "0" * 32)
+    blocks = [(condition, index) for condition in one.conditions for index in range(5)]
+    assert [one.block(*at) for at in blocks] == [same.block(*at) for at in blocks]
+    assert [one.block(*at) for at in blocks] != [other.block(*at) for at in blocks]
+
+
+def test_every_order_of_the_arms_is_equally_frequent_in_each_condition() -> None:
+    plan = Plan(study(), SEED, controls=False)
+    for condition in plan.conditions[-2:]:
+        orders = Counter(
+            tuple(run.arm.name for run in plan.block(condition, index).runs) for index in range(3000)
+        )
+        assert len(orders) == 6
+        assert sum((count - 500) ** 2 / 500 for count in orders.values()) < 25.7  # 99.99 % at 5 d.f.
+
+
+def test_arms_of_a_block_never_share_a_file_where_the_pool_suffices() -> None:
+    plan = Plan(study(), SEED)
+    probe = plan.study.workload("probe")
+    assert plan.pool_size(probe) == 2 * 5 * 10
+    seen: Counter[int] = Counter()
+    for index in range(20):
+        files = [run.files for run in plan.block(plan.conditions[0], index).runs]
+        drawn = [file for group in files if group is not None for file in group]
+        assert all(group is not None and len(group) == 10 for group in files)
+        assert len(set(drawn)) == len(drawn)
+        seen.update(drawn)
+    assert set(seen) == set(range(100))
+
+
+def test_all_arms_work_on_the_whole_pool_where_it_is_no_larger_than_a_run() -> None:
+    plan = Plan(study(), SEED)
+    md5sum = next(condition for condition in plan.conditions if condition.workload == "md5sum")
+    assert {run.files for run in plan.block(md5sum, 0).runs} == {None}
+
+
+def test_arms_draw_independently_from_a_pool_too_small_for_all() -> None:
+    small = Workload("probe", "files", FilesWork(("read",), files=10, pool=15))
+    plan = Plan(study(workloads=(small,)), SEED)
+    files = [run.files for run in plan.block(plan.conditions[0], 0).runs]
+    assert len(set(files)) == len(files)
+    for group in files:
+        assert group is not None
+        assert len(set(group)) == 10
+        assert set(group) <= set(range(15))
+
+
+def test_a_round_holds_each_undecided_condition_once_in_an_order_of_its_own() -> None:
+    plan = Plan(study(), SEED)
+    undecided = plan.conditions[1:5]
+    rounds = [plan.round(number, undecided) for number in range(200)]
+    assert all(sorted(c.index for c in order) == [1, 2, 3, 4] for order in rounds)
+    assert len(set(rounds[i][0].index for i in range(200))) == 4
+    assert plan.round(3, undecided) == plan.round(3, tuple(reversed(undecided)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"factors": (factor("size", "1 2", Role.CONDITION),)}, "nothing to compare"),
+        ({"factors": (factor("mode", "444"),)}, "nothing to compare"),
+        ({"factors": (dataclasses.replace(factor("mode", "444 777"), reference="555"),)}, "not among its levels"),
+        ({"factors": (factor("workload", "a b"),)}, "cannot be the name of a factor"),
+        ({"factors": (factor("mode", "444 444"),)}, "different labels"),
+        ({"factors": (factor("mode", f"444 {NEGATIVE_ARM}"),)}, "name of a control"),
+        ({"workloads": (Workload("w", "files", FilesWork((), files=5, pool=4)),)}, "needs 5 files"),
+        ({"workloads": (Workload("w", "files", FilesWork(()), only={"cache": ("hot",)}),)}, "no workload runs"),
+    ],
+)
+def test_a_study_that_compares_nothing_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        Plan(study(**changes), SEED)
