@@ -181,7 +181,7 @@ def test_a_round_holds_each_undecided_condition_once_in_an_order_of_its_own() ->
     undecided = plan.conditions[1:5]
     rounds = [plan.round(number, undecided) for number in range(200)]
     assert all(sorted(c.index for c in order) == [1, 2, 3, 4] for order in rounds)
-    assert len(set(rounds[i][0].index for i in range(200))) == 4
+    assert len({order[0].index for order in rounds}) == 4
     assert plan.round(3, undecided) == plan.round(3, tuple(reversed(undecided)))
 
 
@@ -190,12 +190,18 @@ def test_a_round_holds_each_undecided_condition_once_in_an_order_of_its_own() ->
     [
         ({"factors": (factor("size", "1 2", Role.CONDITION),)}, "nothing to compare"),
         ({"factors": (factor("mode", "444"),)}, "nothing to compare"),
-        ({"factors": (dataclasses.replace(factor("mode", "444 777"), reference="555"),)}, "not among its levels"),
+        (
+            {"factors": (dataclasses.replace(factor("mode", "444 777"), reference="555"),)},
+            "not among its levels",
+        ),
         ({"factors": (factor("workload", "a b"),)}, "cannot be the name of a factor"),
         ({"factors": (factor("mode", "444 444"),)}, "different labels"),
         ({"factors": (factor("mode", f"444 {NEGATIVE_ARM}"),)}, "name of a control"),
         ({"workloads": (Workload("w", "files", FilesWork((), files=5, pool=4)),)}, "needs 5 files"),
-        ({"workloads": (Workload("w", "files", FilesWork(()), only={"cache": ("hot",)}),)}, "no workload runs"),
+        (
+            {"workloads": (Workload("w", "files", FilesWork(()), only={"cache": ("hot",)}),)},
+            "no workload runs",
+        ),
     ],
 )
 def test_a_study_that_compares_nothing_is_refused(changes: dict[str, object], message: str) -> None:

@@ -25,8 +25,13 @@ _CELLS = 1 << 14
 
 def log_process(contrasts: Floats, candidate: float) -> tuple[float, float]:
     """ln f and ln M_n at one candidate: the largest value of the process so far, and its last."""
-    log_m = _log_mean(_Bets(1).advance(contrasts - candidate))
-    return float(max(log_m.max(), 0.0)), float(log_m[0, -1])
+    log_m = log_paths((contrasts - candidate)[None, :])[0]
+    return float(max(log_m.max(), 0.0)), float(log_m[-1])
+
+
+def log_paths(x: Floats) -> Floats:
+    """ln M after every block, for each row of ``x`` (x_b = D_b - d of one series, in time order)."""
+    return _log_mean(_Bets(x.shape[0]).advance(x))
 
 
 def log_last(contrasts: Floats, candidates: Floats) -> Floats:

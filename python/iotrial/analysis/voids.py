@@ -63,8 +63,9 @@ def largest_log_e(void: Sequence[ObservedBlock], level: str) -> float:
 
 
 def _is_of(run: Observation, level: str) -> bool:
-    """Whether a failed check of this run is put down to ``level``, which is an arm's name or a label.
+    """Whether a failed check of this run is put down to ``level``: an arm, a label, or labels joined by +.
 
     The control arms run at the reference's labels; counting them makes its share larger, never smaller.
     """
-    return run.arm == level or level in run.treatment.values()
+    labels = run.treatment.values()
+    return level in (run.arm, "+".join(labels)) or level in labels
