@@ -150,7 +150,8 @@ def format_duration(seconds: float) -> str:
     if float(_digits(seconds)) < 120:
         return f"{sign}{_digits(seconds)} s"
     parts = []
-    left = round(seconds)
+    step = 1 if seconds < 3600 else 60 if seconds < 86400 else 3600
+    left = round(seconds / step) * step
     for unit, whole in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
         count, left = divmod(left, whole)
         if count:
@@ -166,7 +167,7 @@ def format_ratio(ratio: float) -> str:
 
 
 def format_percent(fraction: float, *, signed: bool = False) -> str:
-    """A fraction in per cent: 0.0345 is "3.45 %", or "+3.45 %" if signed; three digits, two decimals at most."""
+    """A fraction in per cent: 0.0345 is "3.45 %", "+3.45 %" if signed; two decimals at most."""
     percent = fraction * 100
     text = _digits(percent) if abs(percent) >= 1 else f"{percent:.2f}".rstrip("0").rstrip(".")
     if float(text) == 0:

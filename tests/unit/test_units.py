@@ -125,6 +125,8 @@ def test_a_margin_of_three_asks_whether_per_cent_was_meant() -> None:
         (303.4, "5 min 3 s"),
         (3900, "1 h 5 min"),
         (90061, "1 d 1 h"),
+        (3599.7, "1 h"),
+        (121225, "1 d 10 h"),
         (-0.002, "-2 ms"),
         (float("inf"), "inf s"),
     ],
@@ -179,7 +181,7 @@ def test_a_printed_size_parses_back(size: int) -> None:
 
 @given(st.floats(1e-9, 1e7))
 def test_a_printed_duration_parses_back_to_within_its_rounding(seconds: float) -> None:
-    assert units.parse_duration(units.format_duration(seconds)) == pytest.approx(seconds, rel=0.02)
+    assert units.parse_duration(units.format_duration(seconds)) == pytest.approx(seconds, rel=0.025)
 
 
 @given(st.text())

@@ -24,9 +24,9 @@ class TrialState(StrEnum):
 class TrialHeader:
     """All that is known of a trial before its first run.
 
-    ``study`` is the study as run (after ``--set``, ``--condition`` ...), ``seed`` 32 hexadecimal digits. ``lab``, ``host``
-    and ``options`` are JSON objects: the places made and their settings, facts of the machine, how the
-    user asked (``time_s``, ``blocks``, ``no_stop``, ``controls``, the command line).
+    ``study`` is the study as run (after ``--set``, ``--condition`` ...), ``seed`` 32 hexadecimal digits.
+    ``lab``, ``host`` and ``options`` are JSON objects: the places made and their settings, facts of the
+    machine, how the user asked (``time_s``, ``blocks``, ``no_stop``, ``controls``, the command line).
     """
 
     id: str
@@ -46,8 +46,8 @@ class TrialHeader:
 class RunRecord:
     """One run as measured. Times in seconds since the trial began; responses in their declared units.
 
-    ``evidence`` holds further numbers (device counters, faults, residency), ``histograms`` latency histograms by
-    operation as ``[[nanoseconds, count], ...]``, ``checks`` what was verified and found.
+    ``evidence`` holds further numbers (device counters, faults, residency), ``histograms`` latency
+    histograms by operation as ``[[nanoseconds, count], ...]``, ``checks`` what was verified and found.
     """
 
     condition: str
@@ -79,6 +79,15 @@ class BlockEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened during a trial and is no observation. ``at`` is ISO 8601 in UTC."""
+
+    at: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTrial:
     """One trial as the store lists it."""
 
@@ -91,7 +100,7 @@ class StoredTrial:
 
 @dataclass(frozen=True, slots=True)
 class TrialData:
-    """One trial with everything measured, in time order. ``blocks`` holds complete blocks only (void ones marked)."""
+    """One trial with everything measured, in time order; ``blocks``: complete ones only, void ones marked."""
 
     trial: StoredTrial
     blocks: tuple[ObservedBlock, ...]

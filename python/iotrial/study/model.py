@@ -55,8 +55,8 @@ class Level:
 class Factor:
     """What varies.
 
-    ``reference`` is a label and always set (the first level where the study names none); only treatment factors
-    use it. ``default`` holds the labels that run unless the user asks for others.
+    ``reference`` is a label and always set (the first level where the study names none); only treatment
+    factors use it. ``default`` holds the labels that run unless the user asks for others.
     """
 
     name: str
@@ -110,7 +110,8 @@ class CommandWork:
 
     ``{file}`` in an argument list runs the command once for each file of the run, ``{files}``
     stands for all of them, ``{dir}`` for their folder. ``run_as`` is ``user`` (who invoked
-    iotrial) or ``root``.
+    iotrial) or ``root``. ``reads`` says what the command is expected to read when cold: ``data`` (at least
+    the files' size) or ``names`` (something).
     """
 
     steps: tuple[Step, ...]
@@ -125,6 +126,7 @@ class CommandWork:
     expect_exit: int = 0
     run_as: str = "user"
     environment: tuple[tuple[str, str], ...] = ()
+    reads: str = "data"
     replicates: int = 1
 
 
@@ -135,8 +137,8 @@ Work = FilesWork | CommandWork
 class Workload:
     """What is done in a run.
 
-    ``cache`` names the cache state where no factor varies it. ``only`` restricts the workload to some levels of
-    condition factors; ``default`` is false for one that runs only when asked for.
+    ``cache`` names the cache state where no factor varies it. ``only`` restricts the workload to some
+    levels of condition factors; ``default`` is false for one that runs only when asked for.
     """
 
     name: str
@@ -163,8 +165,9 @@ class Response:
 class Claim:
     """A published number that the study is held against.
 
-    ``ratio`` is response at ``level`` over response at ``reference``; None where the claim is in words only.
-    ``condition`` (factor name or ``workload`` to label) says which condition comes nearest to what was published.
+    ``ratio`` is response at ``level`` over response at ``reference``; None where the claim is in words
+    only. ``condition`` (factor name or ``workload`` to label) says which condition comes nearest to what
+    was published.
     """
 
     source: str

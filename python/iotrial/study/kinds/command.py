@@ -1,0 +1,159 @@
+"""Workload kind ``command``: whole processes, started and timed by the probe, without a shell."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from iotrial.study.kinds.contract import (
+    CPU_RESPONSES,
+    DEVICE_RESPONSES,
+    FileSetKeys,
+    KeyProblem,
+    ResponseSpec,
+    WorkloadKind,
+    check_file_set,
+    count_response,
+    time_response,
+)
+from iotrial.study.model import Better, CommandWork, Scale, Step, Work
+from iotrial.study.wire import Argument, Duration, Name, Prose, Table, Written
+
+SINGLE_STEP = "command"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _variable(text: str) -> str:
+    if len(text) > 128 or not _VARIABLE.fullmatch(text):
+        raise ValueError("wanted a variable's name: letters, digits and _, no digit first")
+    return text
+
+
+Variable = Annotated[str, AfterValidator(_variable)]
+Arguments = Annotated[list[Argument], Field(min_length=1, max_length=256), Written("list of text")]
+
+
+class StepTable(Table):
+    """One ``[[workload.step]]``."""
+
+    name: Name
+    argv: Arguments
+
+
+class CommandKeys(FileSetKeys):
+    """Keys of ``kind = "command"``."""
+
+    argv: Arguments | None = Field(
+        None,
+        description="program and arguments; `{file}`: run once for each file; `{files}` (an argument of its "
+        "own): all files; `{dir}`: their folder",
+    )
+    step: Annotated[list[StepTable], Written("[[workload.step]] tables")] = Field(
+        [],
+        max_length=32,
+        description="instead of `argv`: several commands with `name` and `argv`, timed apart and in sum",
+    )
+    files: int = Field(1, ge=1, le=1_000_000, description="how many files one run works on")
+    cwd: Argument = Field("{dir}", min_length=1, description="working folder")
+    stdin: Prose = Field("", description="text for standard input")
+    timeout: Duration = Field(
+        60.0, gt=0, le=86400, description="longest time of one command; after it the run failed"
+    )
+    expect_exit: int = Field(0, ge=0, le=255, description="exit status of success")
+    run_as: Literal["user", "root"] = Field("user", description="who runs it: who called iotrial, or root")
+    environment: Annotated[dict[Variable, Argument], Written("table of text")] = Field(
+        {}, max_length=64, description="variables added to a minimal environment"
+    )
+    reads: Literal["data", "names"] = Field(
+        "data",
+        description="what a run must have read from the device to count as cold: at least the files' "
+        "size, or something",
+    )
+
+
+def build(keys: CommandKeys) -> CommandWork:
+    """The work of these keys; KeyProblem where the steps cannot work."""
+    check_file_set(keys)
+    return CommandWork(
+        steps=_steps(keys),
+        files=keys.files,
+        pool=keys.pool,
+        size_bytes=keys.size,
+        content=keys.content,
+        directories=keys.directories,
+        cwd=keys.cwd,
+        stdin=keys.stdin,
+        timeout_s=keys.timeout,
+        expect_exit=keys.expect_exit,
+        run_as=keys.run_as,
+        environment=tuple(sorted(keys.environment.items())),
+        reads=keys.reads,
+        replicates=keys.replicates,
+    )
+
+
+def _steps(keys: CommandKeys) -> tuple[Step, ...]:
+    if (keys.argv is None) == (not keys.step):
+        message = "a command workload has either argv or [[workload.step]] tables"
+        raise KeyProblem(
+            f"{message}, found {'both' if keys.step else 'neither'}", *(("step",) if keys.step else ())
+        )
+    if keys.argv is not None:
+        _check_arguments(keys.argv, ("argv",))
+        return (Step(SINGLE_STEP, tuple(keys.argv)),)
+    seen: set[str] = set()
+    for index, step in enumerate(keys.step):
+        if step.name in seen:
+            raise KeyProblem(f'two steps are called "{step.name}"', "step", index, "name")
+        seen.add(step.name)
+        _check_arguments(step.argv, ("step", index, "argv"))
+    return tuple(Step(step.name, tuple(step.argv)) for step in keys.step)
+
+
+def _check_arguments(argv: list[str], path: tuple[str | int, ...]) -> None:
+    if not argv[0].strip():
+        raise KeyProblem("the first argument names the program and cannot be empty", *path, 0)
+    for index, argument in enumerate(argv):
+        if "{files}" in argument and argument != "{files}":
+            hint = "it becomes one argument for each file"
+            raise KeyProblem(
+                f'{{files}} must be an argument of its own, found "{argument}"', *path, index, hint=hint
+            )
+    if "{files}" in argv and any("{file}" in argument for argument in argv):
+        raise KeyProblem("{file} and {files} cannot stand in one command", *path)
+
+
+def responses(work: Work) -> tuple[ResponseSpec, ...]:
+    """What one run of this work measures."""
+    assert isinstance(work, CommandWork)
+    names = [step.name for step in work.steps] if len(work.steps) > 1 else []
+    return (_WALL, *CPU_RESPONSES, *(spec for name in names for spec in _step_times(name)), *_COUNTS)
+
+
+def _step_times(step: str) -> tuple[ResponseSpec, ...]:
+    return (
+        time_response(f"wall.{step}", f"time of the step {step}"),
+        time_response(f"cpu.{step}", f"processor time of the step {step}, user and system"),
+    )
+
+
+_WALL = time_response("wall", "time from just before each process is started to its end, in sum")
+_COUNTS = (
+    ResponseSpec("max_rss", "bytes", Scale.LOG, Better.LOWER, "largest resident memory of a process"),
+    count_response("faults_major", "1", "page faults that had to read"),
+    count_response("faults_minor", "1", "page faults that had not to read"),
+    *DEVICE_RESPONSES,
+)
+
+KIND = WorkloadKind(
+    name="command",
+    summary="Whole processes, started and timed by the probe, without a shell.",
+    keys=CommandKeys,
+    build=build,
+    responses=responses,
+    documented=(_WALL, *CPU_RESPONSES, *_step_times("STEP"), *_COUNTS),
+    notes="wall.STEP and cpu.STEP are there where a workload has several steps. A command that fails, ends "
+    "with another status than expect_exit, or runs into its timeout, is a failure of its level.",
+)

@@ -1,0 +1,108 @@
+"""What a module of this folder gives: keys of a table, the work they declare, the responses of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+from pydantic import Field
+
+from iotrial.study.model import Better, Scale, Work
+from iotrial.study.wire import Size, Table
+
+Keys = TypeVar("Keys", bound=Table)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseSpec:
+    """One number that a run of this kind gives, and what it means."""
+
+    name: str
+    unit: str
+    scale: Scale
+    better: Better
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadKind(Generic[Keys]):
+    """One workload kind.
+
+    ``build`` makes the work of validated keys and raises KeyProblem where they cannot work together.
+    ``responses`` names what a run of that work measures, the one that counts by default first.
+    ``documented`` are the same for every possible work, with capitals for what varies (``STEP``).
+    """
+
+    name: str
+    summary: str
+    keys: type[Keys]
+    build: Callable[[Keys], Work]
+    responses: Callable[[Work], tuple[ResponseSpec, ...]]
+    documented: tuple[ResponseSpec, ...]
+    vocabulary: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    notes: str = ""
+
+
+class KeyProblem(ValueError):
+    """A value that is well-formed and cannot work. ``path`` leads to it inside the workload's table."""
+
+    def __init__(self, message: str, *path: str | int, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.hint = hint
+
+
+class FileSetKeys(Table):
+    """The keys of kinds that work on files of the lab."""
+
+    files: int = Field(ge=1, le=1_000_000, description="how many files one run works on")
+    pool: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="how many files there are to draw a run's files from; 0: as many as the arms of a block "
+        "need, so that each has files of its own; equal to `files`: all arms work on the same files",
+    )
+    size: Size = Field(4096, ge=0, le=1 << 44, description="size of each file")
+    content: Literal["text", "random", "zeros"] = Field(
+        "text", description="lines of hexadecimal digits, incompressible bytes, or zeros"
+    )
+    directories: int = Field(1, ge=1, le=10_000, description="folders that the files are spread over")
+    replicates: int = Field(
+        1, ge=1, le=1_000_000, description="repeats inside one run; their total is the run's response"
+    )
+
+
+def check_file_set(keys: FileSetKeys) -> None:
+    """KeyProblem where the numbers of files, pool and folders contradict each other."""
+    if 0 < keys.pool < keys.files:
+        raise KeyProblem(
+            f"a pool of {keys.pool} files is too small to draw {keys.files} from",
+            "pool",
+            hint="0 lets iotrial choose",
+        )
+    if keys.directories > max(keys.files, keys.pool):
+        raise KeyProblem(f"{keys.directories} folders for {keys.files} files", "directories")
+
+
+def time_response(name: str, text: str) -> ResponseSpec:
+    """A response in seconds: compared by ratio, less is better."""
+    return ResponseSpec(name, "s", Scale.LOG, Better.LOWER, text)
+
+
+def count_response(name: str, unit: str, text: str) -> ResponseSpec:
+    """A count that can be zero: compared by difference, less is better."""
+    return ResponseSpec(name, unit, Scale.DIFFERENCE, Better.LOWER, text)
+
+
+CPU_RESPONSES = (
+    time_response("cpu", "processor time, user and system"),
+    time_response("user", "processor time in user mode"),
+    time_response("sys", "processor time in the kernel"),
+)
+DEVICE_RESPONSES = (
+    count_response("device_read_bytes", "bytes", "read from the lab's devices during the timed part"),
+    count_response("device_write_bytes", "bytes", "written to the lab's devices during the timed part"),
+)

@@ -1,0 +1,98 @@
+"""From the text of a study file to a ``Study``: the one way in, and every error on the way is a StudyError.
+
+TOML first, then each table by its wire model, then the frozen values, checked against each other. What can
+be known from the file alone is refused here, with its line; whether a knob exists and which levels this
+machine has is the lab's to say.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import tomllib
+from pathlib import Path
+
+from iotrial.errors import StudyError
+from iotrial.study import wire
+from iotrial.study.claims import read_claims
+from iotrial.study.factors import check_distinct_knobs, read_factors, read_fixed
+from iotrial.study.model import Budget, LabSpec, Study
+from iotrial.study.responses import read_responses
+from iotrial.study.source import Source
+from iotrial.study.workloads import check_placeholders, read_workloads
+
+MAX_BYTES = 1 << 20
+_MAX_LINE = 16384  # tomllib takes time quadratic in the parts of a dotted key
+_PLACE = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
+
+
+def load(path: str | Path, *, trusted: bool = False) -> Study:
+    """The study in this file. ``trusted`` is for studies that the user vouches for (``--trust``)."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise StudyError("is not a regular file", file=str(path))
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise StudyError(f"cannot be read: {error.strerror}", file=str(path)) from error
+    if len(data) > MAX_BYTES:
+        raise StudyError("is larger than 1 MiB, which no study is", file=str(path))
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise StudyError("is not UTF-8 text", file=str(path), line=line) from error
+    return read_study(text, str(path), trusted=trusted)
+
+
+def read_study(text: str, origin: str, *, trusted: bool) -> Study:
+    """The study in this text. ``origin`` (file or catalogue name) is what errors and reports call it."""
+    source = Source(text, origin)
+    document = source.table(wire.StudyFile, _parsed(text, origin))
+    head = source.table(wire.StudyTable, document.study, "study")
+    lab = source.table(wire.LabTable, document.lab, "lab")
+    budget = source.table(wire.BudgetTable, document.budget, "budget")
+    factors = read_factors(source, document.factor)
+    fixed = read_fixed(source, document.fixed)
+    check_distinct_knobs(source, factors, fixed)
+    workloads = read_workloads(source, document.workload, factors)
+    check_placeholders(source, factors, fixed, workloads)
+    responses = read_responses(source, document.response, workloads)
+    return Study(
+        name=head.name,
+        title=head.title or head.name,
+        question=head.question,
+        why=head.why,
+        margin=head.margin,
+        alpha=head.alpha,
+        lab=LabSpec(lab.kind, lab.filesystem, lab.size, tuple(lab.mkfs_options), tuple(lab.mount_options)),
+        budget=Budget(budget.time, budget.blocks),
+        factors=factors,
+        fixed=fixed,
+        workloads=workloads,
+        responses=responses,
+        claims=read_claims(source, document.claim, factors, workloads, responses),
+        text=text,
+        origin=origin,
+        trusted=trusted,
+    )
+
+
+def _parsed(text: str, origin: str) -> dict[str, object]:
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise StudyError("is larger than 1 MiB, which no study is", file=origin)
+    for number, line in enumerate(text.split("\n"), start=1):
+        if len(line) > _MAX_LINE:
+            raise StudyError(f"a line has at most {_MAX_LINE} characters", file=origin, line=number)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise StudyError("is nested too deeply", file=origin) from None
+    except ValueError as error:  # TOMLDecodeError, and what the interpreter says of endless digits
+        message = str(error)
+        row: int | None = None
+        if match := _PLACE.search(message):
+            message = f"{message[: match.start()]} (column {match[2]})"
+            row = int(match[1])
+        raise StudyError(f"is not TOML: {message}", file=origin, line=row) from error
