@@ -53,9 +53,7 @@ class StudyError(RequestError):
 
     code = "bad_study"
 
-    def __init__(
-        self, message: str, *, file: str, line: int | None = None, hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, file: str, line: int | None = None, hint: str | None = None) -> None:
         place = f"{file}:{line}" if line else file
         super().__init__(f"{place}: {message}", hint=hint)
         self.file = file
@@ -86,6 +84,16 @@ class NoSpace(RequestError):
     code = "no_space"
 
 
+class TargetError(IotrialError):
+    """The target refused an operation; ``errno`` is set where a system call said so."""
+
+    code = "target"
+
+    def __init__(self, message: str, *, errno: int | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.errno = errno
+
+
 class LabError(IotrialError):
     """The lab could not be brought into the wanted state."""
 
@@ -97,12 +105,8 @@ class KnobError(LabError):
 
     code = "knob"
 
-    def __init__(
-        self, knob: str, target: str, *, wrote: str, found: str, hint: str | None = None
-    ) -> None:
-        super().__init__(
-            f'knob {knob} on {target}: wrote "{wrote}", kernel reports "{found}"', hint=hint
-        )
+    def __init__(self, knob: str, target: str, *, wrote: str, found: str, hint: str | None = None) -> None:
+        super().__init__(f'knob {knob} on {target}: wrote "{wrote}", kernel reports "{found}"', hint=hint)
         self.knob = knob
         self.target = target
 

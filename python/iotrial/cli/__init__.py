@@ -1,1 +1,83 @@
-"""The command line, one file a verb."""
+"""The command line. One file a verb in ``iotrial.cli.verbs``; heavy imports wait until a verb runs.
+
+Data goes to standard output, progress and logs to standard error. Exit status: 0 done (whatever the
+verdict), 1 the work failed, 2 the request was wrong, 3 the trial is invalid, 4 ``--fail-if`` met, 5
+restore incomplete, 128 + signal.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import click
+
+from iotrial import __version__
+from iotrial.cli import verbs
+from iotrial.cli.errors import report_error
+from iotrial.errors import IotrialError
+
+#: in the order in which a new user meets them
+ORDER = ("list", "show", "plan", "run", "resume", "report", "trials", "knobs", "restore")
+
+
+class Verbs(click.Group):
+    """Finds its commands in the folder ``verbs``; each module there holds one named ``command``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        found = {module.name.rstrip("_") for module in pkgutil.iter_modules(verbs.__path__)}
+        return [*(name for name in ORDER if name in found), *sorted(found - set(ORDER))]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for name in (cmd_name, cmd_name + "_"):
+            try:
+                module = importlib.import_module(f"iotrial.cli.verbs.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"iotrial.cli.verbs.{name}":
+                    raise
+                continue
+            command: click.Command = module.command
+            return command
+        import difflib
+
+        near = difflib.get_close_matches(cmd_name, self.list_commands(ctx), n=1)
+        if near:
+            ctx.fail(f'there is no verb "{cmd_name}"; did you mean "{near[0]}"?')
+        return None
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="iotrial")
+def cli() -> None:
+    """Puts storage tuning on trial: does this setting make this work faster, on this machine, by how much,
+    and how sure are we?
+
+    Start with `iotrial run files/permissions`; `iotrial list` shows what else there is.
+    """
+
+
+def main() -> None:
+    """Entry point of the program."""
+    as_json = "--json" in sys.argv[1:]
+    try:
+        status = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        if as_json:
+            report_error("bad_request", error.format_message(), None, as_json=True)
+        else:
+            error.show()
+        sys.exit(2)
+    except IotrialError as error:
+        report_error(error.code, error.message, error.hint, as_json=as_json)
+        sys.exit(error.exit_status)
+    except BrokenPipeError:
+        sys.exit(141)
+    except BaseException as error:
+        number = getattr(error, "number", None)
+        if number is None:
+            raise
+        sys.exit(128 + int(number))
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,39 @@
+# make trial: the main job, from nothing. make test: everything that CI runs. See README.md.
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find crates iotrial.data -type f) Cargo.toml Cargo.lock pyproject.toml .cargo/config.toml
+
+.PHONY: trial test test-long check lint bench build clean
+
+trial: $(VENV)/.installed
+	@$(BIN)/iotrial run files/permissions
+
+build: $(VENV)/.installed
+
+# The package is installed in place (editable), with the probe beside it.
+$(VENV)/.installed: $(SOURCES) scripts/setup
+	@scripts/setup $(VENV)
+	@touch $@
+
+$(VENV)/.developer: $(VENV)/.installed
+	@scripts/setup $(VENV) developer
+	@touch $@
+
+test: check
+
+# What .ci/run runs: formatters, linters, types, import contracts, unit, contract, root and documentation tests.
+check: $(VENV)/.developer
+	@scripts/check
+
+lint: $(VENV)/.developer
+	@scripts/check lint
+
+# What takes longer than a few minutes.
+test-long: $(VENV)/.developer
+	@$(BIN)/python -m pytest -m long
+
+bench: $(VENV)/.installed
+	@$(BIN)/python benchmarks/speed.py
+
+clean:
+	rm -rf $(VENV) target dist

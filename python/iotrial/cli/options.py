@@ -1,0 +1,146 @@
+"""Options that mean the same for every verb, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from iotrial.conduct.resolve import Resolved
+    from iotrial.study.model import Study
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user asked of a study."""
+
+    sets: dict[str, list[str]]
+    conditions: dict[str, list[str]]
+    full: bool
+    lab: str | None
+    on: str | None
+    time: str | None
+    blocks: int | None
+    margin: str | None
+    alpha: float | None
+    seed: int | None
+    controls: bool
+    no_stop: bool
+    trust: bool
+
+
+def study_options(function: F) -> F:
+    """The options of ``plan`` and ``run``."""
+    options = [
+        click.option(
+            "--set",
+            "sets",
+            multiple=True,
+            metavar="FACTOR=LEVEL,LEVEL",
+            help="Only these levels of a factor.",
+        ),
+        click.option(
+            "--condition",
+            "conditions",
+            multiple=True,
+            metavar="NAME=LEVEL,LEVEL",
+            help="Run under these levels of a condition (or workload=...); NAME=all for every one.",
+        ),
+        click.option("--full", is_flag=True, help="Every level of every condition, every workload."),
+        click.option("--lab", metavar="KIND", help="directory or image."),
+        click.option("--on", metavar="FOLDER", help="Folder whose disk is used."),
+        click.option("--time", metavar="DURATION", help="Budget of measuring, such as 5m."),
+        click.option(
+            "--blocks", type=click.IntRange(1), metavar="N", help="At most so many blocks of each condition."
+        ),
+        click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
+        click.option(
+            "--alpha", type=click.FloatRange(0, 0.5, min_open=True), help="Level of the whole trial."
+        ),
+        click.option("--seed", type=click.IntRange(0), metavar="N", help="Recorded as chosen by you."),
+        click.option("--no-controls", is_flag=True, help="Leave the control arms out; the verdict says so."),
+        click.option("--no-stop", is_flag=True, help="Spend the whole budget even when all is decided."),
+        click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def asked_of(values: dict[str, Any]) -> Asked:
+    """The options as typed values. Raises RequestError for one that is not NAME=LEVEL."""
+    return Asked(
+        sets=_pairs("--set", values["sets"]),
+        conditions=_pairs("--condition", values["conditions"]),
+        full=values["full"],
+        lab=values["lab"],
+        on=values["on"],
+        time=values["time"],
+        blocks=values["blocks"],
+        margin=values["margin"],
+        alpha=values["alpha"],
+        seed=values["seed"],
+        controls=not values["no_controls"],
+        no_stop=values["no_stop"],
+        trust=values["trust"],
+    )
+
+
+def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
+    from iotrial.errors import RequestError
+
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, levels = text.partition("=")
+        if not equals or not name or not levels:
+            raise RequestError(
+                f'{option} "{text}": wanted NAME=LEVEL,LEVEL', hint=f"for example {option} size=4KiB,1MiB"
+            )
+        found.setdefault(name.strip(), []).extend(level.strip() for level in levels.split(","))
+    return found
+
+
+def find_study(name: str, asked: Asked) -> Study:
+    """The study, narrowed to what was asked. Raises RequestError and its kin."""
+    from iotrial.errors import RequestError
+    from iotrial.study.catalogue import find
+    from iotrial.study.select import select
+    from iotrial.units import UnitError, parse_duration, parse_margin
+
+    try:
+        margin = parse_margin(asked.margin) if asked.margin else None
+        time_s = parse_duration(asked.time) if asked.time else None
+    except UnitError as error:
+        raise RequestError(error.message, hint=error.hint) from error
+    return select(
+        find(name),
+        sets=asked.sets,
+        conditions=asked.conditions,
+        full=asked.full,
+        margin=margin,
+        alpha=asked.alpha,
+        time_s=time_s,
+        blocks=asked.blocks,
+    )
+
+
+def resolve_study(study: Study, asked: Asked) -> Resolved:
+    """The study as it can be run on this machine."""
+    import os
+
+    from iotrial.conduct.resolve import resolve
+
+    return resolve(
+        study,
+        root=os.geteuid() == 0,
+        lab=asked.lab,
+        asked=set(asked.conditions) | set(asked.sets),
+        trust=asked.trust,
+    )

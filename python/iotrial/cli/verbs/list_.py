@@ -1,0 +1,29 @@
+"""``iotrial list``: the studies of the catalogue."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+
+
+@click.command("list")
+@json_option
+def command(as_json: bool) -> None:
+    """Studies in the catalogue."""
+    from iotrial.study.catalogue import find, names
+
+    studies = [(name, find(name)) for name in names()]
+    if as_json:
+        rows = [
+            {"name": n, "title": s.title, "question": s.question, "time_s": s.budget.time_s}
+            for n, s in studies
+        ]
+        click.echo(json.dumps({"schema": 1, "studies": rows}, indent=1))
+        return
+    width = max(len(name) for name, _ in studies)
+    for name, study in studies:
+        click.echo(f"{name:<{width}}  {study.question}")
+    click.echo("\nRun one: iotrial run NAME    Read about it: iotrial show NAME", err=True)

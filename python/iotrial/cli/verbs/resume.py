@@ -1,0 +1,52 @@
+"""``iotrial resume``: go on with a trial that was interrupted, with the same plan and seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+
+
+@click.command("resume")
+@click.argument("trial", default="last")
+@click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
+@click.option("--time", metavar="DURATION", help="A new budget of measuring in all, such as 10m.")
+@click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root.")
+@json_option
+def command(trial: str, html: str | None, time: str | None, trust: bool, as_json: bool) -> int:
+    """Go on with an interrupted trial."""
+    import os
+
+    from iotrial.cli.ending import conclude
+    from iotrial.cli.watching import watcher_for
+    from iotrial.conduct.resolve import resolve
+    from iotrial.conduct.start import resume
+    from iotrial.conduct.trial import Limits
+    from iotrial.design.plan import Plan
+    from iotrial.errors import RequestError
+    from iotrial.paths import store_path
+    from iotrial.store.model import TrialState
+    from iotrial.store.store import Store
+    from iotrial.units import parse_duration
+
+    store = Store.open(store_path())
+    data = store.data(trial)
+    stored = data.trial
+    if stored.state not in (TrialState.INTERRUPTED, TrialState.FAILED):
+        raise RequestError(f"trial {stored.number} is {stored.state.value}: there is nothing to resume")
+    options: dict[str, Any] = dict(stored.header.options)
+    resolved = resolve(
+        stored.header.study,
+        root=os.geteuid() == 0,
+        lab=str(options["lab"]),
+        asked=set(options.get("asked", ())),
+        trust=trust or stored.header.study.trusted,
+    )
+    plan = Plan(stored.header.study, stored.header.seed, controls=bool(options.get("controls", True)))
+    time_s = parse_duration(time) if time else float(options["time_s"])
+    limits = Limits(time_s, int(options["blocks"]), stop_when_decided=not options.get("no_stop", False))
+    with watcher_for(plan, time_s, quiet=as_json) as watcher:
+        ended = resume(resolved, plan, store, data, limits, watcher)
+    return conclude(store, stored.header.id, as_json=as_json, html=html, fail_if=(), signal=ended.signal)

@@ -1,0 +1,59 @@
+"""``iotrial run``: conduct a trial and say what it found."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import asked_of, find_study, resolve_study, study_options
+
+
+@click.command("run")
+@click.argument("study")
+@study_options
+@click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
+@click.option(
+    "--fail-if", type=click.Choice(["slower", "inconclusive"]), multiple=True, help="Exit with status 4 then."
+)
+@json_option
+def command(study: str, html: str | None, fail_if: tuple[str, ...], as_json: bool, **values: Any) -> int:
+    """Put a study on trial on this machine."""
+    from iotrial.cli.ending import conclude
+    from iotrial.cli.watching import watcher_for
+    from iotrial.conduct.start import begin, default_folder, make_plan
+    from iotrial.conduct.trial import Limits
+    from iotrial.paths import store_path
+    from iotrial.store.store import Store
+
+    asked = asked_of(values)
+    chosen = find_study(study, asked)
+    resolved = resolve_study(chosen, asked)
+    plan = make_plan(resolved, asked.seed, controls=asked.controls)
+    budget = resolved.study.budget
+    limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not asked.no_stop)
+    folder = default_folder(resolved, asked.on)
+    store = Store.open(store_path())
+    with watcher_for(plan, budget.time_s, quiet=as_json) as watcher:
+        ended = begin(
+            resolved,
+            plan,
+            store,
+            limits,
+            watcher,
+            folder=folder,
+            seed_chosen=asked.seed is not None,
+            options={
+                "argv": sys.argv[1:],
+                "time_s": budget.time_s,
+                "blocks": budget.blocks,
+                "no_stop": asked.no_stop,
+                "controls": asked.controls,
+                "asked": sorted({*asked.conditions, *asked.sets}),
+            },
+        )
+    return conclude(
+        store, ended.trial.header.id, as_json=as_json, html=html, fail_if=fail_if, signal=ended.signal
+    )

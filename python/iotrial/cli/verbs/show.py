@@ -1,0 +1,63 @@
+"""``iotrial show``: what a study asks, why, what was claimed, what it varies."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+
+
+@click.command("show")
+@click.argument("study", required=False)
+@click.option("--workload", metavar="KIND", help="Keys and responses of a kind of workload (files, command).")
+@json_option
+def command(study: str | None, workload: str | None, as_json: bool) -> None:
+    """A study's question, claims and design; or a kind of workload."""
+    from iotrial.errors import RequestError
+
+    if workload is not None:
+        from iotrial.study.kinds import describe
+
+        described = describe(workload)
+        click.echo(json.dumps({"schema": 1, "workload": described}, indent=1) if as_json else described)
+        return
+    if study is None:
+        raise RequestError("show what?", hint="name a study (`iotrial list`), or --workload files")
+    _show(study, as_json)
+
+
+def _show(name: str, as_json: bool) -> None:
+    from iotrial.study.catalogue import find
+    from iotrial.study.codec import study_to_json
+    from iotrial.study.model import Role
+    from iotrial.units import format_duration, format_percent
+
+    study = find(name)
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "study": study_to_json(study)}, indent=1))
+        return
+    click.echo(f"{study.name}: {study.question}\n")
+    click.echo(click.wrap_text(study.why, 88, preserve_paragraphs=True) + "\n")
+    for role in Role:
+        for factor in (f for f in study.factors if f.role is role):
+            words = []
+            for level in factor.levels:
+                mark = " (reference)" if role is Role.TREATMENT and level.label == factor.reference else ""
+                rest = " (on request)" if role is Role.CONDITION and level.label not in factor.default else ""
+                words.append(level.label + mark + rest)
+            click.echo(f"{role.value:<10} {factor.name}: {', '.join(words)}")
+    for workload in study.workloads:
+        primary = [r.name for r in study.responses if r.workload == workload.name and r.primary]
+        extra = "" if workload.default else " (on request)"
+        click.echo(
+            f"workload   {workload.name}{extra}: {workload.kind}, primary response {', '.join(primary)}"
+        )
+    click.echo(
+        f"budget     {format_duration(study.budget.time_s)}, margin {format_percent(study.margin)}, alpha {study.alpha:g}"
+    )
+    for claim in study.claims:
+        click.echo(f"\nclaimed    {claim.text}\n           {claim.source}")
+        if claim.note:
+            click.echo(f"           note: {claim.note}")

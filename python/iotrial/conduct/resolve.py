@@ -1,0 +1,318 @@
+"""From a study and a machine to what can be run here: which lab, which knobs, which values.
+
+Everything that can be refused is refused here, before anything is changed: unknown knobs and
+levels, missing root, missing programs, factors that this lab cannot vary.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from iotrial.design.model import Arm, Condition
+from iotrial.errors import MissingTool, PrivilegeError, RequestError
+from iotrial.lab import cache, registry
+from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.knob import Knob, Requirement, Stage
+from iotrial.study.model import CommandWork, Factor, FilesWork, Level, Role, Setting, Study, Workload
+
+LABS = ("directory", "image")
+STRETCHABLE_SUFFIX = "_time"
+TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One knob to turn in a run: canonical ``value``, and ``values`` of all levels of its factor."""
+
+    knob: Knob
+    setting: Setting
+    value: str
+    values: tuple[str, ...]
+    role: Role | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A study as it can be run here.
+
+    ``notes`` say what this lab leaves out, ``changes`` what is changed as root.
+    """
+
+    study: Study
+    lab: str
+    root: bool
+    notes: tuple[str, ...]
+    changes: tuple[str, ...]
+    turns: Mapping[tuple[str, str], tuple[Turn, ...]]
+    pinned: tuple[Turn, ...]
+
+    def turns_of(self, condition: Condition, arm: Arm) -> tuple[Turn, ...]:
+        """Every knob of a run in the order of stages."""
+        found = list(self.pinned)
+        for factor, label in (*condition.levels.items(), *arm.treatment.items()):
+            found.extend(self.turns[factor, label])
+        if not any(turn.knob.name == "cache.state" for turn in found):
+            state = self.study.workload(condition.workload).cache
+            if state is not None:
+                found.append(cache_turn(state))
+        return tuple(sorted(found, key=lambda turn: (turn.knob.stage, turn.knob.rank)))
+
+    def varies(self, knob: str) -> bool:
+        """Whether any factor of the study turns this knob."""
+        return any(turn.knob.name == knob for turns in self.turns.values() for turn in turns)
+
+    def treatment_stages(self) -> frozenset[Stage]:
+        """Stages at which treatment factors act."""
+        return frozenset(
+            t.knob.stage for turns in self.turns.values() for t in turns if t.role is Role.TREATMENT
+        )
+
+
+def cache_turn(state: str) -> Turn:
+    """The turn that pins a workload's own cache state."""
+    return Turn(registry.knob("cache.state"), Setting("cache.state", state), state, (state,), None)
+
+
+def resolve(
+    study: Study, *, root: bool, lab: str | None = None, asked: Iterable[str] = (), trust: bool = False
+) -> Resolved:
+    """Decide lab and knobs. ``asked`` names condition factors that the user set himself: those are never dropped.
+
+    Raises UnknownName, UnsupportedLevel, PrivilegeError, MissingTool or RequestError; nothing is changed.
+    """
+    _check_names(study)
+    _check_trust(study, trust=trust)
+    kind = _choose_lab(study, lab, root=root)
+    study, notes = _fit_to_lab(study, kind, root=root, asked=frozenset(asked))
+    turns = {
+        (factor.name, level.label): _turns(factor, level, kind)
+        for factor in study.factors
+        for level in factor.levels
+    }
+    pinned = tuple(
+        Turn(
+            registry.knob(s.knob), s, registry.knob(s.knob).parse(s), (registry.knob(s.knob).parse(s),), None
+        )
+        for s in study.fixed
+    )
+    every = [turn for group in turns.values() for turn in group] + list(pinned)
+    for turn in every:
+        _check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
+    _check_bundles(study)
+    if kind == "image":
+        _check_tool(study.lab.filesystem)
+    _check_commands(study)
+    for workload in study.workloads:
+        _check_primary(study, workload)
+        if workload.cache is not None:
+            cache.resolve(workload.cache, kind)
+    return Resolved(study, kind, root, tuple(notes), _changes(study, kind, every), turns, pinned)
+
+
+def _check_names(study: Study) -> None:
+    for factor in study.factors:
+        where = f"{study.origin}:{factor.line}" if factor.line else study.origin
+        for level in factor.levels:
+            for setting in level.settings:
+                knob = registry.knob(setting.knob, where=where)
+                registry.check_options(setting)
+                knob.parse(setting)
+    for setting in study.fixed:
+        registry.knob(setting.knob, where=study.origin).parse(setting)
+    if study.lab.filesystem not in FILESYSTEMS:
+        raise RequestError(
+            f'{study.origin}: [lab] filesystem = "{study.lab.filesystem}" is not known',
+            hint="it can be: " + ", ".join(FILESYSTEMS),
+        )
+    kind = FILESYSTEMS[study.lab.filesystem]
+    for option in study.lab.mkfs_options:
+        if not kind.allows_mkfs(option):
+            raise RequestError(
+                f'{study.origin}: [lab] mkfs option "{option}" is not on the list of {kind.name}'
+            )
+    for option in study.lab.mount_options:
+        registry.knob("mount.option").parse(Setting("mount.option", option))
+
+
+def _check_trust(study: Study, *, trust: bool) -> None:
+    if study.trusted or trust:
+        return
+    for workload in study.workloads:
+        work = workload.work
+        if isinstance(work, CommandWork):
+            shells = {"sh", "bash", "dash", "zsh", "env"}
+            wants_shell = any(step.argv and os.path.basename(step.argv[0]) in shells for step in work.steps)  # noqa: PTH119
+            if work.run_as == "root" or wants_shell:
+                raise RequestError(
+                    f"{study.origin}: workload {workload.name} wants {'root' if work.run_as == 'root' else 'a shell'}",
+                    hint="read its command; if you trust it, say so with --trust",
+                )
+
+
+def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
+    wanted = asked or study.lab.kind
+    if wanted is None:
+        return "image" if root else "directory"
+    if wanted not in LABS:
+        raise RequestError(f'there is no lab of kind "{wanted}" yet', hint="there are: " + ", ".join(LABS))
+    if wanted == "image" and not root:
+        if asked is None and _directory_can_serve(study):
+            return "directory"
+        raise PrivilegeError(
+            f"study {study.name}: the image lab makes loop devices and mounts, which needs root",
+            hint="run it with sudo, or use --lab directory",
+        )
+    return wanted
+
+
+def _directory_can_serve(study: Study) -> bool:
+    return all(
+        "directory" in registry.knob(s.knob).requires(s).labs and not registry.knob(s.knob).requires(s).root
+        for factor in study.treatment_factors
+        for level in factor.levels
+        for s in level.settings
+    )
+
+
+def _fit_to_lab(study: Study, kind: str, *, root: bool, asked: frozenset[str]) -> tuple[Study, list[str]]:
+    """Leave out levels of conditions that this lab cannot bring about, and say so."""
+    notes: list[str] = []
+    kept: list[Factor] = []
+    for factor in study.factors:
+        if factor.role is Role.TREATMENT or factor.name in asked:
+            kept.append(factor)
+            continue
+        possible = tuple(level for level in factor.levels if _possible(level, kind, root=root))
+        left_out = [level.label for level in factor.levels if level not in possible]
+        if left_out:
+            why = "as a user without privilege" if not root else f"in a {kind} lab"
+            notes.append(f"{factor.name} cannot be varied {why}: left out {', '.join(left_out)}")
+        if possible:
+            kept.append(replace(factor, levels=possible, default=tuple(level.label for level in possible)))
+    gone = {factor.name for factor in study.factors} - {factor.name for factor in kept}
+    workloads = tuple(
+        replace(w, only={k: v for k, v in w.only.items() if k not in gone}) if gone else w
+        for w in study.workloads
+    )
+    return replace(study, factors=tuple(kept), workloads=workloads), notes
+
+
+def _possible(level: Level, kind: str, *, root: bool) -> bool:
+    needs = [registry.knob(s.knob).requires(s) for s in level.settings]
+    return all(kind in need.labs and (root or not need.root) for need in needs)
+
+
+def _turns(factor: Factor, level: Level, kind: str) -> tuple[Turn, ...]:
+    turns = []
+    for setting in level.settings:
+        knob = registry.knob(setting.knob)
+        values = []
+        for other in factor.levels:
+            values += [
+                knob.parse(s)
+                for s in other.settings
+                if s.knob == setting.knob and s.options == setting.options
+            ]
+        value = knob.parse(setting)
+        if knob.name == "cache.state":
+            value = cache.resolve(value, kind)
+        turns.append(Turn(knob, setting, value, tuple(dict.fromkeys(values)), factor.role))
+    return tuple(turns)
+
+
+def _check_requirement(setting: Setting, need: Requirement, kind: str, *, root: bool) -> None:
+    if kind not in need.labs:
+        raise RequestError(
+            f"knob {setting.knob}: a {kind} lab cannot turn it",
+            hint="it needs: "
+            + ", ".join(sorted(need.labs))
+            + (" (as root)" if need.root and not root else ""),
+        )
+    if need.root and not root:
+        raise PrivilegeError(f"knob {setting.knob}: needs root", hint="run it with sudo")
+    for tool, package in need.tools.items():
+        _check_program(tool, package)
+
+
+def _check_tool(filesystem: str) -> None:
+    kind = FILESYSTEMS[filesystem]
+    _check_program(kind.mkfs[0], kind.package)
+
+
+def _check_program(tool: str, package: str) -> None:
+    if shutil.which(tool, path=TOOL_FOLDERS) is None:
+        raise MissingTool(f"{tool} is not installed", hint=f"apt-get install {package}")
+
+
+def _check_commands(study: Study) -> None:
+    packages = {
+        "md5sum": "coreutils",
+        "dd": "coreutils",
+        "cat": "coreutils",
+        "ls": "coreutils",
+        "grep": "grep",
+    }
+    for workload in study.workloads:
+        if not isinstance(workload.work, CommandWork):
+            continue
+        for step in workload.work.steps:
+            program = step.argv[0]
+            search = os.environ.get("PATH", "") + ":" + TOOL_FOLDERS
+            if "{" in program or shutil.which(program, path=search):
+                continue
+            raise MissingTool(
+                f"workload {workload.name}: program {program} is not installed",
+                hint=f"apt-get install {packages.get(program, program)}",
+            )
+
+
+def _check_bundles(study: Study) -> None:
+    for factor in study.factors:
+        knobs = [{(s.knob, s.options) for s in level.settings} for level in factor.levels]
+        for level, mine in zip(factor.levels, knobs, strict=True):
+            missing = set.union(*knobs) - mine
+            if missing:
+                raise RequestError(
+                    f'factor {factor.name}: level "{level.label}" does not set {sorted(missing)[0][0]}, another one does',
+                    hint="name every knob in every level, so that all arms make the same transitions",
+                )
+
+
+def _check_primary(study: Study, workload: Workload) -> None:
+    primaries = [r.name for r in study.responses if r.workload == workload.name and r.primary]
+    if not primaries:
+        raise RequestError(f"workload {workload.name}: no response is primary")
+    first = primaries[0]
+    if not (first == "wall" or first.startswith("wall.") or first.endswith(STRETCHABLE_SUFFIX)):
+        raise RequestError(
+            f"workload {workload.name}: its first primary response is {first}, which no known slow-down can be put into",
+            hint="make a wall-clock time (wall, wall.STEP, read_time ...) the first primary response",
+        )
+
+
+def _changes(study: Study, kind: str, turns: Sequence[Turn]) -> tuple[str, ...]:
+    found: list[str] = []
+    if kind == "image":
+        found.append(
+            f"an image of {study.lab.size_bytes >> 20} MiB as an anonymous file, a loop device over it, "
+            f"a file system on it, a mount that no other process sees"
+        )
+        found.append(
+            "queue settings of that loop device (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
+        )
+    for turn in turns:
+        found.extend(turn.knob.changes(turn.setting, turn.values))
+    return tuple(dict.fromkeys(found))
+
+
+def reads_bytes(work: FilesWork | CommandWork, size: int, files: int) -> int:
+    """How many bytes the work must get from the device when nothing is cached: the check of a cold run."""
+    if isinstance(work, CommandWork):
+        return size * files if work.reads == "data" else 1
+    if "read-to-end" in work.operations:
+        return size * files
+    reads = work.operations.count("read")
+    return min(size, reads * work.buffer_bytes) * files if reads else 1

@@ -1,0 +1,283 @@
+"""One run: turn the knobs through their neutral values, bring the cache to its state, measure, verify.
+
+The same transitions in every arm, in the order of the knobs' stages. What is measured is measured
+by the probe; what is found wrong becomes a void rule (label-blind, the whole block goes) or a
+failure (counted by level), never a silent loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from iotrial.conduct.resolve import Turn, reads_bytes
+from iotrial.conduct.session import Session, invoking_user
+from iotrial.design.model import ArmKind, Condition, PlannedRun
+from iotrial.errors import KnobError, ProbeError, TargetError
+from iotrial.lab import cache
+from iotrial.lab.knob import Stage, Subject
+from iotrial.lab.place import ImagePlace, Place
+from iotrial.study.model import CommandWork, FilesWork, Response, Role, Workload
+
+NOBODY = 65534
+KERNEL_BLOCK = 512
+READ_BACK_FAILED = "read_back_failed"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+WRITING = frozenset({"open-write", "open-truncate", "create", "write-byte", "fsync", "unlink"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run gave. Responses in seconds, bytes or counts; ``started_ns`` on the probe's
+    monotonic clock."""
+
+    responses: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    histograms: Mapping[str, list[list[int]]] = field(default_factory=dict)
+    checks: Mapping[str, object] = field(default_factory=dict)
+    started_ns: int = 0
+    failure: str | None = None
+    void: str | None = None
+    problem: str | None = None
+
+
+class Runner:
+    """Carries out the planned runs of one session."""
+
+    def __init__(self, session: Session, *, injected: float) -> None:
+        self._session = session
+        self._stretch = injected - 1.0
+        stages = session.resolved.treatment_stages()
+        self._formats = Stage.FORMAT in stages
+        self._syncs_after = bool(stages & {Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE})
+
+    def rehearse(self, condition: Condition, run: PlannedRun) -> None:
+        """Do a run untimed, so that programs and libraries are loaded before the first timed one. Its outcome is ignored
+        but for a failure, which the first timed run will meet and report."""
+        self.run(condition, run)
+
+    def run(self, condition: Condition, run: PlannedRun) -> Outcome:
+        """Set, prepare, measure, verify. Raises only where the lab itself is broken."""
+        place = self._session.place_of(condition)
+        turns = self._session.resolved.turns_of(condition, run.arm)
+        try:
+            subject, state = self._prepare(condition, run, turns, place)
+        except KnobError as error:
+            return Outcome(void=READ_BACK_FAILED, problem=error.message)
+        workload = self._session.plan.study.workload(condition.workload)
+        stretch = self._stretch if run.arm.kind is ArmKind.POSITIVE else 0.0
+        try:
+            answer = self._measure(subject, workload, stretch)
+        except TargetError as error:
+            return Outcome(failure=error.message)
+        except ProbeError as error:
+            if not self._session.probe.alive:
+                raise
+            return Outcome(failure=error.message)
+        return self._outcome(answer, subject, workload, state)
+
+    # before the timed part
+
+    def _prepare(
+        self, condition: Condition, run: PlannedRun, turns: tuple[Turn, ...], place: Place
+    ) -> tuple[Subject, str]:
+        session = self._session
+        subject = session.subject(place)
+        self._turn_settings(subject, turns)
+        by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
+        place.to_neutral(always=bool(by_stage[Stage.MOUNT]))
+        if self._formats:
+            self._format(subject, by_stage[Stage.FORMAT])
+        size = next(
+            (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
+        )
+        subject.files = session.files_of(condition, run.files, size)
+        files = [
+            t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
+        ]
+        self._turn_through_neutral(subject, files)
+        for turn in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
+            turn.knob.write(subject, turn.setting, turn.value)
+            turn.knob.verify(subject, turn.setting, turn.value)
+        state = subject.work.cache
+        if files or cache.needs_fresh_mount(state):
+            place.syncfs()
+        for turn in by_stage[Stage.MOUNT]:
+            turn.knob.write(subject, turn.setting, turn.value)
+        if cache.needs_fresh_mount(state) or by_stage[Stage.MOUNT]:
+            place.settle(fresh=cache.needs_fresh_mount(state))
+        for turn in by_stage[Stage.MOUNT]:
+            turn.knob.verify(subject, turn.setting, turn.value)
+        cache.prepare(subject, state)
+        return subject, state
+
+    def _turn_settings(self, subject: Subject, turns: tuple[Turn, ...]) -> None:
+        settings = [t for t in turns if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
+        # the scheduler first: it drags the others along
+        settings.sort(key=lambda t: t.knob.name != "block.scheduler")
+        self._turn_through_neutral(subject, settings, verify=False)
+        if any(t.knob.stage is Stage.DEVICE for t in settings):
+            self._session.repin(subject.place)
+        for turn in settings:
+            turn.knob.verify(subject, turn.setting, turn.value)
+
+    def _turn_through_neutral(self, subject: Subject, turns: list[Turn], *, verify: bool = True) -> None:
+        for turn in turns:
+            neutral = turn.knob.neutral(turn.setting, turn.values)
+            if neutral is not None:
+                turn.knob.write(subject, turn.setting, neutral)
+            turn.knob.write(subject, turn.setting, turn.value)
+        if verify:
+            for turn in turns:
+                turn.knob.verify(subject, turn.setting, turn.value)
+
+    def _format(self, subject: Subject, turns: list[Turn]) -> None:
+        place = subject.place
+        assert isinstance(place, ImagePlace)
+        for turn in turns:
+            turn.knob.write(subject, turn.setting, turn.value)
+        place.format()
+        for turn in turns:
+            turn.knob.verify(subject, turn.setting, turn.value)
+        self._session.make_files(place)
+
+    # the timed part
+
+    def _measure(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, Any]:
+        files = subject.files
+        assert files is not None
+        work = workload.work
+        device = subject.place.device
+        writes = isinstance(work, FilesWork) and bool(WRITING & set(work.operations))
+        common: dict[str, object] = {
+            "set": files.set,
+            "files": files.wire,
+            "view": subject.work.view,
+            "user": self._user(subject, work),
+            "stretch": stretch,
+            "devices": [] if device is None else [device],
+            "sync_after": subject.place.root if self._syncs_after or writes else None,
+            "replicates": work.replicates,
+        }
+        if isinstance(work, FilesWork):
+            first = self._first_primary(workload).name
+            timed = next((o for o in work.operations if f"{o.replace('-', '_')}_time" == first), None)
+            return subject.target.call(
+                "files",
+                **common,
+                operations=list(work.operations),
+                buffer=work.buffer_bytes,
+                order=work.order,
+                histograms=True,
+                stretch_of=timed,
+            )
+        arguments = subject.work.arguments
+        return subject.target.call(
+            "command",
+            **common,
+            steps=[
+                {"name": step.name, "argv": [_filled(word, arguments) for word in step.argv]}
+                for step in work.steps
+            ],
+            environment={
+                "PATH": PATH,
+                "LC_ALL": "C",
+                "HOME": "/",
+                **dict(work.environment),
+                **subject.work.environment,
+            },
+            cwd=work.cwd,
+            stdin=work.stdin,
+            timeout_s=work.timeout_s,
+            expect_exit=work.expect_exit,
+        )
+
+    def _user(self, subject: Subject, work: FilesWork | CommandWork) -> dict[str, int] | None:
+        if not self._session.resolved.root or subject.work.reader == "root":
+            return None
+        if subject.work.reader == "unprivileged":
+            return {"uid": NOBODY, "gid": NOBODY}
+        uid, gid = invoking_user()
+        as_root = isinstance(work, FilesWork) or work.run_as == "root"
+        return None if as_root or uid == 0 else {"uid": uid, "gid": gid}
+
+    def _first_primary(self, workload: Workload) -> Response:
+        return next(r for r in self._session.plan.responses(workload.name) if r.primary)
+
+    # after it
+
+    def _outcome(self, answer: dict[str, Any], subject: Subject, workload: Workload, state: str) -> Outcome:
+        work = workload.work
+        files = subject.files
+        assert files is not None
+        usage = answer["usage"]
+        device = subject.place.device
+        counters = answer["devices"].get(device) if device else None
+        bytes_read = counters["read_bytes"] if counters else usage["blocks_in"] * KERNEL_BLOCK
+        numbers: dict[str, float] = {
+            "wall": answer["wall_ns"] / 1e9,
+            "user": answer["user_ns"] / 1e9,
+            "sys": answer["sys_ns"] / 1e9,
+            "cpu": (answer["user_ns"] + answer["sys_ns"]) / 1e9,
+            "device_read_bytes": float(bytes_read),
+            "device_write_bytes": float(
+                counters["write_bytes"] if counters else usage["blocks_out"] * KERNEL_BLOCK
+            ),
+            **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
+        }
+        synced = answer.get("devices_after_sync")
+        if device and synced:
+            numbers["device_write_bytes_synced"] = float(synced[device]["write_bytes"])
+        histograms: dict[str, list[list[int]]] = {}
+        if isinstance(work, FilesWork):
+            for name, found in answer["operations"].items():
+                numbers[f"{name.replace('-', '_')}_time"] = found["total_ns"] / 1e9
+                histograms[name] = found["histogram"]
+        else:
+            numbers["max_rss"] = float(answer["max_rss_bytes"])
+            for step in answer["steps"]:
+                numbers[f"wall.{step['name']}"] = step["wall_ns"] / 1e9
+                numbers[f"cpu.{step['name']}"] = (step["user_ns"] + step["sys_ns"]) / 1e9
+        declared = {r.name for r in self._session.plan.responses(workload.name)}
+        evidence = {
+            "switches_voluntary": float(usage["switches_voluntary"]),
+            "switches_involuntary": float(usage["switches_involuntary"]),
+            **(
+                {f"device_{key}": float(counters[key]) for key in ("read_ios", "write_ios")}
+                if counters
+                else {}
+            ),
+            **({"device_write_ios_synced": float(synced[device]["write_ios"])} if device and synced else {}),
+        }
+        expected = reads_bytes(work, files.bytes_each, files.count)
+        return Outcome(
+            responses={name: value for name, value in numbers.items() if name in declared},
+            evidence=evidence | {k: v for k, v in numbers.items() if k not in declared},
+            histograms=histograms,
+            checks={"cache": state, "bytes_read": bytes_read, "bytes_expected": expected},
+            started_ns=int(answer["started_ns"]),
+            failure=_failure(answer),
+            void=cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
+        )
+
+
+def _failure(answer: dict[str, Any]) -> str | None:
+    failures = answer.get("failures") or []
+    if not failures:
+        return None
+    first = failures[0]
+    if first.get("timed_out"):
+        how = "did not end in time"
+    elif first.get("signal") is not None:
+        how = f"was ended by signal {first['signal']}"
+    else:
+        how = f"ended with status {first.get('exit')}"
+    text = str(first.get("stderr", "")).strip()
+    return f"{first['argv0']} {how}" + (f": {text[-200:]}" if text else "")
+
+
+def _filled(word: str, arguments: Mapping[str, str]) -> str:
+    for placeholder, value in arguments.items():
+        word = word.replace(placeholder, value)
+    return word

@@ -1,0 +1,314 @@
+"""What a trial holds while it runs: lock, journal, probe, places, file sets. Leaving it puts everything back.
+
+Order matters. The lock comes first, then the journal is asked for leftovers, then the probe starts;
+on the way out knobs are restored through the journal while the devices still exist, then places
+close, then the probe ends. If the probe was killed, the kernel has taken mounts, devices and images
+down, and the journal is undone through a fresh probe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from iotrial.conduct.resolve import Resolved, Turn
+from iotrial.conduct.signals import Stopped
+from iotrial.design.model import Condition
+from iotrial.design.plan import Plan
+from iotrial.errors import LabError, RestoreError, UnsupportedLevel
+from iotrial.lab import host, registry
+from iotrial.lab.journal import Journal
+from iotrial.lab.knob import FileSelection, Stage, Subject, WorkDraft
+from iotrial.lab.knobs.block_queue import PINNED
+from iotrial.lab.knobs.mount import MountOption
+from iotrial.lab.lock import MachineLock
+from iotrial.lab.place import FOLDER_KNOB, DirectoryPlace, FileSet, ImagePlace, Place
+from iotrial.lab.restore import Restored, restore
+from iotrial.lab.target import Target
+from iotrial.probe.client import Probe
+from iotrial.study.model import CommandWork, Role
+
+MOUNT_FOLDER = "/run/iotrial"
+
+
+class Session:
+    """Everything that is open for one trial, between ``open`` and ``close``."""
+
+    def __init__(self, resolved: Resolved, plan: Plan, *, state: Path, folder: str, trial: str) -> None:
+        self.resolved = resolved
+        self.plan = plan
+        self.trial = trial
+        self.journal = Journal(state / "journal")
+        self.folder = folder
+        self.places: dict[str, Place] = {}
+        self.restored: tuple[Restored, ...] = ()
+        self._lock = MachineLock()
+        self._sets: dict[str, FileSet] = {}
+        self._pins: tuple[Turn, ...] = ()
+        self.probe: Probe
+        self.target: Target
+        self.boot_id = ""
+
+    def open(self) -> None:
+        """Make everything. Whatever goes wrong on the way, what was made is taken down again before
+        the error goes on."""
+        self._lock.__enter__()
+        try:
+            refuse_leftovers(self.journal)
+            Path(self.folder).mkdir(parents=True, exist_ok=True)
+            self.probe = Probe(isolate=self.resolved.root)
+            self.target = Target(self.probe)
+            self.boot_id = host.boot_id(self.target)
+            self._open_places()
+            self._settle_settings()
+            for place in self.places.values():
+                self.make_files(place)
+        except Stopped:
+            self.abandon_probe()
+            self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def check_restored(self) -> None:
+        """Raises RestoreError where something could not be put back."""
+        kept = [r for r in self.restored if r.kept]
+        if kept:
+            raise RestoreError(
+                "not everything could be put back: "
+                + "; ".join(
+                    f"{r.entry.knob} on {r.entry.target}: {r.problem or 'foreign value'}" for r in kept
+                ),
+                hint="see `iotrial restore`",
+            )
+
+    def abandon_probe(self) -> None:
+        """Kill the probe in the middle of a job: mounts, devices and images go with it."""
+        if hasattr(self, "probe"):
+            self.probe.kill()
+        self.places.clear()
+
+    def close(self) -> None:
+        """Put back what the journal holds, then take the places down. Safe to call twice."""
+        probe = getattr(self, "probe", None)
+        try:
+            if probe is not None:
+                alive = probe.alive
+                if not alive:
+                    self.places.clear()
+                    with Probe(isolate=False) as fresh:
+                        self.restored += restore(self.journal, Target(fresh))
+                else:
+                    self._restore_settings()
+                    for place in reversed(list(self.places.values())):
+                        place.close()
+                    if self.resolved.lab == "image" and self.target.mount_at(MOUNT_FOLDER) is not None:
+                        self.target.unmount(MOUNT_FOLDER)
+                    self.restored += restore(self.journal, self.target)
+        finally:
+            self.places.clear()
+            if probe is not None:
+                probe.close()
+                del self.probe
+            self._lock.__exit__(None, None, None)
+
+    def _restore_settings(self) -> None:
+        """Knobs that name a device are put back while that device is still the lab's own."""
+        for entry in reversed(self.journal.pending()):
+            if entry.knob != FOLDER_KNOB:
+                registry.knob(entry.knob).undo(self.target, entry)
+
+    # places and files
+
+    def place_of(self, condition: Condition) -> Place:
+        """The place where a condition's runs happen."""
+        for factor, label in condition.levels.items():
+            for turn in self.resolved.turns[factor, label]:
+                if turn.knob.name == "filesystem.type":
+                    return self.places[turn.value]
+        return next(iter(self.places.values()))
+
+    def files_of(
+        self, condition: Condition, indices: tuple[int, ...] | None, size: int | None
+    ) -> FileSelection:
+        """The selection of a run; ``size`` where a treatment sets it."""
+        files = self._set_of(condition)
+        return FileSelection(
+            set=self.wire_set(self.place_of(condition), files.name),
+            indices=indices,
+            bytes_each=files.bytes_each if size is None else size,
+            count=files.count if indices is None else len(indices),
+        )
+
+    def wire_set(self, place: Place, name: str) -> str:
+        """The probe's name of a file set on a place."""
+        return f"{place.name}-{name}"
+
+    def make_files(self, place: Place) -> None:
+        """Create every file set that a condition of this place needs."""
+        wanted: dict[str, FileSet] = {}
+        for condition in self.plan.conditions:
+            if self.place_of(condition) is place:
+                files = self._set_of(condition)
+                wanted[files.name] = files
+        for files in wanted.values():
+            placed = FileSet(
+                name=self.wire_set(place, files.name),
+                folder=f"{place.root}/{files.name}",
+                count=files.count,
+                bytes_each=files.bytes_each,
+                content=files.content,
+                directories=files.directories,
+            )
+            digest = hashlib.sha256(f"{self.plan.seed}/{placed.name}".encode()).digest()
+            place.make_files(placed, int.from_bytes(digest[:7], "big"), owner=self._owner())
+        place.syncfs()
+
+    def _set_of(self, condition: Condition) -> FileSet:
+        workload = self.plan.study.workload(condition.workload)
+        size = self._size_of(condition, workload.work.size_bytes)
+        count = self.plan.pool_size(workload)
+        key = f"{count}-{size}-{workload.work.content}-{workload.work.directories}"
+        known = self._sets.get(key)
+        if known is None:
+            known = FileSet(
+                name=f"s{len(self._sets)}",
+                folder="",
+                count=count,
+                bytes_each=size,
+                content=workload.work.content,
+                directories=workload.work.directories,
+            )
+            self._sets[key] = known
+        return known
+
+    def _size_of(self, condition: Condition, default: int) -> int:
+        for factor, label in condition.levels.items():
+            for turn in self.resolved.turns[factor, label]:
+                if turn.knob.name == "file.size":
+                    return int(turn.value)
+        return default
+
+    def _owner(self) -> str | None:
+        user = invoking_user()
+        commands = any(isinstance(w.work, CommandWork) for w in self.plan.study.workloads)
+        return f"{user[0]}:{user[1]}" if self.resolved.root and commands and user[0] != 0 else None
+
+    def _filesystems(self) -> tuple[str, ...]:
+        found = [
+            turn.value
+            for (_, _), turns in self.resolved.turns.items()
+            for turn in turns
+            if turn.knob.name == "filesystem.type" and turn.role is Role.CONDITION
+        ]
+        return tuple(dict.fromkeys(found)) or (self.plan.study.lab.filesystem,)
+
+    def _open_places(self) -> None:
+        lab = self.plan.study.lab
+        if self.resolved.lab == "directory":
+            needed = sum(f.count * max(f.bytes_each, 4096) for f in map(self._set_of, self.plan.conditions))
+            folder = f"{self.folder.rstrip('/')}/iotrial-lab-{self.trial[:8]}"
+            place: Place = DirectoryPlace("folder", self.target, self.journal, folder, needed)
+            self.places["folder"] = place
+            place.open()
+            return
+        self.journal.record(FOLDER_KNOB, {"path": MOUNT_FOLDER}, "absent", ("present",), boot_id=self.boot_id)
+        self.target.call("mkdir", path=MOUNT_FOLDER, mode="0755")
+        self.target.mount("iotrial", MOUNT_FOLDER, "tmpfs", ["mode=0755", "size=1m"])
+        for filesystem in self._filesystems():
+            place = ImagePlace(
+                filesystem,
+                self.target,
+                folder=self.folder,
+                mount_point=f"{MOUNT_FOLDER}/{filesystem}",
+                filesystem=filesystem,
+                size_bytes=lab.size_bytes,
+                mkfs_options=lab.mkfs_options if filesystem == lab.filesystem else (),
+                mount_options=tuple(
+                    o for o in lab.mount_options if filesystem in MountOption.ALLOWED[o.partition("=")[0]]
+                ),
+            )
+            self.places[filesystem] = place
+            place.open()
+
+    # settings that outlive the conductor
+
+    def subject(self, place: Place, files: FileSelection | None = None) -> Subject:
+        """What knobs act on."""
+        return Subject(
+            target=self.target,
+            place=place,
+            journal=self.journal,
+            files=files,
+            work=WorkDraft(),
+            boot_id=self.boot_id,
+            trial=self.trial,
+        )
+
+    def _settle_settings(self) -> None:
+        """Journal everything that outlives the conductor, then pin what the study does not vary."""
+        every = [t for turns in self.resolved.turns.values() for t in turns] + list(self.resolved.pinned)
+        varied = [t for t in every if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
+        if self.resolved.lab == "image":
+            taken = {t.knob.name for t in varied}
+            self._pins = tuple(
+                Turn(registry.knob(s.knob), s, s.value, (s.value,), None)
+                for s in PINNED
+                if s.knob not in taken
+            )
+        # The scheduler last, so that it is the first to be put back: it drags the others along.
+        for place in self.places.values():
+            subject = self.subject(place)
+            for turn in sorted((*varied, *self._pins), key=lambda t: t.knob.name == "block.scheduler"):
+                self._record(subject, turn)
+            self.repin(place)
+
+    def _record(self, subject: Subject, turn: Turn) -> None:
+        neutral = turn.knob.neutral(turn.setting, turn.values)
+        levels = turn.knob.levels(subject, turn.setting)
+        if levels and turn.value not in levels:
+            raise UnsupportedLevel(
+                f'knob {turn.knob.name}: this kernel has no "{turn.value}"',
+                hint="it has: " + ", ".join(levels),
+            )
+        turn.knob.prepare(subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
+
+    def repin(self, place: Place) -> None:
+        """Write and verify the pinned queue settings, which a change of scheduler drags along."""
+        subject = self.subject(place)
+        for turn in self._pins:
+            if turn.knob.read(subject, turn.setting) != turn.value:
+                turn.knob.write(subject, turn.setting, turn.value)
+        for turn in self._pins:
+            turn.knob.verify(subject, turn.setting, turn.value)
+
+    def facts(self) -> Mapping[str, object]:
+        """The lab for the stored trial."""
+        return {
+            "kind": self.resolved.lab,
+            "places": [dict(place.facts()) for place in self.places.values()],
+            "pinned": {turn.knob.name: turn.value for turn in self._pins},
+            "notes": list(self.resolved.notes),
+            "file_sets": {k: v.name for k, v in self._sets.items()},
+        }
+
+
+def refuse_leftovers(journal: Journal) -> None:
+    """Raises LabError where an earlier trial was cut off and left something to put back."""
+    pending = journal.pending()
+    if pending:
+        raise LabError(
+            f"an earlier trial was cut off and left {len(pending)} thing{'s' * (len(pending) > 1)} to put back "
+            f"(first: {pending[0].knob} on {pending[0].target})",
+            hint="run `iotrial restore` first",
+        )
+
+
+def invoking_user() -> tuple[int, int]:
+    """User and group who typed the command: behind sudo, who called it; else who we are."""
+    if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdigit():
+        return int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", os.environ["SUDO_UID"]))
+    return os.geteuid(), os.getegid()

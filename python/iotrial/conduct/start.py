@@ -1,0 +1,152 @@
+"""How a trial is begun, resumed and ended: header, session, conductor, final state."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from iotrial import __version__
+from iotrial.analysis.analyse import Spec
+from iotrial.conduct.progress import Watcher
+from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.session import Session
+from iotrial.conduct.signals import Stopped, StopSignals
+from iotrial.conduct.trial import Conductor, Limits
+from iotrial.design.plan import Plan, new_seed, seed_from_user
+from iotrial.errors import RequestError
+from iotrial.lab import host
+from iotrial.paths import state_folder
+from iotrial.probe.client import own_process
+from iotrial.store.model import StoredTrial, TrialData, TrialHeader, TrialState
+from iotrial.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a trial ended; ``signal`` where one ended it."""
+
+    trial: StoredTrial
+    state: TrialState
+    signal: int | None = None
+
+
+def default_folder(resolved: Resolved, on: str | None) -> str:
+    """Where images or lab folders go: as named, else the state folder."""
+    folder = Path(on).expanduser().resolve() if on else state_folder() / "lab"
+    if on and not folder.is_dir():
+        raise RequestError(f"--on {on}: there is no such folder")
+    if on and not os.access(folder, os.W_OK):
+        raise RequestError(f"--on {on}: not writable for {'root' if resolved.root else 'you'}")
+    return str(folder)
+
+
+def make_plan(resolved: Resolved, seed: int | None, *, controls: bool) -> Plan:
+    """The plan of a resolved study, with a fresh seed unless the user chose one."""
+    return Plan(resolved.study, new_seed() if seed is None else seed_from_user(seed), controls=controls)
+
+
+def begin(
+    resolved: Resolved,
+    plan: Plan,
+    store: Store,
+    limits: Limits,
+    watcher: Watcher,
+    *,
+    folder: str,
+    seed_chosen: bool,
+    options: Mapping[str, object],
+) -> Ended:
+    """Run a new trial to its end. The trial is stored before its first run."""
+    identity = uuid.uuid4().hex
+    with StopSignals() as signals:
+        for note in resolved.notes:
+            watcher.say(note)
+        watcher.say(_making(resolved))
+        session = Session(resolved, plan, state=state_folder(), folder=folder, trial=identity)
+        with signals.interruptible():
+            session.open()
+        try:
+            pid, started = own_process()
+            header = TrialHeader(
+                id=identity,
+                study=resolved.study,
+                seed=plan.seed,
+                seed_chosen=seed_chosen,
+                alpha=resolved.study.alpha,
+                margin=resolved.study.margin,
+                started=datetime.now(UTC).isoformat(timespec="seconds"),
+                lab=session.facts(),
+                host=host.facts(session.target),
+                options={
+                    **options,
+                    "pid": pid,
+                    "pid_started": started,
+                    "folder": folder,
+                    "lab": resolved.lab,
+                },
+                version=__version__,
+            )
+            trial = store.create_trial(header)
+        except BaseException:
+            session.close()
+            raise
+        return _conduct(session, plan, store, trial, limits, watcher, signals, None)
+
+
+def resume(
+    resolved: Resolved, plan: Plan, store: Store, data: TrialData, limits: Limits, watcher: Watcher
+) -> Ended:
+    """Go on with an interrupted trial: same plan, same seed; its unfinished block is completed first."""
+    trial = data.trial
+    folder = str(trial.header.options.get("folder", state_folder() / "lab"))
+    with StopSignals() as signals:
+        watcher.say(_making(resolved))
+        session = Session(resolved, plan, state=state_folder(), folder=folder, trial=trial.header.id)
+        with signals.interruptible():
+            session.open()
+        pid, started = own_process()
+        store.note(trial.header.id, "resume", f"{pid} {started}")
+        store.set_state(trial.header.id, TrialState.RUNNING, None)
+        return _conduct(session, plan, store, trial, limits, watcher, signals, data)
+
+
+def _conduct(
+    session: Session,
+    plan: Plan,
+    store: Store,
+    trial: StoredTrial,
+    limits: Limits,
+    watcher: Watcher,
+    signals: StopSignals,
+    earlier: TrialData | None,
+) -> Ended:
+    identity = trial.header.id
+    signal: int | None = None
+    try:
+        try:
+            conductor = Conductor(
+                session, plan, Spec.from_plan(plan), store, identity, limits, watcher, signals, earlier
+            )
+            state = conductor.run()
+        except Stopped as stopped:
+            signal = stopped.number
+            session.abandon_probe()
+            state = TrialState.INTERRUPTED
+        finally:
+            session.close()
+    except Exception as error:
+        store.set_state(identity, TrialState.FAILED, str(error))
+        raise
+    store.set_state(identity, state, None)
+    session.check_restored()
+    return Ended(replace(trial, state=state), state, signal)
+
+
+def _making(resolved: Resolved) -> str:
+    if resolved.lab == "image":
+        return f"making the lab: an image of {resolved.study.lab.size_bytes >> 20} MiB, {resolved.study.lab.filesystem}"
+    return "making the lab: a folder on your own file system (nothing is mounted, nothing needs root)"

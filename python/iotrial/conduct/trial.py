@@ -1,0 +1,288 @@
+"""The conductor: rounds of blocks until every condition is decided or the budget is spent.
+
+Decisions are made between complete blocks only. A begun block is finished, by ``resume`` if need be
+(and marked ``gap``). Every finished run is in the store before the next one starts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iotrial.analysis.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
+from iotrial.analysis.model import Observation, ObservedBlock
+from iotrial.conduct.progress import Snapshot, Watcher
+from iotrial.conduct.runner import READ_BACK_FAILED, Outcome, Runner
+from iotrial.conduct.session import Session
+from iotrial.conduct.signals import StopSignals
+from iotrial.design.model import Arm, Block, Condition, PlannedRun
+from iotrial.design.plan import Plan
+from iotrial.errors import LabError
+from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialState
+from iotrial.store.store import Store
+from iotrial.study.model import CommandWork
+
+FAILURES_TO_DROP = 3
+READ_BACKS_TO_FAIL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop: seconds of measuring, complete blocks of each condition, and whether verdicts
+    may stop it."""
+
+    time_s: float
+    blocks: int
+    stop_when_decided: bool = True
+
+
+@dataclass(slots=True)
+class _Line:
+    """How one condition stands."""
+
+    condition: Condition
+    blocks: list[ObservedBlock]
+    next_index: int = 0
+    last_look: int = 0
+    state: ConditionState | None = None
+    void: int = 0
+    failures: int = 0
+    block_s: float = 0.0
+    dropped: bool = False
+
+    @property
+    def decided(self) -> bool:
+        return self.dropped or (self.state is not None and self.state.decided)
+
+    @property
+    def complete(self) -> int:
+        return sum(block.void is None for block in self.blocks)
+
+
+class Conductor:
+    """Runs one trial in an open session."""
+
+    def __init__(
+        self,
+        session: Session,
+        plan: Plan,
+        spec: Spec,
+        store: Store,
+        trial: str,
+        limits: Limits,
+        watcher: Watcher,
+        signals: StopSignals,
+        earlier: TrialData | None = None,
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._spec = spec
+        self._store = store
+        self._trial = trial
+        self._limits = limits
+        self._watcher = watcher
+        self._signals = signals
+        self._runner = Runner(session, injected=spec.injected)
+        self._lines = {c.key: _Line(c, []) for c in plan.conditions}
+        self._elapsed_before = 0.0
+        self._round = 0
+        self._read_backs = 0
+        self._unfinished: dict[str, list[RunRecord]] = {}
+        self._done_in_round: set[str] = set()
+        if earlier is not None:
+            self._take_up(earlier)
+        self._began_ns = 0
+
+    def _take_up(self, earlier: TrialData) -> None:
+        """Continue where an interrupted trial stopped."""
+        ended = {(end.condition, end.block) for end in earlier.ends}
+        for block in earlier.blocks:
+            line = self._lines[block.condition]
+            line.blocks.append(block)
+            line.void += block.void is not None
+            line.failures += any(o.failure for o in block.observations)
+        for end in earlier.ends:
+            line = self._lines[end.condition]
+            line.next_index = max(line.next_index, end.block + 1)
+        for run in earlier.runs:
+            if (run.condition, run.block) not in ended:
+                self._unfinished.setdefault(run.condition, []).append(run)
+        self._round = max((end.round for end in earlier.ends), default=0)
+        self._done_in_round = {end.condition for end in earlier.ends if end.round == self._round}
+        self._elapsed_before = earlier.trial.duration_s
+        for line in self._lines.values():
+            self._look(line, always=True)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of measuring, those before an interruption included."""
+        return self._elapsed_before + (time.monotonic_ns() - self._began_ns) / 1e9
+
+    def run(self) -> TrialState:
+        """Measure until decided or spent. Raises LabError where the lab breaks, Stopped on a signal."""
+        self._rehearse()
+        self._began_ns = time.monotonic_ns()
+        while True:
+            waiting = [line.condition for line in self._lines.values() if self._goes_on(line)]
+            order = [c for c in self._plan.round(self._round, waiting) if c.key not in self._done_in_round]
+            if not waiting:
+                return self._finish()
+            for condition in order:
+                line = self._lines[condition.key]
+                if self.elapsed_s + line.block_s > self._limits.time_s:
+                    return self._finish()
+                self._block(line)
+                if self._control_failed() and self._limits.stop_when_decided:
+                    return self._finish()
+            self._round += 1
+            self._done_in_round.clear()
+
+    def _goes_on(self, line: _Line) -> bool:
+        if line.next_index >= self._limits.blocks or line.dropped:
+            return False
+        return not (self._limits.stop_when_decided and line.decided)
+
+    def _control_failed(self) -> bool:
+        return any(line.state is not None and line.state.control_failed for line in self._lines.values())
+
+    def _rehearse(self) -> None:
+        """Whole processes once untimed, so that their programs are loaded: a program is not what is
+        on trial."""
+        for condition in self._plan.conditions:
+            if isinstance(self._plan.study.workload(condition.workload).work, CommandWork):
+                with self._signals.interruptible():
+                    self._runner.rehearse(condition, self._plan.block(condition, 0).runs[0])
+
+    # one block
+
+    def _block(self, line: _Line) -> None:
+        began = time.monotonic()
+        block = self._plan.block(line.condition, line.next_index)
+        earlier = {
+            run.slot: run for run in self._unfinished.pop(line.condition.key, []) if run.block == block.index
+        }
+        void: tuple[str, str] | None = None
+        observations: list[Observation] = []
+        for planned in block.runs:
+            kept = earlier.get(planned.slot)
+            if kept is not None:
+                observations.append(_observation_of_record(kept, planned))
+                void = void or _void_of_record(kept)
+                continue
+            with self._signals.interruptible():
+                outcome = self._runner.run(line.condition, planned)
+            record = self._record(line.condition, block, planned, outcome)
+            self._store.append_run(self._trial, record)
+            observations.append(_observation_of_record(record, planned))
+            void = void or _void_of_record(record)
+            if outcome.void == READ_BACK_FAILED:
+                self._count_read_back(outcome)
+        rule, level = void or (None, None)
+        gap = bool(earlier)
+        self._store.end_block(
+            self._trial,
+            BlockEnd(line.condition.key, block.index, self._round, block.controls, rule, level, gap),
+        )
+        line.next_index = block.index + 1
+        line.blocks.append(
+            ObservedBlock(
+                line.condition.key, block.index, tuple(observations), void=rule, void_level=level, gap=gap
+            )
+        )
+        line.void += rule is not None
+        line.failures += any(o.failure for o in observations)
+        line.dropped = line.failures >= FAILURES_TO_DROP
+        line.block_s = time.monotonic() - began
+        self._look(line)
+        self._show(line)
+        self._signals.check()
+
+    def _count_read_back(self, outcome: Outcome) -> None:
+        self._read_backs += 1
+        if self._read_backs >= READ_BACKS_TO_FAIL:
+            raise LabError(
+                f"a setting does not take ({self._read_backs} times): {outcome.problem}",
+                hint="nothing can be measured that is not set; the trial so far is kept",
+            )
+
+    def _record(self, condition: Condition, block: Block, planned: PlannedRun, outcome: Outcome) -> RunRecord:
+        started = outcome.started_ns or time.monotonic_ns()
+        checks = dict(outcome.checks)
+        if outcome.void is not None:
+            checks["void"] = outcome.void
+            checks["void_level"] = level_text(planned.arm)
+        if outcome.problem is not None:
+            checks["problem"] = outcome.problem
+        return RunRecord(
+            condition=condition.key,
+            block=block.index,
+            slot=planned.slot,
+            arm=planned.arm.name,
+            kind=planned.arm.kind.value,
+            treatment=dict(planned.arm.treatment),
+            started_s=self._elapsed_before + (started - self._began_ns) / 1e9,
+            failure=outcome.failure,
+            responses=outcome.responses,
+            evidence=outcome.evidence,
+            histograms=outcome.histograms,
+            checks=checks,
+            files=planned.files if planned.files is not None and len(planned.files) <= 256 else None,
+        )
+
+    # between blocks
+
+    def _look(self, line: _Line, *, always: bool = False) -> None:
+        blocks = line.complete
+        if blocks and (always or look_due(blocks, line.last_look)):
+            line.state = analyse_condition(self._spec, line.condition.key, line.blocks)
+            line.last_look = blocks
+
+    def _show(self, line: _Line) -> None:
+        lines = self._lines.values()
+        self._watcher.update(
+            Snapshot(
+                elapsed_s=self.elapsed_s,
+                budget_s=self._limits.time_s,
+                blocks={other.condition.key: other.complete for other in lines},
+                decided=frozenset(other.condition.key for other in lines if other.decided),
+                conditions=len(self._lines),
+                void=sum(other.void for other in lines),
+                failures=sum(other.failures for other in lines),
+                effects=tuple(e for other in lines if other.state is not None for e in other.state.effects),
+                activity=line.condition.key,
+            )
+        )
+
+    def _finish(self) -> TrialState:
+        for line in self._lines.values():
+            self._look(line, always=True)
+        blocks = [block for line in self._lines.values() for block in line.blocks]
+        return state_of(self._spec, blocks)
+
+
+def state_of(spec: Spec, blocks: Sequence[ObservedBlock]) -> TrialState:
+    """DONE, or INVALID where a control of the trial failed."""
+    return TrialState.DONE if analyse(spec, blocks).valid else TrialState.INVALID
+
+
+def level_text(arm: Arm) -> str:
+    """A run's treatment in words, for counts by level."""
+    return "+".join(arm.treatment.values())
+
+
+def _observation_of_record(run: RunRecord, planned: PlannedRun) -> Observation:
+    return Observation(
+        arm=run.arm,
+        kind=planned.arm.kind,
+        treatment=planned.arm.treatment,
+        slot=run.slot,
+        started_s=run.started_s,
+        responses=run.responses,
+        failure=run.failure,
+    )
+
+
+def _void_of_record(run: RunRecord) -> tuple[str, str] | None:
+    rule = run.checks.get("void")
+    return (str(rule), str(run.checks.get("void_level", ""))) if rule else None

@@ -1,0 +1,78 @@
+"""What the lab knows of each file system: how it is made and mounted without surprises.
+
+Lazy initialisation would go on writing in the background after mkfs, and discard would punch holes
+into the image, so that the next write allocates again on the user's disk: both are switched off for
+all file systems alike.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Filesystem:
+    """``mkfs`` is the argument list up to the device, ``mkfs_allowed`` patterns of further options
+    that a study may ask for."""
+
+    name: str
+    mkfs: tuple[str, ...]
+    package: str
+    smallest_bytes: int
+    mount_options: tuple[str, ...]
+    mkfs_allowed: tuple[str, ...]
+
+    def allows_mkfs(self, option: str) -> bool:
+        """Whether a study may pass this text to mkfs. No pattern admits a path or a device."""
+        return any(re.fullmatch(pattern, option) for pattern in self.mkfs_allowed)
+
+
+FILESYSTEMS: dict[str, Filesystem] = {
+    "ext4": Filesystem(
+        name="ext4",
+        mkfs=("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
+        package="e2fsprogs",
+        smallest_bytes=16 << 20,
+        mount_options=(),
+        mkfs_allowed=(
+            r"-b (1024|2048|4096)",
+            r"-I (128|256|512|1024)",
+            r"-i [0-9]{4,8}",
+            r"-J size=[0-9]{1,5}",
+            r"-O \^?[a-z0-9_]+(,\^?[a-z0-9_]+)*",
+            r"-m [0-9]{1,2}",
+        ),
+    ),
+    "xfs": Filesystem(
+        name="xfs",
+        mkfs=("mkfs.xfs", "-q", "-f", "-K"),
+        package="xfsprogs",
+        smallest_bytes=300 << 20,
+        mount_options=(),
+        mkfs_allowed=(
+            r"-b size=(1024|2048|4096)",
+            r"-i size=(512|1024|2048)",
+            r"-l size=[0-9]{1,5}m",
+            r"-l su=[0-9]{1,6}k?",
+            r"-d agcount=[0-9]{1,4}",
+            r"-m (crc|finobt|rmapbt|reflink)=[01]",
+            r"-n size=(4096|8192|16384|65536)",
+        ),
+    ),
+    "btrfs": Filesystem(
+        name="btrfs",
+        mkfs=("mkfs.btrfs", "-q", "-f", "-K"),
+        package="btrfs-progs",
+        smallest_bytes=128 << 20,
+        # btrfs turns on discard=async by itself
+        mount_options=("nodiscard",),
+        mkfs_allowed=(
+            r"-n (4096|8192|16384|32768|65536)",
+            r"-m (single|dup)",
+            r"-d (single|dup)",
+            r"-M",
+            r"--csum (crc32c|xxhash|sha256|blake2)",
+        ),
+    ),
+}

@@ -1,0 +1,137 @@
+"""The undo journal: what outlives the conductor is written down before it is changed.
+
+One small file an entry, in the state folder, fsynced with its folder before the first change is
+made. Undo goes in reverse order. An entry is dropped only when reading back has shown that its
+subject is as it was; whatever cannot be proven keeps its entry, and the next ``iotrial restore``
+tries again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from iotrial.errors import LabError
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing to put back.
+
+    ``address`` says where (for example ``{"path": "/sys/block/loop3/queue/scheduler"}``), ``ours``
+    all values that the trial may write there, ``identity`` facts that must still hold for the
+    address to mean the same thing, ``boot_id`` is set for what a reboot undoes by itself, None for
+    what stays on disk.
+    """
+
+    number: int
+    knob: str
+    address: Mapping[str, str]
+    original: str
+    ours: tuple[str, ...]
+    identity: Mapping[str, str] = field(default_factory=dict)
+    boot_id: str | None = None
+    trial: str = ""
+
+    @property
+    def target(self) -> str:
+        """Address in words."""
+        return ", ".join(self.address.values())
+
+
+class Journal:
+    """The entries in one folder. Safe against SIGKILL and power cuts at any instant."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def record(
+        self,
+        knob: str,
+        address: Mapping[str, str],
+        original: str,
+        ours: Iterable[str],
+        *,
+        identity: Mapping[str, str] | None = None,
+        boot_id: str | None = None,
+        trial: str = "",
+    ) -> Entry:
+        """Write an entry durably, before the change. The one that stands for the same subject is kept as it is:
+        its original is the true one."""
+        pending = self.pending()
+        for entry in pending:
+            if entry.knob == knob and dict(entry.address) == dict(address):
+                return self._widen(entry, ours)
+        number = 1 + max((e.number for e in pending), default=0)
+        entry = Entry(
+            number=number,
+            knob=knob,
+            address=dict(address),
+            original=original,
+            ours=tuple(dict.fromkeys(ours)),
+            identity=dict(identity or {}),
+            boot_id=boot_id,
+            trial=trial,
+        )
+        self._write(entry)
+        return entry
+
+    def _widen(self, entry: Entry, ours: Iterable[str]) -> Entry:
+        values = tuple(dict.fromkeys((*entry.ours, *ours)))
+        if values == entry.ours:
+            return entry
+        wider = replace(entry, ours=values)
+        self._write(wider)
+        return wider
+
+    def pending(self) -> tuple[Entry, ...]:
+        """All entries, oldest first. Raises LabError for one that cannot be read (it is never skipped)."""
+        if not self.folder.is_dir():
+            return ()
+        return tuple(self._read(path) for path in sorted(self.folder.glob("*.entry")))
+
+    def drop(self, entry: Entry) -> None:
+        """Forget an entry whose restore was proven by reading back."""
+        self._path(entry.number).unlink(missing_ok=True)
+        self._sync_folder()
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.entry"
+
+    def _write(self, entry: Entry) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._path(entry.number)
+        draft = path.with_suffix(".draft")
+        with draft.open("w") as file:
+            json.dump({"version": VERSION, **asdict(entry)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+        self._sync_folder()
+
+    def _read(self, path: Path) -> Entry:
+        try:
+            data = json.loads(path.read_text())
+            if data.pop("version") != VERSION:
+                raise LabError(
+                    f"undo journal {path}: written by another version of iotrial",
+                    hint="run `iotrial restore` with the version that wrote it",
+                )
+            return Entry(**{**data, "ours": tuple(data["ours"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise LabError(
+                f"undo journal {path}: not readable as an entry",
+                hint="look at the file: it names what was changed and what stood there before",
+            ) from error
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

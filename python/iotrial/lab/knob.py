@@ -1,0 +1,187 @@
+"""The contract of every knob, and the words it is written in.
+
+A knob is how one setting of the system or of the work is read, set, verified and put back. Each run
+writes the knob's neutral value first and the wanted one after it, in every arm alike, so that the
+cost of turning it is no effect. Knobs act in stages: first what belongs to the host, then the file
+system, the files, the mount, the cache, the work.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, ClassVar
+
+from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.study.model import Setting
+
+if TYPE_CHECKING:
+    from iotrial.lab.journal import Entry, Journal
+    from iotrial.lab.place import Place
+    from iotrial.lab.target import Target
+
+
+class Stage(IntEnum):
+    """When in a run a knob is turned."""
+
+    HOST = 1
+    FORMAT = 2
+    DEVICE = 3
+    FILES = 4
+    MOUNT = 5
+    CACHE = 6
+    WORK = 7
+
+
+@dataclass(frozen=True, slots=True)
+class FileSelection:
+    """The files of a run: a file set of the place and the indices in it (None: all)."""
+
+    set: str
+    indices: tuple[int, ...] | None
+    bytes_each: int
+    count: int
+
+    @property
+    def wire(self) -> list[int] | None:
+        """As the probe's protocol has it."""
+        return None if self.indices is None else list(self.indices)
+
+    @property
+    def bytes(self) -> int:
+        """How much data the selection holds."""
+        return self.bytes_each * self.count
+
+
+@dataclass(slots=True)
+class WorkDraft:
+    """What knobs may change of the work itself, before it becomes a job for the probe."""
+
+    environment: dict[str, str] = field(default_factory=dict)
+    arguments: dict[str, str] = field(default_factory=dict)
+    reader: str = "self"
+    cache: str = "as-is"
+    view: str | None = None
+
+
+@dataclass(slots=True)
+class Subject:
+    """All that a knob may act on in one run."""
+
+    target: Target
+    place: Place
+    journal: Journal
+    files: FileSelection | None
+    work: WorkDraft
+    boot_id: str = ""
+    trial: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a setting needs: root, one of some labs, programs (name to Debian package)."""
+
+    root: bool = False
+    labs: frozenset[str] = frozenset({"directory", "image"})
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+
+class Knob(ABC):
+    """One setting. Subclasses in ``iotrial.lab.knobs`` are found by the registry.
+
+    Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``option`` (the
+    key of a study that addresses it, such as ``key`` or ``variable``; None if it needs none),
+    ``open_levels`` (words for a range that cannot be listed), ``rank`` (order within the stage).
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    stage: ClassVar[Stage]
+    option: ClassVar[str | None] = None
+    open_levels: ClassVar[str | None] = None
+    rank: ClassVar[int] = 0
+
+    @abstractmethod
+    def parse(self, setting: Setting) -> str:
+        """The canonical value of a setting. Raises RequestError or UnsupportedLevel for one that
+        can never be."""
+
+    @abstractmethod
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+        """What is possible here, found by asking the kernel; empty where ``open_levels`` says it in words."""
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002 - most need nothing
+        """What this setting needs."""
+        return Requirement()
+
+    @abstractmethod
+    def read(self, subject: Subject, setting: Setting) -> str:
+        """The present value, canonical."""
+
+    @abstractmethod
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+        """Turn it. For stages FORMAT and MOUNT this declares a wish, which the place carries out for all knobs of
+        the stage at once."""
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str | None:  # noqa: ARG002
+        """The value through which every run goes before its own; None where the stage itself starts from a
+        neutral state (unmounted, unformatted, a fresh draft of the work)."""
+        return None
+
+    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+        """Read back. Raises KnobError where the value did not take."""
+        found = self.read(subject, setting)
+        if found != value:
+            raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)
+
+    def restore(self, subject: Subject, setting: Setting, original: str) -> None:
+        """Put back and prove it. Raises KnobError."""
+        self.write(subject, setting, original)
+        self.verify(subject, setting, original)
+
+    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:  # noqa: B027
+        """Before the first write of a trial: record in the journal what outlives the conductor."""
+
+    def undo(self, target: Target, entry: Entry) -> Undone:
+        """Put back what a journal entry of this knob describes; only knobs that record entries have one."""
+        raise NotImplementedError(f"{self.name} records nothing ({entry.target} on {target.name})")
+
+    def where(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        """The knob's target in words, for messages."""
+        return subject.place.label
+
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+        """Privileged changes outside the lab's own files that ``plan`` must announce, in words."""
+        return ()
+
+    def value_option(self, setting: Setting) -> str:
+        """The value of this knob's addressing option. Raises RequestError where the study does not
+        give it."""
+        assert self.option is not None
+        for key, value in setting.options:
+            if key == self.option:
+                return value
+        raise RequestError(
+            f"knob {self.name}: its {self.option} is missing",
+            hint=f'add `{self.option} = "..."` to the factor',
+        )
+
+
+class Undone(IntEnum):
+    """What became of one journal entry."""
+
+    RESTORED = 1
+    ALREADY = 2
+    GONE = 3
+    FOREIGN = 4  # stands at a value that is neither ours nor the original: reported, not overwritten
+
+
+def one_of(knob: str, value: str, known: tuple[str, ...]) -> str:
+    """The value if it is among the known. Raises UnsupportedLevel that names what there is."""
+    if value in known:
+        return value
+    raise UnsupportedLevel(
+        f'knob {knob}: there is no level "{value}"', hint="it has: " + ", ".join(known) if known else None
+    )

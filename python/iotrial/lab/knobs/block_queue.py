@@ -1,0 +1,165 @@
+"""Knobs of the lab's own block device: scheduler, requests, read-ahead, write-back throttling.
+
+A loop device keeps its queue settings after it was detached, for whoever attaches it next, and a
+change of scheduler drags others along (`none` sets nr_requests 128, any scheduler 256; bfq switches
+write-back throttling off). So all are journaled, and those that a study does not vary are pinned
+and verified.
+"""
+
+from __future__ import annotations
+
+from iotrial.errors import RequestError, UnsupportedLevel
+from iotrial.lab.journal import Entry
+from iotrial.lab.knob import Requirement, Subject, one_of
+from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.target import Target
+from iotrial.study.model import Setting
+
+
+class BlockKnob(KernelFileKnob):
+    """A file in the queue folder of the lab's device."""
+
+    file: str
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=frozenset({"image"}))
+
+    def path(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        device = subject.place.device
+        if device is None:
+            raise RequestError(
+                f"knob {self.name}: a {subject.place.kind} lab has no device of its own",
+                hint="use the image lab (needs root)",
+            )
+        return f"/sys/block/{device}/queue/{self.file}"
+
+    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
+        return {"backing": _backing(subject.target, str(subject.place.device)) or ""}
+
+    def still_same(self, target: Target, entry: Entry) -> bool:
+        # Detached (as after the probe's death) is still ours to put back; attached to another file is not.
+        device = entry.address["path"].split("/")[3]
+        backing = _backing(target, device)
+        return backing is None or backing == entry.identity.get("backing")
+
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+        return (f"queue/{self.file} of the lab's loop device: {', '.join(values)}",)
+
+
+def _backing(target: Target, device: str) -> str | None:
+    return target.read_or_none(f"/sys/block/{device}/loop/backing_file")
+
+
+class BlockNumber(BlockKnob):
+    """A queue file that holds one number within a range."""
+
+    least = 0
+    most = 0
+    #: values that a change of scheduler writes here by itself
+    dragged: tuple[str, ...] = ()
+
+    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
+        super().prepare(subject, setting, (*values, *self.dragged))
+
+    def parse(self, setting: Setting) -> str:
+        try:
+            number = int(setting.value)
+        except ValueError:
+            number = -1
+        if not self.least <= number <= self.most:
+            raise UnsupportedLevel(
+                f'knob {self.name}: "{setting.value}" is out of range', hint=f"{self.least} to {self.most}"
+            )
+        return str(number)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "128"
+
+
+class BlockScheduler(BlockKnob):
+    """The I/O scheduler."""
+
+    name = "block.scheduler"
+    title = "I/O scheduler of the lab's device"
+    file = "scheduler"
+
+    def shown(self, text: str) -> str:
+        for word in text.split():
+            if word.startswith("["):
+                return word.strip("[]")
+        return text.strip()
+
+    def parse(self, setting: Setting) -> str:
+        value = setting.value
+        if value == "deadline":
+            raise UnsupportedLevel(
+                'knob block.scheduler: "deadline" is only another name for mq-deadline',
+                hint='write "mq-deadline"',
+            )
+        modern = {"noop": "none", "cfq": "bfq", "anticipatory": "mq-deadline"}
+        if value in modern:
+            raise UnsupportedLevel(
+                f'knob block.scheduler: "{value}" left the kernel in 5.0',
+                hint=f'the nearest now is "{modern[value]}" (not the same algorithm, except noop)',
+            )
+        if not value.replace("-", "").isalnum():
+            raise UnsupportedLevel(f'knob block.scheduler: "{value}" is no name of a scheduler')
+        return value
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+        text = subject.target.read(self.path(subject, setting))
+        return tuple(word.strip("[]") for word in text.split())
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "none"
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+        one_of(self.name, value, self.levels(subject, setting))
+        super().write(subject, setting, value)
+
+
+class BlockNrRequests(BlockNumber):
+    """How many requests the queue holds."""
+
+    name = "block.nr_requests"
+    title = "requests that the device's queue holds"
+    file = "nr_requests"
+    least, most = 4, 4096
+    dragged = ("64", "128", "256")
+    open_levels = "4 to 4096 (a device may hold fewer)"
+
+
+class BlockReadAhead(BlockNumber):
+    """How far the kernel reads ahead."""
+
+    name = "block.read_ahead_kb"
+    title = "read-ahead of the lab's device in KiB"
+    file = "read_ahead_kb"
+    least, most = 0, 65536
+    open_levels = "0 to 65536"
+
+
+class BlockWriteThrottle(BlockNumber):
+    """Target latency of write-back throttling."""
+
+    name = "block.wbt_lat_usec"
+    title = "target latency of write-back throttling in microseconds (0: off)"
+    file = "wbt_lat_usec"
+    least, most = 0, 10_000_000
+    dragged = ("0", "2000", "75000")
+    open_levels = "0 to 10000000"
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "2000"
+
+
+#: what is pinned on every image lab unless the study varies it: knob and value, in the order of writing
+PINNED: tuple[Setting, ...] = (
+    Setting("block.scheduler", "none"),
+    Setting("block.nr_requests", "128"),
+    Setting("block.read_ahead_kb", "128"),
+    Setting("block.wbt_lat_usec", "0"),
+)

@@ -1,0 +1,129 @@
+"""Knobs of the work itself: a command's argument, an environment variable, who reads, the state of the caches.
+
+They change nothing on the target; they are part of the job, which the probe echoes by what it does.
+"""
+
+from __future__ import annotations
+
+from iotrial.errors import RequestError, UnsupportedLevel
+from iotrial.lab import cache
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
+from iotrial.study.model import Setting
+
+MAXIMUM_TEXT = 4096
+
+
+def _text(knob: str, value: str) -> str:
+    if "\0" in value or len(value) > MAXIMUM_TEXT:
+        raise UnsupportedLevel(f"knob {knob}: a value has at most {MAXIMUM_TEXT} characters and no NUL")
+    return value
+
+
+class CommandArgument(Knob):
+    """A text put in place of a placeholder in a command's argument list."""
+
+    name = "command.argument"
+    title = "text in place of a placeholder in the command's arguments"
+    stage = Stage.WORK
+    option = "placeholder"
+    open_levels = "any text"
+
+    def parse(self, setting: Setting) -> str:
+        placeholder = self.value_option(setting)
+        if not (placeholder.startswith("{") and placeholder.endswith("}") and len(placeholder) > 2):
+            raise RequestError(
+                f'knob command.argument: "{placeholder}" is no placeholder', hint='for example "{threads}"'
+            )
+        if placeholder in ("{file}", "{files}", "{dir}"):
+            raise RequestError(f"knob command.argument: {placeholder} stands for the lab's files")
+        return _text(self.name, setting.value)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def read(self, subject: Subject, setting: Setting) -> str:
+        return subject.work.arguments.get(self.value_option(setting), "")
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+        subject.work.arguments[self.value_option(setting)] = value
+
+
+class EnvironmentVariable(Knob):
+    """A variable in the environment of the command."""
+
+    name = "environment.variable"
+    title = "an environment variable of the command"
+    stage = Stage.WORK
+    option = "variable"
+    open_levels = "any text"
+
+    def parse(self, setting: Setting) -> str:
+        variable = self.value_option(setting)
+        if not variable or "=" in variable or not variable.isprintable():
+            raise RequestError(f'knob environment.variable: "{variable}" is no name of a variable')
+        if variable.startswith("LD_"):
+            raise RequestError(
+                f"knob environment.variable: {variable} changes what program runs, and is refused"
+            )
+        return _text(self.name, setting.value)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def read(self, subject: Subject, setting: Setting) -> str:
+        return subject.work.environment.get(self.value_option(setting), "")
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+        subject.work.environment[self.value_option(setting)] = value
+
+
+class ProcessUser(Knob):
+    """Who does the work: root, or a user without privilege (``nobody``)."""
+
+    name = "process.user"
+    title = "who does the work: self, root, or unprivileged (the user nobody)"
+    stage = Stage.WORK
+
+    LEVELS = ("self", "root", "unprivileged")
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+    def requires(self, setting: Setting) -> Requirement:
+        return Requirement(root=setting.value != "self")
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return subject.work.reader
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        subject.work.reader = value
+
+
+class CacheState(Knob):
+    """What is cached when the timed part begins."""
+
+    name = "cache.state"
+    title = "what is cached before the timed part"
+    stage = Stage.CACHE
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, cache.ALL)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ("cold", *cache.STATES[subject.place.kind])
+
+    def requires(self, setting: Setting) -> Requirement:
+        labs = {kind for kind, states in cache.STATES.items() if setting.value in (*states, "cold")}
+        return Requirement(root=setting.value in cache.NEEDS_ROOT, labs=frozenset(labs))
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return subject.work.cache
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        subject.work.cache = value
+
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+        return ("drops the page cache of the whole machine before runs",) if "cold-system" in values else ()

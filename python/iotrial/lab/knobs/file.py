@@ -1,0 +1,168 @@
+"""Knobs of files: permission bits, size, kind of link, and where the access time stands."""
+
+from __future__ import annotations
+
+from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.lab.knob import FileSelection, Knob, Stage, Subject, one_of
+from iotrial.study.model import Setting
+from iotrial.units import UnitError, parse_size
+
+VIEW = "view"
+MAXIMUM_SIZE = 4 << 30
+
+
+def _selection(knob: str, subject: Subject) -> FileSelection:
+    if subject.files is None:
+        raise RequestError(f"knob {knob}: this workload has no files to act on")
+    return subject.files
+
+
+def _only(knob: str, counts: dict[str, int]) -> str:
+    """The one value that all files share; mixed values are told as they are."""
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{value} ({count} files)" for value, count in sorted(counts.items())) or f"no {knob}"
+
+
+class FileMode(Knob):
+    """Permission bits by chmod(2)."""
+
+    name = "file.mode"
+    rank = 2
+    title = "permission bits of the files, as octal text"
+    stage = Stage.FILES
+    open_levels = "0000 to 7777"
+
+    def parse(self, setting: Setting) -> str:
+        digits = setting.value.removeprefix("0o")
+        try:
+            mode = int(digits, 8)
+        except ValueError:
+            mode = -1
+        if not 0 <= mode <= 0o7777:
+            raise UnsupportedLevel(
+                f'knob file.mode: "{setting.value}" is no file mode',
+                hint='write octal digits, for example "0644"',
+            )
+        return f"{mode:04o}"
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "0000"
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        files = _selection(self.name, subject)
+        return _only(self.name, subject.target.call("get_mode", set=files.set, files=files.wire)["modes"])
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        files = _selection(self.name, subject)
+        subject.target.call("set_mode", set=files.set, files=files.wire, mode=value)
+
+
+class FileSize(Knob):
+    """Size of each file. As a condition every size has a file set of its own; as a treatment files
+    are rewritten."""
+
+    name = "file.size"
+    title = "size of each file"
+    stage = Stage.FILES
+    open_levels = "1 B to 4 GiB"
+
+    def parse(self, setting: Setting) -> str:
+        try:
+            size = parse_size(setting.value)
+        except UnitError as error:
+            raise UnsupportedLevel(f"knob file.size: {error}", hint=error.hint) from error
+        if not 0 < size <= MAXIMUM_SIZE:
+            raise UnsupportedLevel(f'knob file.size: "{setting.value}" is out of range', hint="1 B to 4 GiB")
+        return str(size)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "1"
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        files = _selection(self.name, subject)
+        return _only(self.name, subject.target.call("get_size", set=files.set, files=files.wire)["sizes"])
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        files = _selection(self.name, subject)
+        subject.target.call("set_size", set=files.set, files=files.wire, size=int(value))
+
+
+class FileLink(Knob):
+    """The names through which the work reaches the files; made anew from the plain files in every run."""
+
+    name = "file.link"
+    rank = 1
+    title = "kind of name that the work goes through"
+    stage = Stage.FILES
+
+    KINDS = ("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink")
+    CHAIN = 4
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.KINDS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.KINDS
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "none"
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        files = _selection(self.name, subject)
+        if subject.work.view is None:
+            return "none"
+        kinds = subject.target.call("get_link", set=files.set, files=files.wire, view=VIEW)["kinds"]
+        return _only(self.name, kinds)
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        files = _selection(self.name, subject)
+        subject.target.call("unlink", set=files.set, view=VIEW)
+        subject.work.view = None
+        if value != "none":
+            subject.target.call(
+                "link", set=files.set, files=files.wire, view=VIEW, kind=value, chain=self.CHAIN
+            )
+            subject.work.view = VIEW
+
+
+class FileAtimeState(Knob):
+    """Where the access time stands before a run, which decides whether relatime updates it."""
+
+    name = "file.atime_state"
+    rank = 3  # last: links and modes change ctime, which relatime compares with
+    title = "access time before the run: stale (relatime will update), fresh (it will not), day-old"
+    stage = Stage.FILES
+
+    STATES = ("stale", "fresh", "day-old")
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.STATES)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.STATES
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "day-old"
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        files = _selection(self.name, subject)
+        states = subject.target.call("get_atime_state", set=files.set, files=files.wire)["states"]
+        return _only(self.name, states)
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        files = _selection(self.name, subject)
+        subject.target.call(
+            "set_atime_state", set=files.set, files=files.wire, state=value, view=subject.work.view
+        )
+
+    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+        found = self.read(subject, setting)
+        if found != value:
+            raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)

@@ -1,0 +1,74 @@
+"""Knobs of the file system itself: its type and options of its making. Only on the lab's own images."""
+
+from __future__ import annotations
+
+from iotrial.errors import RequestError, UnsupportedLevel
+from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.place import ImagePlace
+from iotrial.study.model import Setting
+
+
+def _place(knob: str, subject: Subject) -> ImagePlace:
+    if not isinstance(subject.place, ImagePlace):
+        raise RequestError(
+            f"knob {knob}: a {subject.place.kind} lab makes no file system",
+            hint="use the image lab (needs root)",
+        )
+    return subject.place
+
+
+class FilesystemType(Knob):
+    """ext4, xfs or btrfs."""
+
+    name = "filesystem.type"
+    title = "file system of the lab's image"
+    stage = Stage.FORMAT
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, tuple(FILESYSTEMS))
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        known = {line.split()[-1] for line in subject.target.read("/proc/filesystems").splitlines()}
+        return tuple(name for name in FILESYSTEMS if name in known)
+
+    def requires(self, setting: Setting) -> Requirement:
+        kind = FILESYSTEMS[setting.value]
+        return Requirement(root=True, labs=frozenset({"image"}), tools={kind.mkfs[0]: kind.package})
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        place = _place(self.name, subject)
+        info = subject.target.mount_at(place.root)
+        return info.type if info else "none"
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        _place(self.name, subject).want_filesystem(value)
+
+
+class MkfsOption(Knob):
+    """One option of mkfs from an allow-list; ``default`` leaves it out."""
+
+    name = "mkfs.option"
+    title = "one option with which the file system is made, from an allow-list"
+    stage = Stage.FORMAT
+
+    def parse(self, setting: Setting) -> str:
+        value = " ".join(setting.value.split())
+        if value == "default" or any(kind.allows_mkfs(value) for kind in FILESYSTEMS.values()):
+            return value
+        known = sorted({pattern for kind in FILESYSTEMS.values() for pattern in kind.mkfs_allowed})
+        raise UnsupportedLevel(
+            f'knob mkfs.option: "{value}" is not on its list', hint="it has patterns: " + "; ".join(known)
+        )
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ("default", *FILESYSTEMS[_place(self.name, subject).filesystem].mkfs_allowed)
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=frozenset({"image"}))
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return _place(self.name, subject).made_with or "default"
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        _place(self.name, subject).want_mkfs_option("" if value == "default" else value)

@@ -1,0 +1,179 @@
+"""Knobs of a mount: what happens to access times, read-only, and options from an allow-list.
+
+A value is declared to the place, which mounts once for all mount knobs of a run; what the kernel
+made of it is read back from /proc/self/mountinfo. mount(2) is called directly: mount(8) passes
+`noatime` on beside `relatime` in a remount (libmount 2.38), and the mount silently stays noatime.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.place import ImagePlace
+from iotrial.lab.target import MountInfo
+from iotrial.study.model import Setting
+
+IMAGE_ONLY = Requirement(root=True, labs=frozenset({"image"}))
+
+
+def _place(knob: str, subject: Subject) -> ImagePlace:
+    if not isinstance(subject.place, ImagePlace):
+        raise RequestError(
+            f"knob {knob}: a {subject.place.kind} lab mounts nothing", hint="use the image lab (needs root)"
+        )
+    return subject.place
+
+
+def _mounted(knob: str, subject: Subject) -> MountInfo:
+    place = _place(knob, subject)
+    info = subject.target.mount_at(place.root)
+    if info is None:
+        raise KnobError(knob, place.label, wrote="a mount", found="nothing mounted there")
+    return info
+
+
+class MountKnob(Knob):
+    """Common to all knobs of the mount: declared to the place, carried out by it, read from mountinfo."""
+
+    stage = Stage.MOUNT
+    remountable = True
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return IMAGE_ONLY
+
+    def words(self, value: str) -> tuple[str, ...]:
+        """The mount options that stand for a value."""
+        return (value,)
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        place = _place(self.name, subject)
+        place.want_options(self.name, self.words(value), remountable=self.remountable)
+
+
+class MountAtime(MountKnob):
+    """When reading updates access times."""
+
+    name = "mount.atime"
+    title = "when reading updates a file's access time"
+
+    LEVELS = ("strictatime", "relatime", "noatime", "nodiratime", "lazytime")
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+    def words(self, value: str) -> tuple[str, ...]:
+        # nodiratime and lazytime say nothing about files: here they stand on top of strictatime,
+        # so that each level differs from strictatime by its own option alone.
+        return (value,) if value not in ("nodiratime", "lazytime") else ("strictatime", value)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        options = _mounted(self.name, subject).options
+        if "noatime" in options:
+            return "noatime"
+        if "relatime" in options:
+            return "relatime"
+        if "lazytime" in options:
+            return "lazytime"
+        return "nodiratime" if "nodiratime" in options else "strictatime"
+
+
+class MountReadonly(MountKnob):
+    """A mount that can be written, or not."""
+
+    name = "mount.readonly"
+    title = "whether the file system is mounted read-only"
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(
+            self.name, {"true": "ro", "false": "rw"}.get(setting.value, setting.value), ("rw", "ro")
+        )
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ("rw", "ro")
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return "ro" if "ro" in _mounted(self.name, subject).mount_options else "rw"
+
+
+class MountOption(MountKnob):
+    """One mount option from an allow-list; the level ``default`` leaves it out."""
+
+    name = "mount.option"
+    title = "one mount option of the file system, from an allow-list"
+    remountable = False
+
+    #: option without its value: file systems that know it. None names a path or a device.
+    ALLOWED: ClassVar[dict[str, tuple[str, ...]]] = {
+        "barrier": ("ext4",),
+        "nobarrier": ("ext4",),
+        "commit": ("ext4", "btrfs"),
+        "data": ("ext4",),
+        "delalloc": ("ext4",),
+        "nodelalloc": ("ext4",),
+        "discard": ("ext4", "xfs", "btrfs"),
+        "nodiscard": ("ext4", "xfs", "btrfs"),
+        "dioread_nolock": ("ext4",),
+        "dioread_lock": ("ext4",),
+        "journal_async_commit": ("ext4",),
+        "max_batch_time": ("ext4",),
+        "stripe": ("ext4",),
+        "allocsize": ("xfs",),
+        "inode64": ("xfs",),
+        "inode32": ("xfs",),
+        "largeio": ("xfs",),
+        "logbsize": ("xfs",),
+        "logbufs": ("xfs",),
+        "noalign": ("xfs",),
+        "swalloc": ("xfs",),
+        "autodefrag": ("btrfs",),
+        "compress": ("btrfs",),
+        "compress-force": ("btrfs",),
+        "datacow": ("btrfs",),
+        "nodatacow": ("btrfs",),
+        "nodatasum": ("btrfs",),
+        "ssd": ("btrfs",),
+        "nossd": ("btrfs",),
+        "sync": ("ext4", "xfs", "btrfs"),
+        "async": ("ext4", "xfs", "btrfs"),
+    }
+
+    def parse(self, setting: Setting) -> str:
+        value = setting.value
+        if value == "default":
+            return value
+        key, _, argument = value.partition("=")
+        if key not in self.ALLOWED:
+            raise UnsupportedLevel(
+                f'knob mount.option: "{key}" is not on its list',
+                hint="it has: " + ", ".join(sorted(self.ALLOWED)),
+            )
+        if not all(c.isalnum() or c in ":-_" for c in argument):
+            raise UnsupportedLevel(f'knob mount.option: "{argument}" is no value of {key}')
+        return value
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        filesystem = _place(self.name, subject).filesystem
+        return ("default", *(o for o, where in sorted(self.ALLOWED.items()) if filesystem in where))
+
+    def words(self, value: str) -> tuple[str, ...]:
+        return () if value == "default" else (value,)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        place = _place(self.name, subject)
+        _mounted(self.name, subject)
+        words = place.options_of(self.name)
+        return words[0] if words else "default"
+
+    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+        # A kernel leaves options that are its default out of mountinfo, and rewrites others; what it
+        # cannot do, it refuses at mount(2). A value given with "=" that is shown must be shown as wanted.
+        super().verify(subject, setting, value)
+        key, equals, _ = value.partition("=")
+        shown = [o for o in _mounted(self.name, subject).options if o.partition("=")[0] == key]
+        if equals and shown and value not in shown and not shown[0].startswith(value):
+            raise KnobError(self.name, self.where(subject, setting), wrote=value, found=shown[0])

@@ -1,0 +1,76 @@
+"""What knobs that are one file of the kernel have in common: read, write, read back, journal, undo."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from iotrial.errors import KnobError, TargetError
+from iotrial.lab.journal import Entry
+from iotrial.lab.knob import Knob, Stage, Subject, Undone
+from iotrial.lab.target import Target
+from iotrial.study.model import Setting
+
+
+class KernelFileKnob(Knob):
+    """A knob whose value is the text of one file in /sys or /proc/sys. It outlives the conductor,
+    so it is journaled."""
+
+    stage = Stage.DEVICE
+
+    @abstractmethod
+    def path(self, subject: Subject, setting: Setting) -> str:
+        """The file."""
+
+    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
+        """Facts that must still hold when the entry is undone."""
+        return {}
+
+    def shown(self, text: str) -> str:
+        """The value in what the kernel shows."""
+        return " ".join(text.split())
+
+    def where(self, subject: Subject, setting: Setting) -> str:
+        return self.path(subject, setting)
+
+    def read(self, subject: Subject, setting: Setting) -> str:
+        return self.shown(subject.target.read(self.path(subject, setting)))
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+        path = self.path(subject, setting)
+        try:
+            subject.target.write(path, value)
+        except TargetError as error:
+            raise KnobError(
+                self.name, path, wrote=value, found=self.read(subject, setting), hint=error.message
+            ) from error
+
+    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
+        subject.journal.record(
+            self.name,
+            {"path": self.path(subject, setting)},
+            self.read(subject, setting),
+            values,
+            identity=self.identity(subject, setting),
+            boot_id=subject.boot_id,
+            trial=subject.trial,
+        )
+
+    def still_same(self, target: Target, entry: Entry) -> bool:  # noqa: ARG002
+        """Whether the entry's address still means what it meant."""
+        return True
+
+    def undo(self, target: Target, entry: Entry) -> Undone:
+        path = entry.address["path"]
+        text = target.read_or_none(path)
+        if text is None:
+            return Undone.GONE
+        found = self.shown(text)
+        if found == entry.original:
+            return Undone.ALREADY
+        if found not in entry.ours or not self.still_same(target, entry):
+            return Undone.FOREIGN
+        target.write(path, entry.original)
+        back = self.shown(target.read(path))
+        if back != entry.original:
+            raise KnobError(self.name, path, wrote=entry.original, found=back)
+        return Undone.RESTORED

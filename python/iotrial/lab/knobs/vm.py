@@ -1,0 +1,81 @@
+"""Sysctls of the host that are harmless to turn: memory and write-back. The rest is for guests only."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from iotrial.errors import KnobError, UnknownName, UnsupportedLevel
+from iotrial.lab.knob import Requirement, Stage, Subject
+from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.study.model import Setting
+
+
+class Sysctl(KernelFileKnob):
+    """One key of the allow-list. The option ``key`` names it."""
+
+    name = "sysctl"
+    title = "a kernel setting of the host, from a short harmless list"
+    stage = Stage.HOST
+    option = "key"
+    open_levels = "whole numbers in the range of the key"
+
+    #: key: least and most value, and the keys that must be 0 because writing this one would clear them
+    ALLOWED: ClassVar[dict[str, tuple[int, int, tuple[str, ...]]]] = {
+        "vm.dirty_background_ratio": (0, 100, ("vm.dirty_background_bytes",)),
+        "vm.dirty_expire_centisecs": (100, 360_000, ()),
+        "vm.dirty_ratio": (1, 100, ("vm.dirty_bytes",)),
+        "vm.dirty_writeback_centisecs": (0, 360_000, ()),
+        "vm.dirtytime_expire_seconds": (1, 864_000, ()),
+        "vm.page-cluster": (0, 8, ()),
+        "vm.swappiness": (0, 200, ()),
+        "vm.vfs_cache_pressure": (1, 1000, ()),
+        "fs.xfs.xfssyncd_centisecs": (100, 720_000, ()),
+    }
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True)
+
+    def _key(self, setting: Setting) -> str:
+        key = self.value_option(setting)
+        if key not in self.ALLOWED:
+            raise UnknownName("sysctl that iotrial may turn on a host", key, self.ALLOWED)
+        return key
+
+    def parse(self, setting: Setting) -> str:
+        key = self._key(setting)
+        least, most, _ = self.ALLOWED[key]
+        try:
+            number = int(setting.value)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise UnsupportedLevel(
+                f'sysctl {key}: "{setting.value}" is out of range', hint=f"{least} to {most}"
+            )
+        return str(number)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def path(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return "/proc/sys/" + self._key(setting).replace(".", "/")
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
+        # any value serves that every arm passes through; the one in the middle of the list is harmless
+        return levels[0] if levels else self.parse(setting)
+
+    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
+        for other in self.ALLOWED[self._key(setting)][2]:
+            found = subject.target.read("/proc/sys/" + other.replace(".", "/"))
+            if found != "0":
+                raise KnobError(
+                    self.name,
+                    other,
+                    wrote="0",
+                    found=found,
+                    hint=f"{other} is in force; writing {self._key(setting)} would clear it, and it is yours",
+                )
+        super().prepare(subject, setting, values)
+
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+        return (f"sysctl {self._key(setting)} of this machine: {', '.join(values)}",)

@@ -1,0 +1,61 @@
+"""One conductor a machine: a lock file in /run/lock, for root and others alike."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from iotrial.errors import IotrialError
+
+LOCK = Path("/run/lock/iotrial.lock")
+
+
+class Busy(IotrialError):
+    """Another conductor is at work on this machine."""
+
+    code = "busy"
+
+
+class MachineLock:
+    """Held for as long as a trial or a restore runs; the kernel lets go of it when its holder dies."""
+
+    def __init__(self, path: Path = LOCK) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> MachineLock:
+        descriptor = self._open()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise Busy(
+                f"another iotrial is measuring on this machine (process {holder or 'unknown'})",
+                hint="two trials at once would disturb each other: wait for it to end",
+            ) from None
+        self._descriptor = descriptor
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            pass  # opened for reading only: the lock counts, the number is a courtesy
+        return self
+
+    def _open(self) -> int:
+        # Without O_CREAT first: in a sticky folder the kernel refuses O_CREAT on another user's file.
+        for flags in (os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_CREAT):
+            try:
+                return os.open(self._path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            except (FileNotFoundError, PermissionError) as error:
+                last = error
+        raise IotrialError(f"lock {self._path}: {last.strerror}") from last
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

@@ -1,0 +1,159 @@
+"""The machine on which knobs act, as typed verbs over a channel.
+
+Everything that reads or changes a target goes through here, so that a knob written for this machine
+works on a guest or on another host: they differ only in the channel that carries the verbs. The
+verbs are those of ``docs/probe-protocol.md``.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from iotrial.errors import TargetError
+
+
+class Channel(Protocol):
+    """What carries verbs to a target. ``name`` is for messages."""
+
+    name: str
+
+    def call(self, verb: str, **fields: object) -> dict[str, Any]:
+        """Answer of one verb. Raises TargetError or ProbeError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A program that ran to its end on the target."""
+
+    argv: tuple[str, ...]
+    exit_status: int | None
+    signal: int | None
+    timed_out: bool
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True)
+class MountInfo:
+    """One line of /proc/self/mountinfo. ``options`` are those of the mount and of the superblock together."""
+
+    target: str
+    source: str
+    type: str
+    mount_options: frozenset[str]
+    super_options: frozenset[str]
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Options of the mount and of the superblock."""
+        return self.mount_options | self.super_options
+
+
+class Target:
+    """A machine to act on. Paths are the target's own."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.name = channel.name
+
+    def call(self, verb: str, **fields: object) -> dict[str, Any]:
+        """Any verb of the protocol."""
+        return self.channel.call(verb, **fields)
+
+    def read(self, path: str) -> str:
+        """Text of a small file, without the newline at its end. Raises TargetError."""
+        return str(self.call("read", path=path)["data"]).rstrip("\n")
+
+    def read_or_none(self, path: str) -> str | None:
+        """As ``read``; None where there is no such file."""
+        try:
+            return self.read(path)
+        except TargetError as error:
+            if error.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
+                return None
+            raise
+
+    def write(self, path: str, data: str) -> None:
+        """Write text to an existing file with one system call. Raises TargetError."""
+        self.call("write", path=path, data=data)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a path (a dangling link counts)."""
+        try:
+            self.call("stat", path=path)
+        except TargetError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return False
+            raise
+        return True
+
+    def stat(self, path: str) -> dict[str, Any]:
+        """Inode facts, of the link itself where the path is one."""
+        return self.call("stat", path=path)
+
+    def mount(self, source: str, target: str, kind: str, options: Sequence[str]) -> None:
+        """mount(2). Options are separate words. Raises TargetError."""
+        self.call("mount", source=source, target=target, type=kind, options=list(options))
+
+    def unmount(self, target: str) -> None:
+        """umount2(2), never lazy. Raises TargetError (EBUSY names nothing: see ``lab.place``)."""
+        self.call("unmount", target=target)
+
+    def mount_at(self, path: str) -> MountInfo | None:
+        """What is mounted on exactly this path now (the topmost), as the kernel tells; None if nothing."""
+        found = None
+        for line in self.read("/proc/self/mountinfo").splitlines():
+            info = parse_mountinfo(line)
+            if info.target == path:
+                found = info
+        return found
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        cwd: str = "/",
+        timeout_s: float = 120.0,
+    ) -> Finished:
+        """Run a program to its end. Raises TargetError where it cannot be started."""
+        answer = self.call(
+            "run",
+            argv=list(argv),
+            environment=dict(environment) if environment is not None else None,
+            cwd=cwd,
+            stdin="",
+            timeout_s=timeout_s,
+            output_limit=65536,
+        )
+        return Finished(
+            argv=tuple(argv),
+            exit_status=answer["exit"],
+            signal=answer["signal"],
+            timed_out=answer["timed_out"],
+            stdout=answer["stdout"],
+            stderr=answer["stderr"],
+        )
+
+
+def parse_mountinfo(line: str) -> MountInfo:
+    """One line as proc_pid_mountinfo(5) describes it, with its octal escapes undone."""
+    fields = line.split(" ")
+    dash = fields.index("-")
+    return MountInfo(
+        target=_unescape(fields[4]),
+        source=_unescape(fields[dash + 2]),
+        type=fields[dash + 1],
+        mount_options=frozenset(fields[5].split(",")),
+        super_options=frozenset(fields[dash + 3].split(",")),
+    )
+
+
+def _unescape(text: str) -> str:
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, char)
+    return text

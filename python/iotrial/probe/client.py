@@ -1,0 +1,147 @@
+"""The probe as a process: one JSON object a line in, one out.
+
+A ``Probe`` is a channel in the sense of ``iotrial.lab.target``: it carries the verbs of
+``docs/probe-protocol.md`` to this machine. It runs in a session of its own, so that a Ctrl-C at the
+terminal reaches the conductor alone, which then decides what happens to the probe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from iotrial.errors import ProbeError, TargetError
+from iotrial.probe.binary import find_binary
+
+PROTOCOL = 1
+
+
+class Probe:
+    """A running probe. Use as a context manager; leaving it ends the process and all that it holds.
+
+    ``isolate`` (root) gives it a mount and a PID namespace of its own. Raises ProbeError where the binary is
+    missing or speaks another protocol.
+    """
+
+    def __init__(self, *, isolate: bool, binary: Path | None = None) -> None:
+        self.binary = binary or find_binary()
+        self.name = "this machine"
+        self._last = 0
+        self.busy_s = 0.0  # spent waiting for answers: what is left of a run's time is the conductor's own
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        argv = [str(self.binary)] + (["--isolate"] if isolate else [])
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                start_new_session=True,
+                close_fds=True,
+            )
+        except OSError as error:
+            raise ProbeError(f"cannot start the probe {self.binary}: {error.strerror}") from error
+        self.facts = self.call("hello")
+        if self.facts.get("protocol") != PROTOCOL:
+            self.kill()
+            raise ProbeError(
+                f"the probe {self.binary} speaks protocol {self.facts.get('protocol')}, wanted {PROTOCOL}",
+                hint="package and probe are of different versions: install again",
+            )
+
+    def call(self, verb: str, **fields: object) -> dict[str, Any]:
+        """Ask for one verb and wait for its answer.
+
+        Raises TargetError where the target refused (``errno`` set for a failed system call),
+        ProbeError where the probe found its own work wrong, did not understand, or died.
+        """
+        began = time.perf_counter()
+        try:
+            return self._exchange(verb, fields)
+        finally:
+            self.busy_s += time.perf_counter() - began
+
+    def _exchange(self, verb: str, fields: dict[str, object]) -> dict[str, Any]:
+        self._last += 1
+        line = json.dumps({"id": self._last, "verb": verb, **fields}, separators=(",", ":"))
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(line.encode() + b"\n")
+            stdin.flush()
+            answer = stdout.readline()
+        except BrokenPipeError:
+            answer = b""
+        if not answer:
+            raise ProbeError(f'the probe died at "{verb}"{self._epitaph()}')
+        message = json.loads(answer)
+        if message.get("id") != self._last:
+            raise ProbeError(f'the probe answered {message.get("id")} where "{verb}" was {self._last}')
+        error = message.get("error")
+        if error is None:
+            ok: dict[str, Any] = message["ok"]
+            return ok
+        text = str(error.get("message", "no reason given"))
+        if error.get("code") in ("os", "unsupported"):
+            raise TargetError(text, errno=error.get("errno"))
+        raise ProbeError(f"{verb}: {text}")
+
+    def _epitaph(self) -> str:
+        status = self._process.wait()
+        self._log.seek(0)
+        tail = self._log.read()[-400:].decode(errors="replace").strip()
+        return f" (status {status})" + (f": {tail}" if tail else "")
+
+    @property
+    def pid(self) -> int:
+        """Process id on this machine (of the outer process, where isolated)."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End of input: the probe leaves by itself, and the kernel takes its namespaces down."""
+        if self._process.poll() is None:
+            assert self._process.stdin is not None
+            try:
+                self._process.stdin.close()
+                self._process.wait(timeout=20)
+            except (BrokenPipeError, subprocess.TimeoutExpired):
+                self.kill()
+        self._log.close()
+
+    def kill(self) -> None:
+        """End it at once; nothing that it holds outlives it."""
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def process_start_time(pid: int) -> str | None:
+    """Start time of a process in clock ticks since boot, as /proc/PID/stat field 22 gives it (its
+    identity)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]
+
+
+def own_process() -> tuple[int, str]:
+    """Id and start time of this process."""
+    pid = os.getpid()
+    return pid, process_start_time(pid) or "0"

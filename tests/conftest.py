@@ -1,0 +1,69 @@
+"""Shared fixtures: a state folder on a real disk, a probe, a small image lab; and the check that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = os.geteuid() == 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "root" in item.keywords and not ROOT:
+            item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+def host_state() -> dict[str, str]:
+    """What must be as before when the tests are over, read from the kernel's own files."""
+    state = {"mounts": Path("/proc/self/mounts").read_text()}
+    for device in sorted(Path("/sys/block").glob("loop*")):
+        backing = device / "loop" / "backing_file"
+        if backing.exists():
+            try:
+                state[f"{device.name} backing"] = backing.read_text().strip()
+            except OSError:
+                continue
+        for setting in ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec"):
+            file = device / "queue" / setting
+            if file.exists():
+                state[f"{device.name} {setting}"] = file.read_text().strip()
+    for key in Path("/proc/sys/vm").iterdir():
+        if key.name.startswith(("dirty", "vfs_cache", "swappiness", "page-cluster")):
+            state[f"vm.{key.name}"] = key.read_text().strip()
+    state["run folder"] = str(Path("/run/iotrial").exists())
+    return state
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    before = host_state()
+    yield
+    after = host_state()
+    changed = {
+        key: (before.get(key), after.get(key)) for key in before | after if before.get(key) != after.get(key)
+    }
+    assert not changed, f"the tests changed this machine: {changed}"
+
+
+@pytest.fixture(scope="session")
+def disk_folder() -> Iterator[Path]:
+    """A folder on a real disk (/tmp may be memory)."""
+    folder = Path(tempfile.mkdtemp(prefix="iotrial-test-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def state(monkeypatch: pytest.MonkeyPatch, disk_folder: Path) -> Iterator[Path]:
+    """A state folder of the test's own, so that no test touches the user's trials or journal."""
+    folder = Path(tempfile.mkdtemp(dir=disk_folder))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    monkeypatch.delenv("IOTRIAL_STORE", raising=False)
+    yield folder / "iotrial"
+    shutil.rmtree(folder, ignore_errors=True)

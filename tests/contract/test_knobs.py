@@ -1,0 +1,170 @@
+"""Every knob keeps the contract, on a real lab: what is written is read back, what stood before is put back.
+
+A new knob is in these tests by being in the registry; ``VALUES`` must then say what to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iotrial.errors import KnobError, UnsupportedLevel
+from iotrial.lab import host, registry
+from iotrial.lab.journal import Journal
+from iotrial.lab.knob import FileSelection, Stage, Subject, WorkDraft
+from iotrial.lab.place import FileSet, ImagePlace
+from iotrial.lab.restore import restore
+from iotrial.lab.target import Target
+from iotrial.probe.client import Probe
+from iotrial.study.model import Setting
+
+pytestmark = pytest.mark.root
+
+#: knob: values to try, and the option that addresses it
+VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
+    "block.nr_requests": (("64", "128"), ()),
+    "block.read_ahead_kb": (("0", "512"), ()),
+    "block.scheduler": (("none", "mq-deadline", "kyber", "bfq"), ()),
+    "block.wbt_lat_usec": (("0", "2000"), ()),
+    "cache.state": (("cold", "warm", "as-is"), ()),
+    "command.argument": (("4", "a b"), (("placeholder", "{threads}"),)),
+    "environment.variable": (("1", ""), (("variable", "ARM"),)),
+    "file.atime_state": (("stale", "fresh", "day-old"), ()),
+    "file.link": (("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink"), ()),
+    "file.mode": (("0444", "0777", "0000"), ()),
+    "file.size": (("1 B", "10 KiB"), ()),
+    "filesystem.type": (("ext4", "xfs", "btrfs"), ()),
+    "mkfs.option": (("-b 1024", "default"), ()),
+    "mount.atime": (("strictatime", "relatime", "noatime", "nodiratime", "lazytime"), ()),
+    "mount.option": (("commit=30", "nodelalloc", "default"), ()),
+    "mount.readonly": (("ro", "rw"), ()),
+    "process.user": (("self", "root", "unprivileged"), ()),
+    "sysctl": (("50", "200"), (("key", "vm.vfs_cache_pressure"),)),
+}
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with Probe(isolate=True) as probe:
+        target = Target(probe)
+        target.call("mkdir", path="/run/iotrial", mode="0755")
+        target.mount("iotrial", "/run/iotrial", "tmpfs", ["mode=0755", "size=1m"])
+        yield target
+        target.unmount("/run/iotrial")
+        target.call("remove", path="/run/iotrial", recursive=True)
+
+
+@pytest.fixture(scope="module")
+def place(target: Target, disk_folder: Path) -> Iterator[ImagePlace]:
+    place = ImagePlace(
+        "ext4",
+        target,
+        folder=str(disk_folder),
+        mount_point="/run/iotrial/ext4",
+        filesystem="ext4",
+        size_bytes=320 << 20,
+    )
+    place.open()
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def subject(target: Target, place: ImagePlace, tmp_path: Path) -> Iterator[Subject]:
+    place.want_filesystem("ext4")
+    place.want_mkfs_option("")
+    place.format()
+    files = FileSet("ext4-s0", f"{place.root}/s0", 12, 4096, "text", 1)
+    place.make_files(files, seed=7)
+    journal = Journal(tmp_path / "journal")
+    yield Subject(
+        target=target,
+        place=place,
+        journal=journal,
+        files=FileSelection("ext4-s0", None, 4096, 12),
+        work=WorkDraft(),
+        boot_id=host.boot_id(target),
+    )
+    assert not any(r.kept for r in restore(journal, target))
+
+
+def settle(subject: Subject, stage: Stage) -> None:
+    assert isinstance(subject.place, ImagePlace)
+    if stage is Stage.MOUNT:
+        subject.place.settle(fresh=False)
+    if stage is Stage.FORMAT:
+        subject.place.format()
+
+
+def test_every_knob_is_tried_here() -> None:
+    assert set(VALUES) == set(registry.knobs())
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_each_value_is_read_back_and_the_original_is_put_back(name: str, subject: Subject) -> None:
+    knob = registry.knob(name)
+    values, options = VALUES[name]
+    settings = [Setting(name, value, options) for value in values]
+    wanted = tuple(knob.parse(setting) for setting in settings)
+    original = knob.read(subject, settings[0])
+    knob.prepare(subject, settings[0], (*wanted, knob.neutral(settings[0], wanted) or ""))
+    for setting, value in zip(settings, wanted, strict=True):
+        if isinstance(subject.place, ImagePlace) and knob.stage is Stage.MOUNT:
+            subject.place.to_neutral(always=True)
+        neutral = knob.neutral(setting, wanted)
+        if neutral is not None:
+            knob.write(subject, setting, neutral)
+        knob.write(subject, setting, value)
+        settle(subject, knob.stage)
+        knob.verify(subject, setting, value)
+        assert knob.read(subject, setting) == value
+    if knob.stage not in (Stage.MOUNT, Stage.FORMAT):
+        if knob.name in ("file.atime_state",) and original not in knob.STATES:  # type: ignore[attr-defined]
+            return
+        knob.restore(subject, settings[0], original)
+        assert knob.read(subject, settings[0]) == original
+
+
+def test_remounting_with_relatime_leaves_noatime_behind(subject: Subject) -> None:
+    # mount(8) of util-linux 2.38 passes both words on in a remount and the mount stays noatime
+    knob = registry.knob("mount.atime")
+    for value in ("noatime", "relatime", "noatime", "strictatime", "lazytime", "noatime"):
+        assert isinstance(subject.place, ImagePlace)
+        subject.place.to_neutral(always=True)
+        knob.write(subject, Setting("mount.atime", value), value)
+        subject.place.settle(fresh=False)
+        options = subject.target.read("/proc/self/mountinfo").splitlines()
+        line = next(line for line in options if f" {subject.place.root} " in line)
+        assert ("noatime" in line) == (value == "noatime")
+        assert ("relatime" in line) == (value == "relatime")
+        assert ("lazytime" in line) == (value == "lazytime")
+
+
+def test_a_scheduler_that_the_kernel_lacks_is_an_error_that_names_what_it_has(subject: Subject) -> None:
+    knob = registry.knob("block.scheduler")
+    with pytest.raises(UnsupportedLevel) as caught:
+        knob.write(subject, Setting("block.scheduler", "elevator9"), "elevator9")
+    assert "none" in str(caught.value.hint)
+
+
+def test_a_value_that_the_kernel_refuses_names_knob_target_and_both_values(subject: Subject) -> None:
+    knob = registry.knob("block.nr_requests")
+    with pytest.raises(KnobError) as caught:
+        knob.write(subject, Setting("block.nr_requests", "4096"), "99999999")
+    assert "block.nr_requests" in caught.value.message
+    assert 'wrote "99999999"' in caught.value.message
+
+
+def test_a_setting_that_a_scheduler_drags_along_is_seen(subject: Subject) -> None:
+    # `none` sets nr_requests 128, others 256: the reason for pinning
+    scheduler, requests = registry.knob("block.scheduler"), registry.knob("block.nr_requests")
+    at = {}
+    for value in ("mq-deadline", "none"):
+        setting = Setting("block.scheduler", value)
+        scheduler.prepare(subject, setting, ("mq-deadline", "none"))
+        requests.prepare(subject, Setting("block.nr_requests", "128"), ("128",))
+        scheduler.write(subject, setting, value)
+        at[value] = requests.read(subject, Setting("block.nr_requests", "128"))
+    assert at["mq-deadline"] != at["none"]

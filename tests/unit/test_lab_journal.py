@@ -1,0 +1,147 @@
+"""The undo journal: durable before the change, the first original wins, nothing is forgotten unproven."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from iotrial.errors import LabError, TargetError
+from iotrial.lab.journal import Journal
+from iotrial.lab.knob import Undone
+from iotrial.lab.restore import restore
+from iotrial.lab.target import Target
+
+REQUESTS = "/sys/block/loop9/queue/nr_requests"
+
+
+class Files:
+    """A target that is a dictionary of files; ``stubborn`` ones take a write and keep their value."""
+
+    name = "a machine of files"
+
+    def __init__(self, files: dict[str, str], stubborn: tuple[str, ...] = ()) -> None:
+        self.files = {"/proc/sys/kernel/random/boot_id": "boot-1", **files}
+        self.stubborn = stubborn
+        self.writes: list[tuple[str, str]] = []
+
+    def call(self, verb: str, **fields: object) -> dict[str, object]:
+        path = str(fields.get("path"))
+        if verb == "read":
+            if path not in self.files:
+                raise TargetError(f"read {path}: No such file", errno=2)
+            return {"data": self.files[path] + "\n"}
+        if verb == "write":
+            self.writes.append((path, str(fields["data"])))
+            if path not in self.stubborn:
+                self.files[path] = str(fields["data"])
+            return {}
+        if verb == "stat":
+            raise TargetError(f"stat {path}: No such file", errno=2)
+        raise AssertionError(verb)
+
+
+def record(journal: Journal, path: str = REQUESTS, original: str = "64") -> None:
+    journal.record("block.nr_requests", {"path": path}, original, ("128", "256"), boot_id="boot-1")
+
+
+def test_an_entry_is_on_disk_before_record_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    record(Journal(tmp_path))
+    assert [Path(path).suffix for path in synced] == [".draft", ""]
+    assert json.loads((tmp_path / "000001.entry").read_text())["original"] == "64"
+
+
+def test_the_first_original_is_kept_when_the_same_subject_is_recorded_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    record(journal, original="64")
+    record(journal, original="256")
+    (entry,) = journal.pending()
+    assert entry.original == "64"
+
+
+def test_undo_goes_in_reverse_order_and_drops_what_it_has_proven(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    record(journal, REQUESTS)
+    record(journal, REQUESTS.replace("loop9", "loop8"))
+    machine = Files({REQUESTS: "256", REQUESTS.replace("loop9", "loop8"): "128"})
+    results = restore(journal, Target(machine))
+    assert [path.split("/")[3] for path, _ in machine.writes] == ["loop8", "loop9"]
+    assert [r.outcome for r in results] == [Undone.RESTORED, Undone.RESTORED]
+    assert machine.files[REQUESTS] == "64"
+    assert journal.pending() == ()
+
+
+def test_a_value_that_is_neither_ours_nor_the_original_is_left_alone_and_kept(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    record(journal)
+    machine = Files({REQUESTS: "77"})
+    (result,) = restore(journal, Target(machine))
+    assert result.outcome is Undone.FOREIGN
+    assert result.kept
+    assert machine.writes == []
+    assert len(journal.pending()) == 1
+
+
+def test_an_entry_whose_read_back_fails_is_kept(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    record(journal)
+    (result,) = restore(journal, Target(Files({REQUESTS: "256"}, stubborn=(REQUESTS,))))
+    assert result.kept
+    assert 'wrote "64", kernel reports "256"' in str(result.problem)
+    assert len(journal.pending()) == 1
+
+
+def test_what_a_reboot_has_undone_is_dropped_without_a_write(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    record(journal)
+    machine = Files({REQUESTS: "256", "/proc/sys/kernel/random/boot_id": "boot-2"})
+    (result,) = restore(journal, Target(machine))
+    assert result.outcome is Undone.GONE
+    assert machine.writes == []
+    assert journal.pending() == ()
+
+
+def test_restoring_twice_is_the_same_as_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    record(journal)
+    machine = Files({REQUESTS: "256"})
+    restore(journal, Target(machine))
+    assert machine.files[REQUESTS] == "64"
+    assert restore(journal, Target(machine)) == ()
+
+
+def test_a_loop_device_that_another_has_attached_since_is_not_touched(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.record(
+        "block.nr_requests",
+        {"path": REQUESTS},
+        "64",
+        ("256",),
+        identity={"backing": "/ours"},
+        boot_id="boot-1",
+    )
+    machine = Files({REQUESTS: "256", "/sys/block/loop9/loop/backing_file": "/somebody/elses.img"})
+    (result,) = restore(journal, Target(machine))
+    assert result.outcome is Undone.FOREIGN
+    assert machine.writes == []
+
+
+def test_an_unreadable_entry_stops_everything_with_a_word(tmp_path: Path) -> None:
+    (tmp_path / "000001.entry").write_text("{not json")
+    with pytest.raises(LabError, match="not readable"):
+        Journal(tmp_path).pending()
+
+
+def test_a_draft_left_by_a_power_cut_is_no_entry(tmp_path: Path) -> None:
+    (tmp_path / "000001.draft").write_text("{half")
+    assert Journal(tmp_path).pending() == ()
