@@ -24,6 +24,7 @@ MAX_CLAIMS = 256
 MAX_LABEL = 100
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_STUDY_NAME = re.compile(rf"({_NAME.pattern}/)?{_NAME.pattern}")
 _KNOB = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
 
@@ -51,6 +52,10 @@ def _fits(text: str, pattern: re.Pattern[str], what: str, *, longest: int = 64) 
 
 def _name(text: str) -> str:
     return _fits(printable(text), _NAME, "name")
+
+
+def _study_name(text: str) -> str:
+    return _fits(printable(text), _STUDY_NAME, "study's name, or family/name")
 
 
 def _knob(text: str) -> str:
@@ -124,6 +129,7 @@ def shown(value: object) -> str:
 
 
 Name = Annotated[str, AfterValidator(_name), Written("name")]
+StudyName = Annotated[str, AfterValidator(_study_name), Written("name")]
 KnobName = Annotated[str, AfterValidator(_knob), Written("knob")]
 Label = Annotated[str, AfterValidator(label), Written("label")]
 Line = Annotated[str, AfterValidator(printable), Field(max_length=500), Written("text")]
@@ -151,7 +157,7 @@ class StudyFile(Table):
 
 
 class StudyTable(Table):
-    name: Name
+    name: StudyName
     question: Line = Field(min_length=1)
     title: Line = ""
     why: Prose = ""

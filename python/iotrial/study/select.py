@@ -1,0 +1,186 @@
+"""Which part of a study runs: levels, conditions and workloads as the user asked, the study's defaults else.
+
+The answer is a study again, with everything gone that does not run, so that plan, analysis and report never
+meet a level, response or claim without runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from iotrial.errors import RequestError, UnknownName
+from iotrial.study.labels import match
+from iotrial.study.model import Budget, Claim, Factor, Role, Study, Workload
+
+ALL = "all"
+WORKLOAD = "workload"
+
+
+def select(
+    study: Study,
+    *,
+    sets: Mapping[str, Sequence[str]] | None = None,
+    conditions: Mapping[str, Sequence[str]] | None = None,
+    full: bool = False,
+    margin: float | None = None,
+    alpha: float | None = None,
+    time_s: float | None = None,
+    blocks: int | None = None,
+) -> Study:
+    """The study as it shall run.
+
+    ``sets`` and ``conditions`` give labels by factor (``["all"]``: every one); ``conditions`` also takes
+    ``workload``. What is not named runs at its defaults, or whole with ``full``. The reference of a
+    treatment factor is always kept. UnknownName for a factor, level or workload that is not there;
+    RequestError where nothing is left to compare.
+    """
+    wanted = _wanted(study, sets or {}, conditions or {})
+    factors = [_narrowed(factor, wanted.get(factor.name), full=full) for factor in study.factors]
+    workloads = _workloads(study, wanted.get(WORKLOAD), factors, full=full)
+    factors = [_covered(factor, workloads, asked=factor.name in wanted) for factor in factors]
+    names = {workload.name for workload in workloads}
+    return replace(
+        study,
+        margin=_within(margin, study.margin, "margin", 1.0),
+        alpha=_within(alpha, study.alpha, "alpha", 0.5),
+        budget=_budget(study.budget, time_s, blocks),
+        factors=tuple(factors),
+        workloads=workloads,
+        responses=tuple(response for response in study.responses if response.workload in names),
+        claims=tuple(claim for claim in study.claims if _runs(claim, factors, names)),
+    )
+
+
+def _wanted(
+    study: Study, sets: Mapping[str, Sequence[str]], conditions: Mapping[str, Sequence[str]]
+) -> dict[str, Sequence[str]]:
+    known = [*(factor.name for factor in study.factors), WORKLOAD]
+    wanted: dict[str, Sequence[str]] = {}
+    for given in (sets, conditions):
+        for name, labels in given.items():
+            if name not in known:
+                raise UnknownName("factor", name, known, where=study.name)
+            if name in wanted:
+                raise RequestError(f'{study.name}: the levels of "{name}" are given twice')
+            if not labels:
+                raise RequestError(
+                    f'{study.name}: no level of "{name}" is named', hint=f'"{ALL}" means every level'
+                )
+            wanted[name] = labels
+    return wanted
+
+
+def _chosen(study_name: str, kind: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The known labels that are meant, in the study's order."""
+    if [label.casefold() for label in wanted] == [ALL]:
+        return list(known)
+    meant = set()
+    for text in wanted:
+        label = match(text, known)
+        if label is None:
+            raise UnknownName(kind, text, [*known, ALL], where=study_name)
+        meant.add(label)
+    return [label for label in known if label in meant]
+
+
+def _narrowed(factor: Factor, wanted: Sequence[str] | None, *, full: bool) -> Factor:
+    labels = [level.label for level in factor.levels]
+    if wanted is not None:
+        keep = _chosen(f'factor "{factor.name}"', "level", wanted, labels)
+    else:
+        keep = labels if full else list(factor.default)
+    if factor.role is Role.TREATMENT:
+        keep = [label for label in labels if label in keep or label == factor.reference]
+        if len(keep) < 2:
+            raise RequestError(
+                f'factor "{factor.name}" is left with "{keep[0]}" alone, the reference; a treatment needs two levels',
+                hint=f"name one or more of: {', '.join(label for label in labels if label != factor.reference)}",
+            )
+    return _with_levels(factor, keep)
+
+
+def _with_levels(factor: Factor, keep: Sequence[str]) -> Factor:
+    return replace(
+        factor,
+        levels=tuple(level for level in factor.levels if level.label in keep),
+        reference=factor.reference if factor.reference in keep else keep[0],
+        default=tuple(keep),
+    )
+
+
+def _workloads(
+    study: Study, wanted: Sequence[str] | None, factors: Sequence[Factor], *, full: bool
+) -> tuple[Workload, ...]:
+    names = [workload.name for workload in study.workloads]
+    if wanted is not None:
+        keep = _chosen(study.name, "workload", wanted, names)
+    else:
+        keep = [workload.name for workload in study.workloads if full or workload.default]
+    running = []
+    for workload in study.workloads:
+        if workload.name not in keep:
+            continue
+        only = {
+            factor.name: tuple(label for label in workload.only[factor.name] if label in factor.default)
+            for factor in factors
+            if factor.name in workload.only
+        }
+        if all(only.values()):
+            running.append(replace(workload, only=only, default=True))
+        elif wanted is not None and [label.casefold() for label in wanted] != [ALL]:
+            name = next(name for name, labels in only.items() if not labels)
+            raise RequestError(
+                f'workload "{workload.name}" runs at other levels of "{name}" only: {", ".join(workload.only[name])}'
+            )
+    if not running:
+        raise RequestError(
+            f"{study.name}: no workload runs at these levels", hint=f"workloads: {', '.join(names)}"
+        )
+    return tuple(running)
+
+
+def _covered(factor: Factor, workloads: Sequence[Workload], *, asked: bool) -> Factor:
+    """The factor without condition levels at which no workload runs; an error where the user named such a level."""
+    if factor.role is Role.TREATMENT:
+        return factor
+    served = {
+        label
+        for workload in workloads
+        for label in workload.only.get(factor.name, [level.label for level in factor.levels])
+    }
+    idle = [level.label for level in factor.levels if level.label not in served]
+    if idle and asked:
+        raise RequestError(
+            f'no workload that runs does so at "{idle[0]}" of "{factor.name}"',
+            hint=f"running: {', '.join(workload.name for workload in workloads)}; choose others by workload=NAME",
+        )
+    return _with_levels(factor, [level.label for level in factor.levels if level.label in served])
+
+
+def _runs(claim: Claim, factors: Sequence[Factor], workloads: set[str]) -> bool:
+    """Whether the effect that a claim speaks of, and the condition it names, are still there."""
+    labels = {factor.name: factor.default for factor in factors} | {WORKLOAD: tuple(sorted(workloads))}
+    effect = claim.level in labels[claim.factor] and claim.reference in labels[claim.factor]
+    work = claim.workload is None or claim.workload in workloads
+    return effect and work and all(label in labels[name] for name, label in claim.condition.items())
+
+
+def _within(given: float | None, default: float, what: str, most: float) -> float:
+    if given is None:
+        return default
+    if not 0 < given <= most:
+        raise RequestError(f"{what} lies above 0 and at most at {most:g}, found {given:g}")
+    return given
+
+
+def _budget(budget: Budget, time_s: float | None, blocks: int | None) -> Budget:
+    if time_s is not None and not (math.isfinite(time_s) and time_s > 0):
+        raise RequestError(f"a time budget is above 0 s, found {time_s:g} s")
+    if blocks is not None and blocks < 1:
+        raise RequestError(f"a budget holds at least one block, found {blocks}")
+    return Budget(
+        time_s=budget.time_s if time_s is None else time_s,
+        blocks=budget.blocks if blocks is None else blocks,
+    )
