@@ -1,0 +1,270 @@
+"""The e-process against a slow scalar implementation, brute force over candidates, and enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from iotrial.analysis.betting import log_last, log_paths, log_process, survives
+from iotrial.analysis.eprocess import excluded, interval
+from iotrial.analysis.hull import blocks_to_bound
+
+BETS = (0.15, 0.3, 0.6, 1.0, 1.6)
+
+
+def slow_process(contrasts: Sequence[float], d: float) -> list[float]:
+    """M_1(d) .. M_n(d), straight from the definition."""
+    up, down = [1.0] * 5, [1.0] * 5
+    squares = 0.0
+    out = []
+    for b, value in enumerate(contrasts, start=1):
+        x = value - d
+        squares += x * x
+        s = math.sqrt(squares / b)
+        for k, theta in enumerate(BETS):
+            t = 0.0 if s == 0.0 else math.tanh(theta * x / s)
+            up[k] *= 1.0 + t
+            down[k] *= 1.0 - t
+        out.append((sum(up) + sum(down)) / 10.0)
+    return out
+
+
+def series(seed: int) -> np.ndarray:
+    """Series of many kinds: smooth, heavy, tied, drifting, of changing scale, with an effect that moves."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(8, 60))
+    first = n // 2
+    kinds = [
+        lambda: rng.normal(0.3, 1, n),
+        lambda: rng.standard_t(1, n),
+        lambda: np.round(rng.normal(0, 1, n)),
+        lambda: rng.normal(0, 1, n) * np.exp(rng.normal(0, 4, n)),
+        lambda: np.concatenate([rng.normal(0, 1e-3, first), rng.normal(0, 1, n - first)]),
+        lambda: np.cumsum(rng.normal(0, 1, n)),
+        lambda: rng.integers(0, 2, n) * 1.0,
+        lambda: np.concatenate([rng.normal(0, 1, first), rng.normal(rng.normal(), 1e-3, n - first)]),
+    ]
+    values: np.ndarray = kinds[seed % len(kinds)]()
+    return values
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_process_is_the_one_of_the_definition(seed: int) -> None:
+    d = series(seed)
+    for candidate in (0.0, 0.1, float(d[0]), float(np.median(d)), float(d.max()) + 1.0):
+        slow = slow_process(d.tolist(), candidate)
+        log_f, log_m = log_process(d, candidate)
+        assert log_f == pytest.approx(math.log(max(slow)), abs=1e-9)
+        assert log_m == pytest.approx(math.log(slow[-1]), abs=1e-9)
+        assert log_last(d, np.array([candidate]))[0] == pytest.approx(math.log(slow[-1]), abs=1e-9)
+        for alpha in (0.05, 0.001):
+            assert survives(d, np.array([candidate]), math.log(1 / alpha))[0] == (max(slow) < 1 / alpha)
+            assert excluded(d, candidate, alpha) == (max(slow) >= 1 / alpha)
+
+
+@pytest.mark.parametrize("seed", range(48))
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+def test_no_candidate_of_a_dense_grid_is_left_outside_the_interval(seed: int, alpha: float) -> None:
+    d = series(seed)
+    found = interval(d, alpha)
+    if len(d) < (8 if alpha == 0.05 else 14):
+        assert (found.low, found.high) == (None, None)
+        return
+    spread = float(np.ptp(d))
+    grid = [np.linspace(d.min() - spread, d.max() + spread, 4001), d]
+    grid.append(np.linspace(d.min() - 20 * spread, d.max() + 20 * spread, 1001))
+    if not found.empty:
+        assert found.low is not None
+        assert found.high is not None
+        width = found.high - found.low
+        grid.append(np.linspace(found.low - width, found.high + width, 2001))
+    candidates = np.unique(np.concatenate(grid))
+    paths = log_paths(d[None, :] - candidates[:, None])
+    left = candidates[paths.max(axis=1) < math.log(1 / alpha)]
+    if found.empty:
+        assert left.size == 0
+        return
+    assert found.low is not None
+    assert found.high is not None
+    tolerance = 2e-6 * (found.high - found.low) + 1e-12
+    assert left.min() >= found.low - tolerance
+    assert left.max() <= found.high + tolerance
+    # and both ends are themselves left
+    for end in (found.low, found.high):
+        assert max(slow_process(d.tolist(), end)) < (1 / alpha) * (1 + 1e-6)
+    assert found.estimate is not None
+    assert found.low <= found.estimate <= found.high
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_the_estimate_is_the_candidate_with_the_least_evidence_against_it(seed: int) -> None:
+    d = series(seed)
+    found = interval(d, 0.05)
+    assume_finite = found.low is not None and found.high is not None
+    if not assume_finite or found.low == found.high:
+        return
+    assert found.low is not None
+    assert found.high is not None
+    assert found.estimate is not None
+    grid = np.linspace(found.low, found.high, 2001)
+    best = log_last(d, grid).min()
+    assert log_last(d, np.array([found.estimate]))[0] <= best + 1e-3
+
+
+MAGNITUDES = st.lists(
+    st.one_of(st.just(0.0), st.floats(1e-6, 1e6), st.sampled_from([1.0, 2.0])), min_size=1, max_size=9
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(MAGNITUDES)
+def test_over_all_signs_of_given_magnitudes_the_process_has_mean_one_and_rarely_gets_large(
+    magnitudes: list[float],
+) -> None:
+    signs = np.array(list(itertools.product([-1.0, 1.0], repeat=len(magnitudes))))
+    m = np.exp(log_paths(signs * np.array(magnitudes)))
+    assert m.mean(axis=0) == pytest.approx(np.ones(len(magnitudes)), abs=1e-9)
+    for alpha in (0.3, 0.1, 0.05):
+        assert (m.max(axis=1) >= 1 / alpha).mean() <= alpha
+
+
+def test_ten_blocks_of_normal_magnitudes_reach_twenty_in_at_most_five_of_a_hundred_sign_patterns() -> None:
+    magnitudes = np.abs(np.random.default_rng(1).normal(size=12))
+    signs = np.array(list(itertools.product([-1.0, 1.0], repeat=12)))
+    largest = np.exp(log_paths(signs * magnitudes)).max(axis=1)
+    assert 0 < (largest >= 20).mean() <= 0.05
+
+
+SERIES = st.lists(
+    st.floats(-100, 100, allow_subnormal=False).map(lambda v: round(v, 3)), min_size=8, max_size=40
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SERIES)
+def test_reversing_all_signs_mirrors_the_interval(values: list[float]) -> None:
+    found, mirrored = interval(values, 0.05), interval([-v for v in values], 0.05)
+    assert found.empty == mirrored.empty
+    assert found.p_anytime == pytest.approx(mirrored.p_anytime)
+    assert found.e_value == pytest.approx(mirrored.e_value)
+    if not found.empty:
+        assert found.low is not None
+        assert found.high is not None
+        tolerance = 3e-6 * (found.high - found.low) + 1e-9
+        assert mirrored.low == pytest.approx(-found.high, abs=tolerance)
+        assert mirrored.high == pytest.approx(-found.low, abs=tolerance)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SERIES, st.floats(-1e3, 1e3), st.sampled_from([1e-7, 0.01, 3.0, 1e6]))
+def test_shifting_and_scaling_the_contrasts_shifts_and_scales_the_interval(
+    values: list[float], shift: float, scale: float
+) -> None:
+    assume(np.ptp(values) > 0.1)
+    found = interval(values, 0.05)
+    moved = interval([v * scale + shift * scale for v in values], 0.05)
+    assert found.empty == moved.empty
+    if not found.empty:
+        assert found.low is not None
+        assert found.high is not None
+        tolerance = (3e-6 * (found.high - found.low) + 1e-8) * scale
+        assert moved.low == pytest.approx((found.low + shift) * scale, abs=tolerance)
+        assert moved.high == pytest.approx((found.high + shift) * scale, abs=tolerance)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SERIES, st.integers(1, 10))
+def test_more_blocks_never_widen_the_interval(values: list[float], more: int) -> None:
+    assume(len(values) - more >= 8)
+    before, after = interval(values[:-more], 0.05), interval(values, 0.05)
+    if before.empty:
+        assert after.empty
+    elif not after.empty:
+        assert before.low is not None
+        assert before.high is not None
+        assert after.low is not None
+        assert after.high is not None
+        tolerance = 3e-6 * (before.high - before.low) + 1e-9
+        assert after.low >= before.low - tolerance
+        assert after.high <= before.high + tolerance
+
+
+@pytest.mark.parametrize(("alpha", "blocks"), [(0.05, 8), (0.001, 14)])
+def test_the_interval_is_finite_from_a_fixed_number_of_blocks(alpha: float, blocks: int) -> None:
+    values = np.random.default_rng(3).normal(size=blocks)
+    assert blocks_to_bound(math.log(1 / alpha)) == blocks
+    assert interval(values, alpha).low is not None
+    early = interval(values[:-1], alpha)
+    assert (early.low, early.high, early.empty) == (None, None, False)
+    # far away the process tells nothing but that all signs agree: the closed form of that
+    limit = sum((1 + math.tanh(t)) ** n + (1 - math.tanh(t)) ** n for t in BETS for n in [blocks]) / 10
+    before = sum((1 + math.tanh(t)) ** n + (1 - math.tanh(t)) ** n for t in BETS for n in [blocks - 1]) / 10
+    assert before < 1 / alpha <= limit
+
+
+def test_no_block_gives_no_interval() -> None:
+    found = interval([], 0.05)
+    assert (found.estimate, found.low, found.high, found.p_anytime, found.blocks) == (
+        None,
+        None,
+        None,
+        1.0,
+        0,
+    )
+
+
+def test_contrasts_that_are_all_equal_leave_one_point() -> None:
+    found = interval([0.25] * 10, 0.05)
+    assert (found.low, found.estimate, found.high) == (0.25, 0.25, 0.25)
+    assert found.p_anytime == pytest.approx(1 / slow_process([0.25] * 10, 0.0)[-1])
+    nothing = interval([0.0] * 10, 0.05)
+    assert (nothing.low, nothing.estimate, nothing.high, nothing.p_anytime) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_contrasts_that_are_equal_at_first_leave_that_point_though_no_grid_would_hit_it() -> None:
+    found = interval([1 / 3] * 12 + [0.5, 0.2, 0.4, 0.3], 0.05)
+    assert found.low == found.high == pytest.approx(1 / 3, abs=1e-12)
+
+
+def test_an_effect_that_moves_leaves_nothing() -> None:
+    rng = np.random.default_rng(5)
+    found = interval(np.concatenate([rng.normal(0, 1, 40), rng.normal(20, 1, 40)]), 0.05)
+    assert found.empty
+    assert (found.low, found.high) == (None, None)
+    assert found.estimate is not None
+
+
+def test_one_huge_outlier_does_not_hide_where_the_rest_is() -> None:
+    rng = np.random.default_rng(6)
+    values = rng.normal(0.1, 0.01, 60)
+    values[30] = 1e6
+    found = interval(values, 0.05)
+    assert found.low is not None
+    assert found.high is not None
+    assert 0.05 < found.low < 0.1 < found.high < 0.15
+
+
+def test_a_hundred_thousand_blocks_overflow_nothing() -> None:
+    values = np.random.default_rng(7).normal(1.0, 1.0, 100_000)
+    with np.errstate(all="raise", under="ignore"):
+        log_f, log_m = log_process(values, 0.0)
+        found = interval(values, 0.05)
+    assert math.isfinite(log_f)
+    assert log_m > 1000
+    assert math.isfinite(found.e_value)
+    assert found.p_anytime == 0.0
+    assert found.low is not None
+    assert found.low < 1.0
+
+
+def test_values_that_are_not_finite_and_levels_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        interval([0.0, math.nan], 0.05)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        interval([0.0], 1.0)
