@@ -1,0 +1,62 @@
+"""A small study, headers and runs for the tests of the store."""
+
+from __future__ import annotations
+
+from iotrial.store.model import RunRecord, TrialHeader
+from iotrial.study.model import Study
+from iotrial.study.reader import read_study
+
+STUDY = """\
+[study]
+name = "example"
+question = "Is b faster than a?"
+[[factor]]
+name = "f"
+knob = "mount.atime"
+levels = ["a", "b"]
+[[workload]]
+name = "w"
+kind = "files"
+operations = ["open", "read", "close"]
+"""
+
+
+def study() -> Study:
+    """The study of all these trials."""
+    return read_study(STUDY, "example.toml", trusted=True)
+
+
+def header(trial_id: str = "0123456789abcdef", **options: object) -> TrialHeader:
+    """A header with made-up facts."""
+    return TrialHeader(
+        id=trial_id,
+        study=study(),
+        seed="00" * 16,
+        seed_chosen=False,
+        alpha=0.05,
+        margin=0.03,
+        started="2024-05-01T12:00:00Z",
+        lab={"kind": "directory", "places": [{"path": "/x"}]},
+        host={"kernel": "6.1", "memory_bytes": 2**40},
+        options=options,
+        version="0.1.0",
+    )
+
+
+def run(block: int = 0, slot: int = 0, *, condition: str = "workload=w", arm: str | None = None) -> RunRecord:
+    """One run with numbers that say which it is."""
+    arm = arm or "ab"[slot % 2]
+    return RunRecord(
+        condition=condition,
+        block=block,
+        slot=slot,
+        arm=arm,
+        kind="treatment",
+        treatment={"f": arm},
+        started_s=block + slot / 10,
+        responses={"wall": 0.1 + block / 7, "cpu": 1e-9},
+        evidence={"faults_minor": 12.0},
+        histograms={"read": [[1000, 5], [2000, 1]]},
+        checks={"cache": "warm", "bytes": [1, None, True]},
+        files=(slot, block + 100),
+    )
