@@ -1,0 +1,174 @@
+"""Published claims held against what was measured here.
+
+A claim is a ratio r of a response at one level over another; here there is an interval [L, U] for the same pair. The
+rules, in this order (a difference within the margin counts as none):
+
+1. no such comparison, no ratio in the claim, an unbounded interval, an inconclusive effect or an invalid trial:
+   *cannot say*;
+2. claim within the margin and effect equivalent: *confirmed*;
+3. effect equivalent and claim beyond the margin: *not confirmed* (there is no such effect here);
+4. claim within the margin and an effect here: *contradicted*;
+5. r within [L, U]: *confirmed*;
+6. the effect points the other way: *contradicted*;
+7. else the effect has the claimed direction but another size: *smaller* or *larger* than claimed.
+
+A claim that names the levels the other way round is compared with the inverse ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import log, log1p
+
+from iotrial.analysis.model import Effect, Verdict
+from iotrial.report.conditions import Conditions, ConditionText
+from iotrial.report.notation import bracketed, percent, shown
+from iotrial.study.model import Claim, Scale
+
+
+class Outcome(StrEnum):
+    """How a claim stands."""
+
+    CONFIRMED = "confirmed"
+    NOT_CONFIRMED = "not confirmed"
+    SMALLER = "smaller than claimed"
+    LARGER = "larger than claimed"
+    CONTRADICTED = "contradicted"
+    CANNOT_SAY = "cannot say"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """One claim beside the effect that comes nearest; ``ratio``, ``low``, ``high`` are in the claim's direction."""
+
+    claim: Claim
+    condition: ConditionText | None
+    response: str | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    outcome: Outcome
+    why: str
+    published: str
+    here: str
+
+    @property
+    def sentence(self) -> str:
+        """ "Published: ratio 0.89 (mode 0444 against 0777). Here: 1.001 [0.992, 1.010]: not confirmed, ..."."""
+        return (
+            f"Published: {self.published}. Here{self._where}: {self.here}: {self.outcome.value}, {self.why}."
+        )
+
+    @property
+    def _where(self) -> str:
+        return f" ({self.condition.text})" if self.condition is not None and self.condition.parts else ""
+
+
+def hold_claims(
+    claims: Sequence[Claim],
+    effects: Sequence[Effect],
+    conditions: Conditions,
+    *,
+    margin: float,
+    valid: bool = True,
+) -> tuple[HeldClaim, ...]:
+    """Every claim against the effects it speaks of: one entry for each condition that it may mean."""
+    held = []
+    for claim in claims:
+        matching = [effect for effect in effects if _speaks_of(claim, effect)]
+        if claim.response is None and any(effect.primary for effect in matching):
+            matching = [effect for effect in matching if effect.primary]
+        if any(effect.kind == "main" for effect in matching):
+            matching = [effect for effect in matching if effect.kind == "main"]
+        if not matching:
+            held.append(_unmatched(claim))
+        held.extend(_held(claim, effect, conditions, margin=margin, valid=valid) for effect in matching)
+    return tuple(held)
+
+
+def _speaks_of(claim: Claim, effect: Effect) -> bool:
+    if effect.factor != claim.factor or {effect.level, effect.reference} != {claim.level, claim.reference}:
+        return False
+    if claim.workload not in (None, effect.workload) or claim.response not in (None, effect.response):
+        return False
+    here = {**effect.condition, "workload": effect.workload}
+    return all(here.get(name) == label for name, label in claim.condition.items())
+
+
+def _held(claim: Claim, effect: Effect, conditions: Conditions, *, margin: float, valid: bool) -> HeldClaim:
+    ratio, low, high = effect.value, effect.low, effect.high
+    same_way = effect.level == claim.level
+    if effect.scale is Scale.LOG and not same_way:
+        ratio, low, high = _inverse(ratio), _inverse(high), _inverse(low)
+    outcome, why = _judge(claim, effect, (ratio, low, high), margin=margin, valid=valid)
+    null = 1.0 if effect.scale is Scale.LOG else 0.0
+    return HeldClaim(
+        claim,
+        conditions.of_levels(effect.condition, effect.workload),
+        effect.response,
+        ratio,
+        low,
+        high,
+        outcome,
+        why,
+        _published(claim),
+        bracketed(ratio, low, high, null=null),
+    )
+
+
+def _judge(
+    claim: Claim,
+    effect: Effect,
+    here: tuple[float | None, float | None, float | None],
+    *,
+    margin: float,
+    valid: bool,
+) -> tuple[Outcome, str]:
+    """The rules at the top of this module."""
+    ratio, low, high = here
+    if not valid:
+        return Outcome.CANNOT_SAY, "the trial is invalid"
+    if claim.ratio is None:
+        return Outcome.CANNOT_SAY, "the claim gives no ratio"
+    if effect.scale is not Scale.LOG:
+        return Outcome.CANNOT_SAY, "the claim is a ratio, the effect here a difference"
+    if ratio is None or low is None or high is None:
+        return Outcome.CANNOT_SAY, "the interval is not bounded yet"
+    inside = low <= claim.ratio <= high
+    if effect.verdict is Verdict.INCONCLUSIVE:
+        seen = "holds it" if inside else "does not hold it"
+        return Outcome.CANNOT_SAY, f"the comparison is inconclusive (its interval {seen})"
+    claimed, within = log(claim.ratio), log1p(margin)
+    if effect.verdict is Verdict.EQUIVALENT:
+        if abs(claimed) <= within:
+            return Outcome.CONFIRMED, f"both are within the margin of {percent(margin)}"
+        return Outcome.NOT_CONFIRMED, f"an effect beyond {percent(margin)} is excluded here"
+    if abs(claimed) <= within:
+        return Outcome.CONTRADICTED, "the claim says there is no difference, here there is one"
+    if inside:
+        return Outcome.CONFIRMED, "the interval holds the published ratio"
+    if (claimed > 0) != (log(ratio) > 0):
+        return Outcome.CONTRADICTED, "the effect here points the other way"
+    if abs(log(ratio)) < abs(claimed):
+        return Outcome.SMALLER, "the same direction, but the interval excludes the published size"
+    return Outcome.LARGER, "the same direction, but the interval excludes the published size"
+
+
+def _unmatched(claim: Claim) -> HeldClaim:
+    why = "this trial did not compare these levels under that condition"
+    return HeldClaim(
+        claim, None, None, None, None, None, Outcome.CANNOT_SAY, why, _published(claim), "not measured"
+    )
+
+
+def _published(claim: Claim) -> str:
+    pair = f"{shown(claim.factor)} {shown(claim.level)} against {shown(claim.reference)}"
+    if claim.ratio is None:
+        return f"{shown(claim.text)} ({pair})"
+    return f"ratio {claim.ratio:.3g} ({pair})"
+
+
+def _inverse(number: float | None) -> float | None:
+    return 1 / number if number else None

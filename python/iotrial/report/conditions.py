@@ -1,0 +1,94 @@
+"""Conditions in words: "cache warm, size 10 KiB" instead of ``cache=warm,size=10 KiB,workload=probe``.
+
+Runs and blocks name their condition by its key, effects by its levels. Both become one value here, ordered as
+the study declares its factors, so that every table and figure lists conditions alike. The workload is named
+only where the trial has more than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from iotrial.design.plan import condition_key
+from iotrial.report.notation import shown
+from iotrial.study.model import Study
+
+EVERYWHERE = "all conditions"
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionText:
+    """One condition: ``levels`` as stored (without the workload), ``parts`` and ``text`` ready to show."""
+
+    key: str
+    workload: str
+    levels: Mapping[str, str]
+    parts: tuple[tuple[str, str], ...]
+    order: tuple[int, ...] = field(default=())
+
+    @property
+    def text(self) -> str:
+        """ "cache warm, size 10 KiB"; "all conditions" for what is pooled or has no conditions."""
+        return ", ".join(f"{name} {label}" for name, label in self.parts) or EVERYWHERE
+
+
+class Conditions:
+    """The conditions of one study, by key or by levels."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._workloads = [workload.name for workload in study.workloads]
+        self._positions = {
+            factor.name: {level.label: i for i, level in enumerate(factor.levels)}
+            for factor in study.condition_factors
+        }
+        self._by_key: dict[str, ConditionText] = {}
+
+    def of_key(self, key: str) -> ConditionText:
+        """The condition of this key; a key of another form is shown as it is."""
+        if key not in self._by_key:
+            levels = parse_key(key)
+            workload = levels.pop("workload", self._workloads[0] if self._workloads else "")
+            self._by_key[key] = self._made(key, workload, levels)
+        return self._by_key[key]
+
+    def of_levels(self, levels: Mapping[str, str], workload: str) -> ConditionText:
+        """The condition of these levels; ``workload`` may also be one of them."""
+        plain = {name: label for name, label in levels.items() if name != "workload"}
+        name = levels.get("workload", workload)
+        key = condition_key(name, plain)
+        if key not in self._by_key:
+            self._by_key[key] = self._made(key, name, plain)
+        return self._by_key[key]
+
+    def _made(self, key: str, workload: str, levels: Mapping[str, str]) -> ConditionText:
+        names = [name for name in self._positions if name in levels]
+        names += sorted(name for name in levels if name not in self._positions)
+        parts = [(shown(name), shown(levels[name])) for name in names]
+        if len(self._workloads) > 1 and workload:
+            parts.insert(0, ("workload", shown(workload)))
+        order = [self._workloads.index(workload) if workload in self._workloads else len(self._workloads)]
+        order += [self._positions[name].get(levels.get(name, ""), -1) for name in self._positions]
+        return ConditionText(key, workload, dict(levels), tuple(parts), tuple(order))
+
+
+def parse_key(key: str) -> dict[str, str]:
+    """The levels in a condition's key: ``name=label`` joined by commas, special characters behind ``\\``."""
+    levels: dict[str, str] = {}
+    name: str | None = None
+    text = ""
+    characters = iter(key)
+    for character in characters:
+        if character == "\\":
+            text += next(characters, "")
+        elif character == "=" and name is None:
+            name, text = text, ""
+        elif character == ",":
+            levels[name if name is not None else "condition"] = text
+            name, text = None, ""
+        else:
+            text += character
+    if text or name is not None:
+        levels[name if name is not None else "condition"] = text
+    return levels

@@ -1,0 +1,83 @@
+"""Diagnostics in words: what each number says about how a trial was conducted. None of them gates a verdict.
+
+The method is valid under all of these (drift, autocorrelation, two modes); they say why an interval is
+as wide as it is and what a next trial could do better. The thresholds choose words, nothing else.
+"""
+
+from __future__ import annotations
+
+from iotrial.analysis.model import Diagnostic
+from iotrial.report.notation import percent, shown
+
+_NOTABLE_CORRELATION = 0.2
+_NOTABLE_DRIFT = 0.05
+_NOTABLE_SHARE = 0.5
+_ORDER_P = 0.01
+# Sarle's coefficient is 5/9 for a uniform distribution; more hints at two modes.
+_TWO_MODES = 5 / 9
+
+
+def diagnostic_sentences(diagnostic: Diagnostic) -> tuple[str, ...]:
+    """One sentence for every diagnostic that has a value, or one that says there are too few blocks."""
+    sentences = [
+        _order(diagnostic.order_effect, diagnostic.order_p),
+        _autocorrelation(diagnostic.autocorrelation),
+        _drift(diagnostic.drift_per_hour),
+        _modes(diagnostic.bimodality),
+        _share(diagnostic.block_share),
+    ]
+    said = tuple(sentence for sentence in sentences if sentence is not None)
+    return said or (f"Too few blocks of {shown(diagnostic.response)} for diagnostics.",)
+
+
+def _order(effect: float | None, p: float | None) -> str | None:
+    if effect is None:
+        return None
+    if p is None or p >= _ORDER_P:
+        return "Order: the place in a block makes no visible difference."
+    return (
+        f"Order: from the first place in a block to the last the response changes by {effect:+.3g} (p = {p:.2g}); "
+        "the random order keeps that out of the effect."
+    )
+
+
+def _autocorrelation(value: float | None) -> str | None:
+    if value is None:
+        return None
+    if abs(value) < _NOTABLE_CORRELATION:
+        return f"Neighbours: one block's contrast says little about the next ({value:+.2f})."
+    kind = "resemble" if value > 0 else "alternate with"
+    return (
+        f"Neighbours: contrasts of successive blocks {kind} each other (autocorrelation {value:+.2f}); the verdict "
+        "does not need them to be independent."
+    )
+
+
+def _drift(value: float | None) -> str | None:
+    if value is None:
+        return None
+    if abs(value) < _NOTABLE_DRIFT:
+        return f"Drift: the level of the blocks stayed put ({value:+.1%} an hour)."
+    return (
+        f"Drift: the level of the blocks moved by {value:+.1%} an hour; it is the same for all arms "
+        "of a block and cancels."
+    )
+
+
+def _modes(value: float | None) -> str | None:
+    if value is None:
+        return None
+    if value <= _TWO_MODES:
+        return f"Modes: no sign of two clusters of values ({value:.2f}; above 0.56 hints at two)."
+    return (
+        f"Modes: values may fall in two clusters ({value:.2f}, above 0.56); look at the distributions before "
+        "trusting a single number."
+    )
+
+
+def _share(value: float | None) -> str | None:
+    if value is None:
+        return None
+    if value < _NOTABLE_SHARE:
+        return f"Blocking: {percent(value)} of the variance lies between blocks."
+    return f"Blocking: {percent(value)} of the variance lies between blocks, noise that the blocks took away."

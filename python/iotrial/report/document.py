@@ -1,0 +1,236 @@
+"""The document: everything that a report says, decided once, before any format is chosen.
+
+Terminal, JSON, Markdown and HTML all take the same frozen ``Document``, so they cannot disagree. It holds what was
+measured and analysed as it is (for JSON and figures) and, beside it, the words that people read. Labels
+in the words have their control characters shown; escaping for a format is the renderer's.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect
+from iotrial.report.claims import HeldClaim, hold_claims
+from iotrial.report.conditions import Conditions, ConditionText
+from iotrial.report.diagnostics import diagnostic_sentences
+from iotrial.report.evidence import EvidenceRow, gather
+from iotrial.report.notation import shown
+from iotrial.report.phrases import effect_sentence
+from iotrial.report.plan import plan_rows
+from iotrial.report.sentences import Summary, control_sentence, is_invalid, summarise, without_controls
+from iotrial.store.model import StoredTrial, TrialData
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """One effect with its condition and its sentence."""
+
+    effect: Effect
+    condition: ConditionText
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRow:
+    """One control effect with its condition and its sentence."""
+
+    control: Control
+    condition: ConditionText
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosticRow:
+    """The diagnostics of one condition; ``sentences`` say what each number means."""
+
+    diagnostic: Diagnostic
+    condition: ConditionText
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VoidBlock:
+    """One block that was thrown out whole."""
+
+    condition: ConditionText
+    block: int
+    rule: str
+    level: str
+    at_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """One run that failed, in words."""
+
+    condition: ConditionText
+    block: int
+    arm: str
+    at_s: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """All that is said of one trial."""
+
+    data: TrialData
+    analysis: Analysis
+    conditions: Conditions
+    summary: Summary
+    effects: tuple[EffectRow, ...]
+    claims: tuple[HeldClaim, ...]
+    evidence: tuple[EvidenceRow, ...]
+    controls: tuple[ControlRow, ...]
+    with_controls: bool
+    void: tuple[VoidBlock, ...]
+    failures: tuple[FailedRun, ...]
+    diagnostics: tuple[DiagnosticRow, ...]
+    plan: tuple[tuple[str, str], ...]
+    machine: tuple[tuple[str, str], ...]
+    lab: tuple[tuple[str, str], ...]
+    rerun: str
+
+    @property
+    def trial(self) -> StoredTrial:
+        """The trial as the store lists it."""
+        return self.data.trial
+
+    @property
+    def valid(self) -> bool:
+        """Whether the trial may give verdicts."""
+        return not is_invalid(self.trial, self.analysis)
+
+    @property
+    def title(self) -> str:
+        """The study's title, or its name."""
+        study = self.trial.header.study
+        return shown(study.title or study.name)
+
+    @property
+    def primary(self) -> tuple[EffectRow, ...]:
+        """The effects that the verdict is read from, and interactions and pooled ones beside them."""
+        return tuple(row for row in self.effects if row.effect.primary)
+
+    @property
+    def exploratory(self) -> tuple[EffectRow, ...]:
+        """Effects on the other responses: hints for the next study."""
+        return tuple(row for row in self.effects if not row.effect.primary)
+
+
+def build_document(data: TrialData, analysis: Analysis) -> Document:
+    """The document of one trial; no statistics are computed here beyond medians and quartiles."""
+    trial = data.trial
+    header = trial.header
+    conditions = Conditions(header.study)
+    valid = not is_invalid(trial, analysis)
+    return Document(
+        data=data,
+        analysis=analysis,
+        conditions=conditions,
+        summary=summarise(trial, analysis),
+        effects=_effect_rows(analysis.effects, conditions, margin=header.margin),
+        claims=hold_claims(
+            header.study.claims, analysis.effects, conditions, margin=header.margin, valid=valid
+        ),
+        evidence=gather(data, conditions, margin=header.margin),
+        controls=tuple(_control_rows(analysis.controls, conditions)),
+        with_controls=not without_controls(trial, analysis),
+        void=tuple(_void_blocks(data, conditions)),
+        failures=tuple(_failed_runs(data, conditions)),
+        diagnostics=tuple(_diagnostic_rows(analysis.diagnostics, conditions)),
+        plan=plan_rows(data),
+        machine=tuple(flattened(header.host)),
+        lab=tuple(flattened(header.lab)),
+        rerun=rerun_command(trial),
+    )
+
+
+def rerun_command(trial: StoredTrial) -> str:
+    """The command that runs the same plan again: as the user gave it where known, always with the seed."""
+    header = trial.header
+    given = header.options.get("command_line", header.options.get("argv"))
+    if isinstance(given, str):
+        words = given.split()
+    elif isinstance(given, Sequence):
+        words = [shlex.quote(str(word)) for word in given]
+    else:
+        words = ["iotrial", "run", shlex.quote(header.study.origin or header.study.name)]
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip or word.startswith("--seed="):
+            skip = False
+            continue
+        if word == "--seed":
+            skip = True
+            continue
+        kept.append(word)
+    return shown(" ".join([*kept, "--seed", header.seed]))
+
+
+def flattened(facts: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested facts as rows: ``{"cpu": {"model": "X"}}`` is ("cpu model", "X"); empty ones are left out."""
+    for name, value in facts.items():
+        label = f"{prefix} {name}".strip().replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from flattened({str(key): inner for key, inner in value.items()}, label)
+        elif isinstance(value, list | tuple):
+            if value and all(isinstance(item, Mapping) for item in value):
+                for position, item in enumerate(value, start=1):
+                    yield from flattened(dict(item), f"{label} {position}" if len(value) > 1 else label)
+            elif value:
+                yield shown(label), shown(", ".join(str(item) for item in value))
+        elif isinstance(value, bool):
+            yield shown(label), "yes" if value else "no"
+        elif value is not None and value != "":
+            yield shown(label), shown(value)
+
+
+def _effect_rows(
+    effects: Sequence[Effect], conditions: Conditions, *, margin: float
+) -> tuple[EffectRow, ...]:
+    """In the study's order: pooled ones last, then by workload and condition; levels as the analysis lists them."""
+    rows = [
+        EffectRow(
+            effect,
+            conditions.of_levels(effect.condition, effect.workload),
+            effect_sentence(effect, margin=margin),
+        )
+        for effect in effects
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.effect.kind == "pooled", row.condition.order)))
+
+
+def _control_rows(controls: Sequence[Control], conditions: Conditions) -> Iterator[ControlRow]:
+    for control in controls:
+        condition = conditions.of_levels(control.condition, control.condition.get("workload", ""))
+        yield ControlRow(control, condition, control_sentence(control, condition.text))
+
+
+def _void_blocks(data: TrialData, conditions: Conditions) -> Iterator[VoidBlock]:
+    started = {
+        (block.condition, block.index): block.observations[0].started_s
+        for block in data.blocks
+        if block.void is not None and block.observations
+    }
+    for end in data.ends:
+        if end.void is not None:
+            at_s = started.get((end.condition, end.block))
+            level = shown(end.void_level or "–")
+            yield VoidBlock(conditions.of_key(end.condition), end.block, shown(end.void), level, at_s)
+
+
+def _failed_runs(data: TrialData, conditions: Conditions) -> Iterator[FailedRun]:
+    for run in data.runs:
+        if run.failure is not None:
+            condition = conditions.of_key(run.condition)
+            yield FailedRun(condition, run.block, shown(run.arm), run.started_s, shown(run.failure))
+
+
+def _diagnostic_rows(diagnostics: Sequence[Diagnostic], conditions: Conditions) -> Iterator[DiagnosticRow]:
+    for diagnostic in diagnostics:
+        condition = conditions.of_levels(diagnostic.condition, diagnostic.condition.get("workload", ""))
+        yield DiagnosticRow(diagnostic, condition, diagnostic_sentences(diagnostic))

@@ -1,0 +1,255 @@
+"""What was found, over levels, conditions and workloads, as one clause: the middle of a trial's first sentence.
+
+Effects of one level against its reference form a group. Groups that agree are said together, groups that do not
+are said one by one, and where there are many of those, they are counted and the largest effect is named.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, log
+
+from iotrial.analysis.model import Effect, Verdict
+from iotrial.report.conditions import Conditions
+from iotrial.report.notation import counted, interval_numbers, joined, percent, shown
+from iotrial.report.phrases import (
+    Kind,
+    excluded_beyond,
+    interval,
+    kind_of,
+    level_name,
+    null_value,
+    reason_in_words,
+    response_name,
+    size_in_words,
+)
+from iotrial.study.model import Scale
+
+QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
+
+# What the numbers beside it say already.
+_TOO_WIDE = "budget_spent"
+_MOST_CLAUSES = 3
+_MOST_LABELS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The effects of one level against its reference, over conditions and workloads."""
+
+    factor: str
+    level: str
+    reference: str
+    effects: tuple[Effect, ...]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict that all of them share."""
+        found = {effect.verdict for effect in self.effects}
+        return found.pop() if len(found) == 1 else None
+
+
+def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
+    """The clause, without a capital or a full stop; ``effects`` holds at least one."""
+    groups = _groups(effects)
+    shared = {group.verdict for group in groups}
+    if len(shared) == 1 and len(groups) > 1 and (verdict := shared.pop()) is not None:
+        return _all_alike(groups, effects, verdict, conditions, margin=margin)
+    if len(groups) > _MOST_CLAUSES:
+        return _tally(effects, conditions)
+    return "; ".join(_clause(group, conditions, margin=margin) for group in groups)
+
+
+def strength(effect: Effect) -> float:
+    """How far the estimate lies from no effect, on the effect's own scale."""
+    if effect.value is None:
+        return 0.0
+    return abs(log(effect.value)) if effect.scale is Scale.LOG else abs(effect.value)
+
+
+def width(effect: Effect) -> float:
+    """How wide the interval is, on the effect's own scale; infinite where an end is unbounded."""
+    if effect.low is None or effect.high is None:
+        return inf
+    return log(effect.high / effect.low) if effect.scale is Scale.LOG else effect.high - effect.low
+
+
+def _groups(effects: Sequence[Effect]) -> list[_Group]:
+    found: dict[tuple[str, str, str], list[Effect]] = {}
+    for effect in effects:
+        found.setdefault((effect.factor, effect.level, effect.reference), []).append(effect)
+    return [_Group(*key, tuple(members)) for key, members in found.items()]
+
+
+def _all_alike(
+    groups: Sequence[_Group],
+    effects: Sequence[Effect],
+    verdict: Verdict,
+    conditions: Conditions,
+    *,
+    margin: float,
+) -> str:
+    """Several levels, one verdict."""
+    names, where = _names(groups), _where(effects, conditions)
+    match verdict:
+        case Verdict.EQUIVALENT:
+            return f"{names} are {_same(effects)}{where}: {_margin_excluded(effects, margin)}"
+        case Verdict.INCONCLUSIVE:
+            differ = _differ(effects, _references(groups), "are", "differ")
+            return f"it is open whether {names} {differ}{where}: {_still_open(effects)}"
+        case _:
+            most = max(effects, key=strength)
+            largest = f"the largest effect: {level_name(most)} {size_in_words(most)}"
+            if where:
+                largest += f" ({conditions.of_levels(most.condition, most.workload).text})"
+            return f"{names} are {verdict.value} than {_references(groups)}{where}; {largest}"
+
+
+def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
+    """One level against its reference."""
+    first, several = group.effects[0], len(group.effects) > 1
+    name, reference = level_name(first), shown(group.reference)
+    where = _where(group.effects, conditions)
+    match group.verdict:
+        case Verdict.EQUIVALENT if several:
+            return f"{name} is {_same(group.effects)}{where}: {_margin_excluded(group.effects, margin)}"
+        case Verdict.EQUIVALENT:
+            though = f", though detectably {shown(first.detectably)}" if first.detectably else ""
+            excluded = f"{_beyond(group.effects, margin)} are excluded"
+            return f"{name} is {_same(group.effects)}{though}: {interval(first)}, {excluded}"
+        case Verdict.INCONCLUSIVE:
+            differ = _differ(group.effects, reference, "is", "differs")
+            return f"it is open whether {name} {differ}{where}: {_still_open(group.effects)}"
+        case None:
+            return f"{name} against {reference} is {_mixture(group.effects, conditions)}"
+        case verdict if several:
+            return f"{name} is {verdict.value} than {reference}{where}: {_span(group.effects)}"
+        case verdict:
+            return f"{name} is {verdict.value} than {reference}: it {size_in_words(first)}"
+
+
+def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
+    """ "faster in 2 of 8 comparisons (most: 0.89 [0.85, 0.93], cache cold) and equivalent in 6"."""
+    by_verdict: dict[Verdict, list[Effect]] = {}
+    for effect in effects:
+        by_verdict.setdefault(effect.verdict, []).append(effect)
+    ordered = sorted(by_verdict.items(), key=lambda item: (item[0] in QUIET, -len(item[1])))
+    parts = []
+    for position, (verdict, found) in enumerate(ordered):
+        of = f" of {counted(len(effects), 'comparison')}" if position == 0 else ""
+        text = f"{verdict.value} in {len(found)}{of}"
+        if verdict not in QUIET:
+            most = max(found, key=strength)
+            where = conditions.of_levels(most.condition, most.workload).text
+            text += f" ({'most: ' if len(found) > 1 else ''}{interval(most)}, {where})"
+        parts.append(text)
+    return joined(parts)
+
+
+def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
+    """Many levels that do not agree: how many of each verdict, and the largest effect."""
+    count = Counter(effect.verdict for effect in effects)
+    numbers = joined(f"{number} {verdict.value}" for verdict, number in count.most_common())
+    said = f"of {counted(len(effects), 'comparison')}, {numbers}"
+    loud = [effect for effect in effects if effect.verdict not in QUIET]
+    if not loud:
+        return said
+    most = max(loud, key=strength)
+    where = conditions.of_levels(most.condition, most.workload).text
+    return f"{said}; the largest effect: {level_name(most)} {size_in_words(most)} ({where})"
+
+
+def _span(effects: Sequence[Effect]) -> str:
+    """ "between 0.43 [0.40, 0.46] and 0.58 [0.55, 0.61] times the time"."""
+    ordered = sorted(effects, key=lambda effect: effect.value or 0.0)
+    unit = {Kind.TIME: " times the time", Kind.RATE: " times the rate", Kind.AMOUNT: " times as much"}
+    least, most = interval(ordered[0]), interval(ordered[-1])
+    span = f"always {least}" if least == most else f"between {least} and {most}"
+    return f"{span}{unit.get(kind_of(ordered[0]), '')}"
+
+
+def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
+    """ "differences beyond 3 % are excluded in 8 of 8 comparisons; widest interval 0.985 to 1.021"."""
+    number = len(effects)
+    text = f"{_beyond(effects, margin)} are excluded in {number} of {counted(number, 'comparison')}"
+    widest = max(effects, key=width)
+    _, low, high = interval_numbers(None, widest.low, widest.high, null=null_value(widest))
+    text += f"; widest interval {low} to {high}"
+    detectable = [effect for effect in effects if effect.detectably]
+    if detectable:
+        words = joined(sorted({shown(effect.detectably) for effect in detectable}), last="or")
+        text += f"; {len(detectable)} of them detectably {words}, but by less than that"
+    return text
+
+
+def _still_open(effects: Sequence[Effect]) -> str:
+    """What is excluded although nothing is settled."""
+    reasons = Counter(effect.reason for effect in effects if effect.reason not in (None, _TOO_WIDE))
+    because = f" ({reason_in_words(str(reasons.most_common(1)[0][0]))})" if reasons else ""
+    unbounded = sum(effect.low is None or effect.high is None for effect in effects)
+    if unbounded:
+        blocks = counted(max(effect.blocks for effect in effects), "block")
+        if len(effects) == 1:
+            return f"no bounded interval yet after {blocks}{because}"
+        has = "have" if unbounded > 1 else "has"
+        return (
+            f"{unbounded} of {len(effects)} comparisons {has} no bounded interval yet after {blocks}{because}"
+        )
+    widest = max(effects, key=width)
+    return f"{excluded_beyond(widest)}{' in every comparison' if len(effects) > 1 else ''}{because}"
+
+
+def _beyond(effects: Sequence[Effect], margin: float) -> str:
+    if all(effect.scale is Scale.LOG for effect in effects):
+        return f"differences beyond {percent(margin)}"
+    return "differences beyond the margin"
+
+
+def _same(effects: Sequence[Effect]) -> str:
+    references = joined(dict.fromkeys(shown(effect.reference) for effect in effects))
+    if all(kind_of(effect) in (Kind.TIME, Kind.RATE) for effect in effects):
+        return f"as fast as {references}"
+    return f"the same as {references} in {_subject(effects)}"
+
+
+def _differ(effects: Sequence[Effect], references: str, be: str, differ: str) -> str:
+    """ "is faster or slower than 0777" of times and rates, "differs from 0777 in faults" of the rest."""
+    if all(kind_of(effect) in (Kind.TIME, Kind.RATE) for effect in effects):
+        return f"{be} faster or slower than {references}"
+    return f"{differ} from {references} in {_subject(effects)}"
+
+
+def _subject(effects: Sequence[Effect]) -> str:
+    return joined(dict.fromkeys(response_name(effect) for effect in effects))
+
+
+def _names(groups: Sequence[_Group]) -> str:
+    """ "mode 0444, 0555 and 0666"; or how many there are, where they are many."""
+    factors: dict[str, list[str]] = {}
+    for group in groups:
+        factors.setdefault(group.factor, []).append(group.level)
+    if len(groups) > _MOST_LABELS:
+        return f"all {len(groups)} other levels of {joined(map(shown, factors))}"
+    return joined(f"{shown(factor)} {joined(map(shown, levels))}" for factor, levels in factors.items())
+
+
+def _references(groups: Sequence[_Group]) -> str:
+    return joined(dict.fromkeys(shown(group.reference) for group in groups))
+
+
+def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
+    """ " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)"; nothing where there is only one."""
+    found = {c.key: c for c in (conditions.of_levels(e.condition, e.workload) for e in effects)}
+    if len(found) < 2:
+        return ""
+    labels: dict[str, dict[str, None]] = {}
+    for condition in sorted(found.values(), key=lambda c: c.order):
+        for name, label in condition.parts:
+            labels.setdefault(name, {})[label] = None
+    varied = {name: list(values) for name, values in labels.items() if len(values) > 1}
+    said = f" in all {len(found)} conditions"
+    if 0 < sum(map(len, varied.values())) <= _MOST_LABELS:
+        said += f" ({', '.join(f'{name} {joined(values)}' for name, values in varied.items())})"
+    return said

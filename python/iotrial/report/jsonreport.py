@@ -1,0 +1,183 @@
+"""The report as JSON, schema 1 (``schemas/report.schema.json``).
+
+Numbers are unrounded; what is not known or not bounded is null. Labels are as the study has them. Keys are only
+ever added, and only inside ``trial``, ``host``, ``diagnostics`` and ``claims``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from iotrial.analysis.model import Control, Diagnostic, Effect
+from iotrial.report.claims import HeldClaim
+from iotrial.report.document import Document
+from iotrial.report.evidence import EvidenceRow
+from iotrial.study.model import Scale
+
+SCHEMA = 1
+
+
+def report_json(document: Document) -> dict[str, object]:
+    """The whole report as plain objects, ready for ``json.dumps(..., allow_nan=False)``."""
+    return {
+        "schema": SCHEMA,
+        "trial": _trial(document),
+        "effects": [_effect(row.effect) for row in document.effects],
+        "controls": [_control(row.control) for row in document.controls],
+        "evidence": [_evidence(row) for row in document.evidence],
+        "void": [
+            {"rule": count.rule, "level": count.level, "count": count.count}
+            for count in document.analysis.void
+        ],
+        "diagnostics": {
+            "valid": document.valid,
+            "invalid_reasons": list(document.analysis.invalid_reasons),
+            "notes": list(document.analysis.notes),
+            "conditions": [_diagnostic(row.diagnostic) for row in document.diagnostics],
+        },
+        "claims": [_claim(held) for held in document.claims],
+    }
+
+
+def utc(started: str) -> str:
+    """A time as ISO 8601 in UTC with a Z; one without a zone is taken as UTC. ValueError for other text."""
+    moment = datetime.fromisoformat(started)
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _trial(document: Document) -> dict[str, object]:
+    trial = document.trial
+    header = trial.header
+    return {
+        "id": header.id,
+        "number": trial.number,
+        "study": header.study.name,
+        "state": "invalid" if not document.valid else trial.state.value,
+        "seed": header.seed,
+        "seed_chosen": header.seed_chosen,
+        "alpha": header.alpha,
+        "margin": header.margin,
+        "started": utc(header.started),
+        "duration_s": trial.duration_s,
+        "lab": str(header.lab.get("kind", header.study.lab.kind or "unknown")),
+        "host": _plain(header.host),
+        "title": header.study.title,
+        "question": header.study.question,
+        "verdict": document.summary.headline,
+        "reason": trial.reason,
+        "controls": document.with_controls,
+        "lab_settings": _plain(header.lab),
+        "options": _plain(header.options),
+        "version": header.version,
+    }
+
+
+def _effect(effect: Effect) -> dict[str, object]:
+    size = "ratio" if effect.scale is Scale.LOG else "difference"
+    return {
+        "kind": effect.kind,
+        "factor": effect.factor,
+        "level": effect.level,
+        "reference": effect.reference,
+        "condition": dict(effect.condition),
+        "workload": effect.workload,
+        "response": effect.response,
+        "unit": effect.unit,
+        "scale": effect.scale.value,
+        "better": effect.better.value,
+        "primary": effect.primary,
+        size: _number(effect.value),
+        "low": _number(effect.low),
+        "high": _number(effect.high),
+        "family_alpha": effect.family_alpha,
+        "p_anytime": effect.p_anytime,
+        "verdict": effect.verdict.value,
+        "detectably": effect.detectably,
+        "reason": effect.reason,
+        "detectable": _number(effect.detectable),
+        "blocks": effect.blocks,
+        "failures": effect.failures,
+    }
+
+
+def _control(control: Control) -> dict[str, object]:
+    return {
+        "kind": control.kind,
+        "condition": dict(control.condition),
+        "response": control.response,
+        "injected": control.injected,
+        "ratio": _number(control.ratio),
+        "low": _number(control.low),
+        "high": _number(control.high),
+        "passed": control.passed,
+        "told_from_zero": control.told_from_zero,
+    }
+
+
+def _evidence(row: EvidenceRow) -> dict[str, object]:
+    return {
+        "treatment": row.treatment,
+        "condition": _levels(row.condition.levels, row.condition.workload),
+        "metric": row.metric,
+        "value": _number(row.value),
+        "unit": row.unit,
+    }
+
+
+def _diagnostic(diagnostic: Diagnostic) -> dict[str, object]:
+    return {
+        "condition": dict(diagnostic.condition),
+        "response": diagnostic.response,
+        "blocks": diagnostic.blocks,
+        "order_effect": _number(diagnostic.order_effect),
+        "order_p": _number(diagnostic.order_p),
+        "autocorrelation": _number(diagnostic.autocorrelation),
+        "drift_per_hour": _number(diagnostic.drift_per_hour),
+        "bimodality": _number(diagnostic.bimodality),
+        "block_share": _number(diagnostic.block_share),
+    }
+
+
+def _claim(held: HeldClaim) -> dict[str, object]:
+    claim = held.claim
+    condition = held.condition
+    return {
+        "source": claim.source,
+        "text": claim.text,
+        "factor": claim.factor,
+        "level": claim.level,
+        "reference": claim.reference,
+        "ratio": _number(claim.ratio),
+        "note": claim.note,
+        "condition": None if condition is None else _levels(condition.levels, condition.workload),
+        "response": held.response,
+        "here": _number(held.ratio),
+        "low": _number(held.low),
+        "high": _number(held.high),
+        "outcome": held.outcome.value,
+        "why": held.why,
+    }
+
+
+def _levels(levels: Mapping[str, str], workload: str) -> dict[str, str]:
+    return {**levels, "workload": workload} if workload else dict(levels)
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _plain(value: object) -> object:
+    """Facts from outside as JSON can hold them: finite numbers, text keys."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return _number(value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return str(value)

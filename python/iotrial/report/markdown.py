@@ -1,0 +1,121 @@
+"""The report as Markdown, short enough for a pull request; details fold away.
+
+Labels from a study are escaped so that they can neither make markup, tables or links, nor call people by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from iotrial.report.document import Document, EffectRow
+from iotrial.report.notation import counted, quantity, shown
+from iotrial.report.phrases import interval, reason_in_words, spoken
+
+_SPECIAL = frozenset("\\`*_[]|~$")
+# The comment splits "@name" and "#12", which code hosts look for after rendering, escaped or not.
+_REPLACED = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "@<!-- -->", "#": "#<!-- -->"}
+_MOST_FAILURES = 10
+
+
+def markdown_report(document: Document) -> str:
+    """The whole report as GitHub-flavoured Markdown, ending in a newline."""
+    return "\n".join(_lines(document)) + "\n"
+
+
+def escaped(text: str) -> str:
+    """The text as Markdown shows it literally."""
+    return "".join(_REPLACED.get(c, f"\\{c}" if c in _SPECIAL else c) for c in shown(text))
+
+
+def _lines(document: Document) -> Iterator[str]:
+    header = document.trial.header
+    yield f"### {escaped(document.title)}"
+    yield ""
+    yield f"**{escaped(document.summary.headline)}**"
+    yield ""
+    yield f"> {escaped(header.study.question)}"
+    yield ""
+    for detail in document.summary.details:
+        yield f"- {escaped(detail)}"
+    yield ""
+    for held in document.claims:
+        source = f" ({escaped(held.claim.source)})" if held.claim.source else ""
+        yield f"**Claim**{source}: {escaped(held.sentence)}"
+        yield ""
+    if document.primary:
+        yield from _effects(document.primary)
+        yield ""
+    if document.exploratory:
+        yield from _folded("Other responses (exploratory)", list(_effects(document.exploratory)))
+    if document.evidence:
+        yield from _folded("Evidence: medians by treatment", list(_evidence(document)))
+    if document.controls:
+        yield from _folded(
+            "Controls", [f"- {escaped(r.condition.text)}: {escaped(r.sentence)}" for r in document.controls]
+        )
+    if document.void or document.failures:
+        yield from _folded("Void blocks and failed runs", list(_losses(document)))
+    facts = [f"- {escaped(name)}: {escaped(value)}" for name, value in (*document.plan, *document.machine)]
+    yield from _folded("Plan and machine", facts)
+    yield f"Run again: {_code(document.rerun)}"
+
+
+def _effects(rows: Sequence[EffectRow]) -> Iterator[str]:
+    yield from _table_head(("condition", "comparison", "response", "ratio [interval]", "blocks", "verdict"))
+    for row in rows:
+        effect = row.effect
+        verdict = effect.verdict.value
+        if effect.detectably:
+            verdict += f", detectably {effect.detectably}"
+        if effect.verdict.value == "inconclusive" and effect.reason:
+            verdict += f": {reason_in_words(effect.reason)}"
+        yield _row(
+            row.condition.text,
+            f"{shown(effect.factor)} {shown(effect.level)} / {shown(effect.reference)}",
+            spoken(effect.response),
+            interval(effect),
+            f"{effect.blocks:,}",
+            verdict,
+        )
+
+
+def _evidence(document: Document) -> Iterator[str]:
+    yield from _table_head(("condition", "metric", "treatment", "median", "moved"))
+    for row in document.evidence:
+        value = quantity(row.value, row.unit)
+        yield _row(row.condition.text, spoken(row.metric), row.treatment, value, row.moved or "")
+
+
+def _losses(document: Document) -> Iterator[str]:
+    for count in document.analysis.void:
+        yield f"- {counted(count.count, 'block')} void by rule {escaped(count.rule)} ({escaped(count.level or '–')})"
+    for run in document.failures[:_MOST_FAILURES]:
+        yield f"- {escaped(run.arm)}, {escaped(run.condition.text)}, block {run.block}: {escaped(run.message)}"
+    if len(document.failures) > _MOST_FAILURES:
+        yield f"- {len(document.failures) - _MOST_FAILURES} more failed runs"
+
+
+def _folded(title: str, lines: Sequence[str]) -> Iterator[str]:
+    yield f"<details><summary>{title}</summary>"
+    yield ""
+    yield from lines
+    yield ""
+    yield "</details>"
+    yield ""
+
+
+def _table_head(names: Sequence[str]) -> Iterator[str]:
+    yield _row(*names)
+    yield "|" + "---|" * len(names)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(escaped(cell) for cell in cells) + " |"
+
+
+def _code(text: str) -> str:
+    """A code span that its content cannot leave."""
+    ticks = "`"
+    while ticks in text:
+        ticks += "`"
+    return f"{ticks} {text} {ticks}" if "`" in text else f"`{text}`"

@@ -1,0 +1,144 @@
+"""How numbers, units and labels are written in a report, the same in every format.
+
+An interval is rounded to the digits that it can carry, but never so far that it tells another story than
+its verdict: an end that lies beside 1 (or 0) is not printed as 1 (or 0). Labels come from study files that
+anybody may have written: characters that would steer a terminal or turn the direction of the text are shown
+as escapes instead of being obeyed. Escaping for HTML or Markdown is those renderers' own work.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable
+
+from iotrial.units import format_bytes, format_duration
+
+_TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_BYTES = {"bytes", "byte", "B"}
+_MOST_DECIMALS = 7
+_INVISIBLE = {"Cc", "Cs", "Zl", "Zp"}
+_DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
+
+
+def shown(label: object) -> str:
+    """The label with control characters and marks of direction made visible (``\\x1b``, ``\\u202e``)."""
+    text = str(label)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(c) if _steers(c) else c for c in text)
+
+
+def elided(text: str, width: int) -> str:
+    """The text, its middle left out where it is longer than ``width`` characters."""
+    if len(text) <= width:
+        return text
+    head = (width - 1 + 1) // 2
+    return text[:head] + "…" + text[len(text) - (width - 1 - head) :]
+
+
+def joined(parts: Iterable[str], *, last: str = "and") -> str:
+    """ "a", "a and b", "a, b and c"."""
+    items = list(parts)
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {last} {items[-1]}"
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """ "1 block", "12 blocks", "100,000 runs"."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A measured value with its unit, times and bytes in the unit that suits their size."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if unit in _TIMES:
+        return format_duration(value * _TIMES[unit])
+    if unit in _BYTES:
+        return format_bytes(value)
+    if unit in ("1", ""):
+        return plain(value)
+    if unit.endswith("/s") and unit[:-2] in _BYTES:
+        return format_bytes(value) + "/s"
+    return f"{plain(value)} {shown(unit)}"
+
+
+def plain(value: float) -> str:
+    """Three significant digits; whole numbers below a million in full."""
+    if not math.isfinite(value):
+        return str(value)
+    if value == int(value) and abs(value) < 1e6:
+        return f"{int(value):,}"
+    if abs(value) >= 1e6 or 0 < abs(value) < 1e-3:
+        return f"{value:.3g}"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{decimals}f}"
+
+
+def interval_numbers(
+    value: float | None, low: float | None, high: float | None, *, null: float
+) -> tuple[str, str, str]:
+    """Estimate and ends with one number of decimals; "?" for no estimate, "…" for an end without bound.
+
+    ``null`` is the value of no effect: 1 for ratios, 0 for differences.
+    """
+    known = [number for number in (value, low, high) if number is not None]
+    decimals = _decimals(low, high, value)
+    for end in (low, high):
+        while end is not None and end != null and decimals < _MOST_DECIMALS:
+            if float(f"{end:.{decimals}f}") != null:
+                break
+            decimals += 1
+    if known and min(abs(number) for number in known) >= 10_000 and decimals == 0:
+        return tuple("?" if n is None else f"{n:,.0f}" for n in (value, low, high))  # type: ignore[return-value]
+    estimate = "?" if value is None else f"{value:.{decimals}f}"
+    lower = "…" if low is None else f"{low:.{decimals}f}"
+    upper = "…" if high is None else f"{high:.{decimals}f}"
+    return estimate, lower, upper
+
+
+def bracketed(value: float | None, low: float | None, high: float | None, *, null: float = 1.0) -> str:
+    """ "1.012 [1.004, 1.020]"; "0.9 [no interval yet]" where neither end is bounded."""
+    estimate, lower, upper = interval_numbers(value, low, high, null=null)
+    if low is None and high is None:
+        return f"{estimate} [no interval yet]"
+    return f"{estimate} [{lower}, {upper}]"
+
+
+def percent(fraction: float) -> str:
+    """0.03 is "3 %", 0.0251 "2.5 %", 0.0007 "0.07 %"."""
+    number = abs(fraction) * 100
+    decimals = 0 if number >= 10 else 1 if number >= 1 else 2
+    text = f"{number:.{decimals}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + " %"
+
+
+def change(ratio: float) -> str:
+    """What a ratio is in per cent, unsigned: .53 is "47 %", 1.9 is "90 %"."""
+    return percent(ratio - 1)
+
+
+def _decimals(low: float | None, high: float | None, value: float | None) -> int:
+    """Enough to see the width of the interval: two digits of its half-width, about."""
+    if low is not None and high is not None and high > low:
+        half = (high - low) / 2
+    else:
+        sizes = [abs(number) for number in (value, low, high) if number]
+        half = 0.03 * min(sizes) if sizes else 1.0
+    if half >= 15:
+        return 0
+    for decimals, least in ((1, 0.15), (2, 0.02), (3, 0.001)):
+        if half >= least:
+            return decimals
+    return 4
+
+
+def _steers(character: str) -> bool:
+    return character in _DIRECTION or unicodedata.category(character) in _INVISIBLE
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

@@ -1,0 +1,150 @@
+"""One effect in words: "noatime takes 0.53 times the time of strictatime [0.50, 0.56], 47 % less".
+
+A ratio of times is read as time, a ratio of rates as rate, anything else as an amount; "times faster" is never
+said, since nobody agrees on what it means. The words of the verdict are the analysis's own.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from iotrial.analysis.model import Effect, Verdict
+from iotrial.report.notation import bracketed, change, interval_numbers, percent, plain, quantity, shown
+from iotrial.study.model import Better, Scale
+
+_TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
+
+# The analysis's reasons for an inconclusive effect.
+REASONS = {
+    "budget_spent": "its interval is not narrow enough for a verdict",
+    "failures": "runs failed, and a comparison with failures is at best inconclusive",
+    "effect_not_constant": "the effect changed while the trial ran, so no single number describes it",
+    "no_blocks": "no complete block",
+    "control_not_seen": "the slow-down put in on purpose has not been seen there, so equivalence cannot be claimed",
+}
+
+
+class Kind(StrEnum):
+    """What sort of number a response is, which decides the words."""
+
+    TIME = "time"
+    RATE = "rate"
+    AMOUNT = "amount"
+    DIFFERENCE = "difference"
+
+
+def kind_of(effect: Effect) -> Kind:
+    """How the effect's response is to be spoken of."""
+    if effect.scale is Scale.DIFFERENCE:
+        return Kind.DIFFERENCE
+    if effect.unit in _TIME_UNITS and effect.better is not Better.HIGHER:
+        return Kind.TIME
+    if effect.unit.endswith("/s"):
+        return Kind.RATE
+    return Kind.AMOUNT
+
+
+def null_value(effect: Effect) -> float:
+    """The value that means no effect: 1 for a ratio, 0 for a difference."""
+    return 1.0 if effect.scale is Scale.LOG else 0.0
+
+
+def interval(effect: Effect) -> str:
+    """ "0.53 [0.50, 0.56]", with the unit where the effect is a difference."""
+    text = bracketed(effect.value, effect.low, effect.high, null=null_value(effect))
+    unit = shown(effect.unit)
+    return f"{text} {unit}" if effect.scale is Scale.DIFFERENCE and unit not in ("", "1") else text
+
+
+def level_name(effect: Effect) -> str:
+    """ "mode 0444"."""
+    return f"{shown(effect.factor)} {shown(effect.level)}"
+
+
+def response_name(effect: Effect) -> str:
+    """The response as a reader says it: ``read_time`` is "read time"."""
+    return spoken(effect.response)
+
+
+def spoken(name: str) -> str:
+    """A name from a study as words."""
+    return shown(name).replace("_", " ")
+
+
+def size_in_words(effect: Effect) -> str:
+    """The predicate with its numbers: "takes 0.53 times the time of strictatime [0.50, 0.56], 47 % less"."""
+    reference = shown(effect.reference)
+    estimate, low, high = interval_numbers(effect.value, effect.low, effect.high, null=null_value(effect))
+    bounds = f"[{low}, {high}]"
+    kind = kind_of(effect)
+    if kind is Kind.DIFFERENCE:
+        unit = "" if effect.unit in ("", "1") else f" {shown(effect.unit)}"
+        sign = "+" if effect.value is not None and effect.value > 0 else ""
+        return f"changes {response_name(effect)} by {sign}{estimate}{unit} {bounds} against {reference}"
+    percentage = _in_percent(effect)
+    match kind:
+        case Kind.TIME:
+            return f"takes {estimate} times the time of {reference} {bounds}{percentage}"
+        case Kind.RATE:
+            return f"reaches {estimate} times the rate of {reference} {bounds}{percentage}"
+        case _:
+            return f"has {estimate} times the {response_name(effect)} of {reference} {bounds}{percentage}"
+
+
+def effect_sentence(effect: Effect, *, margin: float) -> str:
+    """The whole effect in one sentence without its condition, e.g. for a row's tooltip or a details list."""
+    name, reference = level_name(effect), shown(effect.reference)
+    if effect.verdict is Verdict.INCONCLUSIVE:
+        return f"{name} against {reference}: {open_question(effect)}."
+    if effect.verdict is Verdict.EQUIVALENT:
+        same = "as fast as" if kind_of(effect) in (Kind.TIME, Kind.RATE) else "the same as"
+        though = f", though detectably {shown(effect.detectably)}" if effect.detectably else ""
+        return f"{name} is {same} {reference} within {percent(margin)}{though}: {interval(effect)}."
+    return f"{name} is {effect.verdict.value} than {reference}: it {size_in_words(effect)}."
+
+
+def open_question(effect: Effect) -> str:
+    """Why an effect is undecided, and what is already excluded."""
+    said = [f"not settled, {interval(effect)}"]
+    if excluded := excluded_beyond(effect):
+        said.append(excluded)
+    if effect.reason:
+        said.append(reason_in_words(effect.reason))
+    return "; ".join(said)
+
+
+def excluded_beyond(effect: Effect) -> str | None:
+    """ "less than 0.93 and more than 1.08 times is excluded": the smallest effects ruled out on each side."""
+    _, low, high = interval_numbers(effect.value, effect.low, effect.high, null=null_value(effect))
+    if effect.scale is Scale.DIFFERENCE:
+        if effect.low is None or effect.high is None:
+            return None
+        size = quantity(max(abs(effect.low), abs(effect.high)), effect.unit)
+        return f"a change of more than {size} is excluded"
+    if effect.low is None and effect.high is None:
+        return None
+    if effect.low is None:
+        return f"more than {high} times is excluded"
+    if effect.high is None:
+        return f"less than {low} times is excluded"
+    return f"less than {low} and more than {high} times is excluded"
+
+
+def reason_in_words(reason: str) -> str:
+    """A reason of the analysis as a clause; an unknown one as it stands."""
+    return REASONS.get(reason, shown(reason).replace("_", " "))
+
+
+def amount(value: float | None, unit: str, *, relative_to: float | None = None) -> str:
+    """A measured value, with how it compares to the reference's where that is given."""
+    text = quantity(value, unit)
+    if value is None or not relative_to:
+        return text
+    return f"{text} (× {plain(value / relative_to)})"
+
+
+def _in_percent(effect: Effect) -> str:
+    """ ", 47 % less"; nothing where the ratio is so large that per cent would not help."""
+    if effect.value is None or not 0.1 <= effect.value <= 2 or effect.value == 1:
+        return ""
+    return f", {change(effect.value)} {'less' if effect.value < 1 else 'more'}"

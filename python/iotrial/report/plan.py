@@ -1,0 +1,112 @@
+"""The plan in words: design, arms, blocks, seed, and how order and assignment were drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from iotrial.report.notation import counted, joined, percent, shown
+from iotrial.store.model import TrialData, TrialHeader
+from iotrial.study.model import CommandWork, Factor, FilesWork, Workload
+from iotrial.units import format_duration, format_size
+
+_MOST_LABELS = 12
+
+
+def plan_rows(data: TrialData) -> tuple[tuple[str, str], ...]:
+    """(name, words) of everything that was fixed before the first run, and how far it was carried out."""
+    return tuple(_rows(data))
+
+
+def _rows(data: TrialData) -> Iterator[tuple[str, str]]:
+    header = data.trial.header
+    study = header.study
+    yield (
+        "Design",
+        (
+            "Randomised complete blocks: a block runs every arm of one condition once, within a short stretch of time; "
+            "a round is one block of each undecided condition, in random order."
+        ),
+    )
+    for factor in study.treatment_factors:
+        yield f"Varied: {shown(factor.name)}", f"{_labels(factor)} (reference: {shown(factor.reference)})"
+    for factor in study.condition_factors:
+        yield f"Condition: {shown(factor.name)}", _labels(factor)
+    for workload in study.workloads:
+        yield f"Workload: {shown(workload.name)}", _work(workload)
+    primary = [shown(response.name) for response in study.responses if response.primary]
+    if primary:
+        yield "Primary response", joined(dict.fromkeys(primary))
+    yield (
+        "Controls",
+        (
+            "none (switched off)"
+            if header.options.get("controls") is False
+            else (
+                "An identical second copy of the reference, and a copy slowed by a known factor "
+                f"(1 + 2 × margin = {1 + 2 * header.margin:.3g}), in at least every second block."
+            )
+        ),
+    )
+    yield (
+        "Order",
+        (
+            "Within every block all orders of its arms are equally likely, drawn anew from the seed and independently "
+            "of what was measured."
+        ),
+    )
+    yield "Assignment", _assignment(header)
+    yield "Seed", f"{header.seed} ({'chosen by the user' if header.seed_chosen else 'drawn at random'})"
+    yield (
+        "Margin and alpha",
+        (f"{percent(header.margin)} and {header.alpha:g}, shared equally by all primary comparisons"),
+    )
+    yield (
+        "Budget",
+        f"{format_duration(study.budget.time_s)}, {counted(study.budget.blocks, 'block')} a condition",
+    )
+    yield "Carried out", _carried_out(data)
+
+
+def _labels(factor: Factor) -> str:
+    labels = [shown(level.label) for level in factor.levels]
+    if len(labels) > _MOST_LABELS:
+        return ", ".join(labels[:_MOST_LABELS]) + f" and {len(labels) - _MOST_LABELS} more"
+    return joined(labels)
+
+
+def _work(workload: Workload) -> str:
+    work = workload.work
+    repeat = f", {work.replicates} times" if work.replicates > 1 else ""
+    files = f"{counted(work.files, 'file')} of {format_size(work.size_bytes)} a run"
+    match work:
+        case FilesWork():
+            order = work.order.replace("-", " ")
+            return f"{', '.join(map(shown, work.operations))} on {files}, {order}{repeat}"
+        case CommandWork():
+            steps = "; ".join(shown(" ".join(step.argv)) for step in work.steps)
+            return f"command {steps} on {files}{repeat}"
+
+
+def _assignment(header: TrialHeader) -> str:
+    shared = [w for w in header.study.workloads if w.work.pool == w.work.files]
+    drawn = "Which files an arm works on is drawn anew from the seed in every block."
+    if not shared:
+        return drawn
+    every = "Every arm works on the same files; nothing is assigned."
+    if len(shared) == len(header.study.workloads):
+        return every
+    names = joined(shown(workload.name) for workload in shared)
+    return f"{drawn} In {names} every arm works on the same files."
+
+
+def _carried_out(data: TrialData) -> str:
+    complete = Counter(block.condition for block in data.blocks if block.void is None)
+    gaps = sum(block.gap for block in data.blocks)
+    if not complete:
+        return f"no complete block, {counted(len(data.runs), 'run')}"
+    least, most = min(complete.values()), max(complete.values())
+    span = counted(most, "block") if least == most else f"{least:,} to {most:,} blocks"
+    where = f" in each of {len(complete)} conditions" if len(complete) > 1 else ""
+    text = f"{span}{where}, {counted(len(data.runs), 'run')} in all, {format_duration(data.trial.duration_s)}"
+    return text + (f"; {counted(gaps, 'block')} completed after an interruption" if gaps else "")

@@ -1,0 +1,219 @@
+"""The verdict of a whole trial: one sentence that could stand alone, and the sentences that belong beside it.
+
+The first sentence says, in this order: what limits the trial (invalid, failed, interrupted), the answer where the
+question allows one, what was found with numbers, and whether controls were missing. It is made from the
+primary effects only; all other responses are exploratory and are reported further down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from iotrial.analysis.model import Analysis, Control, Effect, Verdict
+from iotrial.report.answer import answer
+from iotrial.report.conditions import Conditions
+from iotrial.report.findings import finding
+from iotrial.report.notation import bracketed, counted, joined, percent, shown
+from iotrial.store.model import StoredTrial, TrialState
+from iotrial.units import format_duration, format_ratio
+
+
+class Tone(StrEnum):
+    """What the whole trial comes to, for a mark or a colour beside the sentence."""
+
+    EQUIVALENT = "equivalent"
+    FASTER = "faster"
+    SLOWER = "slower"
+    MIXED = "mixed"
+    INCONCLUSIVE = "inconclusive"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """``headline`` is the first sentence, ``details`` what a reader must know beside it."""
+
+    headline: str
+    details: tuple[str, ...]
+    tone: Tone
+
+
+def summarise(trial: StoredTrial, analysis: Analysis) -> Summary:
+    """The verdict of a trial in words."""
+    conditions = Conditions(trial.header.study)
+    effects = decisive(analysis.effects)
+    details = tuple(_details(trial, analysis, effects))
+    if is_invalid(trial, analysis):
+        return Summary(_invalid(analysis, conditions), details, Tone.INVALID)
+    if not any(effect.blocks for effect in effects):
+        return Summary(_nothing(trial), details, Tone.INCONCLUSIVE)
+    found = finding(effects, conditions, margin=trial.header.margin)
+    if without_controls(trial, analysis):
+        found += " (without controls)"
+    if prefix := _standing(trial):
+        return Summary(f"{prefix} so far, {found}.", details, _tone(effects))
+    reply = answer(trial.header.study.question, effects)
+    headline = f"{reply}: {found}." if reply else f"{found[:1].upper()}{found[1:]}."
+    return Summary(headline, details, _tone(effects))
+
+
+def decisive(effects: Sequence[Effect]) -> tuple[Effect, ...]:
+    """The effects that the verdict is read from: primary main effects, else whatever is primary."""
+    primary = [effect for effect in effects if effect.primary]
+    return tuple([effect for effect in primary if effect.kind == "main"] or primary)
+
+
+def is_invalid(trial: StoredTrial, analysis: Analysis) -> bool:
+    """Whether the trial's own controls speak against it."""
+    return not analysis.valid or trial.state is TrialState.INVALID
+
+
+def without_controls(trial: StoredTrial, analysis: Analysis) -> bool:
+    """Whether the trial ran without its control arms."""
+    return trial.header.options.get("controls") is False or not analysis.controls
+
+
+def control_sentence(control: Control, where: str) -> str:
+    """What one control found, e.g. for the controls table."""
+    if control.kind == "negative":
+        # Where the response is compared by difference, the copy's injected effect is 0 and so is its null.
+        size = bracketed(control.ratio, control.low, control.high, null=control.injected)
+        if control.passed:
+            return f"the copy cannot be told from its original: {size}"
+        return f"a copy of the reference was told from its original ({where}: {size})"
+    size = bracketed(control.ratio, control.low, control.high)
+    put_in = format_ratio(control.injected)
+    if not control.passed:
+        return f"a slow-down of {put_in} times, put in on purpose, was not found as such ({where}: {size})"
+    if not control.told_from_zero:
+        return f"the slow-down of {put_in} times is not visible yet: {size}"
+    return f"the slow-down of {put_in} times was found: {size}"
+
+
+def _invalid(analysis: Analysis, conditions: Conditions) -> str:
+    """Why the trial gives no verdict, by its controls where they say so."""
+    failed = [control for control in analysis.controls if not control.passed]
+    if failed:
+        first = failed[0]
+        where = conditions.of_levels(first.condition, first.condition.get("workload", "")).text
+        because = control_sentence(first, where)
+        if len(failed) > 1:
+            because += f"; {counted(len(failed), 'control effect')} failed in all"
+    else:
+        because = joined(shown(reason) for reason in analysis.invalid_reasons) or "its controls failed"
+    return f"No verdict, the trial is invalid: {because}."
+
+
+def _nothing(trial: StoredTrial) -> str:
+    match trial.state:
+        case TrialState.FAILED:
+            why = f": {shown(trial.reason)}" if trial.reason else ""
+            return f"No verdict, the trial failed before a block was complete{why}."
+        case TrialState.INTERRUPTED | TrialState.RUNNING:
+            return "No verdict yet: the trial stopped before a block was complete."
+        case _:
+            return "No verdict: no block was complete."
+
+
+def _standing(trial: StoredTrial) -> str | None:
+    """What stands before a finding that is not final."""
+    match trial.state:
+        case TrialState.RUNNING:
+            return "Not finished:"
+        case TrialState.INTERRUPTED:
+            return "Interrupted:"
+        case TrialState.FAILED:
+            return f"The trial failed ({shown(trial.reason)}):" if trial.reason else "The trial failed:"
+        case _:
+            return None
+
+
+def _tone(effects: Sequence[Effect]) -> Tone:
+    verdicts = {effect.verdict for effect in effects}
+    if verdicts == {Verdict.EQUIVALENT}:
+        return Tone.EQUIVALENT
+    if verdicts == {Verdict.INCONCLUSIVE}:
+        return Tone.INCONCLUSIVE
+    loud = verdicts - {Verdict.EQUIVALENT, Verdict.INCONCLUSIVE}
+    if loud and loud <= {Verdict.FASTER, Verdict.BETTER}:
+        return Tone.FASTER
+    if loud and loud <= {Verdict.SLOWER, Verdict.WORSE}:
+        return Tone.SLOWER
+    return Tone.MIXED
+
+
+def _details(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]) -> Iterator[str]:
+    header = trial.header
+    if is_invalid(trial, analysis):
+        yield from _likely_reasons(analysis)
+    blocks = sorted({effect.blocks for effect in effects})
+    if blocks and blocks[-1]:
+        span = counted(blocks[0], "block") if len(blocks) == 1 else f"{blocks[0]:,} to {blocks[-1]:,} blocks"
+        yield (
+            f"Measured in {span} a comparison over {format_duration(trial.duration_s)}; differences of less than "
+            f"{percent(header.margin)} do not count as an effect."
+        )
+    if trial.state is TrialState.INTERRUPTED:
+        why = f" ({shown(trial.reason)})" if trial.reason else ""
+        yield f"The trial was interrupted{why}; iotrial resume {trial.number} completes it."
+    yield from _on_controls(trial, analysis)
+    if failures := sum(effect.failures for effect in effects):
+        by_level = Counter[str]()
+        for effect in effects:
+            if effect.failures:
+                by_level[
+                    f"{shown(effect.factor)} {shown(effect.level)} against {shown(effect.reference)}"
+                ] += effect.failures
+        where = joined(f"{name} ({number})" for name, number in by_level.most_common(4))
+        runs = "A run" if failures == 1 else "Runs"
+        yield f"{runs} failed: {where}. A comparison with failures is at best inconclusive."
+    if void := sum(count.count for count in analysis.void):
+        were = "was" if void == 1 else "were"
+        yield f"{counted(void, 'block')} {were} void and left out, whole, by rules that do not see the result."
+    if header.study.margin != header.margin or header.study.alpha != header.alpha:
+        yield f"The margin ({percent(header.margin)}) and alpha ({header.alpha:g}) are the user's, not the study's."
+
+
+def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
+    if without_controls(trial, analysis):
+        yield (
+            "The trial ran without controls: nothing shows that it would have seen an effect, or that it "
+            "does not see one where there is none."
+        )
+        return
+    if is_invalid(trial, analysis):
+        return
+    unseen = sum(c.kind == "positive" and not c.told_from_zero for c in analysis.controls)
+    if unseen:
+        positive = sum(c.kind == "positive" for c in analysis.controls)
+        yield (
+            f"Controls passed, but the slow-down put in on purpose is not visible yet in {unseen} of "
+            f"{counted(positive, 'condition')}; equivalence cannot be claimed there."
+        )
+    else:
+        yield (
+            "Controls passed: identical copies of the reference were not told apart, and a slow-down put in "
+            "on purpose was found."
+        )
+
+
+def _likely_reasons(analysis: Analysis) -> Iterator[str]:
+    kinds = {control.kind for control in analysis.controls if not control.passed}
+    if "negative" in kinds:
+        yield (
+            "Something besides the factor differs between arms. Likely: what one run leaves behind for the next "
+            "(dirty data, caches, background work), or a place on the disk that belongs to one arm."
+        )
+    if "positive" in kinds:
+        yield (
+            "A known slow-down came out at another size. Likely: the response holds time that was not "
+            "stretched, or the machine changed its speed within blocks."
+        )
+    # The analysis gives one reason for each failed control, said already, then the others.
+    failed = sum(not control.passed for control in analysis.controls)
+    if failed and (others := analysis.invalid_reasons[failed:]):
+        yield f"Also: {joined(shown(reason) for reason in others)}."
+    yield "Effects below are shown for the search of the cause; they are no verdicts."

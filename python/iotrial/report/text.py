@@ -1,0 +1,173 @@
+"""The report for a terminal: the verdict first, then a compact table, all readable without colour.
+
+Everything is built from rich's Text and Table, never from markup, so that a label such as "[red]" stays a label.
+Colour repeats what a word says already. Widths follow the console given; 80 columns are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from iotrial.report.document import Document, EffectRow
+from iotrial.report.notation import counted, elided, joined, percent, shown
+from iotrial.report.phrases import interval, reason_in_words, spoken
+from iotrial.report.sentences import Tone
+from iotrial.units import format_duration
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+_STYLES = {
+    "faster": "green",
+    "better": "green",
+    "slower": "red",
+    "worse": "red",
+    "equivalent": "cyan",
+    "higher": "yellow",
+    "lower": "yellow",
+    "mixed": "yellow",
+    "inconclusive": "dim",
+    "invalid": "bold red",
+}
+_MOST_MOVED = 6
+_MOST_FAILURES = 3
+
+
+def print_report(document: Document, console: Console, *, html_path: str | None = None) -> None:
+    """Write the report to ``console``; ``html_path`` is named at the end where a file was written."""
+    from rich.text import Text
+
+    trial = document.trial
+    console.print(Text(document.summary.headline, style=_headline_style(document.summary.tone)))
+    console.print()
+    for detail in document.summary.details:
+        console.print(Text(detail))
+    console.print()
+    if document.primary:
+        console.print(effects_table(document.primary, valid=document.valid))
+    for line in _claims(document):
+        console.print(line)
+    for line in _notes(document):
+        console.print(line)
+    console.print()
+    console.print(
+        Text(f"Trial {trial.number}, {document.title}, {format_duration(trial.duration_s)}.", style="dim")
+    )
+    console.print(Text("Again: ", style="dim").append(document.rerun), soft_wrap=True)
+    if html_path is not None:
+        console.print(Text("Figures and everything else: ", style="dim").append(html_path), soft_wrap=True)
+
+
+def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
+    """One line an effect, under a line for each condition and response."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+    table.add_column("level", overflow="fold", max_width=34)
+    table.add_column("ratio [interval]", justify="right", no_wrap=True)
+    table.add_column("blocks", justify="right", no_wrap=True)
+    table.add_column("verdict", overflow="fold")
+    several = len({row.effect.response for row in rows}) > 1
+    grouped = groupby(
+        rows, key=lambda row: (row.condition.key, row.effect.kind == "pooled", row.effect.response)
+    )
+    for _, members in grouped:
+        group = list(members)
+        title = group[0].condition.text
+        if several:
+            title += f": {spoken(group[0].effect.response)}"
+        table.add_row(Text(elided(title, 60), style="bold"), "", "", "")
+        for row in group:
+            effect = row.effect
+            name = f"  {elided(shown(effect.level), 24)} / {elided(shown(effect.reference), 24)}"
+            table.add_row(
+                Text(name),
+                Text(interval(effect)),
+                f"{effect.blocks:,}",
+                verdict_text(row) if valid else Text("no verdict", style="bold red"),
+            )
+    return table
+
+
+def verdict_text(row: EffectRow) -> Text:
+    """The verdict word, "detectably ..." and why it is inconclusive."""
+    from rich.text import Text
+
+    effect = row.effect
+    text = Text(effect.verdict.value, style=_STYLES.get(effect.verdict.value, ""))
+    if effect.detectably:
+        text.append(f", detectably {shown(effect.detectably)}", style="")
+    if effect.verdict.value == "inconclusive" and effect.reason not in (None, "budget_spent"):
+        text.append(f": {reason_in_words(str(effect.reason))}", style="")
+    return text
+
+
+def _headline_style(tone: Tone) -> str:
+    return "bold red" if tone is Tone.INVALID else "bold"
+
+
+def _claims(document: Document) -> Iterator[Text]:
+    from rich.text import Text
+
+    for held in document.claims:
+        text = Text("Claim  ", style="bold")
+        text.append(held.sentence, style="")
+        yield text
+
+
+def _notes(document: Document) -> Iterator[Text]:
+    """Controls, evidence, exploratory findings, voids and failures, a line each."""
+    from rich.text import Text
+
+    def line(name: str, words: str) -> Text:
+        return Text(name, style="bold").append(f"  {words}", style="")
+
+    if not document.with_controls:
+        yield line("Controls", "none")
+    elif document.controls:
+        passed = sum(row.control.passed for row in document.controls)
+        yield line("Controls", f"{passed} of {len(document.controls)} passed")
+    if moved := _moved(document):
+        yield line("Evidence", moved)
+    found = [row for row in document.exploratory if row.effect.discovery]
+    if found:
+        names = joined(dict.fromkeys(f"{spoken(r.effect.response)} ({shown(r.effect.level)})" for r in found))
+        yield line("Exploratory", f"{names} may differ too; a new trial would have to show it")
+    if document.void:
+        rules = joined(dict.fromkeys(block.rule for block in document.void))
+        yield line("Void", f"{counted(len(document.void), 'block')} left out whole ({rules})")
+    if document.failures:
+        shown_ = "; ".join(
+            f"{run.arm}: {elided(run.message, 60)}" for run in document.failures[:_MOST_FAILURES]
+        )
+        more = len(document.failures) - _MOST_FAILURES
+        yield line(
+            "Failed",
+            f"{counted(len(document.failures), 'run')}: {shown_}{f'; {more} more' if more > 0 else ''}",
+        )
+    for note in document.analysis.notes:
+        yield line("Note", shown(note))
+
+
+def _moved(document: Document) -> str | None:
+    """What moved with the treatment, besides the primary responses."""
+    if not document.evidence:
+        return None
+    primary = {row.effect.response for row in document.primary}
+    moved: dict[tuple[str, str, str], int] = {}
+    for row in document.evidence:
+        if row.moved and row.metric not in primary:
+            key = (row.metric, row.moved, row.treatment)
+            moved[key] = moved.get(key, 0) + 1
+    if not moved:
+        margin = percent(document.trial.header.margin)
+        return f"nothing else that was counted moved with the treatment by more than {margin}"
+    texts = [f"{spoken(metric)} {way} with {shown(arm)}" for metric, way, arm in moved]
+    more = f" and {len(texts) - _MOST_MOVED} more" if len(texts) > _MOST_MOVED else ""
+    return f"{', '.join(texts[:_MOST_MOVED])}{more}"
