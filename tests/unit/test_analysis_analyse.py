@@ -1,0 +1,281 @@
+"""A whole trial, from a plan and simulated runs to effects, controls, voids and notes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from iotrial.analysis.analyse import Spec, analyse, analyse_condition, look_due
+from iotrial.analysis.eprocess import interval
+from iotrial.analysis.model import Observation, ObservedBlock, Verdict
+from iotrial.design.model import ArmKind, Block, PlannedRun
+from iotrial.design.plan import Plan
+from iotrial.study.model import (
+    Better,
+    Budget,
+    Factor,
+    FilesWork,
+    LabSpec,
+    Level,
+    Response,
+    Role,
+    Scale,
+    Setting,
+    Study,
+    Workload,
+)
+
+Change = Callable[[Block, PlannedRun, Observation], Observation]
+
+
+def factor(name: str, labels: str, role: Role = Role.TREATMENT) -> Factor:
+    names = labels.split()
+    levels = tuple(Level(label, (Setting("knob", label),)) for label in names)
+    return Factor(name, role, levels, reference=names[0], default=tuple(names))
+
+
+STUDY = Study(
+    name="modes",
+    title="",
+    question="",
+    why="",
+    margin=0.05,
+    alpha=0.05,
+    lab=LabSpec(),
+    budget=Budget(),
+    factors=(factor("mode", "444 555 777"), factor("cache", "cold warm", Role.CONDITION)),
+    fixed=(),
+    workloads=(Workload("w", "files", FilesWork(("read",), files=5, pool=5)),),
+    responses=(
+        Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True),
+        Response("w", "cpu", "s", Scale.LOG, Better.LOWER, primary=False),
+        Response("w", "faults", "1", Scale.DIFFERENCE, Better.LOWER, primary=False),
+        Response("w", "never_measured", "s", Scale.LOG, Better.LOWER, primary=False),
+    ),
+    claims=(),
+    text="",
+    origin="test",
+)
+EFFECTS = {"444": 0.0, "555": 0.0, "777": math.log(1.3)}
+
+
+def conducted(
+    plan: Plan, blocks: int, *, sd: float = 0.03, seed: int = 1, change: Change | None = None
+) -> list[ObservedBlock]:
+    """The plan's blocks with log-normal times: 777 takes 1.3 times as long and one fault more, 555 is as 444."""
+    rng = np.random.default_rng(seed)
+    out = []
+    time = 0.0
+    for index in range(blocks):
+        for condition in plan.conditions:
+            block = plan.block(condition, index)
+            level = rng.normal(0, 0.5)
+            observations = []
+            for run in block.runs:
+                label = run.arm.treatment["mode"]
+                log = level + EFFECTS[label] + rng.normal(0, sd)
+                if run.arm.kind is ArmKind.POSITIVE:
+                    log += math.log(1.1)
+                time += 1.0
+                observation = Observation(
+                    arm=run.arm.name,
+                    kind=run.arm.kind,
+                    treatment=run.arm.treatment,
+                    slot=run.slot,
+                    started_s=time,
+                    responses={
+                        "wall": math.exp(log),
+                        "cpu": math.exp(rng.normal()),
+                        "faults": 3.0 + (label == "777"),
+                    },
+                )
+                observations.append(change(block, run, observation) if change else observation)
+            out.append(ObservedBlock(condition.key, index, tuple(observations)))
+    return out
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return Plan(STUDY, "ab" * 16)
+
+
+@pytest.fixture(scope="module")
+def spec(plan: Plan) -> Spec:
+    return Spec.from_plan(plan)
+
+
+def test_a_trial_finds_the_effect_and_the_equivalence_that_were_put_in(plan: Plan, spec: Spec) -> None:
+    found = analyse(spec, conducted(plan, 60))
+    assert found.valid
+    primary = [effect for effect in found.effects if effect.primary]
+    assert [(e.level, e.condition["cache"], e.verdict) for e in primary] == [
+        ("555", "cold", Verdict.EQUIVALENT),
+        ("777", "cold", Verdict.SLOWER),
+        ("555", "warm", Verdict.EQUIVALENT),
+        ("777", "warm", Verdict.SLOWER),
+    ]
+    slower = primary[1]
+    assert slower.value == pytest.approx(1.3, rel=0.02)
+    assert slower.low is not None
+    assert slower.high is not None
+    assert slower.low < 1.3 < slower.high
+    assert slower.family_alpha == pytest.approx(0.05 / 4)
+    assert slower.reference == "444"
+    assert slower.decided
+    assert slower.cross_check is not None
+    assert slower.cross_check[0] < 1.3 < slower.cross_check[1]
+    assert slower.block_sd == pytest.approx(0.03 * math.sqrt(2), rel=0.35)
+
+
+def test_the_interval_of_an_effect_is_that_of_its_contrasts_by_hand(plan: Plan, spec: Spec) -> None:
+    blocks = conducted(plan, 30)
+    effect = next(e for e in analyse(spec, blocks).effects if e.level == "777" and e.primary)
+    logs = []
+    for block in blocks:
+        if block.condition == plan.conditions[0].key:
+            wall = {o.arm: o.responses["wall"] for o in block.observations}
+            logs.append(math.log(wall["777"] / wall["444"]))
+    by_hand = interval(logs, 0.05 / 4)
+    assert by_hand.low is not None
+    assert effect.low == pytest.approx(math.exp(by_hand.low))
+    assert effect.p_anytime == pytest.approx(by_hand.p_anytime)
+    assert effect.blocks == 30
+
+
+def test_controls_pass_and_are_judged_at_a_level_shared_over_all(plan: Plan, spec: Spec) -> None:
+    found = analyse(spec, conducted(plan, 60))
+    assert spec.control_alpha == pytest.approx(0.001 / 4)
+    assert [(c.kind, c.condition["cache"]) for c in found.controls] == [
+        ("negative", "cold"),
+        ("positive", "cold"),
+        ("negative", "warm"),
+        ("positive", "warm"),
+    ]
+    for control in found.controls:
+        assert control.passed
+        assert control.blocks == 30
+        assert control.told_from_zero is (control.kind == "positive")
+        assert control.injected == pytest.approx(1.1 if control.kind == "positive" else 1.0)
+
+
+def test_a_copy_that_differs_from_its_original_makes_the_trial_invalid(plan: Plan, spec: Spec) -> None:
+    def slow_copy(_block: Block, run: PlannedRun, seen: Observation) -> Observation:
+        if run.arm.kind is not ArmKind.NEGATIVE:
+            return seen
+        return dataclasses.replace(seen, responses={**seen.responses, "wall": 1.4 * seen.responses["wall"]})
+
+    blocks = conducted(plan, 60, change=slow_copy)
+    found = analyse(spec, blocks)
+    assert not found.valid
+    assert any("identical arms" in reason for reason in found.invalid_reasons)
+    cold = plan.conditions[0].key
+    assert analyse_condition(spec, cold, [b for b in blocks if b.condition == cold]).control_failed
+
+
+def test_a_positive_control_that_misses_what_was_injected_makes_the_trial_invalid(
+    plan: Plan, spec: Spec
+) -> None:
+    def unstretched(_block: Block, run: PlannedRun, seen: Observation) -> Observation:
+        if run.arm.kind is not ArmKind.POSITIVE:
+            return seen
+        return dataclasses.replace(seen, responses={**seen.responses, "wall": seen.responses["wall"] / 1.1})
+
+    found = analyse(spec, conducted(plan, 120, change=unstretched))
+    assert not found.valid
+    assert any("misses the injected ratio 1.1" in reason for reason in found.invalid_reasons)
+    # and what was not told from zero may not call anything equivalent
+    primary = {(e.level, e.condition["cache"]): e for e in found.effects if e.primary}
+    assert primary["555", "cold"].reason == "control_not_seen"
+    assert primary["777", "cold"].verdict is Verdict.SLOWER
+
+
+def test_without_controls_equivalence_is_given_and_the_notes_say_what_is_missing() -> None:
+    plan = Plan(STUDY, "ab" * 16, controls=False)
+    found = analyse(Spec.from_plan(plan), conducted(plan, 60))
+    assert found.controls == ()
+    assert any("controls were off" in note for note in found.notes)
+    assert next(e for e in found.effects if e.level == "555").verdict is Verdict.EQUIVALENT
+
+
+def test_exploratory_responses_are_those_measured_and_get_discoveries(plan: Plan, spec: Spec) -> None:
+    found = analyse(spec, conducted(plan, 60))
+    exploratory = [e for e in found.effects if not e.primary]
+    assert {e.response for e in exploratory} == {"cpu", "faults"}
+    assert all(e.family_alpha == 0.05 for e in exploratory)
+    faults = {e.level: e for e in exploratory if e.response == "faults" and e.condition["cache"] == "cold"}
+    assert (faults["777"].value, faults["777"].verdict, faults["777"].discovery) == (1.0, Verdict.WORSE, True)
+    assert (faults["555"].value, faults["555"].verdict, faults["555"].discovery) == (
+        0.0,
+        Verdict.EQUIVALENT,
+        False,
+    )
+    assert all(e.discovery is None for e in found.effects if e.primary)
+
+
+def test_failures_are_counted_by_level_and_cap_the_verdict(plan: Plan, spec: Spec) -> None:
+    def crash(block: Block, run: PlannedRun, seen: Observation) -> Observation:
+        if run.arm.name != "777" or block.index % 20 or block.condition.index:
+            return seen
+        return dataclasses.replace(seen, responses={}, failure="exit status 139")
+
+    found = analyse(spec, conducted(plan, 60, change=crash))
+    primary = {(e.level, e.condition["cache"]): e for e in found.effects if e.primary}
+    hit = primary["777", "cold"]
+    assert (hit.failures, hit.blocks, hit.verdict, hit.reason) == (3, 57, Verdict.INCONCLUSIVE, "failures")
+    assert primary["777", "warm"].verdict is Verdict.SLOWER
+    assert primary["555", "cold"].failures == 0
+    assert "3 failed runs of 777" in found.notes
+
+
+def test_the_conductor_is_told_when_a_condition_is_decided(plan: Plan, spec: Spec) -> None:
+    cold = plan.conditions[0].key
+    blocks = [b for b in conducted(plan, 80) if b.condition == cold]
+    states = [analyse_condition(spec, cold, blocks[:n]) for n in (0, 5, 80)]
+    assert [state.decided for state in states] == [False, False, True]
+    assert [state.blocks for state in states] == [0, 5, 80]
+    assert not any(state.control_failed for state in states)
+    assert all(e.reason == "no_blocks" for e in states[0].effects)
+    assert states[2].effects == tuple(
+        e for e in analyse(spec, blocks).effects if e.primary and e.condition["cache"] == "cold"
+    )
+
+
+def test_void_blocks_are_counted_by_rule_and_level_and_left_out(plan: Plan, spec: Spec) -> None:
+    blocks = conducted(plan, 40)
+    for at in (3, 8, 20):
+        blocks[at] = dataclasses.replace(blocks[at], void="cache_state", void_level="555")
+    blocks[5] = dataclasses.replace(blocks[5], void="foreign_io")
+    found = analyse(spec, blocks)
+    assert [(v.rule, v.level, v.count) for v in found.void] == [
+        ("cache_state", "555", 3),
+        ("foreign_io", "", 1),
+    ]
+    assert sum(e.blocks for e in found.effects if e.primary and e.level == "777") == 80 - 4
+    assert found.valid
+
+
+def test_a_rate_is_stretched_by_the_inverse_and_a_count_has_no_positive_control() -> None:
+    rate = Response("w", "rate", "bytes/s", Scale.LOG, Better.HIGHER, primary=True)
+    count = Response("w", "faults", "1", Scale.DIFFERENCE, Better.LOWER, primary=True)
+    spec = Spec.from_plan(Plan(dataclasses.replace(STUDY, responses=(rate,)), "ab" * 16))
+    assert spec.injected_ratio(rate) == pytest.approx(1 / 1.1)
+    spec = Spec.from_plan(Plan(dataclasses.replace(STUDY, responses=(count,)), "ab" * 16))
+    assert spec.positive_response(spec.conditions[0]) is None
+    assert spec.control_alpha == pytest.approx(0.001 / 2)
+
+
+def test_looks_follow_every_block_at_first_and_then_growth() -> None:
+    looks = []
+    last = 0
+    for blocks in range(1, 400):
+        if look_due(blocks, last):
+            looks.append(blocks)
+            last = blocks
+    assert looks[:21] == list(range(1, 22))
+    assert all(1.04 <= b / a <= 1.11 for a, b in itertools.pairwise(looks[40:]))
+    assert not look_due(20, 20)
