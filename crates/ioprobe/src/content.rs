@@ -1,0 +1,145 @@
+//! What a file of a set holds: a function of (seed, index, offset), and nothing else.
+//!
+//! So any file can be made, checked or continued at any size and place without keeping a copy. Words come from the
+//! finaliser of SplitMix64 (Steele, Lea, Flood 2014) over a counter, keyed by seed and index.
+
+pub use crate::wire::Content as Kind;
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// A line of text: 63 digits and a newline, made of four words.
+const LINE: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Content {
+    pub kind: Kind,
+    pub seed: u64,
+}
+
+impl Content {
+    /// Fills `buffer` with what file `index` holds from `offset` on.
+    pub fn fill(&self, index: u32, offset: u64, buffer: &mut [u8]) {
+        match self.kind {
+            Kind::Zeros => buffer.fill(0),
+            Kind::Random => {
+                fill_by::<8>(buffer, offset, |n| word(self.key(index), n).to_le_bytes())
+            }
+            Kind::Text => fill_by::<LINE>(buffer, offset, |n| text_line(self.key(index), n)),
+        }
+    }
+
+    /// The one byte that file `index` holds at `offset`.
+    pub fn byte(&self, index: u32, offset: u64) -> u8 {
+        let mut byte = [0];
+        self.fill(index, offset, &mut byte);
+        byte[0]
+    }
+
+    fn key(&self, index: u32) -> u64 {
+        mix(self.seed ^ mix(u64::from(index).wrapping_add(GOLDEN)))
+    }
+}
+
+/// Word `n` (from 0) of the stream of `key`.
+fn word(key: u64, n: u64) -> u64 {
+    mix(key.wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN)))
+}
+
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Line `n` (from 0): the digits of four words, lowest nibble first, the last one replaced by a newline.
+fn text_line(key: u64, n: u64) -> [u8; LINE] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut line = [0; LINE];
+    for (part, digits) in line.chunks_exact_mut(16).enumerate() {
+        let mut bits = word(key, n * 4 + part as u64);
+        for digit in digits {
+            *digit = DIGITS[(bits & 15) as usize];
+            bits >>= 4;
+        }
+    }
+    line[LINE - 1] = b'\n';
+    line
+}
+
+/// Fills from a stream of pieces of N bytes, beginning inside a piece if the offset does.
+fn fill_by<const N: usize>(buffer: &mut [u8], offset: u64, piece: impl Fn(u64) -> [u8; N]) {
+    let mut number = offset / N as u64;
+    let skip = (offset % N as u64) as usize;
+    let head = buffer.len().min((N - skip) % N);
+    let (first, rest) = buffer.split_at_mut(head);
+    if head > 0 {
+        first.copy_from_slice(&piece(number)[skip..skip + head]);
+        number += 1;
+    }
+    for part in rest.chunks_mut(N) {
+        part.copy_from_slice(&piece(number)[..part.len()]);
+        number += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(kind: Kind, seed: u64, index: u32, offset: u64, length: usize) -> Vec<u8> {
+        let mut buffer = vec![0xff; length];
+        Content { kind, seed }.fill(index, offset, &mut buffer);
+        buffer
+    }
+
+    #[test]
+    fn words_are_those_of_the_published_splitmix64() {
+        // First outputs of SplitMix64 from state 1234567, as printed on many a page about it.
+        assert_eq!(word(1_234_567, 0), 6_457_827_717_110_365_317);
+        assert_eq!(word(1_234_567, 1), 3_203_168_211_198_807_973);
+        assert_eq!(word(1_234_567, 2), 9_817_491_932_198_370_423);
+    }
+
+    #[test]
+    fn the_content_of_old_sets_stays_what_it_was() {
+        let text = String::from_utf8(content(Kind::Text, 1, 0, 0, 64)).unwrap();
+        assert_eq!(text, PINNED_TEXT);
+        assert_eq!(content(Kind::Random, 7, 3, 0, 8), PINNED_RANDOM);
+    }
+
+    #[test]
+    fn every_part_of_a_file_is_the_part_of_the_whole() {
+        for kind in [Kind::Text, Kind::Random, Kind::Zeros] {
+            let whole = content(kind, 42, 5, 0, 1000);
+            for offset in [0, 1, 7, 8, 9, 63, 64, 65, 500] {
+                for length in [0, 1, 3, 7, 8, 64, 65, 400] {
+                    let part = content(kind, 42, 5, offset as u64, length);
+                    assert_eq!(
+                        part,
+                        whole[offset..offset + length],
+                        "{kind:?} {offset} {length}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn text_is_lines_of_hexadecimal_digits() {
+        let text = content(Kind::Text, 9, 1, 0, 6400);
+        for line in text.chunks(64) {
+            assert!(line[..63].iter().all(|c| b"0123456789abcdef".contains(c)));
+            assert_eq!(line[63], b'\n');
+        }
+    }
+
+    #[test]
+    fn files_and_seeds_differ() {
+        let base = content(Kind::Random, 1, 1, 0, 64);
+        assert_ne!(base, content(Kind::Random, 1, 2, 0, 64));
+        assert_ne!(base, content(Kind::Random, 2, 1, 0, 64));
+    }
+
+    // From an implementation in Python of what the head of this file says.
+    const PINNED_TEXT: &str = "1af07ce003a16c5887b0fe1e6a2c2594b488953813e1f03f3cde74a31351c1d\n";
+    const PINNED_RANDOM: [u8; 8] = [211, 172, 72, 155, 65, 37, 158, 100];
+}

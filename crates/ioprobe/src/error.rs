@@ -1,0 +1,115 @@
+//! The four ways in which a request can fail, and the text of each.
+//!
+//! A message says what was being done, to what, and what was found; the code tells the conductor whose fault it is: the
+//! request's, the kernel's, the outcome's, or this machine's lack of something.
+
+use std::fmt::{self, Display, Formatter};
+use std::io;
+
+use serde_json::{json, Value};
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Debug)]
+pub enum Error {
+    /// The request itself is wrong: unknown verb, missing, unknown or unusable field.
+    BadRequest(String),
+    /// A system call failed.
+    Os { doing: String, errno: i32 },
+    /// The work was done, but its outcome is not what it should be.
+    Verify(String),
+    /// This kernel, file system or privilege cannot do it.
+    Unsupported(String),
+}
+
+impl std::error::Error for Error {}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self {
+            Error::Os { doing, errno } => write!(f, "{doing}: {}", errno_text(*errno)),
+            Error::BadRequest(text) | Error::Verify(text) | Error::Unsupported(text) => {
+                f.write_str(text)
+            }
+        }
+    }
+}
+
+impl Error {
+    pub fn bad(message: impl Into<String>) -> Self {
+        Error::BadRequest(message.into())
+    }
+
+    pub fn verify(message: impl Into<String>) -> Self {
+        Error::Verify(message.into())
+    }
+
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Error::Unsupported(message.into())
+    }
+
+    pub fn errno(doing: impl Into<String>, errno: i32) -> Self {
+        Error::Os {
+            doing: doing.into(),
+            errno,
+        }
+    }
+
+    /// The failure of the system call just made by this thread.
+    pub fn last_os(doing: impl Into<String>) -> Self {
+        Error::errno(doing, last_errno())
+    }
+
+    /// The answer's `error` object.
+    pub fn to_json(&self) -> Value {
+        let message = self.to_string();
+        match self {
+            Error::BadRequest(_) => json!({"code": "bad_request", "message": message}),
+            Error::Os { errno, .. } => json!({"code": "os", "message": message, "errno": errno}),
+            Error::Verify(_) => json!({"code": "verify", "message": message}),
+            Error::Unsupported(_) => json!({"code": "unsupported", "message": message}),
+        }
+    }
+}
+
+/// Says what was being done when a call of the standard library failed.
+pub trait Doing<T> {
+    fn doing<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|cause| match cause.raw_os_error() {
+            Some(errno) => Error::errno(doing().to_string(), errno),
+            None => Error::verify(format!("{}: {cause}", doing())),
+        })
+    }
+}
+
+pub fn last_errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// The kernel's words alone: the standard library adds "(os error 2)", which the answer carries as `errno`.
+pub fn errno_text(errno: i32) -> String {
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_string(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_os_error_says_what_was_done_and_what_the_kernel_said() {
+        let error = Error::errno("read /nope", libc::ENOENT);
+        assert_eq!(error.to_string(), "read /nope: No such file or directory");
+        assert_eq!(
+            error.to_json(),
+            json!({"code": "os", "message": "read /nope: No such file or directory", "errno": 2})
+        );
+    }
+}

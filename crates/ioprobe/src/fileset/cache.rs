@@ -1,0 +1,173 @@
+//! The page cache of a set: emptied, filled, and looked at.
+//!
+//! Only clean pages can be dropped, so dirty ones are written first; cachestat (Linux 6.5) tells which files have any and
+//! saves the rest a flush of the disk each. All of this looks by open files, which caches the inode: cold inodes come from
+//! unmounting, and the evidence for cold data is the device's counter.
+
+use std::os::unix::io::{AsRawFd, OwnedFd};
+
+use serde_json::{json, Value};
+
+use super::Registry;
+use crate::error::{last_errno, Doing, Error, Result};
+use crate::syscall::{c_text, check, open_quietly, stat, stat_of, try_open};
+use crate::wire::{OfFiles, Warm};
+
+/// `struct cachestat` of linux/mman.h.
+#[repr(C)]
+#[derive(Default)]
+struct Cachestat {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+pub fn evict(request: OfFiles, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let files = set.select(&request.files)?;
+    for index in &files {
+        let path = set.path(*index);
+        let file = open_any_way(&path)?;
+        let clean = cachestat(&file).map_or(false, |c| c.dirty + c.writeback == 0);
+        // SAFETY: no pointers are involved.
+        unsafe {
+            if !clean {
+                check(libc::fdatasync(file.as_raw_fd()), || {
+                    format!("fdatasync {path}")
+                })?;
+            }
+            let errno = libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
+            if errno != 0 {
+                return Err(Error::errno(format!("drop the pages of {path}"), errno));
+            }
+        }
+    }
+    Ok(json!({"evicted": files.len()}))
+}
+
+/// A file that its owner may not read can still be opened for writing, which serves as well here.
+fn open_any_way(path: &str) -> Result<OwnedFd> {
+    match open_quietly(path) {
+        Err(Error::Os {
+            errno: libc::EACCES,
+            ..
+        }) => try_open(&c_text(path)?, libc::O_WRONLY, 0)
+            .map_err(|errno| Error::errno(format!("open {path}"), errno)),
+        other => other,
+    }
+}
+
+/// Reads everything once, as a run would, through the view that it would use.
+pub fn warm(request: Warm, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let view = request.view.as_deref();
+    let mut buffer = vec![0; 1 << 20];
+    let mut bytes = 0;
+    for index in set.select_in(view, &request.files)? {
+        let path = set.path_through(view, index)?;
+        let file = open_quietly(&path)?;
+        loop {
+            // SAFETY: the buffer is valid for its length.
+            let n =
+                unsafe { libc::read(file.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+            match n {
+                -1 if last_errno() == libc::EINTR => {}
+                -1 => return Err(Error::last_os(format!("read {path}"))),
+                0 => break,
+                n => bytes += n as u64,
+            }
+        }
+    }
+    if request.names {
+        for folder in set.folders(view) {
+            warm_names(&folder)?;
+        }
+    }
+    Ok(json!({ "bytes": bytes }))
+}
+
+fn warm_names(folder: &str) -> Result<()> {
+    let doing = || format!("list {folder}");
+    for entry in std::fs::read_dir(folder).doing(doing)? {
+        let name = entry.doing(doing)?.file_name();
+        stat(&format!("{folder}/{}", name.to_string_lossy()), false)?;
+    }
+    Ok(())
+}
+
+pub fn residency(request: OfFiles, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let page = page_size();
+    let (mut pages, mut resident, mut dirty) = (0, 0, Some(0));
+    for index in set.select(&request.files)? {
+        let path = set.path(index);
+        let file = open_any_way(&path)?;
+        let size = stat_of(&file, &path)?.st_size as u64;
+        pages += (size + page - 1) / page;
+        match cachestat(&file) {
+            Some(found) => {
+                resident += found.cached;
+                dirty = dirty.map(|sum| sum + found.dirty + found.writeback);
+            }
+            None => {
+                resident += mincore(&file, size, &path)?;
+                dirty = None;
+            }
+        }
+    }
+    Ok(json!({"pages": pages, "resident": resident, "dirty": dirty}))
+}
+
+/// None where the kernel does not have it, or does not answer for this file.
+fn cachestat(file: &OwnedFd) -> Option<Cachestat> {
+    const SYS_CACHESTAT: libc::c_long = 451; // the same on all architectures
+    let whole = [0_u64; 2];
+    let mut found = Cachestat::default();
+    // SAFETY: both structures are ours and of the kernel's layout.
+    let result = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_raw_fd(),
+            whole.as_ptr(),
+            &mut found as *mut Cachestat,
+            0,
+        )
+    };
+    (result == 0).then_some(found)
+}
+
+fn page_size() -> u64 {
+    // SAFETY: no pointers are involved; every system has one.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+}
+
+fn mincore(file: &OwnedFd, size: u64, path: &str) -> Result<u64> {
+    if size == 0 {
+        return Ok(0);
+    }
+    let page = page_size();
+    let mut pages = vec![0_u8; ((size + page - 1) / page) as usize];
+    // SAFETY: the mapping is ours from here to munmap and is never read.
+    unsafe {
+        let map = libc::mmap(
+            std::ptr::null_mut(),
+            size as usize,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        );
+        if map == libc::MAP_FAILED {
+            return Err(Error::last_os(format!("map {path}")));
+        }
+        let result = check(
+            libc::mincore(map, size as usize, pages.as_mut_ptr()),
+            || format!("mincore {path}"),
+        );
+        libc::munmap(map, size as usize);
+        result?;
+    }
+    Ok(pages.iter().filter(|page| **page & 1 == 1).count() as u64)
+}

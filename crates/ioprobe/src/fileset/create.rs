@@ -1,0 +1,206 @@
+//! Makes the files of a set, and rewrites them at another size.
+
+use std::collections::BTreeMap;
+use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::time::Instant;
+
+use serde_json::{json, Value};
+
+use super::{FileSet, FileState, Registry};
+use crate::content::{Content, Kind};
+use crate::error::{Error, Result};
+use crate::identity::User;
+use crate::syscall::{c_text, check, make_folder, stat, try_open, write_all};
+use crate::wire::{MakeSet, SetSize};
+
+const MOST_FILES: u32 = 1_000_000; // six digits
+const MOST_FOLDERS: u32 = 1_000; // three
+const PIECE: usize = 1 << 20;
+
+/// Content is made in this buffer, and made anew only when it changes.
+pub struct Writer {
+    content: Content,
+    piece: Vec<u8>,
+}
+
+impl Writer {
+    pub fn new(content: Content, largest: u64) -> Self {
+        Writer {
+            content,
+            piece: vec![0; largest.min(PIECE as u64) as usize],
+        }
+    }
+
+    pub fn write(&mut self, file: &OwnedFd, index: u32, size: u64, path: &str) -> Result<()> {
+        let mut offset = 0;
+        while offset < size {
+            let n = (size - offset).min(PIECE as u64) as usize;
+            let piece = &mut self.piece[..n];
+            if self.content.kind != Kind::Zeros {
+                self.content.fill(index, offset, piece);
+            }
+            write_all(file.as_raw_fd(), piece, path)?;
+            offset += n as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Makes (or only registers) a set. A set of the same name is forgotten, its files are not touched.
+pub fn make(request: MakeSet, registry: &mut Registry) -> Result<Value> {
+    let start = Instant::now();
+    let doing = format!("make set {}", request.set);
+    if request.count > MOST_FILES || !(1..=MOST_FOLDERS).contains(&request.directories) {
+        return Err(Error::bad(format!(
+            "{doing}: wanted at most {MOST_FILES} files in 1 to {MOST_FOLDERS} folders, found {} in {}",
+            request.count, request.directories
+        )));
+    }
+    let dir = request.dir.trim_end_matches('/').to_string();
+    if !dir.starts_with('/') {
+        return Err(Error::bad(format!(
+            "{doing}: dir: wanted an absolute path, found {:?}",
+            request.dir
+        )));
+    }
+    let set = FileSet {
+        dir,
+        directories: request.directories,
+        content: Content {
+            kind: request.content,
+            seed: request.seed,
+        },
+        mode: request.mode.0,
+        files: vec![
+            FileState {
+                size: if request.empty { 0 } else { request.size },
+                exists: !request.empty,
+                moved_to: None,
+            };
+            request.count as usize
+        ],
+        views: BTreeMap::new(),
+    };
+    if request.create {
+        make_folders(&set, None, request.owner)?;
+        if !request.empty {
+            make_files(&set, request.size, request.owner)?;
+        }
+    }
+    let files = set.files.iter().filter(|file| file.exists).count() as u64;
+    let bytes = files * request.size;
+    registry.put(request.set, set);
+    Ok(json!({
+        "files": files,
+        "bytes": bytes,
+        "wall_ns": start.elapsed().as_nanos() as u64,
+    }))
+}
+
+/// The folders that hold the names of a set or of a view; those that are there already are fine.
+pub fn make_folders(set: &FileSet, view: Option<&str>, owner: Option<User>) -> Result<()> {
+    let root = set.root(view);
+    let mut folders = vec![root.clone()];
+    if set.directories > 1 {
+        folders.extend(set.folders(view));
+    }
+    for folder in folders {
+        match make_folder(&folder, 0o755) {
+            Ok(()) => give_to(&folder, owner)?,
+            Err(Error::Os {
+                errno: libc::EEXIST,
+                ..
+            }) => {}
+            Err(Error::Os {
+                errno: libc::ENOENT,
+                ..
+            }) if folder == root => {
+                std::fs::create_dir_all(&folder).map_err(|cause| {
+                    Error::errno(
+                        format!("make folder {folder}"),
+                        cause.raw_os_error().unwrap_or(libc::EIO),
+                    )
+                })?;
+                give_to(&folder, owner)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn give_to(path: &str, owner: Option<User>) -> Result<()> {
+    if let Some(owner) = owner {
+        let text = c_text(path)?;
+        // SAFETY: the text ends with NUL.
+        check(
+            unsafe { libc::lchown(text.as_ptr(), owner.uid, owner.gid) },
+            || format!("give {path} to user {} group {}", owner.uid, owner.gid),
+        )?;
+    }
+    Ok(())
+}
+
+fn make_files(set: &FileSet, size: u64, owner: Option<User>) -> Result<()> {
+    let mut writer = Writer::new(set.content, size);
+    for index in 0..set.files.len() as u32 {
+        let path = set.path(index);
+        // O_EXCL: what is there already may be somebody's.
+        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_NOFOLLOW;
+        let file = try_open(&c_text(&path)?, flags, set.mode & 0o777)
+            .map_err(|errno| Error::errno(format!("make file {path}"), errno))?;
+        writer.write(&file, index, size, &path)?;
+        if let Some(owner) = owner {
+            // SAFETY: no pointers are involved.
+            check(
+                unsafe { libc::fchown(file.as_raw_fd(), owner.uid, owner.gid) },
+                || format!("give {path} to user {} group {}", owner.uid, owner.gid),
+            )?;
+        }
+        // The special bits are lost by writing and by changing the owner.
+        if set.mode & 0o7000 != 0 {
+            // SAFETY: no pointers are involved.
+            check(unsafe { libc::fchmod(file.as_raw_fd(), set.mode) }, || {
+                format!("set the mode of {path}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Rewrites files in place, with the same inodes, at another size.
+pub fn set_size(request: SetSize, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let files = set.select(&request.files)?;
+    let mut writer = Writer::new(set.content, request.size);
+    for index in &files {
+        let path = set.path(*index);
+        let file = open_for_rewriting(&path)?;
+        writer.write(&file, *index, request.size, &path)?;
+        set.files[*index as usize].size = request.size;
+    }
+    Ok(json!({"changed": files.len()}))
+}
+
+/// A mode without write permission stops an owner who is not root: lifted for the moment of opening.
+fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
+    let text = c_text(path)?;
+    let flags = libc::O_WRONLY | libc::O_TRUNC | libc::O_NOFOLLOW;
+    match try_open(&text, flags, 0) {
+        Ok(file) => Ok(file),
+        Err(libc::EACCES) => {
+            let mode = stat(path, false)?.st_mode & 0o7777;
+            let change = |mode| {
+                // SAFETY: the text ends with NUL.
+                check(unsafe { libc::chmod(text.as_ptr(), mode) }, || {
+                    format!("set the mode of {path}")
+                })
+            };
+            change(mode | 0o200)?;
+            let file = try_open(&text, flags, 0);
+            change(mode)?;
+            file.map_err(|errno| Error::errno(format!("open {path} for writing"), errno))
+        }
+        Err(errno) => Err(Error::errno(format!("open {path} for writing"), errno)),
+    }
+}

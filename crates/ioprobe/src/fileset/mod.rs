@@ -1,0 +1,234 @@
+//! File sets: N files whose content is known at every size, in folders, with other names for them in views.
+//!
+//! The registry remembers what every file should be (size, whether it exists, under which name it lives), so that every
+//! job on it can be checked afterwards against that.
+
+pub mod cache;
+pub mod create;
+pub mod links;
+pub mod modes;
+pub mod times;
+pub mod verify;
+
+use std::collections::BTreeMap;
+
+use crate::content::Content;
+use crate::error::{Error, Result};
+use crate::wire::{LinkKind, Selection};
+
+pub struct FileSet {
+    pub dir: String,
+    pub directories: u32,
+    pub content: Content,
+    pub mode: u32,
+    pub files: Vec<FileState>,
+    pub views: BTreeMap<String, View>,
+}
+
+#[derive(Clone, Debug)]
+pub struct FileState {
+    pub size: u64,
+    pub exists: bool,
+    /// The view into which the file itself was moved.
+    pub moved_to: Option<String>,
+}
+
+/// Other names for files of a set, in folder `<dir>.<view>`.
+#[derive(Default)]
+pub struct View {
+    pub kinds: BTreeMap<u32, LinkKind>,
+}
+
+impl FileSet {
+    /// The folder in which names live: the set's own, or that of a view.
+    pub fn root(&self, view: Option<&str>) -> String {
+        match view {
+            None => self.dir.clone(),
+            Some(view) => format!("{}.{view}", self.dir),
+        }
+    }
+
+    /// The folders below `root` that hold names.
+    pub fn folders(&self, view: Option<&str>) -> Vec<String> {
+        let root = self.root(view);
+        (0..self.directories)
+            .map(|n| format!("{root}{}", self.folder_part(n)))
+            .collect()
+    }
+
+    fn folder_part(&self, number: u32) -> String {
+        if self.directories == 1 {
+            String::new()
+        } else {
+            format!("/d{number:03}")
+        }
+    }
+
+    pub fn folder_number(&self, index: u32) -> u32 {
+        index % self.directories
+    }
+
+    /// Where a name lies below the root of the set or of a view: `f000007`, or `d003/f000007`.
+    pub fn relative(&self, index: u32) -> String {
+        let part = self.folder_part(self.folder_number(index));
+        format!("{part}/f{index:06}")[1..].to_string()
+    }
+
+    pub fn name_in(&self, view: Option<&str>, index: u32) -> String {
+        format!("{}/{}", self.root(view), self.relative(index))
+    }
+
+    /// Where the file itself is: at home, or in the view into which it was moved.
+    pub fn path(&self, index: u32) -> String {
+        self.name_in(self.files[index as usize].moved_to.as_deref(), index)
+    }
+
+    /// The path by which a job is to reach a file: through a view, or itself.
+    pub fn path_through(&self, view: Option<&str>, index: u32) -> Result<String> {
+        match view {
+            None => Ok(self.path(index)),
+            Some(name) if self.view(name)?.kinds.contains_key(&index) => {
+                Ok(self.name_in(view, index))
+            }
+            Some(name) => Err(Error::bad(format!(
+                "view {name} of {}: wanted file {index} in it, found {} others",
+                self.dir,
+                self.view(name)?.kinds.len()
+            ))),
+        }
+    }
+
+    pub fn view(&self, name: &str) -> Result<&View> {
+        self.views.get(name).ok_or_else(|| {
+            Error::bad(format!(
+                "view {name} of {}: wanted one that `link` made, found {:?}",
+                self.dir,
+                self.views.keys().collect::<Vec<_>>()
+            ))
+        })
+    }
+
+    /// Spells a selection out, and refuses indices that are not there or come twice.
+    pub fn select(&self, selection: &Selection) -> Result<Vec<u32>> {
+        let count = self.files.len() as u32;
+        let chosen = match selection {
+            None => return Ok((0..count).collect()),
+            Some(chosen) => chosen,
+        };
+        let mut seen = vec![false; count as usize];
+        for index in chosen {
+            match seen.get_mut(*index as usize) {
+                None => {
+                    return Err(Error::bad(format!(
+                        "files of {}: wanted indices below {count}, found {index}",
+                        self.dir
+                    )))
+                }
+                Some(true) => {
+                    return Err(Error::bad(format!(
+                        "files of {}: wanted each index once, found {index} again",
+                        self.dir
+                    )))
+                }
+                Some(seen) => *seen = true,
+            }
+        }
+        Ok(chosen.clone())
+    }
+
+    /// As `select`; null stands for the files of the view where there is one.
+    pub fn select_in(&self, view: Option<&str>, selection: &Selection) -> Result<Vec<u32>> {
+        match (view, selection) {
+            (Some(name), None) => Ok(self.view(name)?.kinds.keys().copied().collect()),
+            _ => self.select(selection),
+        }
+    }
+
+    /// The names that each folder should hold, by folder number.
+    pub fn names_by_folder(&self, view: Option<&str>) -> Result<Vec<u64>> {
+        let mut names = vec![0; self.directories as usize];
+        match view {
+            Some(name) => {
+                for index in self.view(name)?.kinds.keys() {
+                    names[self.folder_number(*index) as usize] += 1;
+                }
+            }
+            None => {
+                for (index, file) in self.files.iter().enumerate() {
+                    if file.exists && file.moved_to.is_none() {
+                        names[self.folder_number(index as u32) as usize] += 1;
+                    }
+                }
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// The sets that this probe knows, by name.
+#[derive(Default)]
+pub struct Registry {
+    sets: BTreeMap<String, FileSet>,
+}
+
+impl Registry {
+    pub fn get(&mut self, name: &str) -> Result<&mut FileSet> {
+        let known = self.sets.keys().cloned().collect::<Vec<_>>();
+        self.sets.get_mut(name).ok_or_else(|| {
+            Error::bad(format!(
+                "set {name}: wanted one that `fileset` made, found {known:?}"
+            ))
+        })
+    }
+
+    pub fn put(&mut self, name: String, set: FileSet) {
+        self.sets.insert(name, set);
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::content::Kind;
+
+    pub fn set_of(count: u32, directories: u32) -> FileSet {
+        FileSet {
+            dir: "/lab/set".to_string(),
+            directories,
+            content: Content {
+                kind: Kind::Zeros,
+                seed: 1,
+            },
+            mode: 0o644,
+            files: vec![
+                FileState {
+                    size: 10,
+                    exists: true,
+                    moved_to: None
+                };
+                count as usize
+            ],
+            views: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn names_follow_the_number_of_folders() {
+        assert_eq!(set_of(1, 1).path(0), "/lab/set/f000000");
+        assert_eq!(set_of(9, 4).path(7), "/lab/set/d003/f000007");
+        assert_eq!(
+            set_of(9, 4).name_in(Some("A"), 4),
+            "/lab/set.A/d000/f000004"
+        );
+        assert_eq!(set_of(9, 4).names_by_folder(None).unwrap(), [3, 2, 2, 2]);
+    }
+
+    #[test]
+    fn a_selection_holds_each_index_once_and_none_beyond() {
+        let set = set_of(3, 1);
+        assert_eq!(set.select(&None).unwrap(), [0, 1, 2]);
+        assert_eq!(set.select(&Some(vec![2, 0])).unwrap(), [2, 0]);
+        assert!(set.select(&Some(vec![3])).is_err());
+        assert!(set.select(&Some(vec![1, 1])).is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! Access times: the states that decide whether relatime updates them, set and read back.
+//!
+//! The kernel's rule (fs/inode.c, relatime_need_update): update if atime <= mtime, or atime <= ctime, or atime is at least
+//! a day old. ctime cannot be set, it is now, so a file that is not to be updated needs an atime in the near future.
+
+use std::collections::BTreeMap;
+
+use libc::timespec;
+use serde_json::{json, Value};
+
+use super::{FileSet, Registry};
+use crate::clock::realtime_ns;
+use crate::error::{Error, Result};
+use crate::syscall::{c_text, check, stat};
+use crate::wire::{AtimeState, LinkKind, OfFiles, SetAtimeState};
+
+const SECOND: i128 = 1_000_000_000;
+const HOUR: i128 = 3600 * SECOND;
+const DAY_SECONDS: i64 = 24 * 3600;
+
+pub fn set_state(request: SetAtimeState, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let view = request.view.as_deref();
+    let files = set.select_in(view, &request.files)?;
+    for index in &files {
+        // Each its own now: setting many takes longer than the second that `fresh` looks ahead.
+        set_times(&set.path(*index), request.state)?;
+        for link in links_of(set, view, *index)? {
+            set_times(&link, request.state)?;
+        }
+    }
+    Ok(json!({"changed": files.len()}))
+}
+
+/// Names in the view that are symbolic links, with an access time of their own.
+fn links_of(set: &FileSet, view: Option<&str>, index: u32) -> Result<Vec<String>> {
+    let name = match view {
+        None => return Ok(Vec::new()),
+        Some(name) => name,
+    };
+    let path = set.path_through(view, index)?;
+    Ok(match set.view(name)?.kinds[&index] {
+        LinkKind::Regular | LinkKind::Hardlink => Vec::new(),
+        LinkKind::SymlinkAbsolute | LinkKind::SymlinkRelative => vec![path],
+        LinkKind::SymlinkChain => super::links::hops(&path)?,
+    })
+}
+
+fn set_times(path: &str, state: AtimeState) -> Result<()> {
+    let now = i128::from(realtime_ns());
+    let (atime, mtime) = match state {
+        AtimeState::Stale => (now - HOUR, now),
+        AtimeState::Fresh => (now + SECOND, now - HOUR),
+        AtimeState::DayOld => (now - 25 * HOUR, now - 26 * HOUR),
+    };
+    let times = [as_timespec(atime), as_timespec(mtime)];
+    let text = c_text(path)?;
+    // SAFETY: two times, and a text that ends with NUL.
+    check(
+        unsafe {
+            libc::utimensat(
+                libc::AT_FDCWD,
+                text.as_ptr(),
+                times.as_ptr(),
+                libc::AT_SYMLINK_NOFOLLOW,
+            )
+        },
+        || format!("set the times of {path}"),
+    )?;
+    Ok(())
+}
+
+fn as_timespec(ns: i128) -> timespec {
+    timespec {
+        tv_sec: ns.div_euclid(SECOND) as i64,
+        tv_nsec: ns.rem_euclid(SECOND) as i64,
+    }
+}
+
+pub fn get_state(request: OfFiles, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let mut states = BTreeMap::<&str, u64>::new();
+    for index in set.select(&request.files)? {
+        let status = stat(&set.path(index), false)?;
+        let now = (realtime_ns() / 1_000_000_000) as i64;
+        let atime = (status.st_atime, status.st_atime_nsec);
+        let state = if now - atime.0 >= DAY_SECONDS {
+            "day-old"
+        } else if atime <= (status.st_mtime, status.st_mtime_nsec)
+            || atime <= (status.st_ctime, status.st_ctime_nsec)
+        {
+            "stale"
+        } else {
+            "fresh"
+        };
+        *states.entry(state).or_default() += 1;
+    }
+    Ok(json!({ "states": states }))
+}
+
+pub fn atimes(request: OfFiles, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let mut all = Vec::new();
+    for index in set.select(&request.files)? {
+        let status = stat(&set.path(index), false)?;
+        all.push(i128::from(status.st_atime) * SECOND + i128::from(status.st_atime_nsec));
+    }
+    match (all.iter().max(), all.iter().min()) {
+        (Some(newest), Some(oldest)) => Ok(json!({
+            // More than fits a double, and in large sets more than fits 64 bits.
+            "sum_ns": all.iter().sum::<i128>().to_string(),
+            "newest_ns": *newest as i64,
+            "oldest_ns": *oldest as i64,
+        })),
+        _ => Err(Error::bad(format!(
+            "access times of {}: wanted at least one file, found none",
+            request.set
+        ))),
+    }
+}

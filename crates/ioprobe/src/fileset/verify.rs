@@ -1,0 +1,80 @@
+//! Holds every file of a set against what it should be.
+//!
+//! Every byte is compared with the generator's, so "verified" is not a matter of sizes. The checksum is that of all files
+//! one after the other, for whoever wants to check with a tool of their own.
+
+use std::os::unix::io::AsRawFd;
+
+use serde_json::{json, Value};
+
+use super::{FileSet, Registry};
+use crate::checksum::Crc32;
+use crate::error::{Error, Result};
+use crate::syscall::{open_quietly, read_full, stat_of};
+use crate::wire::OfSet;
+
+const PIECE: usize = 1 << 20;
+
+pub fn verify(request: OfSet, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let largest = set.files.iter().map(|file| file.size).max().unwrap_or(0);
+    // One byte more than the file should have, to see that there is none.
+    let room = largest.min(PIECE as u64) as usize + 1;
+    let (mut found, mut wanted) = (vec![0; room], vec![0; room]);
+    let mut checksum = Crc32::default();
+    let (mut files, mut bytes) = (0_u64, 0);
+    for index in 0..set.files.len() as u32 {
+        if set.files[index as usize].exists {
+            bytes += file(set, index, &mut found, &mut wanted, &mut checksum)?;
+            files += 1;
+        }
+    }
+    Ok(json!({
+        "files": files,
+        "bytes": bytes,
+        "checksum": format!("crc32:{:08x}", checksum.value()),
+    }))
+}
+
+fn file(
+    set: &FileSet,
+    index: u32,
+    found: &mut [u8],
+    wanted: &mut [u8],
+    checksum: &mut Crc32,
+) -> Result<u64> {
+    let path = set.path(index);
+    let size = set.files[index as usize].size;
+    let opened = open_quietly(&path)?;
+    let actual = stat_of(&opened, &path)?.st_size as u64;
+    if actual != size {
+        return Err(Error::verify(format!(
+            "verify {path}: wanted {size} bytes, found {actual}"
+        )));
+    }
+    let mut offset = 0;
+    loop {
+        let n = read_full(opened.as_raw_fd(), found, &path)?;
+        let (found, wanted) = (&found[..n], &mut wanted[..n]);
+        set.content.fill(index, offset, wanted);
+        if let Some(at) = found.iter().zip(wanted.iter()).position(|(f, w)| f != w) {
+            return Err(Error::verify(format!(
+                "verify {path}: wanted {:#04x} at offset {}, found {:#04x}",
+                wanted[at],
+                offset + at as u64,
+                found[at]
+            )));
+        }
+        checksum.update(found);
+        offset += n as u64;
+        if n == 0 || offset > size {
+            break;
+        }
+    }
+    if offset != size {
+        return Err(Error::verify(format!(
+            "verify {path}: wanted {size} bytes read, found {offset}"
+        )));
+    }
+    Ok(size)
+}

@@ -1,0 +1,100 @@
+//! Does work as another user for a while: effective user and group changed, supplementary groups dropped.
+//!
+//! Real and saved ids stay root's, which is how the way back is kept. A job on files runs under the identity that the study
+//! asks for, so that a file which that user cannot open fails here as it would for them.
+
+use libc::{c_int, gid_t, uid_t};
+
+use crate::error::{Error, Result};
+use crate::isolate::Lifeline;
+use crate::syscall::check;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    pub uid: uid_t,
+    pub gid: gid_t,
+}
+
+const KEEP: u32 = u32::MAX;
+
+/// While it lives this process acts as somebody else.
+pub struct Borrowed<'a> {
+    own: User,
+    own_groups: Vec<gid_t>,
+    lifeline: &'a Lifeline,
+}
+
+impl<'a> Borrowed<'a> {
+    pub fn assume(user: User, lifeline: &'a Lifeline) -> Result<Self> {
+        let borrowed = Borrowed {
+            own: effective(),
+            own_groups: groups()?,
+            lifeline,
+        };
+        let doing = |what: &str| format!("{what} for user {} group {}", user.uid, user.gid);
+        // From here on an error drops `borrowed`, which goes back. Groups first: afterwards there is no right to.
+        // SAFETY: no groups are read from the null pointer.
+        unsafe {
+            check(libc::setgroups(0, std::ptr::null()), || {
+                doing("drop supplementary groups")
+            })?;
+            check(libc::setresgid(KEEP, user.gid, KEEP), || {
+                doing("change the effective group")
+            })?;
+            check(libc::setresuid(KEEP, user.uid, KEEP), || {
+                doing("change the effective user")
+            })?;
+        }
+        lifeline.tie();
+        let found = effective();
+        if found != user || !groups()?.is_empty() {
+            return Err(Error::verify(format!(
+                "act as user {} group {}: found user {} group {} with {} more groups",
+                user.uid,
+                user.gid,
+                found.uid,
+                found.gid,
+                groups()?.len()
+            )));
+        }
+        Ok(borrowed)
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the vector is valid for its length.
+        let back = unsafe {
+            libc::setresuid(KEEP, self.own.uid, KEEP) == 0
+                && libc::setresgid(KEEP, self.own.gid, KEEP) == 0
+                && libc::setgroups(self.own_groups.len(), self.own_groups.as_ptr()) == 0
+        };
+        self.lifeline.tie();
+        if !back || effective() != self.own {
+            // A probe that cannot become itself again must do nothing more in anybody's name.
+            eprintln!("ioprobe: cannot return to user {}", self.own.uid);
+            std::process::exit(70);
+        }
+    }
+}
+
+fn effective() -> User {
+    // SAFETY: neither call can fail.
+    unsafe {
+        User {
+            uid: libc::geteuid(),
+            gid: libc::getegid(),
+        }
+    }
+}
+
+fn groups() -> Result<Vec<gid_t>> {
+    let mut groups = vec![0; 65_536]; // NGROUPS_MAX
+                                      // SAFETY: the vector has room for as many as are asked for.
+    let n = check(
+        unsafe { libc::getgroups(groups.len() as c_int, groups.as_mut_ptr()) },
+        || "read supplementary groups".to_string(),
+    )?;
+    groups.truncate(n as usize);
+    Ok(groups)
+}

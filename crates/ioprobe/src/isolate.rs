@@ -1,0 +1,179 @@
+//! Dies with its parent, and takes everything it started along: parent-death signal and namespaces.
+//!
+//! With `--isolate` the probe is process 1 of a PID namespace and lives in a mount namespace of its own. When it dies,
+//! however it dies, the kernel kills every process in the one and takes down every mount in the other; loop devices clear
+//! themselves after their last mount. So SIGKILL needs no clean-up.
+
+use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::exit;
+
+use libc::{c_int, c_ulong, pid_t};
+
+use crate::error::{Error, Result};
+use crate::syscall::check;
+
+/// How the probe knows that its parent is still there. The kernel forgets the parent-death signal when a process
+/// changes its user (prctl(2), PR_SET_PDEATHSIG), so it is set anew after each change.
+pub enum Lifeline {
+    /// The parent's process id, as getppid() says while it lives.
+    Parent(pid_t),
+    /// A pipe of which only the outer process has the writing end: its id cannot be seen from inside the namespace.
+    Pipe(OwnedFd),
+}
+
+impl Lifeline {
+    /// Ties this process to its present parent.
+    pub fn to_parent() -> Self {
+        // SAFETY: getppid cannot fail.
+        let lifeline = Lifeline::Parent(unsafe { libc::getppid() });
+        lifeline.tie();
+        lifeline
+    }
+
+    /// Asks the kernel for SIGKILL at the parent's death; ends at once if it died before it was asked.
+    pub fn tie(&self) {
+        // SAFETY: no pointers are involved; _exit runs nothing of ours.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as c_ulong);
+            if !self.parent_lives() {
+                libc::_exit(128 + libc::SIGKILL);
+            }
+        }
+    }
+
+    fn parent_lives(&self) -> bool {
+        match self {
+            // SAFETY: getppid cannot fail.
+            Lifeline::Parent(pid) => unsafe { libc::getppid() == *pid },
+            Lifeline::Pipe(reading) => {
+                let mut poll = libc::pollfd {
+                    fd: reading.as_raw_fd(),
+                    events: 0,
+                    revents: 0,
+                };
+                // SAFETY: one structure, ours.
+                unsafe { libc::poll(&mut poll, 1, 0) == 0 }
+            }
+        }
+    }
+}
+
+/// Moves to private namespaces. Returns in the inner process only; the outer one waits for it and ends as it ended.
+pub fn enter() -> Result<Lifeline> {
+    // SAFETY: no pointers are involved.
+    check(
+        unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWPID) },
+        || "unshare mount and PID namespaces".to_string(),
+    )?;
+    let mut ends: [c_int; 2] = [-1; 2];
+    // SAFETY: the array has room for both descriptors, which are new and ours.
+    let (reading, writing) = unsafe {
+        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), || {
+            "make a pipe".to_string()
+        })?;
+        (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+    };
+    // SAFETY: the process has one thread, so the child may go on as the parent would.
+    match check(unsafe { libc::fork() }, || "fork".to_string())? {
+        0 => {
+            drop(writing);
+            let lifeline = Lifeline::Pipe(reading);
+            lifeline.tie();
+            mount_privately()?;
+            Ok(lifeline)
+        }
+        inner => {
+            let status = wait_for(inner);
+            drop(writing);
+            pass_on(status)
+        }
+    }
+}
+
+/// No mount of ours reaches the host, none of the host's unmounts is held up by us later, and /proc shows our own processes.
+fn mount_privately() -> Result<()> {
+    let proc = b"proc\0".as_ptr().cast();
+    // SAFETY: all texts are literals that end with NUL.
+    unsafe {
+        check(
+            libc::mount(
+                std::ptr::null(),
+                b"/\0".as_ptr().cast(),
+                std::ptr::null(),
+                libc::MS_REC | libc::MS_PRIVATE,
+                std::ptr::null(),
+            ),
+            || "make all mounts private".to_string(),
+        )?;
+        check(
+            libc::mount(
+                proc,
+                b"/proc\0".as_ptr().cast(),
+                proc,
+                libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
+                std::ptr::null(),
+            ),
+            || "mount a fresh /proc".to_string(),
+        )?;
+    }
+    Ok(())
+}
+
+fn wait_for(pid: pid_t) -> c_int {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is ours.
+        let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
+        if waited == pid {
+            return status;
+        }
+    }
+}
+
+fn pass_on(status: c_int) -> ! {
+    if libc::WIFSIGNALED(status) {
+        exit(128 + libc::WTERMSIG(status))
+    }
+    exit(libc::WEXITSTATUS(status))
+}
+
+/// Orphans of commands come to us instead of going to the system's process 1, so that they can be found and ended.
+pub fn adopt_orphans() -> Result<()> {
+    // SAFETY: no pointers are involved.
+    check(
+        unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1 as c_ulong) },
+        || "become the reaper of orphans".to_string(),
+    )?;
+    Ok(())
+}
+
+/// Leaves the terminal's process group: at Ctrl-C the conductor still needs the probe to put things back.
+pub fn leave_terminal() {
+    // SAFETY: no pointers are involved. Fails for a group's leader (started by hand), which then keeps its Ctrl-C.
+    unsafe { libc::setsid() };
+}
+
+/// Whether mounts and loop devices are within reach: CAP_SYS_ADMIN is in force.
+pub fn privileged() -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
+            u64::from_str_radix(line.trim(), 16).ok()
+        })
+        .map_or(false, |bits| bits >> CAP_SYS_ADMIN & 1 == 1)
+}
+
+/// Refuses early what needs root, in words.
+pub fn require_privilege(doing: &str) -> Result<()> {
+    if privileged() {
+        Ok(())
+    } else {
+        Err(Error::unsupported(format!(
+            "{doing}: wanted root (CAP_SYS_ADMIN), found uid {}",
+            // SAFETY: geteuid cannot fail.
+            unsafe { libc::geteuid() }
+        )))
+    }
+}

@@ -1,0 +1,390 @@
+//! The `command` job: whole processes, from just before they are started to the end that wait4 reports.
+//!
+//! A run of `md5sum` on a small file takes a millisecond, so all that can be done beforehand is done beforehand: PATH is
+//! searched, arguments and environment are laid out, input and output are open, the time limit is set.
+
+use std::ffi::CString;
+use std::os::unix::io::{AsRawFd, OwnedFd};
+
+use libc::{c_int, pid_t};
+use serde_json::{json, Value};
+
+use super::{require_root_for_user, stretch_ns, Usage, Watch};
+use crate::clock::{monotonic_ns, thread_cpu_ns, Clock};
+use crate::error::{last_errno, Error, Result};
+use crate::fileset::{FileSet, Registry};
+use crate::process::limit::Limit;
+use crate::process::program::{Environment, Program};
+use crate::process::start::{Starter, Surroundings};
+use crate::process::stragglers;
+use crate::syscall::{c_text, memory_file, open};
+use crate::target::run::{input, rewind};
+use crate::wire::{CommandJob, Common, Step};
+
+/// As much of a failed command's standard error as is kept.
+const STDERR_LIMIT: usize = 4096;
+
+struct StepTimes {
+    name: String,
+    wall_ns: u64,
+    user_ns: u64,
+    sys_ns: u64,
+    processes: u64,
+}
+
+impl StepTimes {
+    fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "wall_ns": self.wall_ns,
+            "user_ns": self.user_ns,
+            "sys_ns": self.sys_ns,
+            "processes": self.processes,
+        })
+    }
+}
+
+/// How one process ended.
+struct End {
+    wall_ns: u64,
+    status: c_int,
+    timed_out: bool,
+    usage: Usage,
+    max_rss_bytes: u64,
+}
+
+pub fn run(
+    (common, own): (Common, CommandJob),
+    registry: &mut Registry,
+    starter: &mut Starter,
+    clock: &Clock,
+    isolated: bool,
+) -> Result<Value> {
+    let set: Option<&FileSet> = match &common.set {
+        Some(name) => Some(registry.get(name)?),
+        None => None,
+    };
+    let places = Places::new(set, &common)?;
+    let environment = Environment::new(own.environment.as_ref())?;
+    let programs = own
+        .steps
+        .iter()
+        .map(|step| places.programs(step, &environment))
+        .collect::<Result<Vec<_>>>()?;
+    if common.user.is_some() {
+        require_root_for_user()?;
+    }
+    let limit = Limit::new(own.timeout_s)?;
+    let folder = own
+        .cwd
+        .as_deref()
+        .map(|cwd| places.folder(cwd))
+        .transpose()?;
+    let (stdin, stdout) = (
+        input(own.stdin.as_deref())?,
+        open("/dev/null", libc::O_WRONLY, 0)?,
+    );
+    let stderr = memory_file(&CString::default())?;
+    let around = Surroundings {
+        environment: environment.laid_out()?,
+        folder,
+        user: common.user,
+        stdin: stdin.as_raw_fd(),
+        stdout: stdout.as_raw_fd(),
+        stderr: stderr.as_raw_fd(),
+    };
+
+    let mut steps: Vec<StepTimes> = own
+        .steps
+        .iter()
+        .map(|step| StepTimes {
+            name: step.name.clone(),
+            wall_ns: 0,
+            user_ns: 0,
+            sys_ns: 0,
+            processes: 0,
+        })
+        .collect();
+    let mut failures = Vec::new();
+    let (mut usage, mut stretched_ns, mut stragglers, mut max_rss_bytes) =
+        (Usage::default(), 0, 0, 0);
+    let rss_floor = own_peak_bytes();
+    let mut watch = Watch::begin(&common.devices)?;
+    let started_ns = monotonic_ns();
+    'work: for _ in 0..common.replicates {
+        for (times, programs) in steps.iter_mut().zip(&programs) {
+            for program in programs {
+                if own.stdin.is_some() {
+                    rewind(&stdin)?;
+                }
+                let end = one_process(program, &around, starter, clock, limit)?;
+                let (spun_ns, spun_cpu_ns) = spin(clock, stretch_ns(end.wall_ns, common.stretch));
+                times.wall_ns += end.wall_ns + spun_ns;
+                times.user_ns += end.usage.user_ns + spun_cpu_ns;
+                times.sys_ns += end.usage.sys_ns;
+                times.processes += 1;
+                stretched_ns += spun_ns;
+                usage.add(&end.usage);
+                max_rss_bytes = max_rss_bytes.max(end.max_rss_bytes);
+                stragglers += stragglers::sweep(isolated, end.timed_out)?;
+                if !as_expected(&end, own.expect_exit) {
+                    failures.push(failure(&times.name, program, &end, &stderr)?);
+                    break 'work;
+                }
+                forget(&stderr)?;
+            }
+        }
+    }
+    watch.end()?;
+    let (devices, devices_after_sync) = watch.report(common.sync_after.as_deref())?;
+    let sum = |part: fn(&StepTimes) -> u64| steps.iter().map(part).sum::<u64>();
+    Ok(json!({
+        "wall_ns": sum(|s| s.wall_ns),
+        "user_ns": sum(|s| s.user_ns),
+        "sys_ns": sum(|s| s.sys_ns),
+        "usage": usage.to_json(),
+        "devices": devices,
+        "devices_after_sync": devices_after_sync,
+        "stretched_ns": stretched_ns,
+        "started_ns": started_ns,
+        "verified": failures.is_empty(),
+        "processes": sum(|s| s.processes),
+        "max_rss_bytes": max_rss_bytes,
+        "max_rss_floor_bytes": rss_floor,
+        "failures": failures,
+        "stragglers": stragglers,
+        "steps": steps.iter().map(StepTimes::to_json).collect::<Vec<_>>(),
+    }))
+}
+
+fn one_process(
+    program: &Program,
+    around: &Surroundings,
+    starter: &mut Starter,
+    clock: &Clock,
+    limit: Limit,
+) -> Result<End> {
+    limit.arm();
+    let start = clock.ticks();
+    let pid = match starter.start(program, around) {
+        Ok(pid) => pid,
+        Err(error) => {
+            limit.disarm();
+            return Err(error);
+        }
+    };
+    limit.guard(pid);
+    let waited = wait(pid);
+    let end = clock.ticks();
+    let expired = limit.disarm();
+    let (status, rusage) = waited?;
+    let by_signal = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
+    Ok(End {
+        wall_ns: clock.ns_between(start, end),
+        status,
+        // A timer that ran out as the process was ending by itself did nothing.
+        timed_out: expired && by_signal,
+        usage: Usage::from(&rusage),
+        max_rss_bytes: rusage.ru_maxrss as u64 * 1024,
+    })
+}
+
+fn wait(pid: pid_t) -> Result<(c_int, libc::rusage)> {
+    // SAFETY: a zeroed rusage is valid; both structures are ours.
+    unsafe {
+        let (mut status, mut usage) = (0, std::mem::zeroed());
+        loop {
+            if libc::wait4(pid, &mut status, 0, &mut usage) == pid {
+                return Ok((status, usage));
+            }
+            match last_errno() {
+                libc::EINTR => {}
+                errno => return Err(Error::errno(format!("wait for process {pid}"), errno)),
+            }
+        }
+    }
+}
+
+/// The positive control: real and CPU time that were spun away.
+fn spin(clock: &Clock, ns: u64) -> (u64, u64) {
+    if ns == 0 {
+        return (0, 0);
+    }
+    let (cpu, start) = (thread_cpu_ns(), clock.ticks());
+    let end = clock.spin_until(start, ns);
+    (clock.ns_between(start, end), thread_cpu_ns() - cpu)
+}
+
+fn as_expected(end: &End, expect_exit: i32) -> bool {
+    !end.timed_out && libc::WIFEXITED(end.status) && libc::WEXITSTATUS(end.status) == expect_exit
+}
+
+fn failure(step: &str, program: &Program, end: &End, stderr: &OwnedFd) -> Result<Value> {
+    let mut text = vec![0; STDERR_LIMIT];
+    // SAFETY: the vector is valid for its length.
+    let n = unsafe {
+        libc::pread(
+            stderr.as_raw_fd(),
+            text.as_mut_ptr().cast(),
+            STDERR_LIMIT,
+            0,
+        )
+    };
+    if n == -1 {
+        return Err(Error::last_os(format!("read what {} said", program.name)));
+    }
+    let status = end.status;
+    Ok(json!({
+        "step": step,
+        "argv0": program.name,
+        "exit": libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        "signal": libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+        "timed_out": end.timed_out,
+        "stderr": String::from_utf8_lossy(&text[..n as usize]),
+    }))
+}
+
+/// Empties the file that takes standard error, so that the next failure shows its own words alone.
+fn forget(stderr: &OwnedFd) -> Result<()> {
+    // SAFETY: no pointers are involved.
+    unsafe {
+        if libc::lseek(stderr.as_raw_fd(), 0, libc::SEEK_CUR) != 0 {
+            rewind(stderr)?;
+            libc::ftruncate(stderr.as_raw_fd(), 0);
+        }
+    }
+    Ok(())
+}
+
+/// The probe's own peak: a program started from here cannot be seen to need less (exec keeps the peak of before).
+fn own_peak_bytes() -> u64 {
+    // SAFETY: a zeroed rusage is valid; the call fills it and cannot fail with these arguments.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage.ru_maxrss as u64 * 1024
+    }
+}
+
+/// What the placeholders of a command stand for.
+struct Places {
+    files: Option<Vec<String>>,
+    dir: Option<String>,
+}
+
+impl Places {
+    fn new(set: Option<&FileSet>, common: &Common) -> Result<Self> {
+        let set = match set {
+            Some(set) => set,
+            None => {
+                return Ok(Places {
+                    files: None,
+                    dir: None,
+                })
+            }
+        };
+        let view = common.view.as_deref();
+        let files = set
+            .select_in(view, &common.files)?
+            .into_iter()
+            .map(|index| set.path_through(view, index))
+            .collect::<Result<_>>()?;
+        Ok(Places {
+            files: Some(files),
+            dir: Some(set.root(view)),
+        })
+    }
+
+    /// The processes of a step: one, or one for each file.
+    fn programs(&self, step: &Step, environment: &Environment) -> Result<Vec<Program>> {
+        let argvs = self.expand(&step.argv)?;
+        argvs.iter().map(|argv| environment.program(argv)).collect()
+    }
+
+    fn expand(&self, argv: &[String]) -> Result<Vec<Vec<String>>> {
+        let each = argv.iter().any(|argument| argument.contains("{file}"));
+        let all = argv.iter().any(|argument| argument == "{files}");
+        if each && all {
+            return Err(Error::bad(format!(
+                "argv {argv:?}: wanted either {{file}} or {{files}}, found both"
+            )));
+        }
+        let mut whole = Vec::with_capacity(argv.len());
+        for argument in argv {
+            match argument.as_str() {
+                "{files}" => whole.extend_from_slice(self.files()?),
+                _ => whole.push(self.with_dir(argument)?),
+            }
+        }
+        if !each {
+            return Ok(vec![whole]);
+        }
+        let one = |file: &String| whole.iter().map(|a| a.replace("{file}", file)).collect();
+        Ok(self.files()?.iter().map(one).collect())
+    }
+
+    fn with_dir(&self, text: &str) -> Result<String> {
+        if !text.contains("{dir}") {
+            return Ok(text.to_string());
+        }
+        match &self.dir {
+            Some(dir) => Ok(text.replace("{dir}", dir)),
+            None => Err(Error::bad("{dir}: wanted a file set, found none")),
+        }
+    }
+
+    fn folder(&self, cwd: &str) -> Result<CString> {
+        c_text(&self.with_dir(cwd)?)
+    }
+
+    fn files(&self) -> Result<&[String]> {
+        self.files
+            .as_deref()
+            .ok_or_else(|| Error::bad("{file}: wanted a file set, found none"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(argv: &[&str]) -> Result<Vec<Vec<String>>> {
+        let places = Places {
+            files: Some(vec!["/l/a".to_string(), "/l/b".to_string()]),
+            dir: Some("/l".to_string()),
+        };
+        places.expand(&argv.iter().map(|a| a.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn file_makes_one_process_for_each() {
+        assert_eq!(
+            expanded(&["dd", "if={file}", "of={dir}/x"]).unwrap(),
+            [["dd", "if=/l/a", "of=/l/x"], ["dd", "if=/l/b", "of=/l/x"]]
+        );
+    }
+
+    #[test]
+    fn files_are_all_the_arguments_of_one() {
+        assert_eq!(
+            expanded(&["cat", "{files}", "-"]).unwrap(),
+            [["cat", "/l/a", "/l/b", "-"]]
+        );
+        assert_eq!(expanded(&["ls", "{dir}"]).unwrap(), [["ls", "/l"]]);
+    }
+
+    #[test]
+    fn what_cannot_be_filled_in_is_refused() {
+        assert!(expanded(&["x", "{file}", "{files}"]).is_err());
+        let nothing = Places {
+            files: None,
+            dir: None,
+        };
+        for argument in ["{file}", "{files}", "{dir}"] {
+            assert!(nothing
+                .expand(&["x".to_string(), argument.to_string()])
+                .is_err());
+        }
+        assert_eq!(nothing.expand(&["true".to_string()]).unwrap(), [["true"]]);
+    }
+}

@@ -1,0 +1,147 @@
+//! Jobs: the work that is timed, and what the kernel counted meanwhile.
+
+pub mod command;
+pub mod expect;
+pub mod files;
+pub mod timed;
+
+use serde_json::{json, Map, Value};
+
+use crate::devices::{Activity, Counters};
+use crate::error::{Error, Result};
+use crate::target::files::syncfs;
+
+/// What getrusage or wait4 counted; blocks are of 512 bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    pub faults_minor: i64,
+    pub faults_major: i64,
+    pub switches_voluntary: i64,
+    pub switches_involuntary: i64,
+    pub blocks_in: i64,
+    pub blocks_out: i64,
+    pub user_ns: u64,
+    pub sys_ns: u64,
+}
+
+impl Usage {
+    pub fn of_this_thread() -> Self {
+        // SAFETY: a zeroed rusage is valid; the call fills it and cannot fail with these arguments.
+        unsafe {
+            let mut usage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+            Usage::from(&usage)
+        }
+    }
+
+    /// The counts; times stand beside them in an answer.
+    pub fn to_json(self) -> Value {
+        json!({
+            "faults_minor": self.faults_minor,
+            "faults_major": self.faults_major,
+            "switches_voluntary": self.switches_voluntary,
+            "switches_involuntary": self.switches_involuntary,
+            "blocks_in": self.blocks_in,
+            "blocks_out": self.blocks_out,
+        })
+    }
+
+    pub fn since(&self, before: &Usage) -> Usage {
+        Usage {
+            faults_minor: self.faults_minor - before.faults_minor,
+            faults_major: self.faults_major - before.faults_major,
+            switches_voluntary: self.switches_voluntary - before.switches_voluntary,
+            switches_involuntary: self.switches_involuntary - before.switches_involuntary,
+            blocks_in: self.blocks_in - before.blocks_in,
+            blocks_out: self.blocks_out - before.blocks_out,
+            user_ns: self.user_ns - before.user_ns,
+            sys_ns: self.sys_ns - before.sys_ns,
+        }
+    }
+
+    pub fn add(&mut self, more: &Usage) {
+        self.faults_minor += more.faults_minor;
+        self.faults_major += more.faults_major;
+        self.switches_voluntary += more.switches_voluntary;
+        self.switches_involuntary += more.switches_involuntary;
+        self.blocks_in += more.blocks_in;
+        self.blocks_out += more.blocks_out;
+        self.user_ns += more.user_ns;
+        self.sys_ns += more.sys_ns;
+    }
+}
+
+impl From<&libc::rusage> for Usage {
+    fn from(usage: &libc::rusage) -> Self {
+        let ns = |time: libc::timeval| {
+            (time.tv_sec as u64) * 1_000_000_000 + (time.tv_usec as u64) * 1_000
+        };
+        Usage {
+            faults_minor: usage.ru_minflt,
+            faults_major: usage.ru_majflt,
+            switches_voluntary: usage.ru_nvcsw,
+            switches_involuntary: usage.ru_nivcsw,
+            blocks_in: usage.ru_inblock,
+            blocks_out: usage.ru_oublock,
+            user_ns: ns(usage.ru_utime),
+            sys_ns: ns(usage.ru_stime),
+        }
+    }
+}
+
+/// The devices' counters around a timed part, and once more after its file system was written back.
+pub struct Watch {
+    counters: Counters,
+    before: Vec<Activity>,
+    after: Vec<Activity>,
+}
+
+pub type Devices = Map<String, Value>;
+
+impl Watch {
+    /// To be called just before the timed part.
+    pub fn begin(names: &[String]) -> Result<Self> {
+        let counters = Counters::open(names)?;
+        let before = counters.read()?;
+        Ok(Watch {
+            counters,
+            after: before.clone(),
+            before,
+        })
+    }
+
+    /// To be called just after the timed part, before anything else touches a disk.
+    pub fn end(&mut self) -> Result<()> {
+        self.after = self.counters.read()?;
+        Ok(())
+    }
+
+    /// What happened during the timed part; and up to the end of a sync of `path`.
+    pub fn report(&self, sync_after: Option<&str>) -> Result<(Devices, Option<Devices>)> {
+        let during = self.counters.between(&self.before, &self.after);
+        let synced = match sync_after {
+            None => None,
+            Some(path) => {
+                syncfs(path)?;
+                Some(self.counters.between(&self.before, &self.counters.read()?))
+            }
+        };
+        Ok((during, synced))
+    }
+}
+
+/// What the positive control adds to a time.
+pub fn stretch_ns(time_ns: u64, stretch: f64) -> u64 {
+    (time_ns as f64 * stretch).round() as u64
+}
+
+/// A switch of user needs root; said before anything is started.
+pub fn require_root_for_user() -> Result<()> {
+    // SAFETY: geteuid cannot fail.
+    match unsafe { libc::geteuid() } {
+        0 => Ok(()),
+        uid => Err(Error::unsupported(format!(
+            "act as another user: wanted to be root, found uid {uid}"
+        ))),
+    }
+}

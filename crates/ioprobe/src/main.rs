@@ -1,0 +1,134 @@
+//! `ioprobe`: acts on a target, does the work, times it, and says what came of it.
+//!
+//! One JSON object a line in, one out, in order; the log goes to standard error. One process serves a whole trial, so that
+//! a run costs no start-up. It never decides anything: what is done, in which order and on what, the conductor says.
+
+mod checksum;
+mod clock;
+mod content;
+mod devices;
+mod error;
+mod fileset;
+mod identity;
+mod isolate;
+mod job;
+mod process;
+mod recorder;
+mod session;
+mod syscall;
+mod target;
+mod wire;
+
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+
+use serde_json::{json, Value};
+
+use crate::error::{Doing, Error, Result};
+use crate::isolate::Lifeline;
+use crate::session::Session;
+
+const USAGE: &str = "usage: ioprobe [--isolate] | --version | --help
+
+Answers one JSON object a line from standard input with one on standard output.
+--isolate   (root) private mount and PID namespaces: what it mounts and starts dies with it";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let isolated = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => false,
+        ["--isolate"] => true,
+        ["--version"] => {
+            println!("ioprobe {}", env!("CARGO_PKG_VERSION"));
+            return ExitCode::SUCCESS;
+        }
+        ["--help"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match begin(isolated).and_then(|mut session| serve(&mut session)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ioprobe: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn begin(isolated: bool) -> Result<Session> {
+    let mut lifeline = Lifeline::to_parent();
+    isolate::leave_terminal();
+    if isolated {
+        isolate::require_privilege("isolate")?;
+        lifeline = isolate::enter()?;
+    } else {
+        isolate::adopt_orphans()?;
+    }
+    process::limit::install()?;
+    Session::new(isolated, lifeline)
+}
+
+/// Answers requests until standard input ends.
+fn serve(session: &mut Session) -> Result<()> {
+    let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
+    let (mut line, mut answer) = (Vec::new(), Vec::new());
+    loop {
+        line.clear();
+        let n = input
+            .read_until(b'\n', &mut line)
+            .doing(|| "read a request")?;
+        if n == 0 {
+            return Ok(());
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        answer.clear();
+        let object = respond(session, &line);
+        serde_json::to_writer(&mut answer, &object)
+            .map_err(|cause| Error::verify(format!("write an answer: {cause}")))?;
+        answer.push(b'\n');
+        output
+            .write_all(&answer)
+            .and_then(|_| output.flush())
+            .doing(|| "write an answer")?;
+    }
+}
+
+fn respond(session: &mut Session, line: &[u8]) -> Value {
+    let mut id = Value::Null;
+    match request(line, &mut id).and_then(|(verb, fields)| session.perform(&verb, fields)) {
+        Ok(ok) => json!({"id": id, "ok": ok}),
+        Err(error) => json!({"id": id, "error": error.to_json()}),
+    }
+}
+
+/// Splits a line into id, verb and the verb's own fields. The id is set as soon as it is known, so that errors carry it.
+fn request(line: &[u8], id: &mut Value) -> Result<(String, wire::Fields)> {
+    let mut fields = match serde_json::from_slice(line) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(other) => {
+            return Err(Error::bad(format!(
+                "request: wanted a JSON object, found {other}"
+            )))
+        }
+        Err(cause) => {
+            return Err(Error::bad(format!(
+                "request: wanted a JSON object: {cause}"
+            )))
+        }
+    };
+    *id = fields.remove("id").unwrap_or(Value::Null);
+    match fields.remove("verb") {
+        Some(Value::String(verb)) => Ok((verb, fields)),
+        Some(other) => Err(Error::bad(format!(
+            "request: verb: wanted a text, found {other}"
+        ))),
+        None => Err(Error::bad("request: missing field `verb`")),
+    }
+}

@@ -1,0 +1,113 @@
+//! A time limit that costs the timed part nothing: an interval timer whose signal kills the running command.
+//!
+//! The probe waits in wait4 and wakes at the moment the command ends, with or without a limit. No second thread: a thread
+//! would make every change of user a matter of all threads, and every fork a risk.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
+
+use libc::{c_int, pid_t, suseconds_t, time_t};
+
+use crate::error::{Error, Result};
+use crate::syscall::check;
+
+static RUNNING: AtomicI32 = AtomicI32::new(0);
+static EXPIRED: AtomicBool = AtomicBool::new(false);
+
+/// Seconds, checked to be a time that a timer can be set to.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit(Option<f64>);
+
+impl Limit {
+    pub fn new(seconds: Option<f64>) -> Result<Self> {
+        match seconds {
+            Some(s) if !(s.is_finite() && (0.001..=1e8).contains(&s)) => Err(Error::bad(format!(
+                "timeout_s: wanted between 0.001 and 1e8, found {s}"
+            ))),
+            _ => Ok(Limit(seconds)),
+        }
+    }
+
+    pub fn seconds(self) -> Option<f64> {
+        self.0
+    }
+
+    /// Starts the timer. To be called before the command is started, so that the timed part does not hold it.
+    pub fn arm(self) {
+        RUNNING.store(0, SeqCst);
+        EXPIRED.store(false, SeqCst);
+        if let Some(seconds) = self.0 {
+            set_timer(seconds);
+        }
+    }
+
+    /// Says which process group the limit is about.
+    pub fn guard(self, pid: pid_t) {
+        RUNNING.store(pid, SeqCst);
+        if EXPIRED.load(SeqCst) {
+            kill_group(pid);
+        }
+    }
+
+    /// Stops the timer; whether it had run out.
+    pub fn disarm(self) -> bool {
+        RUNNING.store(0, SeqCst);
+        if self.0.is_some() {
+            set_timer(0.0);
+        }
+        EXPIRED.load(SeqCst)
+    }
+}
+
+/// Installs the handler, once. wait4 is not restarted by the kernel but by its caller.
+pub fn install() -> Result<()> {
+    // SAFETY: the handler makes async-signal-safe calls only.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = expired as extern "C" fn(c_int) as usize;
+        libc::sigemptyset(&mut action.sa_mask);
+        check(
+            libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()),
+            || "install the handler of time limits".to_string(),
+        )?;
+    }
+    Ok(())
+}
+
+extern "C" fn expired(_: c_int) {
+    EXPIRED.store(true, SeqCst);
+    let pid = RUNNING.load(SeqCst);
+    if pid > 0 {
+        kill_group(pid);
+    }
+}
+
+/// The leader by its own id too: it may have moved to another group.
+pub fn kill_group(pid: pid_t) {
+    // SAFETY: no pointers are involved.
+    unsafe {
+        libc::kill(-pid, libc::SIGKILL);
+        libc::kill(pid, libc::SIGKILL);
+    }
+}
+
+fn set_timer(seconds: f64) {
+    let timer = libc::itimerval {
+        it_interval: libc::timeval {
+            tv_sec: 0,
+            tv_usec: 0,
+        },
+        it_value: libc::timeval {
+            tv_sec: seconds.trunc() as time_t,
+            tv_usec: (seconds.fract() * 1e6) as suseconds_t,
+        },
+    };
+    // SAFETY: the structure is ours; a valid time cannot be refused.
+    unsafe {
+        libc::syscall(
+            libc::SYS_setitimer,
+            libc::ITIMER_REAL,
+            &timer,
+            std::ptr::null_mut::<libc::itimerval>(),
+        )
+    };
+}

@@ -1,0 +1,116 @@
+//! Ends what a command left behind: background processes, daemons that left its group, orphans.
+//!
+//! A straggler would go on reading and writing under the next run. All of them end up as our children, as process 1 of the
+//! namespace or as the reaper of orphans, so "no children left" is the proof. In the usual case one wait4 shows it.
+
+use std::fs;
+
+use libc::{c_int, pid_t};
+
+use crate::error::{last_errno, Error, Result};
+
+/// Kills and reaps every descendant; returns how many had to be killed. `shot`: whether the group was killed already, so
+/// that those who die of it now count too.
+pub fn sweep(isolated: bool, mut shot: bool) -> Result<u64> {
+    let mut killed = 0;
+    let mut count = |status, shot| {
+        let by_signal = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
+        killed += u64::from(shot && by_signal);
+    };
+    loop {
+        // Those that ended by themselves are only waiting to be reaped.
+        match reap(libc::WNOHANG)? {
+            Reaped::One(status) => count(status, shot),
+            Reaped::None => return Ok(killed),
+            Reaped::StillRunning => {
+                if isolated {
+                    // SAFETY: no pointers are involved. From process 1 of a PID namespace, -1 is all else in it.
+                    unsafe { libc::kill(-1, libc::SIGKILL) };
+                } else {
+                    kill_children()?;
+                }
+                shot = true;
+                if let Reaped::One(status) = reap(0)? {
+                    count(status, shot);
+                }
+            }
+        }
+    }
+}
+
+enum Reaped {
+    One(c_int),
+    StillRunning,
+    None,
+}
+
+fn reap(flags: c_int) -> Result<Reaped> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is ours.
+        match unsafe { libc::waitpid(-1, &mut status, flags | libc::__WALL) } {
+            0 => return Ok(Reaped::StillRunning),
+            -1 => match last_errno() {
+                libc::EINTR => {}
+                libc::ECHILD => return Ok(Reaped::None),
+                errno => return Err(Error::errno("wait for processes left behind", errno)),
+            },
+            _ => return Ok(Reaped::One(status)),
+        }
+    }
+}
+
+/// Kills our children; when they die theirs become ours, and the next turn finds them.
+fn kill_children() -> Result<()> {
+    let own = std::process::id() as pid_t;
+    let mut refused = None;
+    for pid in processes() {
+        if parent_of(pid) == Some(own) {
+            // SAFETY: no pointers are involved; a child that was not reaped keeps its id.
+            if unsafe { libc::kill(pid, libc::SIGKILL) } == -1 {
+                refused = Some((pid, last_errno()));
+            }
+        }
+    }
+    match refused {
+        Some((pid, errno)) => Err(Error::errno(
+            format!("kill process {pid} that a command left behind"),
+            errno,
+        )),
+        None => Ok(()),
+    }
+}
+
+fn processes() -> impl Iterator<Item = pid_t> {
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn parent_of(pid: pid_t) -> Option<pid_t> {
+    parent_in_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The name in parentheses may hold anything, parentheses too: what follows the last one counts.
+fn parent_in_stat(text: &str) -> Option<pid_t> {
+    text.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parent_is_found_behind_any_name() {
+        assert_eq!(parent_in_stat("12 (sh) S 7 12 12 0"), Some(7));
+        assert_eq!(parent_in_stat("12 (a ) S 3 (b) R 8 1 1"), Some(8));
+        assert_eq!(parent_in_stat("nonsense"), None);
+    }
+}

@@ -1,0 +1,215 @@
+//! One session: what the probe holds between requests, and which verb is done where.
+
+use std::collections::BTreeMap;
+use std::os::unix::io::OwnedFd;
+
+use libc::rlimit;
+use serde_json::{json, Value};
+
+use crate::clock::{monotonic_ns, realtime_ns, Clock};
+use crate::error::{Error, Result};
+use crate::fileset::{self, Registry};
+use crate::isolate::{privileged, require_privilege, Lifeline};
+use crate::job;
+use crate::process::start::{Inherited, Starter};
+use crate::syscall::check;
+use crate::target::loop_device::{self, LoopDevice};
+use crate::target::{files, image, mount, remove, run};
+use crate::wire::{self, fields, job_fields, Fields};
+
+pub const PROTOCOL: u32 = 1;
+
+pub struct Session {
+    clock: Clock,
+    isolated: bool,
+    lifeline: Lifeline,
+    starter: Starter,
+    sets: Registry,
+    images: BTreeMap<u64, OwnedFd>,
+    next_image: u64,
+    loops: BTreeMap<String, LoopDevice>,
+}
+
+impl Session {
+    pub fn new(isolated: bool, lifeline: Lifeline) -> Result<Self> {
+        Ok(Session {
+            clock: Clock::new(),
+            isolated,
+            lifeline,
+            starter: Starter::new(Inherited {
+                open_files: open_files()?,
+                // The modes of our own files are what was asked for; programs get the usual mask back.
+                // SAFETY: no pointers are involved.
+                umask: unsafe { libc::umask(0) },
+            }),
+            sets: Registry::default(),
+            images: BTreeMap::new(),
+            next_image: 1,
+            loops: BTreeMap::new(),
+        })
+    }
+
+    pub fn perform(&mut self, verb: &str, given: Fields) -> Result<Value> {
+        let sets = &mut self.sets;
+        match verb {
+            "hello" => fields::<wire::Nothing>(verb, given).and_then(|_| self.hello()),
+            "time" => fields::<wire::Nothing>(verb, given)
+                .map(|_| json!({"monotonic_ns": monotonic_ns(), "realtime_ns": realtime_ns()})),
+
+            "read" => files::read(fields(verb, given)?),
+            "write" => files::write(fields(verb, given)?),
+            "stat" => files::describe(fields(verb, given)?),
+            "statfs" => files::file_system(fields(verb, given)?),
+            "list" => files::list(fields(verb, given)?),
+            "readlink" => files::read_link(fields(verb, given)?),
+            "mkdir" => files::make(fields(verb, given)?),
+            "remove" => remove::remove(fields(verb, given)?),
+            "syncfs" => files::sync_file_system(fields(verb, given)?),
+            "sync" => fields::<wire::Nothing>(verb, given).map(|_| files::sync()),
+            "drop_caches" => files::drop_caches(fields(verb, given)?),
+            "mount" => mount::mount(fields(verb, given)?),
+            "unmount" => mount::unmount(fields(verb, given)?),
+            "image" => self.make_image(fields(verb, given)?),
+            "image_free" => self.free_image(fields(verb, given)?),
+            "loop_attach" => self.attach(fields(verb, given)?),
+            "loop_detach" => self.detach(fields(verb, given)?),
+            "evict_device" => self.evict(fields(verb, given)?),
+            "run" => run::run(fields(verb, given)?, &mut self.starter, self.isolated),
+
+            "fileset" => fileset::create::make(fields(verb, given)?, sets),
+            "fileset_verify" => fileset::verify::verify(fields(verb, given)?, sets),
+            "set_mode" => fileset::modes::set(fields(verb, given)?, sets),
+            "get_mode" => fileset::modes::get(fields(verb, given)?, sets),
+            "set_atime_state" => fileset::times::set_state(fields(verb, given)?, sets),
+            "get_atime_state" => fileset::times::get_state(fields(verb, given)?, sets),
+            "atimes" => fileset::times::atimes(fields(verb, given)?, sets),
+            "link" => fileset::links::link(fields(verb, given)?, sets),
+            "get_link" => fileset::links::get(fields(verb, given)?, sets),
+            "unlink" => fileset::links::unlink(fields(verb, given)?, sets),
+            "get_size" => fileset::modes::sizes(fields(verb, given)?, sets),
+            "set_size" => fileset::create::set_size(fields(verb, given)?, sets),
+            "evict" => fileset::cache::evict(fields(verb, given)?, sets),
+            "warm" => fileset::cache::warm(fields(verb, given)?, sets),
+            "residency" => fileset::cache::residency(fields(verb, given)?, sets),
+
+            "files" => {
+                let request = job_fields(verb, given)?;
+                job::files::run(request, sets, &self.clock, &self.lifeline)
+            }
+            "command" => {
+                let request = job_fields(verb, given)?;
+                let starter = &mut self.starter;
+                job::command::run(request, sets, starter, &self.clock, self.isolated)
+            }
+            _ => Err(Error::bad(format!(
+                "verb: wanted one of protocol {PROTOCOL}, found {verb:?}"
+            ))),
+        }
+    }
+
+    fn hello(&mut self) -> Result<Value> {
+        let mut limit = open_files()?;
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: the structure is ours.
+        check(
+            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) },
+            || format!("raise the limit of open files to {}", limit.rlim_max),
+        )?;
+        Ok(json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "protocol": PROTOCOL,
+            "pid": std::process::id(),
+            // SAFETY: getuid cannot fail.
+            "uid": unsafe { libc::getuid() },
+            "isolated": self.isolated,
+            "privileged": privileged(),
+            "clock": {"source": self.clock.source(), "hz": self.clock.hz()},
+            "nofile": open_files()?.rlim_cur,
+        }))
+    }
+
+    fn make_image(&mut self, request: wire::Image) -> Result<Value> {
+        let image = image::make(&request)?;
+        let number = self.next_image;
+        self.next_image += 1;
+        self.images.insert(number, image);
+        Ok(json!({ "image": number }))
+    }
+
+    fn free_image(&mut self, request: wire::ImageFree) -> Result<Value> {
+        self.take_image(request.image).map(|_| json!({}))
+    }
+
+    fn take_image(&mut self, number: u64) -> Result<OwnedFd> {
+        self.images.remove(&number).ok_or_else(|| {
+            Error::bad(format!(
+                "image {number}: wanted one that is made and not attached, found {:?}",
+                self.images.keys().collect::<Vec<_>>()
+            ))
+        })
+    }
+
+    fn attach(&mut self, request: wire::LoopAttach) -> Result<Value> {
+        require_privilege("attach a loop device")?;
+        let image = self.take_image(request.image)?;
+        match loop_device::attach(image, request.direct_io) {
+            Ok(device) => {
+                let answer = json!({
+                    "device": device.path(),
+                    "name": device.name,
+                    "direct_io": device.direct_io,
+                    "inode": device.inode,
+                });
+                self.loops.insert(device.path(), device);
+                Ok(answer)
+            }
+            Err((image, error)) => {
+                self.images.insert(request.image, image);
+                Err(error)
+            }
+        }
+    }
+
+    fn evict(&mut self, request: wire::EvictDevice) -> Result<Value> {
+        let device = self.loops.get(&request.device).ok_or_else(|| {
+            Error::bad(format!(
+                "evict {}: wanted one that is attached here, found {:?}",
+                request.device,
+                self.loops.keys().collect::<Vec<_>>()
+            ))
+        })?;
+        device.evict().map(|()| json!({}))
+    }
+
+    fn detach(&mut self, request: wire::LoopDetach) -> Result<Value> {
+        let device = self.loops.remove(&request.device).ok_or_else(|| {
+            Error::bad(format!(
+                "detach {}: wanted one that is attached here, found {:?}",
+                request.device,
+                self.loops.keys().collect::<Vec<_>>()
+            ))
+        })?;
+        match device.detach() {
+            Ok(()) => Ok(json!({})),
+            Err((kept, error)) => {
+                if let Some(device) = kept {
+                    self.loops.insert(request.device, device);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+fn open_files() -> Result<rlimit> {
+    let mut limit = rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the structure is ours.
+    check(
+        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) },
+        || "read the limit of open files".to_string(),
+    )?;
+    Ok(limit)
+}

@@ -1,0 +1,154 @@
+//! System calls that the standard library has no door to, with errors that say what was done to what.
+//!
+//! Everything here runs outside timed parts. Descriptors are close-on-exec, so that no command inherits a lab's image.
+
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use libc::{c_int, c_uint};
+
+use crate::error::{last_errno, Error, Result};
+
+/// A path (or any other text) as the kernel takes it.
+pub fn c_text(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::bad(format!("{text:?} holds a NUL byte")))
+}
+
+/// Turns a return value of -1 into an error that says what was being done.
+pub fn check(result: c_int, doing: impl FnOnce() -> String) -> Result<c_int> {
+    if result == -1 {
+        Err(Error::last_os(doing()))
+    } else {
+        Ok(result)
+    }
+}
+
+/// open(2); the errno is left to the caller, who may have a second way.
+pub fn try_open(path: &CStr, flags: c_int, mode: c_uint) -> std::result::Result<OwnedFd, i32> {
+    // SAFETY: `path` ends with NUL; the descriptor is new and ours.
+    unsafe {
+        match libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, mode) {
+            -1 => Err(last_errno()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+pub fn open(path: &str, flags: c_int, mode: c_uint) -> Result<OwnedFd> {
+    try_open(&c_text(path)?, flags, mode)
+        .map_err(|errno| Error::errno(format!("open {path}"), errno))
+}
+
+/// Opens for reading without leaving a trace in atime; where only the owner may do so, plainly.
+pub fn open_quietly(path: &str) -> Result<OwnedFd> {
+    let text = c_text(path)?;
+    match try_open(&text, libc::O_RDONLY | libc::O_NOATIME, 0) {
+        Err(libc::EPERM) => try_open(&text, libc::O_RDONLY, 0),
+        other => other,
+    }
+    .map_err(|errno| Error::errno(format!("open {path}"), errno))
+}
+
+/// lstat(2) or stat(2).
+pub fn stat(path: &str, follow: bool) -> Result<libc::stat> {
+    let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+    stat_at(libc::AT_FDCWD, &c_text(path)?, flags)
+        .map_err(|errno| Error::errno(format!("stat {path}"), errno))
+}
+
+pub fn stat_at(folder: RawFd, name: &CStr, flags: c_int) -> std::result::Result<libc::stat, i32> {
+    let mut status = MaybeUninit::uninit();
+    // SAFETY: on success the kernel has filled the whole structure.
+    unsafe {
+        match libc::fstatat(folder, name.as_ptr(), status.as_mut_ptr(), flags) {
+            -1 => Err(last_errno()),
+            _ => Ok(status.assume_init()),
+        }
+    }
+}
+
+/// The state of an open file.
+pub fn stat_of(fd: &OwnedFd, path: &str) -> Result<libc::stat> {
+    let mut status = MaybeUninit::uninit();
+    // SAFETY: on success the kernel has filled the whole structure.
+    unsafe {
+        check(libc::fstat(fd.as_raw_fd(), status.as_mut_ptr()), || {
+            format!("stat {path}")
+        })?;
+        Ok(status.assume_init())
+    }
+}
+
+/// Whether a name exists, without following it.
+pub fn exists(path: &str) -> Result<bool> {
+    match stat(path, false) {
+        Ok(_) => Ok(true),
+        Err(Error::Os {
+            errno: libc::ENOENT,
+            ..
+        }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub fn kind_of(status: &libc::stat) -> &'static str {
+    match status.st_mode & libc::S_IFMT {
+        libc::S_IFREG => "file",
+        libc::S_IFDIR => "directory",
+        libc::S_IFLNK => "symlink",
+        libc::S_IFBLK => "block",
+        _ => "other",
+    }
+}
+
+/// mkdir(2) for one folder that may not exist yet.
+pub fn make_folder(path: &str, mode: c_uint) -> Result<()> {
+    let text = c_text(path)?;
+    // SAFETY: `text` ends with NUL.
+    check(unsafe { libc::mkdir(text.as_ptr(), mode) }, || {
+        format!("make folder {path}")
+    })?;
+    Ok(())
+}
+
+/// An anonymous file in memory, for what a command reads or says.
+pub fn memory_file(name: &CStr) -> Result<OwnedFd> {
+    // SAFETY: the descriptor is new and ours.
+    unsafe {
+        let fd = check(libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC), || {
+            "create a file in memory".to_string()
+        })?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Writes everything, in as many calls as it takes.
+pub fn write_all(fd: RawFd, mut bytes: &[u8], path: &str) -> Result<()> {
+    while !bytes.is_empty() {
+        // SAFETY: the slice is valid for its length.
+        let n = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+        match n {
+            -1 if last_errno() == libc::EINTR => {}
+            -1 => return Err(Error::last_os(format!("write {path}"))),
+            n => bytes = &bytes[n as usize..],
+        }
+    }
+    Ok(())
+}
+
+/// Reads until the buffer is full or the file ends.
+pub fn read_full(fd: RawFd, buffer: &mut [u8], path: &str) -> Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let rest = &mut buffer[filled..];
+        // SAFETY: the slice is valid for its length.
+        match unsafe { libc::read(fd, rest.as_mut_ptr().cast(), rest.len()) } {
+            -1 if last_errno() == libc::EINTR => {}
+            -1 => return Err(Error::last_os(format!("read {path}"))),
+            0 => break,
+            n => filled += n as usize,
+        }
+    }
+    Ok(filled)
+}

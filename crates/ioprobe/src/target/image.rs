@@ -1,0 +1,120 @@
+//! Image files for loop devices: anonymous, fully allocated, gone with the probe.
+//!
+//! A file without a name cannot be left behind. It is allocated in full so that no run pays for the allocation or meets a
+//! full disk, and refused on tmpfs, where the "disk" would be memory.
+
+use std::os::unix::io::{AsRawFd, OwnedFd};
+
+use crate::error::{last_errno, Error, Result};
+use crate::syscall::{c_text, check, stat_of, try_open, write_all};
+use crate::target::files::statfs;
+use crate::wire::{Fill, Image};
+
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+/// Data in flight while filling: enough to keep a disk busy, little enough to leave memory alone.
+const STRIDE: usize = 64 << 20;
+
+pub fn make(request: &Image) -> Result<OwnedFd> {
+    let doing = || format!("make an image in {}", request.folder);
+    if request.size == 0 || request.size % 4096 != 0 || i64::try_from(request.size).is_err() {
+        return Err(Error::bad(format!(
+            "{}: size: wanted a multiple of 4096, found {}",
+            doing(),
+            request.size
+        )));
+    }
+    let magic = statfs(&request.folder)?.f_type as u64 & 0xffff_ffff;
+    if magic == TMPFS_MAGIC || magic == RAMFS_MAGIC {
+        return Err(Error::bad(format!(
+            "{}: wanted a file system on a disk, found one in memory (type {magic:#x})",
+            doing()
+        )));
+    }
+    let image = nameless(&request.folder)?;
+    // SAFETY: no pointers are involved.
+    if unsafe { libc::fallocate(image.as_raw_fd(), 0, 0, request.size as i64) } == -1 {
+        let errno = last_errno();
+        // Filling allocates too, if less evenly.
+        if errno != libc::EOPNOTSUPP {
+            return Err(Error::errno(
+                format!("{}: allocate {} bytes", doing(), request.size),
+                errno,
+            ));
+        }
+        if request.fill == Fill::Allocate {
+            return Err(Error::unsupported(format!(
+                "{}: this file system cannot allocate without writing; ask for fill \"write\"",
+                doing()
+            )));
+        }
+    }
+    if request.fill == Fill::Write {
+        fill(&image, request.size)?;
+    }
+    let found = stat_of(&image, "the image")?;
+    if found.st_size as u64 != request.size || (found.st_blocks as u64) * 512 < request.size {
+        return Err(Error::verify(format!(
+            "{}: wanted {} bytes allocated, found size {} with {} bytes allocated",
+            doing(),
+            request.size,
+            found.st_size,
+            found.st_blocks * 512
+        )));
+    }
+    Ok(image)
+}
+
+/// O_TMPFILE, or where the file system has none, a file whose name is taken away at once.
+fn nameless(folder: &str) -> Result<OwnedFd> {
+    match try_open(&c_text(folder)?, libc::O_TMPFILE | libc::O_RDWR, 0o600) {
+        Ok(image) => return Ok(image),
+        // A kernel without O_TMPFILE sees a folder opened for writing.
+        Err(libc::EOPNOTSUPP) | Err(libc::EISDIR) => {}
+        Err(errno) => return Err(Error::errno(format!("make a file in {folder}"), errno)),
+    }
+    let path = format!(
+        "{folder}/.ioprobe-{}-{}",
+        std::process::id(),
+        crate::clock::monotonic_ns()
+    );
+    let text = c_text(&path)?;
+    let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
+    let image = try_open(&text, flags, 0o600)
+        .map_err(|errno| Error::errno(format!("make {path}"), errno))?;
+    // SAFETY: the text ends with NUL.
+    check(unsafe { libc::unlink(text.as_ptr()) }, || {
+        format!("unlink {path}")
+    })?;
+    Ok(image)
+}
+
+/// Zeros through the page cache to the disk, so that no extent stays unwritten, and out of the cache again.
+fn fill(image: &OwnedFd, size: u64) -> Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let fd = image.as_raw_fd();
+    let mut done = 0;
+    while done < size {
+        let stride = (size - done).min(STRIDE as u64);
+        let mut left = stride as usize;
+        while left > 0 {
+            let n = left.min(zeros.len());
+            write_all(fd, &zeros[..n], "the image")?;
+            left -= n;
+        }
+        // SAFETY: no pointers are involved.
+        check(
+            unsafe {
+                libc::sync_file_range(fd, done as i64, stride as i64, libc::SYNC_FILE_RANGE_WRITE)
+            },
+            || "start writing the image".to_string(),
+        )?;
+        done += stride;
+    }
+    // SAFETY: no pointers are involved.
+    unsafe {
+        check(libc::fdatasync(fd), || "fdatasync the image".to_string())?;
+        libc::posix_fadvise(fd, 0, 0, libc::POSIX_FADV_DONTNEED);
+    }
+    Ok(())
+}

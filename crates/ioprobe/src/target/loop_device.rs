@@ -1,0 +1,275 @@
+//! Loop devices over images: attached with autoclear and held open here, so that they live exactly as long as needed.
+//!
+//! Direct I/O keeps the image's pages out of the cache; with buffered loops a "cold" read is served from memory.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::thread::sleep;
+use std::time::Duration;
+
+use libc::c_ulong;
+
+use crate::error::{last_errno, Doing, Error, Result};
+use crate::syscall::{c_text, check, exists, stat_of};
+
+const LOOP_CTL_GET_FREE: c_ulong = 0x4c82;
+const LOOP_GET_STATUS64: c_ulong = 0x4c05;
+const LOOP_CONFIGURE: c_ulong = 0x4c0a;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+const LO_FLAGS_DIRECT_IO: u32 = 16;
+const BLKFLSBUF: c_ulong = 0x1261;
+const LOOP_MAJOR: u32 = 7;
+const ATTEMPTS: u32 = 64;
+
+/// `struct loop_info64` of linux/loop.h.
+#[repr(C)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+/// `struct loop_config` of linux/loop.h.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+pub struct LoopDevice {
+    pub name: String,
+    pub direct_io: bool,
+    pub inode: u64,
+    /// Held open and nothing else: at the last close the kernel clears the device.
+    device: File,
+    image: OwnedFd,
+    node_made: bool,
+}
+
+/// Attaches an image to a free loop device. Between asking for one and taking it another process may be faster: then again.
+pub fn attach(
+    image: OwnedFd,
+    direct_io: bool,
+) -> std::result::Result<LoopDevice, (OwnedFd, Error)> {
+    match try_attach(&image, direct_io) {
+        Ok((name, device, node_made, found)) => Ok(LoopDevice {
+            name,
+            direct_io: found.flags & LO_FLAGS_DIRECT_IO != 0,
+            inode: found.inode,
+            device,
+            image,
+            node_made,
+        }),
+        Err(error) => Err((image, error)),
+    }
+}
+
+fn try_attach(image: &OwnedFd, direct_io: bool) -> Result<(String, File, bool, LoopInfo)> {
+    let control = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/loop-control")
+        .doing(|| "open /dev/loop-control")?;
+    let config = configuration(image, direct_io);
+    for _ in 0..ATTEMPTS {
+        // SAFETY: this request takes no argument.
+        let number = check(
+            unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) },
+            || "ask for a free loop device".to_string(),
+        )?;
+        let (name, path) = (format!("loop{number}"), format!("/dev/loop{number}"));
+        let node_made = make_node(&path, number as u32)?;
+        let device = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .doing(|| format!("open {path}"))?;
+        // SAFETY: the kernel reads one structure of this size.
+        if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &config) } == 0 {
+            let found = status(&device, &path)?;
+            let wanted = stat_of(image, "the image")?.st_ino;
+            if found.inode != wanted {
+                return Err(Error::verify(format!(
+                    "attach to {path}: wanted inode {wanted} behind it, found {}",
+                    found.inode
+                )));
+            }
+            return Ok((name, device, node_made, found));
+        }
+        match last_errno() {
+            libc::EBUSY => {}
+            libc::EINVAL | libc::ENOTTY => {
+                return Err(Error::unsupported(format!(
+                    "attach an image to {path}: this kernel refuses LOOP_CONFIGURE (Linux 5.8)"
+                )))
+            }
+            errno => return Err(Error::errno(format!("attach an image to {path}"), errno)),
+        }
+    }
+    Err(Error::errno(
+        format!("attach an image: all of {ATTEMPTS} free loop devices were taken by others"),
+        libc::EBUSY,
+    ))
+}
+
+fn configuration(image: &OwnedFd, direct_io: bool) -> LoopConfig {
+    // SAFETY: all of it are numbers, for which zero is a value.
+    let mut config: LoopConfig = unsafe { std::mem::zeroed() };
+    config.fd = image.as_raw_fd() as u32;
+    config.block_size = if direct_io {
+        direct_io_unit(image)
+    } else {
+        512
+    };
+    config.info.flags = LO_FLAGS_AUTOCLEAR | if direct_io { LO_FLAGS_DIRECT_IO } else { 0 };
+    config.info.file_name[..7].copy_from_slice(b"iotrial");
+    config
+}
+
+/// The block size that direct I/O on this image needs: 512 unless the file system says more (statx, Linux 6.1).
+fn direct_io_unit(image: &OwnedFd) -> u32 {
+    const STATX_DIOALIGN: u32 = 0x2000;
+    const OFFSET_ALIGN: usize = 0x9c; // of stx_dio_offset_align in struct statx
+    let mut answer = [0_u8; 256];
+    // SAFETY: struct statx has 256 bytes; the empty path stands for the descriptor.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_statx,
+            image.as_raw_fd(),
+            b"\0".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            STATX_DIOALIGN,
+            answer.as_mut_ptr(),
+        )
+    } == -1;
+    let number = |at: usize| {
+        u32::from_ne_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]])
+    };
+    let known = !failed && number(0) & STATX_DIOALIGN != 0;
+    match number(OFFSET_ALIGN) {
+        unit @ 512..=4096 if known && unit.is_power_of_two() => unit,
+        _ => 512,
+    }
+}
+
+fn status(device: &File, path: &str) -> Result<LoopInfo> {
+    // SAFETY: all of it are numbers; the kernel fills one structure of this size.
+    unsafe {
+        let mut info: LoopInfo = std::mem::zeroed();
+        check(
+            libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &mut info),
+            || format!("read the status of {path}"),
+        )?;
+        Ok(info)
+    }
+}
+
+/// In a container /dev may be no devtmpfs, and a new device has no node there.
+fn make_node(path: &str, number: u32) -> Result<bool> {
+    if exists(path)? {
+        return Ok(false);
+    }
+    let text = c_text(path)?;
+    let device = libc::makedev(LOOP_MAJOR, number);
+    // SAFETY: the text ends with NUL.
+    match unsafe { libc::mknod(text.as_ptr(), libc::S_IFBLK | 0o660, device) } {
+        0 => Ok(true),
+        _ if last_errno() == libc::EEXIST => Ok(false),
+        _ => Err(Error::last_os(format!("make device node {path}"))),
+    }
+}
+
+impl LoopDevice {
+    pub fn path(&self) -> String {
+        format!("/dev/{}", self.name)
+    }
+
+    /// Drops the pages that are cached of the device itself (inode tables, directories: while it is held open, an unmount
+    /// leaves them), and those of its image.
+    pub fn evict(&self) -> Result<()> {
+        // SAFETY: this request takes no argument.
+        check(
+            unsafe { libc::ioctl(self.device.as_raw_fd(), BLKFLSBUF, 0) },
+            || format!("drop the cached pages of {}", self.path()),
+        )?;
+        // SAFETY: no pointers are involved.
+        let status = unsafe {
+            check(libc::fdatasync(self.image.as_raw_fd()), || {
+                format!("write back the image of {}", self.path())
+            })?;
+            libc::posix_fadvise(self.image.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED)
+        };
+        match status {
+            0 => Ok(()),
+            errno => Err(Error::errno(
+                format!("drop the cached pages of the image of {}", self.path()),
+                errno,
+            )),
+        }
+    }
+
+    /// Closes device and image, and waits until the kernel has cleared it: a program that looks at new disks may hold it
+    /// for a moment. Refused while it is mounted here.
+    pub fn detach(self) -> std::result::Result<(), (Option<LoopDevice>, Error)> {
+        let path = self.path();
+        match self.mounted_on() {
+            Ok(None) => {}
+            Ok(Some(target)) => {
+                let doing = format!("detach {path}: it is mounted on {target}");
+                return Err((Some(self), Error::errno(doing, libc::EBUSY)));
+            }
+            Err(error) => return Err((Some(self), error)),
+        }
+        let (name, inode, node_made) = (self.name.clone(), self.inode, self.node_made);
+        drop(self);
+        for _ in 0..200 {
+            if !attached(&path, &name, inode) {
+                if node_made {
+                    let _ = fs::remove_file(&path);
+                }
+                return Ok(());
+            }
+            sleep(Duration::from_millis(10));
+        }
+        Err((
+            None,
+            Error::errno(
+                format!("detach {path}: closed, but somebody else still has it open"),
+                libc::EBUSY,
+            ),
+        ))
+    }
+
+    fn mounted_on(&self) -> Result<Option<String>> {
+        let number = self.name.trim_start_matches("loop");
+        let wanted = format!("{LOOP_MAJOR}:{number}");
+        let table =
+            fs::read_to_string("/proc/self/mountinfo").doing(|| "read /proc/self/mountinfo")?;
+        Ok(table.lines().find_map(|line| {
+            let mut fields = line.split(' ').skip(2);
+            (fields.next() == Some(&wanted)).then(|| fields.nth(1).unwrap_or("?").to_string())
+        }))
+    }
+}
+
+/// Whether the device still stands over the image with this inode.
+fn attached(path: &str, name: &str, inode: u64) -> bool {
+    let backing = format!("/sys/block/{name}/loop/backing_file");
+    fs::metadata(backing).is_ok()
+        && File::open(path)
+            .doing(String::new)
+            .and_then(|device| status(&device, path))
+            .map_or(false, |found| found.inode == inode)
+}

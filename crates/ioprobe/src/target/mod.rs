@@ -1,0 +1,8 @@
+//! The target verbs: everything by which knobs, caches and places act on this machine.
+
+pub mod files;
+pub mod image;
+pub mod loop_device;
+pub mod mount;
+pub mod remove;
+pub mod run;
