@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from iotrial.analysis.model import Effect
 from iotrial.report.document import Document, EffectRow
 from iotrial.report.notation import counted, elided, joined, percent, shown
 from iotrial.report.phrases import interval, reason_in_words, spoken
@@ -63,17 +64,19 @@ def print_report(document: Document, console: Console, *, html_path: str | None 
 
 
 def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
-    """One line an effect, under a line for each condition and response."""
+    """One line an effect: by condition where there is one comparison, else under a line for each condition."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    comparisons = {comparison(row.effect) for row in rows}
+    several = len({row.effect.response for row in rows}) > 1
+    single = len(comparisons) == 1 and not several
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-    table.add_column("level", overflow="fold", max_width=34)
+    table.add_column(elided(comparisons.pop(), 40) if single else "comparison", overflow="fold", max_width=40)
     table.add_column("ratio [interval]", justify="right", no_wrap=True)
     table.add_column("blocks", justify="right", no_wrap=True)
     table.add_column("verdict", overflow="fold")
-    several = len({row.effect.response for row in rows}) > 1
     grouped = groupby(
         rows, key=lambda row: (row.condition.key, row.effect.kind == "pooled", row.effect.response)
     )
@@ -82,17 +85,22 @@ def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
         title = group[0].condition.text
         if several:
             title += f": {spoken(group[0].effect.response)}"
-        table.add_row(Text(elided(title, 60), style="bold"), "", "", "")
+        if not single:
+            table.add_row(Text(elided(title, 60), style="bold"), "", "", "")
         for row in group:
             effect = row.effect
-            name = f"  {elided(shown(effect.level), 24)} / {elided(shown(effect.reference), 24)}"
             table.add_row(
-                Text(name),
+                Text(elided(title if single else f"  {comparison(effect)}", 60)),
                 Text(interval(effect)),
                 f"{effect.blocks:,}",
                 verdict_text(row) if valid else Text("no verdict", style="bold red"),
             )
     return table
+
+
+def comparison(effect: Effect) -> str:
+    """ "mode 0444 / 0777"."""
+    return f"{shown(effect.factor)} {shown(effect.level)} / {shown(effect.reference)}"
 
 
 def verdict_text(row: EffectRow) -> Text:
