@@ -81,10 +81,10 @@ def false_alarms(rng: Rng) -> None:
     """A look after every block, at .05, at no effect."""
     trials, blocks = 2000, 400
     print(
-        f"\n### False alarms at .05: {trials} trials of two identical arms, a look after each of {blocks} blocks\n"
+        f"\n### False alarms at .05: two identical arms, {trials} trials looked at after each of {blocks} blocks\n"
     )
     print(
-        "| noise | e-process, order drawn | t test, every look | anytime-valid t | e-process, ABAB | A, then B |"
+        "| noise | e-process | t test, every look | anytime-valid t | e-process, ABAB | e-process, A then B |"
     )
     print("| --- | --- | --- | --- | --- | --- |")
     for name, make in NOISE.items():
@@ -219,45 +219,36 @@ def stopping(rng: Rng) -> None:
     """When to stop: as soon as 0 is excluded, or at a width."""
     trials, blocks, sd, margin = 300, 1000, 0.08, 0.03
     print(
-        f"\n### Stopping rules: margin 3 %, block SD .08, at most {blocks} blocks, {trials} trials, alpha .05\n"
+        f"\n### Stopping rules: margin 3 %, block SD .08, {trials} trials of at most {blocks} blocks, alpha .05\n"
     )
-    print("| true effect | stop once 0 is excluded: slower | equivalent | blocks |", end="")
-    print(" go on to a width: slower | equivalent | inconclusive | blocks |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("Each cell: share called slower / equivalent, and the median number of blocks.\n")
+    print("| true effect | once 0 is excluded | go on to the width | a third of it inside the margin |")
+    print("| --- | --- | --- | --- |")
     limit = math.log1p(margin)
     ends = []
     for _ in range(trials):
         grid, log_f = paths(rng, blocks, 3.0, 601)
-        low, high = hulls(grid * sd, log_f, 0.05)
-        ends.append((low, high))
-    for effect in (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1):
+        ends.append(hulls(grid * sd, log_f, 0.05))
+    for effect in (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.3):
         shift = math.log1p(effect)
-        rows = {"excluded": [], "width": []}
+        found: list[list[tuple[str, int]]] = [[], [], []]
         for low, high in ends:
             lo, hi = low + shift, high + shift
             inside = (lo >= -limit) & (hi <= limit)
             out = (lo > 0) | (hi < 0)
             with np.errstate(invalid="ignore"):
-                narrow = (hi - lo) / 2 <= np.maximum(limit, np.abs(hi + lo) / 8)
-            for rule, stop in (("excluded", inside | out), ("width", inside | (out & narrow))):
+                estimate, half = np.abs(lo + hi) / 2, (hi - lo) / 2
+            width = half <= np.maximum(limit, estimate / 4)
+            third = width & ((estimate > limit) | (half <= limit / 3))
+            for rule, enough in enumerate((True, width, third)):
+                stop = inside | (out & enough)
                 n = int(np.argmax(stop)) if stop.any() else blocks - 1
-                verdict = (
-                    "equivalent"
-                    if inside[n]
-                    else "slower"
-                    if lo[n] > 0
-                    else "faster"
-                    if hi[n] < 0
-                    else "open"
-                )
-                rows[rule].append((verdict, n + 1))
+                verdict = "equivalent" if inside[n] else "slower" if lo[n] > 0 else "other"
+                found[rule].append((verdict, n + 1))
         cells = []
-        for rule in ("excluded", "width"):
-            found = rows[rule]
-            cells += [f"{sum(v == word for v, _ in found) / trials:.2f}" for word in ("slower", "equivalent")]
-            if rule == "width":
-                cells.append(f"{sum(v == 'open' for v, _ in found) / trials:.2f}")
-            cells.append(f"{np.median([n for _, n in found]):.0f}")
+        for rows in found:
+            slower, same = (sum(v == word for v, _ in rows) / trials for word in ("slower", "equivalent"))
+            cells.append(f"{slower:.2f} / {same:.2f}, {np.median([n for _, n in rows]):.0f}")
         print(f"| {effect:.0%} | {' | '.join(cells)} |", flush=True)
 
 
@@ -289,7 +280,7 @@ POWER_ALPHAS = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001, 0
 
 
 def reaches(rng: Rng, trials: int) -> tuple[np.ndarray, np.ndarray]:
-    """Half-width and farther end, in block SDs, trials by alphas by blocks, at no effect and normal contrasts."""
+    """Half-width and farther end, in block SDs (trials by alphas by blocks): no effect, normal contrasts."""
     last = max(POWER_BLOCKS)
     at = np.array(POWER_BLOCKS) - 1
     outward = np.concatenate([np.linspace(0.0, 0.4, 49), np.geomspace(0.4, 60.0, 72)[1:]])
@@ -353,9 +344,8 @@ def widths(rng: Rng) -> None:
     half, far = reaches(rng, trials)
     shown = [POWER_BLOCKS.index(n) for n in (8, 14, 20, 40, 100, 200, 500, 1000, 2000, 4000)]
     print(
-        f"\n### Half-width in block SDs, median (normal contrasts, {trials} trials); below, the 80 % point of the"
+        f"\n### Half-width in block SDs by number of blocks: median; 80 %: farther end ({trials} normal series)\n"
     )
-    print("farther end at no effect\n")
     print("| alpha | " + " | ".join(str(POWER_BLOCKS[j]) for j in shown) + " |")
     print("| --- |" + " --- |" * len(shown))
     for i in (0, 2, 5):
