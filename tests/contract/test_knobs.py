@@ -93,7 +93,7 @@ def subject(target: Target, place: ImagePlace, tmp_path: Path) -> Iterator[Subje
 def settle(subject: Subject, stage: Stage) -> None:
     assert isinstance(subject.place, ImagePlace)
     if stage is Stage.MOUNT:
-        subject.place.settle(fresh=False)
+        subject.place.settle(always=True, fresh=False)
     if stage is Stage.FORMAT:
         subject.place.format()
 
@@ -112,7 +112,7 @@ def test_each_value_is_read_back_and_the_original_is_put_back(name: str, subject
     knob.prepare(subject, settings[0], (*wanted, knob.neutral(settings[0], wanted) or ""))
     for setting, value in zip(settings, wanted, strict=True):
         if isinstance(subject.place, ImagePlace) and knob.stage is Stage.MOUNT:
-            subject.place.to_neutral(always=True)
+            subject.place.to_neutral(always=True, fresh=False)
         neutral = knob.neutral(setting, wanted)
         if neutral is not None:
             knob.write(subject, setting, neutral)
@@ -132,9 +132,9 @@ def test_remounting_with_relatime_leaves_noatime_behind(subject: Subject) -> Non
     knob = registry.knob("mount.atime")
     for value in ("noatime", "relatime", "noatime", "strictatime", "lazytime", "noatime"):
         assert isinstance(subject.place, ImagePlace)
-        subject.place.to_neutral(always=True)
+        subject.place.to_neutral(always=True, fresh=False)
         knob.write(subject, Setting("mount.atime", value), value)
-        subject.place.settle(fresh=False)
+        subject.place.settle(always=True, fresh=False)
         options = subject.target.read("/proc/self/mountinfo").splitlines()
         line = next(line for line in options if f" {subject.place.root} " in line)
         assert ("noatime" in line) == (value == "noatime")
@@ -163,8 +163,8 @@ def test_a_setting_that_a_scheduler_drags_along_is_seen(subject: Subject) -> Non
     at = {}
     for value in ("mq-deadline", "none"):
         setting = Setting("block.scheduler", value)
-        scheduler.prepare(subject, setting, ("mq-deadline", "none"))
         requests.prepare(subject, Setting("block.nr_requests", "128"), ("128",))
+        scheduler.prepare(subject, setting, ("mq-deadline", "none"))
         scheduler.write(subject, setting, value)
         at[value] = requests.read(subject, Setting("block.nr_requests", "128"))
     assert at["mq-deadline"] != at["none"]

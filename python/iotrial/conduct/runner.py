@@ -86,7 +86,10 @@ class Runner:
         subject = session.subject(place)
         self._turn_settings(subject, turns)
         by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
-        place.to_neutral(always=bool(by_stage[Stage.MOUNT]))
+        state = self._cache_state(by_stage[Stage.CACHE])
+        fresh = cache.needs_fresh_mount(state)
+        treated = any(t.role is Role.TREATMENT for t in by_stage[Stage.MOUNT])
+        place.to_neutral(always=treated, fresh=fresh)
         if self._formats:
             self._format(subject, by_stage[Stage.FORMAT])
         size = next(
@@ -100,17 +103,18 @@ class Runner:
         for turn in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
             turn.knob.write(subject, turn.setting, turn.value)
             turn.knob.verify(subject, turn.setting, turn.value)
-        state = subject.work.cache
-        if files or cache.needs_fresh_mount(state):
+        if files or fresh:
             place.syncfs()
         for turn in by_stage[Stage.MOUNT]:
             turn.knob.write(subject, turn.setting, turn.value)
-        if cache.needs_fresh_mount(state) or by_stage[Stage.MOUNT]:
-            place.settle(fresh=cache.needs_fresh_mount(state))
+        place.settle(always=treated, fresh=fresh)
         for turn in by_stage[Stage.MOUNT]:
             turn.knob.verify(subject, turn.setting, turn.value)
         cache.prepare(subject, state)
         return subject, state
+
+    def _cache_state(self, turns: list[Turn]) -> str:
+        return turns[-1].value if turns else "as-is"
 
     def _turn_settings(self, subject: Subject, turns: tuple[Turn, ...]) -> None:
         settings = [t for t in turns if t.knob.stage in (Stage.HOST, Stage.DEVICE)]

@@ -20,9 +20,8 @@ from iotrial.design.plan import Plan, new_seed, seed_from_user
 from iotrial.errors import RequestError
 from iotrial.lab import host
 from iotrial.paths import state_folder
-from iotrial.probe.client import own_process
 from iotrial.store.model import StoredTrial, TrialData, TrialHeader, TrialState
-from iotrial.store.store import Store
+from iotrial.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,6 @@ def begin(
         with signals.interruptible():
             session.open()
         try:
-            pid, started = own_process()
             header = TrialHeader(
                 id=identity,
                 study=resolved.study,
@@ -83,8 +81,6 @@ def begin(
                 host=host.facts(session.target),
                 options={
                     **options,
-                    "pid": pid,
-                    "pid_started": started,
                     "folder": folder,
                     "lab": resolved.lab,
                 },
@@ -108,9 +104,7 @@ def resume(
         session = Session(resolved, plan, state=state_folder(), folder=folder, trial=trial.header.id)
         with signals.interruptible():
             session.open()
-        pid, started = own_process()
-        store.note(trial.header.id, "resume", f"{pid} {started}")
-        store.set_state(trial.header.id, TrialState.RUNNING, None)
+        store.set_state(trial.header.id, TrialState.RUNNING)
         return _conduct(session, plan, store, trial, limits, watcher, signals, data)
 
 

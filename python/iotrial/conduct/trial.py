@@ -20,7 +20,7 @@ from iotrial.design.model import Arm, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.errors import LabError
 from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialState
-from iotrial.store.store import Store
+from iotrial.store import Store
 from iotrial.study.model import CommandWork
 
 FAILURES_TO_DROP = 3

@@ -8,7 +8,6 @@ terminal reaches the conductor alone, which then decides what happens to the pro
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 import time
@@ -129,19 +128,3 @@ class Probe:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def process_start_time(pid: int) -> str | None:
-    """Start time of a process in clock ticks since boot, as /proc/PID/stat field 22 gives it (its
-    identity)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
-
-
-def own_process() -> tuple[int, str]:
-    """Id and start time of this process."""
-    pid = os.getpid()
-    return pid, process_start_time(pid) or "0"

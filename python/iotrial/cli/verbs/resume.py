@@ -28,7 +28,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
     from iotrial.errors import RequestError
     from iotrial.paths import store_path
     from iotrial.store.model import TrialState
-    from iotrial.store.store import Store
+    from iotrial.store import Store
     from iotrial.units import parse_duration
 
     store = Store.open(store_path())

@@ -26,7 +26,7 @@ def command(study: str, html: str | None, fail_if: tuple[str, ...], as_json: boo
     from iotrial.conduct.start import begin, default_folder, make_plan
     from iotrial.conduct.trial import Limits
     from iotrial.paths import store_path
-    from iotrial.store.store import Store
+    from iotrial.store import Store
 
     asked = asked_of(values)
     chosen = find_study(study, asked)

@@ -14,7 +14,7 @@ from iotrial.cli.options import as_json as json_option
 def command(as_json: bool) -> None:
     """Stored trials, newest last."""
     from iotrial.paths import store_path
-    from iotrial.store.store import Store
+    from iotrial.store import Store
     from iotrial.units import format_duration
 
     path = store_path()

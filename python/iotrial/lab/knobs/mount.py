@@ -96,6 +96,9 @@ class MountReadonly(MountKnob):
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ("rw", "ro")
 
+    def words(self, value: str) -> tuple[str, ...]:
+        return ("ro",) if value == "ro" else ()
+
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         return "ro" if "ro" in _mounted(self.name, subject).mount_options else "rw"
 
