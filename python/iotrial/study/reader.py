@@ -7,6 +7,7 @@ machine has is the lab's to say.
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import tomllib
@@ -30,12 +31,13 @@ def load(path: str | Path, *, trusted: bool = False) -> Study:
     """The study in this file. ``trusted`` is for studies that the user vouches for (``--trust``)."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            if not stat.S_ISREG(path.stat().st_mode):
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise StudyError("is not a regular file", file=str(path))
             data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise StudyError(f"cannot be read: {error.strerror}", file=str(path)) from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise StudyError(f"cannot be read: {reason}", file=str(path)) from error
     if len(data) > MAX_BYTES:
         raise StudyError("is larger than 1 MiB, which no study is", file=str(path))
     try:
@@ -77,6 +79,11 @@ def read_study(text: str, origin: str, *, trusted: bool) -> Study:
         origin=origin,
         trusted=trusted,
     )
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens without waiting for the other end of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _parsed(text: str, origin: str) -> dict[str, object]:

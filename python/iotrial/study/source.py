@@ -125,5 +125,5 @@ def _complaint(problem: ErrorDetails, cause: Any) -> str:
         return "cannot be empty"
     for bound, words in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most")):
         if bound in context:
-            return f"wanted {words} {context[bound]}, found {found}"
+            return f"wanted {words} {context[bound]:.15g}, found {found}"
     return f"{problem['msg'].lower()}, found {found}"
