@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::os::unix::io::OwnedFd;
 
-use libc::rlimit;
 use serde_json::{json, Value};
 
 use crate::clock::{monotonic_ns, realtime_ns, Clock};
@@ -12,7 +11,7 @@ use crate::fileset::{self, Registry};
 use crate::isolate::{privileged, require_privilege, Lifeline};
 use crate::job;
 use crate::process::start::{Inherited, Starter};
-use crate::syscall::check;
+use crate::syscall::{check, open_files};
 use crate::target::loop_device::{self, LoopDevice};
 use crate::target::{files, image, mount, remove, run};
 use crate::wire::{self, fields, job_fields, Fields};
@@ -199,17 +198,4 @@ impl Session {
             }
         }
     }
-}
-
-fn open_files() -> Result<rlimit> {
-    let mut limit = rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the structure is ours.
-    check(
-        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) },
-        || "read the limit of open files".to_string(),
-    )?;
-    Ok(limit)
 }

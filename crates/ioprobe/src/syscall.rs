@@ -152,3 +152,17 @@ pub fn read_full(fd: RawFd, buffer: &mut [u8], path: &str) -> Result<usize> {
     }
     Ok(filled)
 }
+
+/// RLIMIT_NOFILE.
+pub fn open_files() -> Result<libc::rlimit> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the structure is ours.
+    check(
+        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) },
+        || "read the limit of open files".to_string(),
+    )?;
+    Ok(limit)
+}

@@ -182,7 +182,10 @@ pub fn unlink(request: OfView, registry: &mut Registry) -> Result<Value> {
         );
         match set.view(view)?.kinds[index] {
             LinkKind::Regular => {
-                fs::rename(&name, &home).doing(|| format!("move {name} to {home}"))?;
+                // A job may have unlinked it.
+                if set.files[*index as usize].exists {
+                    fs::rename(&name, &home).doing(|| format!("move {name} to {home}"))?;
+                }
                 set.files[*index as usize].moved_to = None;
             }
             LinkKind::SymlinkChain => {

@@ -9,6 +9,7 @@ use std::os::unix::io::{AsRawFd, OwnedFd};
 use libc::{c_int, pid_t};
 use serde_json::{json, Value};
 
+use super::places::Places;
 use super::{require_root_for_user, stretch_ns, Usage, Watch};
 use crate::clock::{monotonic_ns, thread_cpu_ns, Clock};
 use crate::error::{last_errno, Error, Result};
@@ -17,9 +18,9 @@ use crate::process::limit::Limit;
 use crate::process::program::{Environment, Program};
 use crate::process::start::{Starter, Surroundings};
 use crate::process::stragglers;
-use crate::syscall::{c_text, memory_file, open};
+use crate::syscall::{memory_file, open};
 use crate::target::run::{input, rewind};
-use crate::wire::{CommandJob, Common, Step};
+use crate::wire::{CommandJob, Common};
 
 /// As much of a failed command's standard error as is kept.
 const STDERR_LIMIT: usize = 4096;
@@ -263,128 +264,5 @@ fn own_peak_bytes() -> u64 {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut usage);
         usage.ru_maxrss as u64 * 1024
-    }
-}
-
-/// What the placeholders of a command stand for.
-struct Places {
-    files: Option<Vec<String>>,
-    dir: Option<String>,
-}
-
-impl Places {
-    fn new(set: Option<&FileSet>, common: &Common) -> Result<Self> {
-        let set = match set {
-            Some(set) => set,
-            None => {
-                return Ok(Places {
-                    files: None,
-                    dir: None,
-                })
-            }
-        };
-        let view = common.view.as_deref();
-        let files = set
-            .select_in(view, &common.files)?
-            .into_iter()
-            .map(|index| set.path_through(view, index))
-            .collect::<Result<_>>()?;
-        Ok(Places {
-            files: Some(files),
-            dir: Some(set.root(view)),
-        })
-    }
-
-    /// The processes of a step: one, or one for each file.
-    fn programs(&self, step: &Step, environment: &Environment) -> Result<Vec<Program>> {
-        let argvs = self.expand(&step.argv)?;
-        argvs.iter().map(|argv| environment.program(argv)).collect()
-    }
-
-    fn expand(&self, argv: &[String]) -> Result<Vec<Vec<String>>> {
-        let each = argv.iter().any(|argument| argument.contains("{file}"));
-        let all = argv.iter().any(|argument| argument == "{files}");
-        if each && all {
-            return Err(Error::bad(format!(
-                "argv {argv:?}: wanted either {{file}} or {{files}}, found both"
-            )));
-        }
-        let mut whole = Vec::with_capacity(argv.len());
-        for argument in argv {
-            match argument.as_str() {
-                "{files}" => whole.extend_from_slice(self.files()?),
-                _ => whole.push(self.with_dir(argument)?),
-            }
-        }
-        if !each {
-            return Ok(vec![whole]);
-        }
-        let one = |file: &String| whole.iter().map(|a| a.replace("{file}", file)).collect();
-        Ok(self.files()?.iter().map(one).collect())
-    }
-
-    fn with_dir(&self, text: &str) -> Result<String> {
-        if !text.contains("{dir}") {
-            return Ok(text.to_string());
-        }
-        match &self.dir {
-            Some(dir) => Ok(text.replace("{dir}", dir)),
-            None => Err(Error::bad("{dir}: wanted a file set, found none")),
-        }
-    }
-
-    fn folder(&self, cwd: &str) -> Result<CString> {
-        c_text(&self.with_dir(cwd)?)
-    }
-
-    fn files(&self) -> Result<&[String]> {
-        self.files
-            .as_deref()
-            .ok_or_else(|| Error::bad("{file}: wanted a file set, found none"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn expanded(argv: &[&str]) -> Result<Vec<Vec<String>>> {
-        let places = Places {
-            files: Some(vec!["/l/a".to_string(), "/l/b".to_string()]),
-            dir: Some("/l".to_string()),
-        };
-        places.expand(&argv.iter().map(|a| a.to_string()).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn file_makes_one_process_for_each() {
-        assert_eq!(
-            expanded(&["dd", "if={file}", "of={dir}/x"]).unwrap(),
-            [["dd", "if=/l/a", "of=/l/x"], ["dd", "if=/l/b", "of=/l/x"]]
-        );
-    }
-
-    #[test]
-    fn files_are_all_the_arguments_of_one() {
-        assert_eq!(
-            expanded(&["cat", "{files}", "-"]).unwrap(),
-            [["cat", "/l/a", "/l/b", "-"]]
-        );
-        assert_eq!(expanded(&["ls", "{dir}"]).unwrap(), [["ls", "/l"]]);
-    }
-
-    #[test]
-    fn what_cannot_be_filled_in_is_refused() {
-        assert!(expanded(&["x", "{file}", "{files}"]).is_err());
-        let nothing = Places {
-            files: None,
-            dir: None,
-        };
-        for argument in ["{file}", "{files}", "{dir}"] {
-            assert!(nothing
-                .expand(&["x".to_string(), argument.to_string()])
-                .is_err());
-        }
-        assert_eq!(nothing.expand(&["true".to_string()]).unwrap(), [["true"]]);
     }
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{json, Value};
 
-use super::expect::{bytes_to_write, is_symlink, Expected, Fate, Plan};
+use super::expect::{bytes_to_write, Expected, Plan};
+use super::outcome::{changes_names_or_sizes, take_over, verify};
 use super::timed::{Broken, Tally, Work};
 use super::{require_root_for_user, stretch_ns, Usage, Watch};
 use crate::clock::{monotonic_ns, Clock};
@@ -11,8 +12,8 @@ use crate::fileset::{FileSet, Registry};
 use crate::identity::Borrowed;
 use crate::isolate::Lifeline;
 use crate::recorder::LatencyRecorder;
-use crate::syscall::{c_text, stat};
-use crate::wire::{Common, FilesJob, LinkKind, Operation};
+use crate::syscall::{c_text, open_files};
+use crate::wire::{Common, FilesJob, Operation, Order};
 
 /// What getdents and readlink write into: the size that the C library's readdir uses.
 const NAMES_BYTES: usize = 32 * 1024;
@@ -31,6 +32,7 @@ pub fn run(
     let view = common.view.as_deref();
     let files = set.select_in(view, &common.files)?;
     check_request(&own, files.len())?;
+    check_open_files(&own, files.len() as u64)?;
     let expected = Plan {
         set,
         view,
@@ -80,7 +82,9 @@ pub fn run(
             return Err(say(&broken, &work));
         }
     };
-    verify(set, view, &expected, &work.tally)?;
+    let look = own.operations.iter().any(|o| changes_names_or_sizes(*o))
+        || expected.lstats + expected.readlinks > 0;
+    verify(set, view, &expected, &work.tally, look)?;
     let (devices, devices_after_sync) = watch.report(common.sync_after.as_deref())?;
     let tally = &work.tally;
     let mut answer = json!({
@@ -121,6 +125,20 @@ fn check_request(own: &FilesJob, files: usize) -> Result<()> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// So many files open at once that the kernel would refuse some in the middle of the work.
+fn check_open_files(own: &FilesJob, files: u64) -> Result<()> {
+    const SPARE: u64 = 64;
+    let one_at_a_time = own.order == Order::ByFile && own.operations.contains(&Operation::Close);
+    let limit = open_files()?.rlim_cur;
+    if one_at_a_time || files + SPARE <= limit {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "open {files} files at once: wanted a limit of {} open files, found {limit}",
+        files + SPARE
+    )))
 }
 
 fn prepare(
@@ -207,87 +225,4 @@ fn say(broken: &Broken, work: &Work) -> Error {
     };
     let path = items[broken.item].to_string_lossy();
     Error::errno(format!("{} {path}", operation.name()), broken.errno)
-}
-
-/// Counts against what was worked out, then names and sizes as the kernel shows them.
-fn verify(set: &mut FileSet, view: Option<&str>, expected: &Expected, tally: &Tally) -> Result<()> {
-    let paths = (expected.fates.iter())
-        .map(|fate| set.path_through(view, fate.index))
-        .collect::<Result<Vec<_>>>()?;
-    let outcome = (|| {
-        let mut wanted = vec![
-            ("bytes read", expected.bytes_read, tally.bytes_read),
-            ("bytes written", expected.bytes_written, tally.bytes_written),
-            ("entries listed", expected.entries, tally.entries),
-            ("bytes by stat", expected.stat_bytes, tally.stat_bytes),
-        ];
-        let (mut links, mut links_known) = (0, true);
-        for (fate, path) in expected.fates.iter().zip(&paths) {
-            match stat(path, false) {
-                Err(Error::Os {
-                    errno: libc::ENOENT,
-                    ..
-                }) if !fate.name_exists => {
-                    links_known &= !is_symlink(fate.kind);
-                    continue;
-                }
-                Ok(_) if !fate.name_exists => {
-                    return Err(Error::verify(format!(
-                        "unlink {path}: wanted no name, found one"
-                    )))
-                }
-                Ok(name) if is_symlink(fate.kind) => links += name.st_size as u64,
-                other => drop(other?),
-            }
-            let size = stat(path, true)?.st_size as u64;
-            if size != fate.size {
-                let size_wanted = fate.size;
-                return Err(Error::verify(format!(
-                    "work on {path}: wanted size {size_wanted} afterwards, found {size}"
-                )));
-            }
-        }
-        let per_name = expected.fates.len().max(1) as u64;
-        if links_known {
-            let lstats = expected.lstat_bytes + links * (expected.lstats / per_name);
-            wanted.push(("bytes by lstat", lstats, tally.lstat_bytes));
-            let readlinks = links * (expected.readlinks / per_name);
-            wanted.push(("bytes by readlink", readlinks, tally.link_bytes));
-        }
-        match wanted.iter().find(|(_, wanted, found)| wanted != found) {
-            Some((what, wanted, found)) => Err(Error::verify(format!(
-                "work on files of {}: wanted {wanted} {what}, found {found}",
-                set.dir
-            ))),
-            None => Ok(()),
-        }
-    })();
-    take_over(set, view, &expected.fates);
-    outcome
-}
-
-/// Brings the registry up to what the kernel shows, whether the job went as it should or broke off.
-fn take_over(set: &mut FileSet, view: Option<&str>, fates: &[Fate]) {
-    for fate in fates {
-        let path = match set.path_through(view, fate.index) {
-            Ok(path) => path,
-            Err(_) => continue,
-        };
-        let found = stat(&path, true).ok();
-        let is_file_itself = matches!(fate.kind, None | Some(LinkKind::Regular));
-        let file = &mut set.files[fate.index as usize];
-        match found {
-            Some(status) => {
-                file.size = status.st_size as u64;
-                file.exists = true;
-            }
-            None if is_file_itself => file.exists = false,
-            None => {}
-        }
-        if found.is_none() && view.is_some() && !is_file_itself {
-            if let Some(known) = view.and_then(|name| set.views.get_mut(name)) {
-                known.kinds.remove(&fate.index);
-            }
-        }
-    }
 }

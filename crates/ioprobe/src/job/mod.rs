@@ -3,6 +3,8 @@
 pub mod command;
 pub mod expect;
 pub mod files;
+pub mod outcome;
+pub mod places;
 pub mod timed;
 
 use serde_json::{json, Map, Value};

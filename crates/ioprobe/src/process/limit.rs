@@ -58,10 +58,15 @@ impl Limit {
     }
 }
 
-/// Installs the handler, once. wait4 is not restarted by the kernel but by its caller.
+/// Installs the handler, once; wait4 is not restarted by the kernel but by its caller. What the starting process may have
+/// handed down is undone: a blocked alarm would be no limit, and with SIGCHLD ignored nobody could wait for a child.
 pub fn install() -> Result<()> {
     // SAFETY: the handler makes async-signal-safe calls only.
     unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = expired as extern "C" fn(c_int) as usize;
         libc::sigemptyset(&mut action.sa_mask);

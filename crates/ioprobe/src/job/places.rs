@@ -1,0 +1,133 @@
+//! What the placeholders of a command stand for: `{file}`, `{files}` and `{dir}`.
+//!
+//! They name the lab's files, by the set itself or through a view, so that a study says what is done and never where.
+
+use std::ffi::CString;
+
+use crate::error::{Error, Result};
+use crate::fileset::FileSet;
+use crate::process::program::{Environment, Program};
+use crate::syscall::c_text;
+use crate::wire::{Common, Step};
+
+pub struct Places {
+    files: Option<Vec<String>>,
+    dir: Option<String>,
+}
+
+impl Places {
+    pub fn new(set: Option<&FileSet>, common: &Common) -> Result<Self> {
+        let set = match set {
+            Some(set) => set,
+            None => {
+                return Ok(Places {
+                    files: None,
+                    dir: None,
+                })
+            }
+        };
+        let view = common.view.as_deref();
+        let files = set
+            .select_in(view, &common.files)?
+            .into_iter()
+            .map(|index| set.path_through(view, index))
+            .collect::<Result<_>>()?;
+        Ok(Places {
+            files: Some(files),
+            dir: Some(set.root(view)),
+        })
+    }
+
+    /// The processes of a step: one, or one for each file.
+    pub fn programs(&self, step: &Step, environment: &Environment) -> Result<Vec<Program>> {
+        let argvs = self.expand(&step.argv)?;
+        argvs.iter().map(|argv| environment.program(argv)).collect()
+    }
+
+    fn expand(&self, argv: &[String]) -> Result<Vec<Vec<String>>> {
+        let each = argv.iter().any(|argument| argument.contains("{file}"));
+        let all = argv.iter().any(|argument| argument == "{files}");
+        if each && all {
+            return Err(Error::bad(format!(
+                "argv {argv:?}: wanted either {{file}} or {{files}}, found both"
+            )));
+        }
+        let mut whole = Vec::with_capacity(argv.len());
+        for argument in argv {
+            match argument.as_str() {
+                "{files}" => whole.extend_from_slice(self.files()?),
+                _ => whole.push(self.with_dir(argument)?),
+            }
+        }
+        if !each {
+            return Ok(vec![whole]);
+        }
+        let one = |file: &String| whole.iter().map(|a| a.replace("{file}", file)).collect();
+        Ok(self.files()?.iter().map(one).collect())
+    }
+
+    fn with_dir(&self, text: &str) -> Result<String> {
+        if !text.contains("{dir}") {
+            return Ok(text.to_string());
+        }
+        match &self.dir {
+            Some(dir) => Ok(text.replace("{dir}", dir)),
+            None => Err(Error::bad("{dir}: wanted a file set, found none")),
+        }
+    }
+
+    pub fn folder(&self, cwd: &str) -> Result<CString> {
+        c_text(&self.with_dir(cwd)?)
+    }
+
+    fn files(&self) -> Result<&[String]> {
+        self.files
+            .as_deref()
+            .ok_or_else(|| Error::bad("{file}: wanted a file set, found none"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(argv: &[&str]) -> Result<Vec<Vec<String>>> {
+        let places = Places {
+            files: Some(vec!["/l/a".to_string(), "/l/b".to_string()]),
+            dir: Some("/l".to_string()),
+        };
+        places.expand(&argv.iter().map(|a| a.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn file_makes_one_process_for_each() {
+        assert_eq!(
+            expanded(&["dd", "if={file}", "of={dir}/x"]).unwrap(),
+            [["dd", "if=/l/a", "of=/l/x"], ["dd", "if=/l/b", "of=/l/x"]]
+        );
+    }
+
+    #[test]
+    fn files_are_all_the_arguments_of_one() {
+        assert_eq!(
+            expanded(&["cat", "{files}", "-"]).unwrap(),
+            [["cat", "/l/a", "/l/b", "-"]]
+        );
+        assert_eq!(expanded(&["ls", "{dir}"]).unwrap(), [["ls", "/l"]]);
+    }
+
+    #[test]
+    fn what_cannot_be_filled_in_is_refused() {
+        assert!(expanded(&["x", "{file}", "{files}"]).is_err());
+        let nothing = Places {
+            files: None,
+            dir: None,
+        };
+        for argument in ["{file}", "{files}", "{dir}"] {
+            assert!(nothing
+                .expand(&["x".to_string(), argument.to_string()])
+                .is_err());
+        }
+        assert_eq!(nothing.expand(&["true".to_string()]).unwrap(), [["true"]]);
+    }
+}
