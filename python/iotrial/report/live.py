@@ -170,12 +170,13 @@ def progress_table(progress: Progress, *, most_rows: int) -> Group:
     factors = {line.factor for line in progress.effects}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     if len(comparisons) == 1:
-        table.add_column(elided(comparisons.pop(), 36), overflow="fold", max_width=36)
+        table.add_column(Text(elided(comparisons.pop(), 36)), overflow="fold", max_width=36)
     else:
         table.add_column("condition", overflow="fold", max_width=28)
-        table.add_column(shown(next(iter(factors))) if len(factors) == 1 else "comparison", overflow="fold")
-    for name in ("ratio [interval]", "blocks"):
-        table.add_column(name, justify="right", no_wrap=True)
+        name = shown(next(iter(factors))) if len(factors) == 1 else "comparison"
+        table.add_column(Text(elided(name, 28)), overflow="fold")
+    for title in ("ratio [interval]", "blocks"):
+        table.add_column(Text(title), justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     above = None
     for line in lines:

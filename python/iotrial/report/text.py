@@ -74,7 +74,7 @@ def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
     single = len(comparisons) == 1 and not several
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
     table.add_column(elided(comparisons.pop(), 40) if single else "comparison", overflow="fold", max_width=40)
-    table.add_column("ratio [interval]", justify="right", no_wrap=True)
+    table.add_column(Text("ratio [interval]"), justify="right", no_wrap=True)
     table.add_column("blocks", justify="right", no_wrap=True)
     table.add_column("verdict", overflow="fold")
     grouped = groupby(

@@ -1,0 +1,188 @@
+"""All figures of a page with their captions and the tables behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from iotrial.analysis.model import Verdict
+from iotrial.report.document import Document, EffectRow
+from iotrial.report.notation import counted, percent, quantity
+from iotrial.report.series import (
+    Arm,
+    LatencyPanel,
+    Panel,
+    arms_of,
+    histogram_quantile,
+    latencies_of,
+    panels_of,
+    quantiles_of,
+)
+from iotrial.study.model import Scale
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+MOST_PANELS = 24
+# So many marks over all panels keep the page below a few megabytes.
+_MARKS = 20_000
+_LEAST_MARKS, _MOST_MARKS = 240, 1500
+_SHARES = (0.5, 0.9, 0.99, 0.999, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ForestFigure:
+    """The effects of one scale, drawn for wide and for narrow pages."""
+
+    wide: Markup
+    narrow: Markup
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class PanelFigure:
+    """One condition: its runs over time and their distribution."""
+
+    title: str
+    runs: Markup
+    distribution: Markup
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyFigure:
+    """One operation in one condition."""
+
+    title: str
+    figure: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Everything that is drawn. ``step``: at most every so-manieth run has a mark."""
+
+    arms: tuple[Arm, ...]
+    forests: tuple[ForestFigure, ...]
+    panels: tuple[PanelFigure, ...]
+    panels_left_out: int
+    latencies: tuple[LatencyFigure, ...]
+    latencies_left_out: int
+    run_rows: tuple[tuple[str, ...], ...]
+    latency_rows: tuple[tuple[str, ...], ...]
+    step: int
+
+
+def draw_figures(document: Document) -> Figures:
+    """Draw all figures of the document."""
+    arms = arms_of(document.data)
+    panels = panels_of(document.data, document.conditions, arms)
+    latencies = latencies_of(document.data, document.conditions, arms)
+    drawn = _chosen(panels, document.primary)
+    shown_latencies = latencies[:MOST_PANELS]
+    most_marks = min(_MOST_MARKS, max(_LEAST_MARKS, _MARKS // max(1, len(drawn))))
+    return Figures(
+        arms=arms,
+        forests=tuple(_forests(document)),
+        panels=tuple(_panel(i, panel, most_marks=most_marks) for i, panel in enumerate(drawn)),
+        panels_left_out=len(panels) - len(drawn),
+        latencies=tuple(_latency(i, panel) for i, panel in enumerate(shown_latencies)),
+        latencies_left_out=len(latencies) - len(shown_latencies),
+        run_rows=tuple(row for panel in panels for row in _run_rows(panel)),
+        latency_rows=tuple(row for panel in latencies for row in _latency_rows(panel)),
+        step=max((-(-panel.runs // most_marks) for panel in drawn), default=1),
+    )
+
+
+def _chosen(panels: Sequence[Panel], effects: Sequence[EffectRow]) -> list[Panel]:
+    """All panels, or where there are too many the ones with something to see first."""
+    if len(panels) <= MOST_PANELS:
+        return list(panels)
+    loud = {row.condition.key for row in effects if row.effect.verdict is not Verdict.EQUIVALENT}
+    kept = sorted(panels, key=lambda panel: panel.condition.key not in loud)[:MOST_PANELS]
+    return sorted(kept, key=lambda panel: panel.condition.order)
+
+
+def _forests(document: Document) -> list[ForestFigure]:
+    from markupsafe import Markup
+
+    from iotrial.report.plots.forest import MOST_ROWS, forest
+
+    margin = document.trial.header.margin
+    found = []
+    for scale in (Scale.LOG, Scale.DIFFERENCE):
+        rows = [row for row in document.primary if row.effect.scale is scale]
+        if not rows:
+            continue
+        wide = forest(f"forest-{scale.value}", rows, margin=margin, narrow=False)
+        narrow = forest(f"forest-{scale.value}-narrow", rows, margin=margin, narrow=True)
+        found.append(
+            ForestFigure(Markup(wide), Markup(narrow), _caption(rows, margin=margin, most=MOST_ROWS))
+        )
+    return found
+
+
+def _caption(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:
+    log = rows[0].effect.scale is Scale.LOG
+    null = "1" if log else "0"
+    text = f"An interval that does not touch {null} is an effect"
+    if log:
+        text += f"; one that stays inside the band is equivalent within {percent(margin)}"
+    text += (
+        ". A triangle points to less or more, a full dot is equivalent, a hollow one inconclusive; an arrow "
+    )
+    text += "means that the interval goes on."
+    if len(rows) > most:
+        text += f" The first {most} of {len(rows)} are drawn; the table has all."
+    return text
+
+
+def _panel(index: int, panel: Panel, *, most_marks: int) -> PanelFigure:
+    from markupsafe import Markup
+
+    from iotrial.report.plots.small import distributions, runs_in_time
+
+    said = [counted(panel.runs, "run")]
+    if panel.void_blocks:
+        said.append(f"{counted(panel.void_blocks, 'void block')} (×)")
+    if panel.gaps_s:
+        said.append("the dashed line is where the trial went on after an interruption")
+    return PanelFigure(
+        title=panel.condition.text,
+        runs=Markup(runs_in_time(f"runs-{index}", panel, most_points=most_marks)),
+        distribution=Markup(distributions(f"ecdf-{index}", panel)),
+        caption=", ".join(said),
+    )
+
+
+def _latency(index: int, panel: LatencyPanel) -> LatencyFigure:
+    from markupsafe import Markup
+
+    from iotrial.report.plots.small import latencies
+
+    return LatencyFigure(
+        f"{panel.operation}: {panel.condition.text}", Markup(latencies(f"latency-{index}", panel))
+    )
+
+
+def _run_rows(panel: Panel) -> list[tuple[str, ...]]:
+    rows = []
+    for series in panel.series:
+        values = series.counted
+        if values.size:
+            numbers = (quantity(value, panel.unit) for value in quantiles_of(values))
+            rows.append((panel.condition.text, series.arm.label, f"{values.size:,}", *numbers))
+    return rows
+
+
+def _latency_rows(panel: LatencyPanel) -> list[tuple[str, ...]]:
+    return [
+        (
+            panel.condition.text,
+            panel.operation,
+            arm.label,
+            f"{int(counts.sum()):,}",
+            *(quantity(histogram_quantile(latency, counts, share), "ns") for share in _SHARES),
+        )
+        for arm, latency, counts in panel.arms
+    ]

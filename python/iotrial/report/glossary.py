@@ -1,0 +1,31 @@
+"""What the words of a verdict mean, for readers who meet them for the first time."""
+
+from __future__ import annotations
+
+GLOSSARY: tuple[tuple[str, str], ...] = (
+    ("faster, slower", "The interval excludes “no effect”, and is not all inside the margin."),
+    ("better, worse, higher, lower", "The same, for responses that are neither times nor rates."),
+    (
+        "equivalent",
+        "The whole interval lies within the margin: a difference that would matter is excluded, which is more than "
+        "not having found one.",
+    ),
+    (
+        "detectably faster or slower",
+        "Equivalent, and yet not zero: there is a difference, too small to matter by the margin chosen.",
+    ),
+    ("inconclusive", "Neither. The interval says which effects are excluded all the same."),
+    ("invalid", "The trial's own controls failed, so it gives no verdict at all."),
+    ("margin", "The smallest relative effect that the user cares about, fixed before the trial."),
+    (
+        "interval",
+        "Holds the effect with the stated error rate however often one looked and whenever one stopped, and over "
+        "all primary comparisons together. It rests on the random order of the runs, not on normal distributions.",
+    ),
+    (
+        "block",
+        "A short stretch of time in which every arm runs once, in random order; comparisons are made within it.",
+    ),
+    ("arm", "One member of a block: a treatment, or a control."),
+    ("void", "A block thrown out whole by a rule that is the same for all arms and does not see the result."),
+)

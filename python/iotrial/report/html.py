@@ -1,0 +1,208 @@
+"""The report as one HTML file that opens offline: no script, no remote resource, nothing loaded.
+
+Every label goes through jinja2's autoescape; only figures made by the plots are inserted as they are. A content
+security policy in the page says the same to the browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+from typing import TYPE_CHECKING
+
+from iotrial.design.model import ArmKind
+from iotrial.report.claims import Outcome
+from iotrial.report.document import Document
+from iotrial.report.evidence import EvidenceRow
+from iotrial.report.figures import Figures, draw_figures
+from iotrial.report.glossary import GLOSSARY
+from iotrial.report.jsonreport import utc
+from iotrial.report.notation import elided, percent, shown
+from iotrial.report.phrases import amount, interval, reason_in_words, spoken
+from iotrial.report.plots.canvas import DASHES, arm_marker
+from iotrial.report.series import Arm
+from iotrial.units import format_duration, format_ratio
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+MOST_LISTED = 200
+_OUTCOME_CLASSES = {
+    Outcome.CONFIRMED: "confirmed",
+    Outcome.NOT_CONFIRMED: "contradicted",
+    Outcome.CONTRADICTED: "contradicted",
+    Outcome.SMALLER: "partly",
+    Outcome.LARGER: "partly",
+    Outcome.CANNOT_SAY: "open",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One median of the evidence table."""
+
+    text: str
+    moved: str | None
+
+
+def html_report(document: Document) -> str:
+    """The whole page."""
+    figures = draw_figures(document)
+    header = document.trial.header
+    template = _environment().get_template("report.html.j2")
+    treatments = [arm for arm in figures.arms if arm.kind is ArmKind.TREATMENT]
+    return template.render(
+        d=document,
+        header=header,
+        started=_started(header.started),
+        arms=figures.arms,
+        treatments=treatments,
+        forests=figures.forests,
+        panels=figures.panels,
+        panels_left_out=figures.panels_left_out,
+        latencies=figures.latencies,
+        latencies_left_out=figures.latencies_left_out,
+        run_rows=figures.run_rows,
+        latency_rows=figures.latency_rows,
+        effects_lede=_effects_lede(document),
+        runs_lede=_runs_lede(figures),
+        evidence=_evidence(document.evidence, treatments),
+        sections=_sections(document, figures),
+        glossary=GLOSSARY,
+        most_listed=MOST_LISTED,
+    )
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("iotrial.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        shown=shown,
+        spoken=spoken,
+        elided=elided,
+        interval=interval,
+        percent=percent,
+        ratio=format_ratio,
+        reason=reason_in_words,
+        p_value=_p_value,
+        sentence=lambda text: f"{text[:1].upper()}{text[1:]}.",
+        seconds=lambda at_s: "–" if at_s is None else format_duration(at_s),
+        outcome_class=lambda outcome: _OUTCOME_CLASSES[outcome],
+        swatch=_swatch,
+    )
+    return environment
+
+
+def _started(started: str) -> str:
+    try:
+        return datetime.fromisoformat(utc(started)).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return shown(started)
+
+
+def _p_value(p: float) -> str:
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
+
+
+def _effects_lede(document: Document) -> str:
+    margin = percent(document.trial.header.margin)
+    text = (
+        "A ratio is the response at the level over the response at the reference: below 1 is less time. "
+        f"Intervals hold at any time, so looking early costs nothing; the margin is {margin}."
+    )
+    return text if document.valid else f"The trial is invalid: these are no verdicts. {text}"
+
+
+def _runs_lede(figures: Figures) -> str:
+    text = (
+        "Every mark is one run, placed by the time at which it began; lines are running medians of the treatments. "
+        "Arms that rise and fall together show drift, which blocks take away; arms that part show an effect."
+    )
+    if figures.step > 1:
+        text += f" Up to every {figures.step}th run is drawn, the lines use all."
+    return text
+
+
+def _evidence(
+    rows: Sequence[EvidenceRow], treatments: Sequence[Arm]
+) -> list[tuple[str, list[tuple[str, list[_Cell | None]]]]]:
+    """By condition: metric and one cell for each treatment."""
+    tables: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
+    for row in rows:
+        tables.setdefault(row.condition.text, {}).setdefault(row.metric, {})[row.treatment] = row
+    found = []
+    for condition, metrics in tables.items():
+        lines = [(spoken(metric), _cells(by_arm, treatments)) for metric, by_arm in metrics.items()]
+        found.append((condition, lines))
+    return found
+
+
+def _cells(by_arm: dict[str, EvidenceRow], treatments: Sequence[Arm]) -> list[_Cell | None]:
+    reference = next((row.value for row in by_arm.values() if row.is_reference), None)
+    cells: list[_Cell | None] = []
+    for arm in treatments:
+        row = by_arm.get(arm.name)
+        if row is None:
+            cells.append(None)
+            continue
+        relative = None if row.is_reference or row.moved is None else reference
+        cells.append(_Cell(amount(row.value, row.unit, relative_to=relative), row.moved))
+    return cells
+
+
+def _sections(document: Document, figures: Figures) -> list[tuple[str, str]]:
+    losses = len(document.void) + len(document.failures)
+    every = (
+        ("effects", "Effects", bool(document.primary)),
+        ("runs", "Runs in time", bool(figures.panels)),
+        ("distributions", "Distributions", bool(figures.panels)),
+        ("latency", "Latency", bool(figures.latencies)),
+        ("evidence", "Evidence", bool(document.evidence)),
+        ("other", "Other responses", bool(document.exploratory)),
+        ("controls", "Controls", True),
+        ("losses", f"Void and failed ({losses})" if losses else "Void and failed", True),
+        ("diagnostics", "Diagnostics", bool(document.diagnostics or document.analysis.notes)),
+        ("plan", "Plan", True),
+        ("machine", "Machine", True),
+        ("again", "Run again", True),
+        ("words", "Words", True),
+    )
+    return [(name, title) for name, title, there in every if there]
+
+
+def _swatch(arm: Arm) -> Markup:
+    """The arm's line and marker as the figures draw them."""
+    from markupsafe import Markup
+
+    colour = "var(--muted)" if arm.is_control else f"var(--arm-{arm.position % 8})"
+    pattern = DASHES[2 + arm.position % 2 if arm.is_control else arm.position % len(DASHES)][1]
+    dash = f' stroke-dasharray="{" ".join(f"{1.5 * part:g}" for part in pattern)}"' if pattern else ""
+    fill = "none" if arm.is_control else colour
+    shape = _SHAPES[arm_marker(arm.position)]
+    return Markup(
+        f'<svg viewBox="0 0 34 12" aria-hidden="true"><path d="M0 6H34" stroke="{escape(colour)}" stroke-width="1.6"{dash}/>'
+        f'<path d="{shape}" fill="{fill}" stroke="{escape(colour)}"/></svg>'
+    )
+
+
+# Markers of the figures as paths around (17, 6).
+_SHAPES = {
+    "o": "M13.5 6a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
+    "s": "M13.8 2.8h6.4v6.4h-6.4z",
+    "^": "M17 2l4 7.5h-8z",
+    "v": "M17 10l4-7.5h-8z",
+    "D": "M17 1.6l4.4 4.4l-4.4 4.4l-4.4-4.4z",
+    "P": "M15.5 2h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5z",
+    "X": "M14 2l3 3l3-3l1.5 1.5l-2.8 2.5l2.8 2.5l-1.5 1.5l-3-3l-3 3l-1.5-1.5l2.8-2.5l-2.8-2.5z",
+    "p": "M17 2l4 3l-1.5 4.6h-5l-1.5-4.6z",
+}

@@ -1,0 +1,208 @@
+"""The forest plot: every effect with its interval, on one axis, the margin as a band.
+
+An end that is not bounded, or lies outside the axis, is an arrow. The mark's shape says the verdict as its
+colour does: triangles point to where the effect goes, a full dot is equivalent, a hollow one inconclusive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from iotrial.analysis.model import Verdict
+from iotrial.report.document import EffectRow
+from iotrial.report.notation import elided, percent, plain, shown
+from iotrial.report.phrases import interval, null_value
+from iotrial.report.plots.axis import linear_ticks, ratio_ticks
+from iotrial.report.plots.canvas import BAND, FONT_PT, INK, LINE, MUTED, PAPER, VERDICT_INKS, calm, draw
+from iotrial.study.model import Scale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_ROWS = 80
+_WIDE_IN, _NARROW_IN = 7.6, 4.1
+_ROW_IN, _TALL_ROW_IN, _HEAD_IN, _FOOT_IN = 0.25, 0.4, 0.12, 0.46
+_FARTHEST = 3.0
+
+
+def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool) -> str:
+    """The SVG of these effects (all of one scale); ``narrow`` puts the labels above the intervals."""
+    rows = sorted(rows, key=lambda row: _order(rows, row))[:MOST_ROWS]
+    row_in = _TALL_ROW_IN if narrow else _ROW_IN
+    single = len({row.condition.key for row in rows}) == 1
+    titled = [None] * len(rows) if single else _titles(rows)
+    lines = len(rows) + (sum(title is not None for title in titled) if not narrow else 0)
+    height = _HEAD_IN + row_in * lines + _FOOT_IN
+    width = _NARROW_IN if narrow else _WIDE_IN
+
+    def paint(figure: Figure) -> None:
+        left, right = (0.03, 0.97) if narrow else (0.31, 0.69)
+        axes = figure.add_axes((left, _FOOT_IN / height, right - left, row_in * lines / height))
+        _axis(axes, rows, lines, margin=margin)
+        line = 0
+        for row, title in zip(rows, titled, strict=True):
+            if title is not None and not narrow:
+                _text(figure, axes, 0.0, line, elided(title, 60), INK, align="left", bold=True)
+                line += 1
+            _row(axes, row, line, low_shift=0.22 if narrow else 0.0)
+            if narrow:
+                label = elided(_pair(row) if single else f"{_pair(row)}: {row.condition.text}", 58)
+                axes.text(
+                    0.0, line - 0.22, label, transform=axes.get_yaxis_transform(), color=INK, va="center"
+                )
+            else:
+                text = _pair(row) if single else row.condition.text
+                _text(figure, axes, 0.012, line, elided(text, 36), INK, align="left")
+                _text(figure, axes, 0.71, line, interval(row.effect), INK, align="left")
+                _text(figure, axes, 1.0, line, row.effect.verdict.value, _ink(row), align="right")
+            line += 1
+
+    words = "; ".join(f"{row.condition.text}: {row.sentence}" for row in rows[:12])
+    return draw(name, (width, height), paint, description=f"Forest plot. {words}")
+
+
+def _order(rows: Sequence[EffectRow], row: EffectRow) -> tuple[int, tuple[int, ...]]:
+    """Comparisons together, in the order of their first row; conditions in the study's order."""
+    pairs = list(dict.fromkeys(_pair(other) + other.effect.response for other in rows))
+    return pairs.index(_pair(row) + row.effect.response), row.condition.order
+
+
+def _titles(rows: Sequence[EffectRow]) -> list[str | None]:
+    """The comparison, above the first of its rows."""
+    titles: list[str | None] = []
+    above = None
+    for row in rows:
+        title = f"{_pair(row)}{_of_response(rows, row)}"
+        titles.append(title if title != above else None)
+        above = title
+    return titles
+
+
+def _of_response(rows: Sequence[EffectRow], row: EffectRow) -> str:
+    return f" ({shown(row.effect.response)})" if len({r.effect.response for r in rows}) > 1 else ""
+
+
+def _pair(row: EffectRow) -> str:
+    effect = row.effect
+    return f"{shown(effect.factor)} {shown(effect.level)} / {shown(effect.reference)}"
+
+
+def _ink(row: EffectRow) -> str:
+    return VERDICT_INKS.get(row.effect.verdict.value, INK)
+
+
+def _position(row: EffectRow, value: float) -> float:
+    return math.log(value) if row.effect.scale is Scale.LOG else value
+
+
+def _axis(axes: Axes, rows: Sequence[EffectRow], lines: int, *, margin: float) -> None:
+    log = rows[0].effect.scale is Scale.LOG
+    low, high = _limits(rows, margin=margin)
+    calm(axes)
+    axes.set_xlim(low, high)
+    axes.set_ylim(lines - 0.5, -0.5)
+    axes.set_yticks([])
+    if log:
+        band = math.log1p(margin)
+        axes.axvspan(-band, band, color=BAND, linewidth=0, zorder=0)
+        ticks = ratio_ticks(math.exp(low), math.exp(high))
+        axes.set_xticks([math.log(tick) for tick in ticks], [plain(tick) for tick in ticks])
+        axes.set_xlabel(
+            f"ratio to the reference (band: within {percent(margin)})", color=MUTED, fontsize=FONT_PT - 0.5
+        )
+    else:
+        axes.set_xticks(linear_ticks(low, high))
+        axes.set_xlabel(
+            f"difference to the reference, {rows[0].effect.unit}", color=MUTED, fontsize=FONT_PT - 0.5
+        )
+    null = 0.0
+    axes.axvline(null, color=MUTED, linewidth=0.8, zorder=1)
+    for line in range(lines + 1):
+        axes.axhline(line - 0.5, color=LINE, linewidth=0.4, zorder=0)
+
+
+def _limits(rows: Sequence[EffectRow], *, margin: float) -> tuple[float, float]:
+    """All estimates and ends, but no end further out than thrice the farthest estimate (or four margins)."""
+    log = rows[0].effect.scale is Scale.LOG
+    band = math.log1p(margin) if log else 0.0
+    places = [
+        _position(row, v) for row in rows for v in (row.effect.value,) if v is not None and (v > 0 or not log)
+    ]
+    ends = [
+        _position(row, v)
+        for row in rows
+        for v in (row.effect.low, row.effect.high)
+        if v is not None and (v > 0 or not log)
+    ]
+    reach = max([_FARTHEST * max(map(abs, places), default=0.0), 4 * band]) or 1.0
+    inside = [*places, *(min(max(end, -reach), reach) for end in ends), -1.6 * band, 1.6 * band]
+    low, high = min(inside), max(inside)
+    pad = (high - low) * 0.05 or 1.0
+    return low - pad, high + pad
+
+
+def _row(axes: Axes, row: EffectRow, line: int, *, low_shift: float) -> None:
+    effect = row.effect
+    y = line + low_shift
+    left, right = axes.get_xlim()
+    ink = _ink(row)
+    if effect.value is None and effect.low is None and effect.high is None:
+        axes.text(
+            (left + right) / 2,
+            y,
+            "no interval yet",
+            color=MUTED,
+            ha="center",
+            va="center",
+            style="italic",
+            fontsize=FONT_PT - 1,
+            bbox={"facecolor": PAPER, "linewidth": 0, "pad": 1},
+        )
+        return
+    low = left if effect.low is None or effect.low <= _floor(row) else max(left, _position(row, effect.low))
+    high = right if effect.high is None else min(right, _position(row, effect.high))
+    axes.plot([low, high], [y, y], color=ink, linewidth=2.0, solid_capstyle="butt", zorder=3)
+    for end, marker in ((low, "<"), (high, ">")):
+        if end in (left, right):
+            axes.plot(
+                [end], [y], marker=marker, color=ink, markersize=5, linewidth=0, clip_on=False, zorder=4
+            )
+    if effect.value is not None and (effect.value > 0 or effect.scale is not Scale.LOG):
+        place = min(max(_position(row, effect.value), left), right)
+        face = PAPER if effect.verdict is Verdict.INCONCLUSIVE else ink
+        axes.plot(
+            [place],
+            [y],
+            marker=_marker(row),
+            color=ink,
+            markerfacecolor=face,
+            markersize=6,
+            linewidth=0,
+            markeredgewidth=1.2,
+            zorder=5,
+        )
+
+
+def _floor(row: EffectRow) -> float:
+    """Below this, an end cannot be placed: zero on a log axis."""
+    return 0.0 if row.effect.scale is Scale.LOG else -math.inf
+
+
+def _marker(row: EffectRow) -> str:
+    effect = row.effect
+    if effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE) or effect.value is None:
+        return "o"
+    return "<" if effect.value < null_value(effect) else ">"
+
+
+def _text(
+    figure: Figure, axes: Axes, x: float, line: float, text: str, ink: str, *, align: str, bold: bool = False
+) -> None:
+    """Text at a fraction of the figure's width, in line with a row."""
+    bottom, height = axes.get_position().y0, axes.get_position().height
+    lines = axes.get_ylim()[0] + 0.5
+    y = bottom + height * (1 - (line + 0.5) / lines)
+    figure.text(x, y, text, color=ink, ha=align, va="center", weight="bold" if bold else "normal")

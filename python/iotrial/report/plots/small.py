@@ -1,0 +1,168 @@
+"""Small panels, one a condition: runs in order of time, distributions, latencies of single operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from iotrial.report.plots.axis import Floats, Scale, scale_of
+from iotrial.report.plots.canvas import (
+    DASHES,
+    FONT_PT,
+    LINE,
+    MUTED,
+    arm_ink,
+    arm_marker,
+    calm,
+    draw,
+)
+from iotrial.report.series import Arm, ArmSeries, LatencyPanel, Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SIZE_IN = (4.1, 2.35)
+_BOX = (0.15, 0.2, 0.82, 0.74)
+_MEDIANS = 30
+_FEWEST_FOR_MEDIANS = 24
+_ECDF_POINTS = 160
+_LATENCY_BINS = 70
+
+
+def runs_in_time(name: str, panel: Panel, *, most_points: int) -> str:
+    """Every run (or every n-th) over the time at which it began, with running medians of the treatments."""
+    values = np.concatenate([series.value for series in panel.series])
+    scale = scale_of(values, panel.unit)
+    last = max(float(series.at_s[-1]) for series in panel.series)
+    unit, seconds = ("min", 60.0) if last >= 180 else ("s", 1.0)
+    step = max(1, -(-panel.runs // most_points))
+
+    def paint(figure: Figure) -> None:
+        axes = _axes(figure, scale)
+        axes.set_xlabel(f"{unit} since the trial began", color=MUTED, fontsize=FONT_PT - 0.5)
+        for gap in panel.gaps_s:
+            axes.axvline(gap / seconds, color=MUTED, linewidth=0.8, linestyle=(0, (3, 2)))
+        for series in sorted(panel.series, key=lambda s: not s.arm.is_control):
+            _points(axes, series, scale, seconds=seconds, step=step)
+        for series in panel.series:
+            if not series.arm.is_control and series.counted.size >= _FEWEST_FOR_MEDIANS:
+                _medians(axes, series, scale, seconds=seconds)
+
+    return draw(name, SIZE_IN, paint, description=f"Runs in order of time, {panel.condition.text}")
+
+
+def distributions(name: str, panel: Panel) -> str:
+    """The share of runs that took no longer than x, by arm."""
+    values = np.concatenate([series.counted for series in panel.series])
+    if values.size == 0:
+        values = np.concatenate([series.value for series in panel.series])
+    scale = scale_of(values, panel.unit)
+
+    def paint(figure: Figure) -> None:
+        axes = _across(figure, scale)
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "¼", "½", "¾", "1"])
+        axes.set_ylabel("share of runs", color=MUTED, fontsize=FONT_PT - 0.5)
+        for series in sorted(panel.series, key=lambda s: not s.arm.is_control):
+            if series.counted.size:
+                share = np.linspace(0, 1, min(_ECDF_POINTS, series.counted.size))
+                places = scale.place(np.quantile(series.counted, share))
+                _line(axes, series.arm, places, share)
+
+    return draw(name, SIZE_IN, paint, description=f"Distribution by arm, {panel.condition.text}")
+
+
+def latencies(name: str, panel: LatencyPanel) -> str:
+    """How the latencies of one operation are spread, as the share of operations in each of 70 bins."""
+    low = min(float(latency[0]) for _, latency, _ in panel.arms)
+    high = max(_upper(latency, counts) for _, latency, counts in panel.arms)
+    scale = Scale(max(low, 1.0) * 0.9, max(high, low * 1.2, 2.0) * 1.1, log=True, unit="ns")
+    edges = np.geomspace(scale.low, scale.high, _LATENCY_BINS + 1)
+
+    def paint(figure: Figure) -> None:
+        axes = _across(figure, scale)
+        most = 0.0
+        for arm, latency, counts in panel.arms:
+            inside, _ = np.histogram(np.clip(latency, scale.low, scale.high), bins=edges, weights=counts)
+            share = inside / counts.sum()
+            most = max(most, float(share.max()))
+            _line(axes, arm, scale.place(np.repeat(edges, 2)[1:-1]), np.repeat(share, 2))
+        axes.set_ylim(0, most * 1.08)
+        ticks = [0.0, most / 2, most]
+        axes.set_yticks(ticks, [f"{tick:.0%}" if most >= 0.1 else f"{tick:.1%}" for tick in ticks])
+        axes.set_ylabel("share of operations", color=MUTED, fontsize=FONT_PT - 0.5)
+
+    return draw(name, SIZE_IN, paint, description=f"Latency of {panel.operation}, {panel.condition.text}")
+
+
+def _upper(latency: Floats, counts: Floats) -> float:
+    """Where 99.95 % of the operations are done; the rare rest would squeeze the picture."""
+    running = np.cumsum(counts)
+    return float(latency[min(int(np.searchsorted(running, 0.9995 * running[-1])), latency.size - 1)])
+
+
+def _axes(figure: Figure, scale: Scale) -> Axes:
+    """Time across, the response upwards."""
+    axes = figure.add_axes(_BOX)
+    calm(axes)
+    axes.set_ylim(*scale.limits)
+    axes.set_yticks(*scale.ticks())
+    axes.grid(axis="y", color=LINE, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.02)
+    return axes
+
+
+def _across(figure: Figure, scale: Scale) -> Axes:
+    """The response across."""
+    axes = figure.add_axes(_BOX)
+    calm(axes)
+    axes.set_xlim(*scale.limits)
+    axes.set_xticks(*scale.ticks())
+    axes.grid(axis="both", color=LINE, linewidth=0.5)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def _points(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float, step: int) -> None:
+    arm = series.arm
+    ink = MUTED if arm.is_control else arm_ink(arm.position)
+    at, value, void = series.at_s[::step] / seconds, series.value[::step], series.void[::step]
+    marker = arm_marker(arm.position)
+    common = {"linewidth": 0, "marker": marker, "markeredgewidth": 0.5, "color": ink}
+    if arm.is_control:
+        common |= {"markerfacecolor": "none", "alpha": 0.55}
+    else:
+        common |= {"alpha": 0.6}
+    axes.plot(at[~void], scale.place(value[~void]), markersize=2.4, **common)  # type: ignore[arg-type]
+    if void.any():
+        axes.plot(
+            at[void],
+            scale.place(value[void]),
+            linewidth=0,
+            marker="x",
+            markersize=3.5,
+            markeredgewidth=0.8,
+            color=ink,
+        )
+
+
+def _medians(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float) -> None:
+    """A line through the medians of up to thirty successive stretches."""
+    at, value = series.at_s[~series.void] / seconds, series.counted
+    pieces = min(_MEDIANS, value.size // 8)
+    x = [float(np.median(part)) for part in np.array_split(at, pieces)]
+    y = np.asarray([float(np.median(part)) for part in np.array_split(value, pieces)])
+    axes.plot(x, scale.place(y), color=arm_ink(series.arm.position), linewidth=1.3, zorder=4)
+
+
+def _line(axes: Axes, arm: Arm, x: Floats, y: Floats) -> None:
+    if arm.is_control:
+        axes.plot(
+            x, y, color=MUTED, linewidth=0.9, linestyle=DASHES[2 + arm.position % 2], alpha=0.8, zorder=2
+        )
+    else:
+        dashes = DASHES[arm.position % len(DASHES)]
+        axes.plot(x, y, color=arm_ink(arm.position), linewidth=1.5, linestyle=dashes, zorder=3)

@@ -1,0 +1,183 @@
+"""What the figures draw: runs by arm in order of time, and latency histograms merged by arm.
+
+Runs come from the complete blocks, void ones marked and kept apart. Everything here is numbers; how they look is the
+plots' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from iotrial.analysis.model import ObservedBlock
+from iotrial.design.model import ArmKind
+from iotrial.report.conditions import Conditions, ConditionText
+from iotrial.report.evidence import arm_order, sound_runs
+from iotrial.report.notation import shown
+from iotrial.store.model import TrialData
+from iotrial.study.model import Response, Study
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_CONTROL_NAMES = {ArmKind.NEGATIVE: "copy of the reference", ArmKind.POSITIVE: "slowed copy"}
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One arm as figures know it: ``position`` chooses colour and marker, the reference is 0."""
+
+    name: str
+    label: str
+    kind: ArmKind
+    position: int
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a control arm, drawn behind the treatments."""
+        return self.kind is not ArmKind.TREATMENT
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSeries:
+    """The runs of one arm in one condition, in order of time. ``void`` marks those of void blocks."""
+
+    arm: Arm
+    at_s: Floats
+    value: Floats
+    void: Flags
+
+    @property
+    def counted(self) -> Floats:
+        """The values of blocks that count."""
+        return self.value[~self.void]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One condition's main response over time. ``gaps_s``: where an interrupted trial went on."""
+
+    condition: ConditionText
+    response: str
+    unit: str
+    series: tuple[ArmSeries, ...]
+    gaps_s: tuple[float, ...]
+    void_blocks: int
+
+    @property
+    def runs(self) -> int:
+        """How many runs the panel holds."""
+        return sum(series.value.size for series in self.series)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyPanel:
+    """The latencies of one operation in one condition: by arm, (nanoseconds, count) in ascending order."""
+
+    condition: ConditionText
+    operation: str
+    arms: tuple[tuple[Arm, Floats, Floats], ...]
+
+
+def arms_of(data: TrialData) -> tuple[Arm, ...]:
+    """All arms of the trial: reference, treatments in the study's order, controls."""
+    treatments: dict[str, Mapping[str, str]] = {}
+    controls: dict[ArmKind, str] = {}
+    for block in data.blocks:
+        for run in block.observations:
+            if run.kind is ArmKind.TREATMENT:
+                treatments.setdefault(run.arm, run.treatment)
+            else:
+                controls.setdefault(run.kind, run.arm)
+    names = arm_order(data.trial.header.study, treatments)
+    arms = [Arm(name, shown(name), ArmKind.TREATMENT, i) for i, name in enumerate(names)]
+    arms += [
+        Arm(controls[kind], _CONTROL_NAMES[kind], kind, len(names) + i)
+        for i, kind in enumerate(kind for kind in _CONTROL_NAMES if kind in controls)
+    ]
+    return tuple(arms)
+
+
+def panels_of(data: TrialData, conditions: Conditions, arms: Sequence[Arm]) -> tuple[Panel, ...]:
+    """One panel a condition, in the study's order; conditions without a value are left out."""
+    by_condition: dict[str, list[ObservedBlock]] = {}
+    for block in data.blocks:
+        by_condition.setdefault(block.condition, []).append(block)
+    found = []
+    for key, blocks in by_condition.items():
+        condition = conditions.of_key(key)
+        response = main_response(data.trial.header.study, condition.workload)
+        if response is not None and (panel := _panel(condition, response, blocks, arms)).series:
+            found.append(panel)
+    return tuple(sorted(found, key=lambda panel: panel.condition.order))
+
+
+def main_response(study: Study, workload: str) -> Response | None:
+    """The first primary response of a workload, else its first."""
+    own = [response for response in study.responses if response.workload == workload]
+    return next((response for response in own if response.primary), own[0] if own else None)
+
+
+def latencies_of(data: TrialData, conditions: Conditions, arms: Sequence[Arm]) -> tuple[LatencyPanel, ...]:
+    """The stored histograms, merged by arm over the runs that count; treatments only."""
+    known = {arm.name: arm for arm in arms if not arm.is_control}
+    merged: dict[tuple[str, str], dict[str, dict[int, int]]] = {}
+    for run in sound_runs(data):
+        if run.arm not in known:
+            continue
+        for operation, histogram in run.histograms.items():
+            counts = merged.setdefault((run.condition, operation), {}).setdefault(run.arm, {})
+            for latency_ns, count in histogram:
+                counts[latency_ns] = counts.get(latency_ns, 0) + count
+    panels = []
+    for (key, operation), by_arm in merged.items():
+        drawn = []
+        for arm in known.values():
+            pairs = sorted(by_arm.get(arm.name, {}).items())
+            if pairs:
+                table = np.asarray(pairs, dtype=np.float64)
+                drawn.append((arm, table[:, 0], table[:, 1]))
+        if drawn:
+            panels.append(LatencyPanel(conditions.of_key(key), shown(operation), tuple(drawn)))
+    return tuple(sorted(panels, key=lambda panel: panel.condition.order))
+
+
+def quantiles_of(values: Floats) -> tuple[float, ...]:
+    """The quantiles at :data:`QUANTILES`."""
+    return tuple(float(value) for value in np.quantile(values, QUANTILES))
+
+
+def histogram_quantile(latency_ns: Floats, counts: Floats, share: float) -> float:
+    """The latency that ``share`` of the operations do not exceed."""
+    running = np.cumsum(counts)
+    position = int(np.searchsorted(running, share * running[-1], side="left"))
+    return float(latency_ns[min(position, latency_ns.size - 1)])
+
+
+def _panel(
+    condition: ConditionText, response: Response, blocks: Sequence[ObservedBlock], arms: Sequence[Arm]
+) -> Panel:
+    at: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
+    void: dict[str, list[bool]] = {}
+    name = response.name
+    for block in blocks:
+        thrown_out = block.void is not None
+        for run in block.observations:
+            value = run.responses.get(name)
+            if value is None or run.failure is not None:
+                continue
+            at.setdefault(run.arm, []).append(run.started_s)
+            values.setdefault(run.arm, []).append(value)
+            void.setdefault(run.arm, []).append(thrown_out)
+    series = tuple(
+        ArmSeries(arm, np.asarray(at[arm.name]), np.asarray(values[arm.name]), np.asarray(void[arm.name]))
+        for arm in arms
+        if arm.name in at
+    )
+    gaps = tuple(b.observations[0].started_s for b in blocks if b.gap and b.observations)
+    return Panel(condition, name, response.unit, series, gaps, sum(b.void is not None for b in blocks))
