@@ -1,0 +1,165 @@
+"""Workload kinds: sequences of operations that cannot work, held against the kernel itself, and their reference."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iotrial.errors import UnknownName
+from iotrial.study.kinds import KeyProblem, describe, kind, kinds
+from iotrial.study.kinds.files import OPERATIONS, FilesKeys, check_sequence
+from iotrial.study.model import Better, CommandWork, FilesWork, Scale, Step
+
+
+def test_every_kind_of_the_folder_is_found() -> None:
+    assert {"command", "files"} <= kinds().keys()
+    with pytest.raises(UnknownName) as caught:
+        kind("file")
+    assert '"files"' in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("operations", "message"),
+    [
+        (["read", "close"], '"read" before the file is open'),
+        (["close"], '"close" without an open file'),
+        (["create", "read", "close"], '"read" of a file that is open for writing only'),
+        (["open-write", "read-to-end", "close"], "open for writing only"),
+        (["open", "write-byte", "close"], "open for reading only"),
+        (["open", "open", "close"], "while the file is still open"),
+        (["open", "read"], "never closed"),
+        (["unlink", "stat"], '"stat" finds no file'),
+        (["stat", "create", "close"], '"create" finds the file there already'),
+        (["fsync"], '"fsync" before the file is open'),
+        (["opne", "close"], 'no operation is called "opne"'),
+    ],
+)
+def test_a_sequence_that_cannot_work_is_refused_where_it_fails(operations: list[str], message: str) -> None:
+    with pytest.raises(KeyProblem) as caught:
+        check_sequence(tuple(operations))
+    assert message in caught.value.message
+
+
+def test_what_works_once_may_fail_when_replicates_repeat_it() -> None:
+    check_sequence(("create", "write-byte", "fsync", "close"))
+    with pytest.raises(KeyProblem, match="when the replicates repeat it"):
+        check_sequence(("create", "write-byte", "fsync", "close"), repeated=True)
+    check_sequence(("create", "write-byte", "close", "unlink"), repeated=True)
+
+
+def _kernel_accepts(operations: tuple[str, ...], folder: Path, *, there: bool) -> bool:
+    """Does the sequence itself, on a file that is there at first or not. The truth that the check is held against."""
+    path = folder / "f"
+    path.unlink(missing_ok=True)
+    if there:
+        path.write_bytes(b"0123456789")
+    flags = {"open": os.O_RDONLY, "open-write": os.O_WRONLY, "open-truncate": os.O_WRONLY | os.O_TRUNC}
+    opened: list[int] = []
+    try:
+        for operation in operations:
+            if operation in flags or operation == "create":
+                if opened:
+                    return False  # the kernel would allow it; the descriptor would leak
+                opened.append(os.open(path, flags.get(operation, os.O_CREAT | os.O_EXCL | os.O_WRONLY)))
+            elif operation in ("read", "read-to-end"):
+                os.read(opened[-1], 100)
+            elif operation == "write-byte":
+                os.write(opened[-1], b"x")
+            elif operation == "fsync":
+                os.fsync(opened[-1])
+            elif operation == "close":
+                os.close(opened.pop())
+            elif operation == "unlink":
+                path.unlink()
+            else:
+                path.stat()
+    except (OSError, IndexError):
+        return False
+    finally:
+        left = bool(opened)
+        for descriptor in opened:
+            os.close(descriptor)
+    return not left
+
+
+_sequences = st.lists(
+    st.sampled_from(sorted(set(OPERATIONS) - {"readlink", "getdents"})), min_size=1, max_size=6
+)
+
+
+@given(_sequences)
+def test_the_check_accepts_a_sequence_exactly_when_the_kernel_does(
+    tmp_path_factory: pytest.TempPathFactory, operations: list[str]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    sequence = tuple(operations)
+    works = any(_kernel_accepts(sequence, folder, there=there) for there in (True, False))
+    try:
+        check_sequence(sequence)
+        accepted = True
+    except KeyProblem:
+        accepted = False
+    assert accepted == works
+
+
+def test_a_files_workload_has_a_time_for_each_operation_that_it_uses() -> None:
+    specs = kind("files").responses(FilesWork(("open", "read-to-end", "read-to-end", "close")))
+    assert [spec.name for spec in specs] == [
+        *("wall", "open_time", "read_to_end_time", "close_time", "cpu", "user", "sys"),
+        *("device_read_bytes", "device_write_bytes", "device_write_bytes_synced"),
+    ]
+    by_name = {spec.name: spec for spec in specs}
+    assert (by_name["wall"].unit, by_name["wall"].scale, by_name["wall"].better) == (
+        "s",
+        Scale.LOG,
+        Better.LOWER,
+    )
+    device = by_name["device_write_bytes_synced"]
+    assert (device.unit, device.scale, device.better) == ("bytes", Scale.DIFFERENCE, Better.LOWER)
+
+
+def test_a_command_workload_has_times_by_step_only_with_several_steps() -> None:
+    one = CommandWork((Step("command", ("true",)),))
+    two = CommandWork((Step("a", ("true",)), Step("b", ("false",))))
+    assert not [spec for spec in kind("command").responses(one) if "." in spec.name]
+    assert [spec.name for spec in kind("command").responses(two) if "." in spec.name] == [
+        "wall.a",
+        "cpu.a",
+        "wall.b",
+        "cpu.b",
+    ]
+    assert {"faults_major", "faults_minor", "max_rss"} < {
+        spec.name for spec in kind("command").responses(one)
+    }
+
+
+@pytest.mark.parametrize("keys", [{"files": 10, "pool": 5}, {"files": 2, "directories": 3}])
+def test_file_sets_that_contradict_themselves_are_refused(keys: dict[str, int]) -> None:
+    with pytest.raises(KeyProblem):
+        kind("files").build(FilesKeys(operations=["stat"], **keys))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(kinds()))
+def test_the_reference_of_a_kind_names_every_key_word_and_response(name: str) -> None:
+    text = describe(name)
+    entry = kind(name)
+    words = [word for vocabulary in entry.vocabulary.values() for word in vocabulary]
+    for item in [
+        *entry.keys.model_fields,
+        *words,
+        *(spec.name for spec in entry.documented),
+        "cache",
+        "only",
+    ]:
+        assert f"\n  {item} " in text
+    assert all(len(line) <= 110 for line in text.splitlines())
+    assert "size, 4 KiB" in text
+
+
+@pytest.mark.parametrize("name", sorted(kinds()))
+def test_every_key_of_a_kind_says_what_it_is_for(name: str) -> None:
+    assert all(field.description for field in kind(name).keys.model_fields.values())
