@@ -81,7 +81,8 @@ impl<T> Doing<T> for io::Result<T> {
     fn doing<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T> {
         self.map_err(|cause| match cause.raw_os_error() {
             Some(errno) => Error::errno(doing().to_string(), errno),
-            None => Error::verify(format!("{}: {cause}", doing())),
+            // The library's own refusals: a NUL byte in a path.
+            None => Error::bad(format!("{}: {cause}", doing())),
         })
     }
 }
