@@ -197,8 +197,11 @@ def measured(
                 levels = {treatment.name: label}
                 observations.append(Observation(arm, kind, levels, slot, clock, responses, failure))
                 read = 40960.0 * (1 if position < len(conditions) / 2 else 0)
-                count = 20
-                histogram = [[int(wall * 1e9 / 40 * 1.25**step), count] for step in range(12)]
+                middle = wall * 1e9 / 40
+                histogram = [
+                    [int(middle * 1.03**step), max(1, round(60 * math.exp(-0.002 * step * step)))]
+                    for step in range(-40, 60)
+                ]
                 runs.append(
                     RunRecord(
                         key(condition),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Verdict
 from iotrial.report.document import Document, EffectRow
-from iotrial.report.notation import counted, percent, quantity
+from iotrial.report.notation import counted, elided, percent, quantity
+from iotrial.report.phrases import spoken
 from iotrial.report.series import (
     Arm,
     LatencyPanel,
@@ -28,6 +29,7 @@ MOST_PANELS = 24
 # So many marks over all panels keep the page below a few megabytes.
 _MARKS = 20_000
 _LEAST_MARKS, _MOST_MARKS = 240, 1500
+_MOST_NAMED = 5
 _SHARES = (0.5, 0.9, 0.99, 0.999, 1.0)
 
 
@@ -46,8 +48,9 @@ class PanelFigure:
 
     title: str
     runs: Markup
+    runs_caption: str
     distribution: Markup
-    caption: str
+    distribution_caption: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class LatencyFigure:
 
     title: str
     figure: Markup
+    caption: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +150,24 @@ def _panel(index: int, panel: Panel, *, most_marks: int) -> PanelFigure:
     if panel.void_blocks:
         said.append(f"{counted(panel.void_blocks, 'void block')} (×)")
     if panel.gaps_s:
-        said.append("the dashed line is where the trial went on after an interruption")
+        said.append("dashed: here the trial went on after an interruption")
     return PanelFigure(
         title=panel.condition.text,
         runs=Markup(runs_in_time(f"runs-{index}", panel, most_points=most_marks)),
+        runs_caption=", ".join(said),
         distribution=Markup(distributions(f"ecdf-{index}", panel)),
-        caption=", ".join(said),
+        distribution_caption=_medians(panel),
     )
+
+
+def _medians(panel: Panel) -> str:
+    """ "Medians: 0777 211 µs, 0444 215 µs"."""
+    treatments = [series for series in panel.series if not series.arm.is_control and series.counted.size]
+    parts = [
+        f"{elided(series.arm.label, 24)} {quantity(quantiles_of(series.counted)[2], panel.unit)}"
+        for series in treatments[:_MOST_NAMED]
+    ]
+    return f"Medians of {spoken(panel.response)}: {', '.join(parts)}" if parts else "No run that counts"
 
 
 def _latency(index: int, panel: LatencyPanel) -> LatencyFigure:
@@ -160,8 +175,14 @@ def _latency(index: int, panel: LatencyPanel) -> LatencyFigure:
 
     from iotrial.report.plots.small import latencies
 
+    tails = [
+        f"{elided(arm.label, 24)} {quantity(histogram_quantile(latency, counts, 0.99), 'ns')}"
+        for arm, latency, counts in panel.arms[:_MOST_NAMED]
+    ]
     return LatencyFigure(
-        f"{panel.operation}: {panel.condition.text}", Markup(latencies(f"latency-{index}", panel))
+        f"{panel.operation}: {panel.condition.text}",
+        Markup(latencies(f"latency-{index}", panel)),
+        f"99 % of the operations took at most: {', '.join(tails)}",
     )
 
 

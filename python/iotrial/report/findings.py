@@ -32,6 +32,7 @@ QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 # What the numbers beside it say already.
 _TOO_WIDE = "budget_spent"
 _MOST_CLAUSES = 3
+_LONGEST = 200
 _MOST_LABELS = 6
 
 
@@ -57,9 +58,18 @@ def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float)
     shared = {group.verdict for group in groups}
     if len(shared) == 1 and len(groups) > 1 and (verdict := shared.pop()) is not None:
         return _all_alike(groups, effects, verdict, conditions, margin=margin)
-    if len(groups) > _MOST_CLAUSES:
+    clauses = [_clause(group, conditions, margin=margin) for group in groups]
+    if len(groups) > 1 and (len(groups) > _MOST_CLAUSES or sum(map(len, clauses)) > _LONGEST):
         return _tally(effects, conditions)
-    return "; ".join(_clause(group, conditions, margin=margin) for group in groups)
+    return "; ".join(clauses)
+
+
+def by_level(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> tuple[str, ...]:
+    """One clause for each level, where :func:`finding` had to count instead; empty where it said them."""
+    groups = _groups(effects)
+    clauses = [_clause(group, conditions, margin=margin) for group in groups]
+    said = finding(effects, conditions, margin=margin)
+    return () if len(groups) < 2 or said == "; ".join(clauses) else tuple(clauses)
 
 
 def strength(effect: Effect) -> float:
@@ -152,7 +162,8 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     """Many levels that do not agree: how many of each verdict, and the largest effect."""
     count = Counter(effect.verdict for effect in effects)
     numbers = joined(f"{number} {verdict.value}" for verdict, number in count.most_common())
-    said = f"of {counted(len(effects), 'comparison')}, {numbers}"
+    number, rest = numbers.split(" ", 1)
+    said = f"of {counted(len(effects), 'comparison')}, {number} {'is' if number == '1' else 'are'} {rest}"
     loud = [effect for effect in effects if effect.verdict not in QUIET]
     if not loud:
         return said

@@ -6,6 +6,7 @@ security policy in the page says the same to the browser.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 MOST_LISTED = 200
+_COPIED = re.compile(r"(<pre>.*?</pre>|<style>.*?</style>)", re.DOTALL)
 _OUTCOME_CLASSES = {
     Outcome.CONFIRMED: "confirmed",
     Outcome.NOT_CONFIRMED: "contradicted",
@@ -54,7 +56,7 @@ def html_report(document: Document) -> str:
     header = document.trial.header
     template = _environment().get_template("report.html.j2")
     treatments = [arm for arm in figures.arms if arm.kind is ArmKind.TREATMENT]
-    return template.render(
+    page = template.render(
         d=document,
         header=header,
         started=_started(header.started),
@@ -74,6 +76,13 @@ def html_report(document: Document) -> str:
         glossary=GLOSSARY,
         most_listed=MOST_LISTED,
     )
+    return _unbroken(page)
+
+
+def _unbroken(page: str) -> str:
+    """No line break between a number and its per cent sign, except in what people copy."""
+    parts = _COPIED.split(page)
+    return "".join(part if i % 2 else part.replace(" %", "\u00a0%") for i, part in enumerate(parts))
 
 
 def _environment() -> Environment:

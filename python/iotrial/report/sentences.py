@@ -15,10 +15,13 @@ from enum import StrEnum
 from iotrial.analysis.model import Analysis, Control, Effect, Verdict
 from iotrial.report.answer import answer
 from iotrial.report.conditions import Conditions
-from iotrial.report.findings import finding
+from iotrial.report.findings import by_level, finding
 from iotrial.report.notation import bracketed, counted, joined, percent, shown
 from iotrial.store.model import StoredTrial, TrialState
 from iotrial.units import format_duration, format_ratio
+
+# So many levels are said one by one beside a sentence that only counts them; the table has all.
+_MOST_LEVELS = 8
 
 
 class Tone(StrEnum):
@@ -45,7 +48,7 @@ def summarise(trial: StoredTrial, analysis: Analysis) -> Summary:
     """The verdict of a trial in words."""
     conditions = Conditions(trial.header.study)
     effects = decisive(analysis.effects)
-    details = tuple(_details(trial, analysis, effects))
+    details = tuple(_details(trial, analysis, effects, conditions))
     if is_invalid(trial, analysis):
         return Summary(_invalid(analysis, conditions), details, Tone.INVALID)
     if not any(effect.blocks for effect in effects):
@@ -145,10 +148,15 @@ def _tone(effects: Sequence[Effect]) -> Tone:
     return Tone.MIXED
 
 
-def _details(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]) -> Iterator[str]:
+def _details(
+    trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect], conditions: Conditions
+) -> Iterator[str]:
     header = trial.header
     if is_invalid(trial, analysis):
         yield from _likely_reasons(analysis)
+    else:
+        for clause in by_level(effects, conditions, margin=header.margin)[:_MOST_LEVELS]:
+            yield f"{clause[:1].upper()}{clause[1:]}."
     blocks = sorted({effect.blocks for effect in effects})
     if blocks and blocks[-1]:
         span = counted(blocks[0], "block") if len(blocks) == 1 else f"{blocks[0]:,} to {blocks[-1]:,} blocks"
@@ -161,13 +169,13 @@ def _details(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]) 
         yield f"The trial was interrupted{why}; iotrial resume {trial.number} completes it."
     yield from _on_controls(trial, analysis)
     if failures := sum(effect.failures for effect in effects):
-        by_level = Counter[str]()
+        failed = Counter[str]()
         for effect in effects:
             if effect.failures:
-                by_level[
-                    f"{shown(effect.factor)} {shown(effect.level)} against {shown(effect.reference)}"
-                ] += effect.failures
-        where = joined(f"{name} ({number})" for name, number in by_level.most_common(4))
+                failed[f"{shown(effect.factor)} {shown(effect.level)} against {shown(effect.reference)}"] += (
+                    effect.failures
+                )
+        where = joined(f"{name} ({number})" for name, number in failed.most_common(4))
         runs = "A run" if failures == 1 else "Runs"
         yield f"{runs} failed: {where}. A comparison with failures is at best inconclusive."
     if void := sum(count.count for count in analysis.void):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -107,11 +108,12 @@ def panels_of(data: TrialData, conditions: Conditions, arms: Sequence[Arm]) -> t
     by_condition: dict[str, list[ObservedBlock]] = {}
     for block in data.blocks:
         by_condition.setdefault(block.condition, []).append(block)
+    gaps_s = _gaps(data.blocks)
     found = []
     for key, blocks in by_condition.items():
         condition = conditions.of_key(key)
         response = main_response(data.trial.header.study, condition.workload)
-        if response is not None and (panel := _panel(condition, response, blocks, arms)).series:
+        if response is not None and (panel := _panel(condition, response, blocks, arms, gaps_s)).series:
             found.append(panel)
     return tuple(sorted(found, key=lambda panel: panel.condition.order))
 
@@ -158,8 +160,26 @@ def histogram_quantile(latency_ns: Floats, counts: Floats, share: float) -> floa
     return float(latency_ns[min(position, latency_ns.size - 1)])
 
 
+def _gaps(blocks: Sequence[ObservedBlock]) -> tuple[float, ...]:
+    """When an interrupted trial went on: behind the longest pause before or within each block marked so."""
+    found = []
+    before: float | None = None
+    for block in blocks:
+        starts = sorted(run.started_s for run in block.observations)
+        if block.gap and starts:
+            times = starts if before is None else [before, *starts]
+            pauses = [later - earlier for earlier, later in pairwise(times)]
+            found.append(times[pauses.index(max(pauses)) + 1] if pauses else starts[0])
+        before = starts[-1] if starts else before
+    return tuple(found)
+
+
 def _panel(
-    condition: ConditionText, response: Response, blocks: Sequence[ObservedBlock], arms: Sequence[Arm]
+    condition: ConditionText,
+    response: Response,
+    blocks: Sequence[ObservedBlock],
+    arms: Sequence[Arm],
+    gaps_s: tuple[float, ...],
 ) -> Panel:
     at: dict[str, list[float]] = {}
     values: dict[str, list[float]] = {}
@@ -179,5 +199,4 @@ def _panel(
         for arm in arms
         if arm.name in at
     )
-    gaps = tuple(b.observations[0].started_s for b in blocks if b.gap and b.observations)
-    return Panel(condition, name, response.unit, series, gaps, sum(b.void is not None for b in blocks))
+    return Panel(condition, name, response.unit, series, gaps_s, sum(b.void is not None for b in blocks))

@@ -67,7 +67,7 @@ def linear_ticks(low: float, high: float) -> list[float]:
     from matplotlib.ticker import MaxNLocator
 
     ticks = MaxNLocator(_MOST_TICKS - 1, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    return [float(tick) for tick in ticks if low <= tick <= high]
+    return [round(float(tick), 12) for tick in ticks if low <= tick <= high]
 
 
 def log_ticks(low: float, high: float) -> list[float]:

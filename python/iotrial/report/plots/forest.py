@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Verdict
 from iotrial.report.document import EffectRow
-from iotrial.report.notation import elided, percent, plain, shown
+from iotrial.report.notation import elided, percent, shown
 from iotrial.report.phrases import interval, null_value
 from iotrial.report.plots.axis import linear_ticks, ratio_ticks
 from iotrial.report.plots.canvas import BAND, FONT_PT, INK, LINE, MUTED, PAPER, VERDICT_INKS, calm, draw
@@ -49,10 +49,18 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
                 line += 1
             _row(axes, row, line, low_shift=0.22 if narrow else 0.0)
             if narrow:
-                label = elided(_pair(row) if single else f"{_pair(row)}: {row.condition.text}", 58)
-                axes.text(
-                    0.0, line - 0.22, label, transform=axes.get_yaxis_transform(), color=INK, va="center"
-                )
+                label = elided(_pair(row) if single else f"{_pair(row)}: {row.condition.text}", 38)
+                for x, text, align in ((0.0, label, "left"), (1.0, interval(row.effect), "right")):
+                    axes.text(
+                        x,
+                        line - 0.22,
+                        text,
+                        transform=axes.get_yaxis_transform(),
+                        color=INK,
+                        ha=align,
+                        va="center",
+                        bbox={"facecolor": PAPER, "linewidth": 0, "pad": 0.6},
+                    )
             else:
                 text = _pair(row) if single else row.condition.text
                 _text(figure, axes, 0.012, line, elided(text, 36), INK, align="left")
@@ -109,7 +117,7 @@ def _axis(axes: Axes, rows: Sequence[EffectRow], lines: int, *, margin: float) -
         band = math.log1p(margin)
         axes.axvspan(-band, band, color=BAND, linewidth=0, zorder=0)
         ticks = ratio_ticks(math.exp(low), math.exp(high))
-        axes.set_xticks([math.log(tick) for tick in ticks], [plain(tick) for tick in ticks])
+        axes.set_xticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
         axes.set_xlabel(
             f"ratio to the reference (band: within {percent(margin)})", color=MUTED, fontsize=FONT_PT - 0.5
         )

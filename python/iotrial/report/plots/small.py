@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from iotrial.report.notation import percent
 from iotrial.report.plots.axis import Floats, Scale, scale_of
 from iotrial.report.plots.canvas import (
     DASHES,
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE_IN = (4.1, 2.35)
-_BOX = (0.15, 0.2, 0.82, 0.74)
+_BOX = (0.15, 0.2, 0.79, 0.74)
 _MEDIANS = 30
 _FEWEST_FOR_MEDIANS = 24
 _ECDF_POINTS = 160
 _LATENCY_BINS = 70
+_NARROWEST_BIN = 1.08
 
 
 def runs_in_time(name: str, panel: Panel, *, most_points: int) -> str:
@@ -48,7 +51,7 @@ def runs_in_time(name: str, panel: Panel, *, most_points: int) -> str:
             _points(axes, series, scale, seconds=seconds, step=step)
         for series in panel.series:
             if not series.arm.is_control and series.counted.size >= _FEWEST_FOR_MEDIANS:
-                _medians(axes, series, scale, seconds=seconds)
+                _medians(axes, series, scale, seconds=seconds, gaps_s=panel.gaps_s)
 
     return draw(name, SIZE_IN, paint, description=f"Runs in order of time, {panel.condition.text}")
 
@@ -63,7 +66,7 @@ def distributions(name: str, panel: Panel) -> str:
     def paint(figure: Figure) -> None:
         axes = _across(figure, scale)
         axes.set_ylim(-0.02, 1.02)
-        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "¼", "½", "¾", "1"])
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         axes.set_ylabel("share of runs", color=MUTED, fontsize=FONT_PT - 0.5)
         for series in sorted(panel.series, key=lambda s: not s.arm.is_control):
             if series.counted.size:
@@ -75,11 +78,13 @@ def distributions(name: str, panel: Panel) -> str:
 
 
 def latencies(name: str, panel: LatencyPanel) -> str:
-    """How the latencies of one operation are spread, as the share of operations in each of 70 bins."""
+    """How the latencies of one operation are spread, as the share of operations in each bin."""
     low = min(float(latency[0]) for _, latency, _ in panel.arms)
     high = max(_upper(latency, counts) for _, latency, counts in panel.arms)
     scale = Scale(max(low, 1.0) * 0.9, max(high, low * 1.2, 2.0) * 1.1, log=True, unit="ns")
-    edges = np.geomspace(scale.low, scale.high, _LATENCY_BINS + 1)
+    # Narrower bins than the histograms' own buckets would show gaps that are not there.
+    bins = max(4, min(_LATENCY_BINS, int(np.log(scale.high / scale.low) / np.log(_NARROWEST_BIN))))
+    edges = np.geomspace(scale.low, scale.high, bins + 1)
 
     def paint(figure: Figure) -> None:
         axes = _across(figure, scale)
@@ -91,7 +96,7 @@ def latencies(name: str, panel: LatencyPanel) -> str:
             _line(axes, arm, scale.place(np.repeat(edges, 2)[1:-1]), np.repeat(share, 2))
         axes.set_ylim(0, most * 1.08)
         ticks = [0.0, most / 2, most]
-        axes.set_yticks(ticks, [f"{tick:.0%}" if most >= 0.1 else f"{tick:.1%}" for tick in ticks])
+        axes.set_yticks(ticks, [percent(tick) for tick in ticks])
         axes.set_ylabel("share of operations", color=MUTED, fontsize=FONT_PT - 0.5)
 
     return draw(name, SIZE_IN, paint, description=f"Latency of {panel.operation}, {panel.condition.text}")
@@ -149,13 +154,15 @@ def _points(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float, step
         )
 
 
-def _medians(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float) -> None:
-    """A line through the medians of up to thirty successive stretches."""
-    at, value = series.at_s[~series.void] / seconds, series.counted
-    pieces = min(_MEDIANS, value.size // 8)
-    x = [float(np.median(part)) for part in np.array_split(at, pieces)]
-    y = np.asarray([float(np.median(part)) for part in np.array_split(value, pieces)])
-    axes.plot(x, scale.place(y), color=arm_ink(series.arm.position), linewidth=1.3, zorder=4)
+def _medians(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float, gaps_s: Sequence[float]) -> None:
+    """A line through the medians of up to thirty successive stretches, broken where the trial was interrupted."""
+    at, value = series.at_s[~series.void], series.counted
+    length = max(8, -(-value.size // _MEDIANS))
+    for part in np.split(np.arange(value.size), np.searchsorted(at, gaps_s)):
+        pieces = np.array_split(part, max(1, part.size // length)) if part.size else []
+        x = [float(np.median(at[piece])) / seconds for piece in pieces]
+        y = np.asarray([float(np.median(value[piece])) for piece in pieces])
+        axes.plot(x, scale.place(y), color=arm_ink(series.arm.position), linewidth=1.3, zorder=4)
 
 
 def _line(axes: Axes, arm: Arm, x: Floats, y: Floats) -> None:
