@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             connection = _reading(path)
         else:
             _make_file(path)
-            connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
+            connection = sqlite3.connect(path.absolute(), timeout=_WAIT_S, isolation_level=None)
         try:
             _prepare(connection, path, read_only=read_only)
         except BaseException:
@@ -100,12 +101,12 @@ def _reading(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
+    connection.execute("BEGIN")  # one moment of the file: another process may be making it
+    empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+    connection.execute("COMMIT")
     if empty and application == 0:
-        if not read_only:
-            connection.execute("PRAGMA journal_mode = WAL")
         _create(connection)
     elif application != schema.APPLICATION_ID:
         raise StoreError(
@@ -119,7 +120,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> 
         )
     connection.executescript(_SETTINGS)
     if not read_only:
-        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        mode = _write_ahead(connection)
         if mode != "wal":
             raise StoreError(
                 f"store {path}: wanted a write-ahead log, SQLite keeps journal mode {mode}",
@@ -131,7 +132,20 @@ def _create(connection: sqlite3.Connection) -> None:
     try:
         connection.executescript(schema.statements())
     except sqlite3.OperationalError:
-        connection.rollback()
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         # Another process may have made the same tables in the meantime; then all is well.
         if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
             raise
+
+
+def _write_ahead(connection: sqlite3.Connection) -> str:
+    """Turns the write-ahead log on. SQLite does not wait for other processes here, so this does."""
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.005)

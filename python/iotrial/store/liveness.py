@@ -48,6 +48,6 @@ def _started(pid: int, proc: Path) -> int | None:
 
 def _boot(proc: Path) -> str:
     try:
-        return (proc / "sys/kernel/random/boot_id").read_text("ascii").strip()
+        return (proc / "sys/kernel/random/boot_id").read_text("utf-8").strip()
     except OSError:
         return ""
