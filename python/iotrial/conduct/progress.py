@@ -14,6 +14,7 @@ from iotrial.analysis.model import Effect
 class Snapshot:
     """How a trial stands. ``effects`` are those of the last look at each condition."""
 
+    trial: int
     elapsed_s: float
     budget_s: float
     blocks: Mapping[str, int]
@@ -22,7 +23,6 @@ class Snapshot:
     void: int
     failures: int
     effects: tuple[Effect, ...]
-    activity: str
 
 
 class Watcher(Protocol):

@@ -179,7 +179,7 @@ def _directory_can_serve(study: Study) -> bool:
 
 def _fit_to_lab(study: Study, kind: str, *, root: bool, asked: frozenset[str]) -> tuple[Study, list[str]]:
     """Leave out levels of conditions that this lab cannot bring about, and say so."""
-    notes: list[str] = []
+    fixed: list[str] = []
     kept: list[Factor] = []
     for factor in study.factors:
         if factor.role is Role.TREATMENT or factor.name in asked:
@@ -188,8 +188,7 @@ def _fit_to_lab(study: Study, kind: str, *, root: bool, asked: frozenset[str]) -
         possible = tuple(level for level in factor.levels if _possible(level, kind, root=root))
         left_out = [level.label for level in factor.levels if level not in possible]
         if left_out:
-            why = "as a user without privilege" if not root else f"in a {kind} lab"
-            notes.append(f"{factor.name} cannot be varied {why}: left out {', '.join(left_out)}")
+            fixed.append(factor.name)
         if possible:
             kept.append(replace(factor, levels=possible, default=tuple(level.label for level in possible)))
     gone = {factor.name for factor in study.factors} - {factor.name for factor in kept}
@@ -197,6 +196,8 @@ def _fit_to_lab(study: Study, kind: str, *, root: bool, asked: frozenset[str]) -
         replace(w, only={k: v for k, v in w.only.items() if k not in gone}) if gone else w
         for w in study.workloads
     )
+    where = f"a {kind} lab" + ("" if root else " without root")
+    notes = [f"{where} cannot vary {', '.join(fixed)}: they stay as your system has them"] if fixed else []
     return replace(study, factors=tuple(kept), workloads=workloads), notes
 
 

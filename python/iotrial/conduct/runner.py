@@ -17,6 +17,7 @@ from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.errors import KnobError, ProbeError, TargetError
 from iotrial.lab import cache
 from iotrial.lab.knob import Stage, Subject
+from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import ImagePlace, Place
 from iotrial.study.model import CommandWork, FilesWork, Response, Role, Workload
 
@@ -89,7 +90,9 @@ class Runner:
         state = self._cache_state(by_stage[Stage.CACHE])
         fresh = cache.needs_fresh_mount(state)
         treated = any(t.role is Role.TREATMENT for t in by_stage[Stage.MOUNT])
-        place.to_neutral(always=treated, fresh=fresh)
+        # Where a run leaves the neutral mount, the next one starts with the way back to it: so must the first of a block.
+        leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
+        place.to_neutral(always=treated or leaves, fresh=fresh)
         if self._formats:
             self._format(subject, by_stage[Stage.FORMAT])
         size = next(
@@ -128,7 +131,8 @@ class Runner:
 
     def _turn_through_neutral(self, subject: Subject, turns: list[Turn], *, verify: bool = True) -> None:
         for turn in turns:
-            neutral = turn.knob.neutral(turn.setting, turn.values)
+            # what is the same in every arm of a block needs no common way to it
+            neutral = turn.knob.neutral(turn.setting, turn.values) if turn.role is Role.TREATMENT else None
             if neutral is not None:
                 turn.knob.write(subject, turn.setting, neutral)
             turn.knob.write(subject, turn.setting, turn.value)

@@ -123,7 +123,7 @@ def _conduct(
     try:
         try:
             conductor = Conductor(
-                session, plan, Spec.from_plan(plan), store, identity, limits, watcher, signals, earlier
+                session, plan, Spec.from_plan(plan), store, trial, limits, watcher, signals, earlier
             )
             state = conductor.run()
         except Stopped as stopped:

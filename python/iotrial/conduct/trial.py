@@ -19,7 +19,7 @@ from iotrial.conduct.signals import StopSignals
 from iotrial.design.model import Arm, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.errors import LabError
-from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialState
+from iotrial.store.model import BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
 from iotrial.store import Store
 from iotrial.study.model import CommandWork
 
@@ -69,7 +69,7 @@ class Conductor:
         plan: Plan,
         spec: Spec,
         store: Store,
-        trial: str,
+        trial: StoredTrial,
         limits: Limits,
         watcher: Watcher,
         signals: StopSignals,
@@ -79,7 +79,8 @@ class Conductor:
         self._plan = plan
         self._spec = spec
         self._store = store
-        self._trial = trial
+        self._trial = trial.header.id
+        self._number = trial.number
         self._limits = limits
         self._watcher = watcher
         self._signals = signals
@@ -195,7 +196,7 @@ class Conductor:
         line.dropped = line.failures >= FAILURES_TO_DROP
         line.block_s = time.monotonic() - began
         self._look(line)
-        self._show(line)
+        self._show()
         self._signals.check()
 
     def _count_read_back(self, outcome: Outcome) -> None:
@@ -238,10 +239,11 @@ class Conductor:
             line.state = analyse_condition(self._spec, line.condition.key, line.blocks)
             line.last_look = blocks
 
-    def _show(self, line: _Line) -> None:
+    def _show(self) -> None:
         lines = self._lines.values()
         self._watcher.update(
             Snapshot(
+                trial=self._number,
                 elapsed_s=self.elapsed_s,
                 budget_s=self._limits.time_s,
                 blocks={other.condition.key: other.complete for other in lines},
@@ -250,7 +252,6 @@ class Conductor:
                 void=sum(other.void for other in lines),
                 failures=sum(other.failures for other in lines),
                 effects=tuple(e for other in lines if other.state is not None for e in other.state.effects),
-                activity=line.condition.key,
             )
         )
 

@@ -1,0 +1,230 @@
+"""In which order a run does things. The target is a recording; what counts here is sequence, not effect."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iotrial.conduct import session as session_module
+from iotrial.conduct.resolve import resolve
+from iotrial.conduct.runner import Runner
+from iotrial.conduct.session import Session
+from iotrial.design.plan import Plan
+from iotrial.study.catalogue import find
+from iotrial.study.select import select
+
+MOUNT = "36 35 7:0 / /run/iotrial/ext4 {words} - ext4 /dev/loop9 {rest}"
+
+
+class Recording:
+    """A probe that does nothing, says yes, and remembers what it was asked."""
+
+    name = "a recording"
+    alive = True
+
+    def __init__(self, *, isolate: bool) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.mount_words = ["rw"]
+        self.modes: str = "0644"
+        self.queue = {"scheduler": "[none] mq-deadline", "nr_requests": "128", "read_ahead_kb": "128", "wbt_lat_usec": "0"}
+
+    def call(self, verb: str, **fields: Any) -> dict[str, Any]:
+        self.calls.append((verb, fields))
+        return getattr(self, f"_{verb}", lambda **_: {})(**fields) or {}
+
+    def close(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def _hello(self) -> dict[str, Any]:
+        return {"version": "0", "protocol": 1, "clock": {}}
+
+    def _statfs(self, **_: Any) -> dict[str, Any]:
+        return {"type": "0xef53", "available_bytes": 1 << 40}
+
+    def _stat(self, **_: Any) -> dict[str, Any]:
+        from iotrial.errors import TargetError
+
+        raise TargetError("no such file", errno=2)
+
+    def _image(self, **_: Any) -> dict[str, Any]:
+        return {"image": 1}
+
+    def _loop_attach(self, **_: Any) -> dict[str, Any]:
+        return {"device": "/dev/loop9", "name": "loop9", "direct_io": True, "inode": 1}
+
+    def _run(self, **_: Any) -> dict[str, Any]:
+        return {"exit": 0, "signal": None, "timed_out": False, "stdout": "", "stderr": ""}
+
+    def _mount(self, target: str, options: list[str], **_: Any) -> None:
+        if target.endswith("ext4"):
+            self.mount_words = [o for o in options if o not in ("remount", "rw", "strictatime")]
+
+    def _read(self, path: str) -> dict[str, Any]:
+        if path.endswith("mountinfo"):
+            words = ["ro" if "ro" in self.mount_words else "rw"]
+            atimes = [w for w in self.mount_words if w.endswith("time")]
+            return {"data": MOUNT.format(words=",".join(words + atimes), rest="rw")}
+        if "/queue/" in path:
+            return {"data": self.queue[path.rsplit("/", 1)[1]]}
+        return {"data": "x"}
+
+    def _set_mode(self, mode: str, **_: Any) -> None:
+        self.modes = mode
+
+    def _get_mode(self, **_: Any) -> dict[str, Any]:
+        return {"modes": {self.modes: 20}}
+
+    def _set_atime_state(self, state: str, **_: Any) -> None:
+        self.state = state
+
+    def _get_atime_state(self, **_: Any) -> dict[str, Any]:
+        return {"states": {self.state: 10000}}
+
+    def _files(self, **fields: Any) -> dict[str, Any]:
+        usage = dict.fromkeys(
+            ("faults_minor", "faults_major", "switches_voluntary", "switches_involuntary", "blocks_in", "blocks_out"), 0
+        )
+        counters = dict.fromkeys(("read_ios", "read_bytes", "write_ios", "write_bytes"), 0)
+        return {
+            "wall_ns": 1000,
+            "user_ns": 1,
+            "sys_ns": 1,
+            "usage": usage,
+            "devices": {"loop9": counters},
+            "devices_after_sync": {"loop9": counters},
+            "started_ns": 1,
+            "operations": {},
+            "verified": True,
+        }
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch, state: Path, tmp_path: Path) -> Iterator[Any]:
+    monkeypatch.setattr(session_module, "Probe", Recording)
+    monkeypatch.setattr(session_module.MachineLock, "__enter__", lambda self: self)
+    monkeypatch.setattr(session_module.MachineLock, "__exit__", lambda *_: None)
+    sessions: list[Session] = []
+
+    def open_study(name: str, **conditions: list[str]) -> tuple[Session, Plan, Recording]:
+        study = select(
+            find(name), sets={}, conditions=conditions, full=False, margin=None, alpha=None, time_s=None, blocks=None
+        )
+        resolved = resolve(study, root=True, lab="image")
+        plan = Plan(resolved.study, "0" * 32)
+        session = Session(resolved, plan, state=state, folder=str(tmp_path), trial="0" * 32)
+        session.open()
+        sessions.append(session)
+        return session, plan, session.probe  # type: ignore[return-value]
+
+    yield open_study
+    for session in sessions:
+        session.close()
+
+
+def shape(calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    """The verbs of a run and how often each came in a row: what must not depend on the arm."""
+    return [f"{verb}*{len(list(group))}" for verb, group in itertools.groupby(verb for verb, _ in calls)]
+
+
+@pytest.mark.parametrize(
+    ("study", "conditions"),
+    [
+        ("files/permissions", {"workload": ["probe"], "cache": ["cold"]}),
+        ("files/permissions", {"workload": ["probe"], "cache": ["warm"]}),
+        ("files/permissions", {"workload": ["probe"], "cache": ["cold"], "mount": ["ro"]}),
+        ("mount/atime", {"workload": ["probe"], "cache": ["warm"]}),
+        ("mount/atime", {"workload": ["probe"], "cache": ["cold"]}),
+    ],
+)
+def test_every_arm_makes_the_same_transitions(opened: Any, study: str, conditions: dict[str, list[str]]) -> None:
+    session, plan, probe = opened(study, **conditions)
+    runner = Runner(session, injected=1.06)
+    shapes: dict[str, list[str]] = {}
+    for condition in plan.conditions[:1]:
+        for index in range(2):
+            for run in plan.block(condition, index).runs:
+                probe.calls.clear()
+                outcome = runner.run(condition, run)
+                assert outcome.problem is None
+                shapes[f"{index} {run.arm.name}"] = shape(probe.calls)
+    assert len(shapes) >= 8
+    assert len({tuple(s) for s in shapes.values()}) == 1, shapes
+
+
+def verbs_of_a_run(opened: Any, study: str, **conditions: list[str]) -> list[tuple[str, dict[str, Any]]]:
+    session, plan, probe = opened(study, **conditions)
+    runner = Runner(session, injected=1.06)
+    condition = plan.conditions[0]
+    runs = plan.block(condition, 0).runs
+    runner.run(condition, runs[0])
+    probe.calls.clear()
+    runner.run(condition, runs[1])
+    return list(probe.calls)
+
+
+def test_a_mode_goes_through_the_neutral_mode_even_where_it_already_stands(opened: Any) -> None:
+    calls = verbs_of_a_run(opened, "files/permissions", workload=["probe"], cache=["warm"])
+    modes = [fields["mode"] for verb, fields in calls if verb == "set_mode"]
+    assert modes[0] == "0000"
+    assert modes[1] in ("0444", "0555", "0666", "0777")
+
+
+def test_dirty_data_is_written_before_the_unmount_and_the_device_emptied_after_it(opened: Any) -> None:
+    calls = [verb for verb, _ in verbs_of_a_run(opened, "files/permissions", workload=["probe"], cache=["cold"])]
+    order = [calls.index(verb) for verb in ("set_mode", "get_mode", "syncfs", "unmount", "evict_device", "mount", "files")]
+    assert order == sorted(order)
+    assert calls[-1] == "files"
+
+
+def test_warming_is_the_last_thing_before_the_timed_part(opened: Any) -> None:
+    calls = [verb for verb, _ in verbs_of_a_run(opened, "mount/atime", workload=["probe"], cache=["warm"])]
+    assert calls[-2:] == ["warm", "files"]
+
+
+def test_a_remount_goes_through_strictatime_and_is_read_back(opened: Any) -> None:
+    calls = verbs_of_a_run(opened, "mount/atime", workload=["probe"], cache=["warm"])
+    mounts = [fields["options"] for verb, fields in calls if verb == "mount"]
+    assert all("remount" in options for options in mounts)
+    assert any("strictatime" in options for options in mounts[:-1])
+    last = max(i for i, (verb, _) in enumerate(calls) if verb == "mount")
+    assert ("read", {"path": "/proc/self/mountinfo"}) in calls[last:]
+
+
+def test_access_times_are_set_before_the_mount_that_is_measured(opened: Any) -> None:
+    calls = [verb for verb, _ in verbs_of_a_run(opened, "mount/atime", workload=["probe"], cache=["warm"])]
+    assert calls.index("set_atime_state") < len(calls) - 1 - calls[::-1].index("mount")
+
+
+def test_queue_settings_are_journaled_before_they_are_written_and_the_scheduler_last(opened: Any, state: Path) -> None:
+    _, _, probe = opened("files/permissions", workload=["probe"])
+    entries = sorted((state / "journal").glob("*.entry"))
+    knobs = [__import__("json").loads(path.read_text())["knob"] for path in entries]
+    assert knobs[0] == "lab.folder"
+    assert knobs[-1] == "block.scheduler"
+    assert set(knobs[1:]) == {"block.scheduler", "block.nr_requests", "block.read_ahead_kb", "block.wbt_lat_usec"}
+
+
+def test_images_are_made_without_background_initialisation_and_without_discard(opened: Any) -> None:
+    _, _, probe = opened("files/permissions", workload=["probe"])
+    argv = next(fields["argv"] for verb, fields in probe.calls if verb == "run")
+    assert argv[0] == "mkfs.ext4"
+    assert "nodiscard,lazy_itable_init=0,lazy_journal_init=0" in argv
+    image = next(fields for verb, fields in probe.calls if verb == "image")
+    assert image["fill"] == "write"
+
+
+def test_only_the_positive_control_is_stretched(opened: Any) -> None:
+    session, plan, probe = opened("files/permissions", workload=["probe"], cache=["warm"])
+    runner = Runner(session, injected=1.06)
+    stretched = {}
+    for run in plan.block(plan.conditions[0], 0).runs:
+        probe.calls.clear()
+        runner.run(plan.conditions[0], run)
+        stretched[run.arm.name] = round(probe.calls[-1][1]["stretch"], 9)
+    assert stretched.pop("control:positive") == 0.06
+    assert set(stretched.values()) == {0.0}
