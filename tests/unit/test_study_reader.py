@@ -228,7 +228,7 @@ level = "0777"
             'no operation is called "reed"',
             '"read"',
         ),
-        ('cache = "warm"', 'cache = "cold"', 62, 'no cache state is called "cold"', "cold-data"),
+        ('cache = "warm"', 'cache = "clod"', 62, 'no cache state is called "clod"', '"cold"'),
         ('knob = "file.size"', 'knob = "cache.state"', 62, 'varied by factor "size"', ""),
         ('timeout = "5 min"', 'timeout = "5 mni"', 67, 'no unit of a duration is called "mni"', '"min"'),
         ('{ LC_ALL = "C" }', "{ LC_ALL = 1 }", 68, "wanted text in quotes, found 1", ""),
@@ -322,6 +322,15 @@ def test_text_that_is_no_study_keeps_the_place_of_its_fault(
     error = _complaint(text)
     assert error.line == line
     assert message in error.message
+
+
+def test_a_study_s_name_may_carry_its_family() -> None:
+    assert (
+        read_study(changed('name = "whole" ', 'name = "files/whole"'), "s", trusted=False).name
+        == "files/whole"
+    )
+    for name in ("files/a/b", "/whole", "files/", "../whole", ""):
+        assert "a study's name" in _complaint(changed('name = "whole" ', f'name = "{name}"')).message
 
 
 def test_long_labels_and_too_many_levels_are_refused() -> None:

@@ -12,7 +12,7 @@ from iotrial.study.model import CommandWork, Factor, Role, Setting, Workload
 from iotrial.study.source import Source, table_name
 
 CACHE_KNOB = "cache.state"
-CACHE_STATES = ("as-is", "cold-data", "cold-files", "cold-system", "warm")
+CACHE_STATES = ("as-is", "cold", "cold-data", "cold-files", "cold-system", "warm")
 
 
 def read_workloads(

@@ -15,7 +15,7 @@ _WIDTH = 100
 _COMMON = {
     "name": "what reports call it",
     "default": "false: runs only when asked for",
-    "cache": "cache state before a run, where no factor varies it: as-is, cold-data, cold-files, "
+    "cache": "cache state before a run, where no factor varies it: as-is, cold, cold-data, cold-files, "
     "cold-system, warm",
     "only": "levels of condition factors that it runs at, { factor = [labels] }",
 }
