@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_examples import header, run
 
@@ -268,6 +268,7 @@ _runs = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(_runs)
 def test_any_run_comes_back_as_it_was(record: RunRecord) -> None:
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "trials.db") as store:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from study_examples import whole
 
@@ -91,6 +91,7 @@ _study = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(_study)
 def test_any_study_comes_back_from_json_as_it_was(study: model.Study) -> None:
     assert _round_trip(study) == study
@@ -115,6 +116,7 @@ _paths = st.lists(st.integers(0, 20), min_size=1, max_size=6)
 _junk = st.sampled_from([None, 1, -1.5, True, "x", [], {}, [1], {"is": "Study"}, {"is": "FilesWork"}])
 
 
+@settings(deadline=None)
 @given(_paths, _junk)
 def test_damage_anywhere_is_a_study_error_or_still_a_study(path: list[int], junk: object) -> None:
     data: Any = json.loads(json.dumps(study_to_json(whole())))

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iotrial.errors import UnknownName
@@ -91,6 +91,7 @@ _sequences = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(_sequences)
 def test_the_check_accepts_a_sequence_exactly_when_the_kernel_does(
     tmp_path_factory: pytest.TempPathFactory, operations: list[str]

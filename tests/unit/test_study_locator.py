@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iotrial.study.locator import Locator
@@ -116,6 +116,7 @@ _values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["top", "[t]", "[[l]]", "[[l.m]]"]), st.lists(_values, max_size=3)),
@@ -144,6 +145,7 @@ def test_every_key_that_the_parser_finds_stands_on_its_line(sections: list[tuple
         assert rows[line - 1].startswith(f"{keys[-1]} =")
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="[]{}\"'#=.,\nab1 \\"))
 def test_no_text_breaks_the_scanner(text: str) -> None:
     Locator(text).line("a", 0)

@@ -393,6 +393,7 @@ _headers = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(_headers, st.dictionaries(_keys, _values, max_size=4)), max_size=6))
 def test_no_tables_make_the_reader_raise_anything_but_a_study_error(
     tables: list[tuple[str, dict[str, str]]],
@@ -404,7 +405,7 @@ def test_no_tables_make_the_reader_raise_anything_but_a_study_error(
         read_study(text, "s.toml", trusted=False)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_no_change_of_a_good_study_makes_the_reader_raise_anything_but_a_study_error(
     data: st.DataObject,
@@ -428,6 +429,7 @@ def test_no_change_of_a_good_study_makes_the_reader_raise_anything_but_a_study_e
         read_study("\n".join(lines), "s.toml", trusted=False)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_makes_the_reader_raise_anything_but_a_study_error(text: str) -> None:
     with pytest.raises(StudyError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from study_examples import whole
 
@@ -134,6 +134,7 @@ _wanted = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(_wanted, st.booleans())
 def test_a_selection_is_a_study_in_which_everything_fits_together(
     wanted: dict[str, list[str]], full: bool

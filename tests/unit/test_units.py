@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iotrial import units
@@ -174,16 +174,19 @@ def test_percentages_carry_a_sign_where_asked() -> None:
     assert units.format_percent(1.234) == "123 %"
 
 
+@settings(deadline=None)
 @given(st.integers(0, units.MAX_BYTES))
 def test_a_printed_size_parses_back(size: int) -> None:
     assert units.parse_size(units.format_size(size)) == size
 
 
+@settings(deadline=None)
 @given(st.floats(1e-9, 1e7))
 def test_a_printed_duration_parses_back_to_within_its_rounding(seconds: float) -> None:
     assert units.parse_duration(units.format_duration(seconds)) == pytest.approx(seconds, rel=0.025)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_breaks_the_parsers_otherwise(text: str) -> None:
     for parse in (units.parse_size, units.parse_duration, units.parse_margin, units.parse_alpha):
