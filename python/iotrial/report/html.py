@@ -97,6 +97,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         shown=shown,
+        shown_lines=lambda text: "\n".join(shown(line.expandtabs()) for line in text.split("\n")),
         spoken=spoken,
         elided=elided,
         interval=interval,
@@ -138,7 +139,7 @@ def _runs_lede(figures: Figures) -> str:
         "Arms that rise and fall together show drift, which blocks take away; arms that part show an effect."
     )
     if figures.step > 1:
-        text += f" Up to every {figures.step}th run is drawn, the lines use all."
+        text += f" To keep the page small, as few as one run in {figures.step} has a mark; the lines use all."
     return text
 
 

@@ -129,7 +129,7 @@ def _decimals(low: float | None, high: float | None, value: float | None) -> int
         half = 0.03 * min(sizes) if sizes else 1.0
     if half >= 15:
         return 0
-    for decimals, least in ((1, 0.15), (2, 0.02), (3, 0.001)):
+    for decimals, least in ((1, 0.15), (2, 0.025), (3, 0.001)):
         if half >= least:
             return decimals
     return 4

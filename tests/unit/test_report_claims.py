@@ -1,0 +1,93 @@
+"""Claims held against effects, rule by rule."""
+
+from __future__ import annotations
+
+import pytest
+from report_fixtures import CONDITIONS, document, effect, study
+
+from iotrial.analysis.model import Effect, Verdict
+from iotrial.report.claims import HeldClaim, Outcome, hold_claims
+from iotrial.report.conditions import Conditions
+from iotrial.study.model import Claim, Scale
+
+PUBLISHED = Claim("a blog", "mode 444 reads 12 % faster", "mode", "0444", "0777", 0.89)
+
+
+def held(claim: Claim, *effects: Effect, valid: bool = True) -> HeldClaim:
+    (one,) = hold_claims([claim], effects, Conditions(study()), margin=0.03, valid=valid)
+    return one
+
+
+def claimed(ratio: float | None) -> Claim:
+    return Claim("", "", "mode", "0444", "0777", ratio)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "found", "outcome"),
+    [
+        (0.89, effect(Verdict.EQUIVALENT, 1.001, 0.992, 1.010), Outcome.NOT_CONFIRMED),
+        (1.0, effect(Verdict.EQUIVALENT, 1.001, 0.992, 1.010), Outcome.CONFIRMED),
+        (1.02, effect(Verdict.EQUIVALENT, 0.999, 0.990, 1.008), Outcome.CONFIRMED),
+        (0.54, effect(Verdict.FASTER, 0.53, 0.50, 0.56), Outcome.CONFIRMED),
+        (0.40, effect(Verdict.FASTER, 0.53, 0.50, 0.56), Outcome.SMALLER),
+        (0.89, effect(Verdict.FASTER, 0.53, 0.50, 0.56), Outcome.LARGER),
+        (1.20, effect(Verdict.FASTER, 0.53, 0.50, 0.56), Outcome.CONTRADICTED),
+        (1.00, effect(Verdict.FASTER, 0.53, 0.50, 0.56), Outcome.CONTRADICTED),
+        (1.50, effect(Verdict.SLOWER, 1.9, 1.7, 2.1), Outcome.LARGER),
+        (3.00, effect(Verdict.SLOWER, 1.9, 1.7, 2.1), Outcome.SMALLER),
+        (0.89, effect(Verdict.INCONCLUSIVE, 0.95, 0.85, 1.05), Outcome.CANNOT_SAY),
+        (0.89, effect(Verdict.FASTER, 0.6, None, 0.8), Outcome.CANNOT_SAY),
+        (None, effect(Verdict.FASTER, 0.6, 0.5, 0.8), Outcome.CANNOT_SAY),
+        (0.89, effect(Verdict.HIGHER, 5.0, 4.0, 6.0, scale=Scale.DIFFERENCE), Outcome.CANNOT_SAY),
+    ],
+)
+def test_a_claim_stands_as_the_rules_say(ratio: float | None, found: Effect, outcome: Outcome) -> None:
+    assert held(claimed(ratio), found).outcome is outcome
+
+
+def test_the_sentence_sets_published_and_measured_side_by_side() -> None:
+    found = effect(Verdict.EQUIVALENT, 1.001, 0.992, 1.010, condition=CONDITIONS[1])
+    assert held(PUBLISHED, found).sentence == (
+        "Published: ratio 0.89 (mode 0444 against 0777). Here (cache cold, size 10 KiB): 1.001 [0.992, 1.010]: "
+        "not confirmed, an effect beyond 3 % is excluded here."
+    )
+
+
+def test_a_claim_in_the_other_direction_is_compared_with_the_inverse() -> None:
+    turned = Claim("", "", "mode", "0777", "0444", 1.87)
+    one = held(turned, effect(Verdict.FASTER, 0.53, 0.50, 0.56))
+    assert one.outcome is Outcome.CONFIRMED
+    assert one.ratio == pytest.approx(1 / 0.53)
+    assert (one.low, one.high) == (pytest.approx(1 / 0.56), pytest.approx(2.0))
+
+
+def test_a_claim_is_held_against_the_condition_that_it_names() -> None:
+    claim = Claim("", "", "mode", "0444", "0777", 0.89, condition={"cache": "warm", "size": "4 KiB"})
+    effects = [effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.01, condition=condition) for condition in CONDITIONS]
+    one = held(claim, *effects)
+    assert one.condition is not None
+    assert one.condition.text == "cache warm, size 4 KiB"
+
+
+def test_a_claim_without_a_condition_is_held_against_every_one() -> None:
+    effects = [effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.01, condition=condition) for condition in CONDITIONS]
+    found = hold_claims([PUBLISHED], effects, Conditions(study()), margin=0.03)
+    assert [one.outcome for one in found] == [Outcome.NOT_CONFIRMED] * 4
+
+
+def test_what_was_not_measured_cannot_be_said() -> None:
+    claim = Claim("", "", "mode", "0444", "0777", 0.89, condition={"cache": "frozen"})
+    one = held(claim, effect(Verdict.FASTER, 0.53, 0.50, 0.56, condition=CONDITIONS[0]))
+    assert one.outcome is Outcome.CANNOT_SAY
+    assert one.sentence == (
+        "Published: ratio 0.89 (mode 0444 against 0777). Here: not measured: cannot say, this trial did not "
+        "compare these levels under that condition."
+    )
+
+
+def test_an_invalid_trial_confirms_nothing() -> None:
+    one = held(claimed(0.54), effect(Verdict.FASTER, 0.53, 0.50, 0.56), valid=False)
+    assert (one.outcome, one.why) == (Outcome.CANNOT_SAY, "the trial is invalid")
+    effects = [effect(Verdict.FASTER, 0.53, 0.50, 0.56, condition=CONDITIONS[0])]
+    made = document(effects, of=study(claims=[claimed(0.54)]), valid=False)
+    assert made.claims[0].outcome is Outcome.CANNOT_SAY

@@ -1,0 +1,88 @@
+"""Numbers and labels as a report writes them."""
+
+from __future__ import annotations
+
+import pytest
+from report_fixtures import study
+
+from iotrial.report.conditions import Conditions, parse_key
+from iotrial.report.notation import (
+    bracketed,
+    counted,
+    elided,
+    joined,
+    percent,
+    quantity,
+    shown,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (1.001, 0.992, 1.010, "1.001 [0.992, 1.010]"),
+        (0.53, 0.50, 0.56, "0.53 [0.50, 0.56]"),
+        (1.9, 1.7, 2.1, "1.9 [1.7, 2.1]"),
+        (1.10, None, 1.6, "1.10 […, 1.60]"),
+        (None, None, None, "? [no interval yet]"),
+        (130.0, 100.0, 170.0, "130 [100, 170]"),
+    ],
+)
+def test_an_interval_is_rounded_to_the_digits_that_it_carries(
+    value: float | None, low: float | None, high: float | None, text: str
+) -> None:
+    assert bracketed(value, low, high) == text
+
+
+def test_an_end_beside_one_is_never_printed_as_one() -> None:
+    assert bracketed(0.97, 0.94, 0.9996) == "0.9700 [0.9400, 0.9996]"
+
+
+def test_control_characters_and_marks_of_direction_are_shown_instead_of_obeyed() -> None:
+    assert shown("a\x1b[31mb") == "a\\x1b[31mb"
+    assert shown("abc\u202edef") == "abc\\u202edef"
+    assert shown("line\nbreak") == "line\\x0abreak"
+    assert shown("größe 读 é") == "größe 读 é"
+
+
+def test_a_long_label_loses_its_middle() -> None:
+    assert elided("abcdefghij", 5) == "ab…ij"
+    assert elided("abcde", 5) == "abcde"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.00021, "s", "210 µs"),
+        (1500.0, "ns", "1.5 µs"),
+        (40960.0, "bytes", "40 KiB"),
+        (3.0, "1", "3"),
+        (12345.0, "1", "12,345"),
+        (2.5e6, "1", "2.5e+06"),
+        (float("nan"), "s", "–"),
+        (None, "s", "–"),
+    ],
+)
+def test_a_quantity_has_the_unit_that_suits_its_size(value: float | None, unit: str, text: str) -> None:
+    assert quantity(value, unit) == text
+
+
+def test_small_words_around_numbers() -> None:
+    assert counted(1, "block") == "1 block"
+    assert counted(100_000, "run") == "100,000 runs"
+    assert joined(["a", "b", "c"]) == "a, b and c"
+    assert joined(["a"]) == "a"
+    assert percent(0.03) == "3 %"
+    assert percent(0.025) == "2.5 %"
+    assert percent(0.0007) == "0.07 %"
+
+
+def test_a_condition_reads_in_the_order_of_the_study_and_hides_an_only_workload() -> None:
+    conditions = Conditions(study())
+    assert conditions.of_key("cache=warm,size=10 KiB,workload=probe").text == "cache warm, size 10 KiB"
+    assert conditions.of_levels({"size": "4 KiB", "cache": "cold"}, "probe").text == "cache cold, size 4 KiB"
+    assert conditions.of_levels({}, "probe").text == "all conditions"
+
+
+def test_labels_that_hold_separators_come_back_from_a_key() -> None:
+    assert parse_key("a=x\\,y\\=z,workload=probe") == {"a": "x,y=z", "workload": "probe"}

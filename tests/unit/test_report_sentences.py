@@ -1,0 +1,215 @@
+"""The first sentence of a report, for every way in which a trial can end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from report_fixtures import CONDITIONS, all_equivalent, document, effect, factor, study
+
+from iotrial.analysis.model import Control, Effect, Verdict, VoidCount
+from iotrial.report.sentences import Tone
+from iotrial.store.model import TrialState
+from iotrial.study.model import Better, Role, Scale
+
+ONE = CONDITIONS[0]
+
+
+def headline(effects: list[Effect], **how: object) -> str:
+    return document(effects, **how).summary.headline  # type: ignore[arg-type]
+
+
+def test_all_equivalent_says_what_is_excluded_and_the_widest_interval() -> None:
+    assert headline(all_equivalent()) == (
+        "No: mode 0444 is as fast as 0777 in all 4 conditions (cache cold and warm, size 4 KiB and 10 KiB): "
+        "differences beyond 3 % are excluded in 4 of 4 comparisons; widest interval 0.985 to 1.021."
+    )
+
+
+def test_one_equivalent_comparison_gives_its_interval() -> None:
+    assert headline([effect(Verdict.EQUIVALENT, 1.001, 0.992, 1.010, condition=ONE)]) == (
+        "No: mode 0444 is as fast as 0777: 1.001 [0.992, 1.010], differences beyond 3 % are excluded."
+    )
+
+
+def test_an_equivalent_but_detectable_difference_is_named() -> None:
+    found = effect(Verdict.EQUIVALENT, 1.012, 1.004, 1.020, condition=ONE, detectably="slower")
+    assert headline([found]) == (
+        "No: mode 0444 is as fast as 0777, though detectably slower: 1.012 [1.004, 1.020], "
+        "differences beyond 3 % are excluded."
+    )
+
+
+def test_faster_says_times_the_time_and_per_cent_less() -> None:
+    assert headline([effect(Verdict.FASTER, 0.53, 0.50, 0.56, condition=ONE)]) == (
+        "Yes: mode 0444 is faster than 0777: it takes 0.53 times the time of 0777 [0.50, 0.56], 47 % less."
+    )
+
+
+def test_slower_says_times_the_time_and_per_cent_more() -> None:
+    assert headline([effect(Verdict.SLOWER, 1.9, 1.7, 2.1, condition=ONE)]) == (
+        "No: mode 0444 is slower than 0777: it takes 1.9 times the time of 0777 [1.7, 2.1], 90 % more."
+    )
+
+
+def test_a_rate_is_reached_and_not_taken() -> None:
+    found = effect(
+        Verdict.FASTER, 1.25, 1.20, 1.30, condition=ONE, response="rate", unit="bytes/s", better=Better.HIGHER
+    )
+    assert headline([found]) == (
+        "Yes: mode 0444 is faster than 0777: it reaches 1.25 times the rate of 0777 [1.20, 1.30], 25 % more."
+    )
+
+
+def test_other_responses_are_not_called_fast() -> None:
+    found = effect(
+        Verdict.HIGHER, 12.0, 10.0, 14.0, condition=ONE, response="read_ios", unit="1",
+        scale=Scale.DIFFERENCE, better=Better.NONE,
+    )  # fmt: skip
+    assert headline([found]) == (
+        "Mode 0444 is higher than 0777: it changes read ios by +12.0 [10.0, 14.0] against 0777."
+    )
+
+
+def test_one_effect_in_all_conditions_gives_its_span() -> None:
+    effects = [
+        effect(Verdict.FASTER, value, value - 0.03, value + 0.03, condition=condition)
+        for value, condition in zip((0.5, 0.6, 0.7, 0.8), CONDITIONS, strict=True)
+    ]
+    assert headline(effects) == (
+        "Yes: mode 0444 is faster than 0777 in all 4 conditions (cache cold and warm, size 4 KiB and 10 KiB): "
+        "between 0.50 [0.47, 0.53] and 0.80 [0.77, 0.83] times the time."
+    )
+
+
+def test_a_mixture_counts_and_names_the_largest_effect_of_each_kind() -> None:
+    effects = [
+        effect(Verdict.FASTER, 0.53, 0.50, 0.56, condition=CONDITIONS[0]),
+        effect(Verdict.EQUIVALENT, 1.001, 0.992, 1.010, condition=CONDITIONS[1]),
+        effect(Verdict.EQUIVALENT, 1.001, 0.992, 1.010, condition=CONDITIONS[2]),
+        effect(Verdict.FASTER, 0.89, 0.85, 0.93, condition=CONDITIONS[3]),
+    ]
+    assert headline(effects) == (
+        "Partly: mode 0444 against 0777 is faster in 2 of 4 comparisons (most: 0.53 [0.50, 0.56], cache cold, "
+        "size 4 KiB) and equivalent in 2."
+    )
+
+
+def test_several_levels_that_agree_are_said_together() -> None:
+    levels = ("0666", "0555", "0444")
+    of = study(
+        question="Which mode is fastest?", treatment=factor("mode", ["0777", *levels], role=Role.TREATMENT)
+    )
+    effects = [effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.02, condition=ONE, level=level) for level in levels]
+    assert headline(effects, of=of) == (
+        "Mode 0666, 0555 and 0444 are as fast as 0777: differences beyond 3 % are excluded in 3 of 3 "
+        "comparisons; widest interval 0.990 to 1.020."
+    )
+
+
+def test_many_levels_that_disagree_are_counted_and_listed_below() -> None:
+    levels = ["0666", "0555", "0444", "0400"]
+    of = study(treatment=factor("mode", ["0777", *levels], role=Role.TREATMENT), question="Which mode?")
+    effects = [
+        effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.02, condition=ONE, level=level) for level in levels[:2]
+    ]
+    effects.append(effect(Verdict.SLOWER, 1.9, 1.7, 2.1, condition=ONE, level="0444"))
+    effects.append(effect(Verdict.FASTER, 0.9, 0.88, 0.92, condition=ONE, level="0400"))
+    made = document(effects, of=of).summary
+    assert made.headline == (
+        "Of 4 comparisons, 2 are equivalent, 1 slower and 1 faster; the largest effect: mode 0444 takes 1.9 times "
+        "the time of 0777 [1.7, 2.1], 90 % more (cache cold, size 4 KiB)."
+    )
+    assert made.details[3] == (
+        "Mode 0400 is faster than 0777: it takes 0.900 times the time of 0777 [0.880, 0.920], 10 % less."
+    )
+    assert made.tone is Tone.MIXED
+
+
+def test_inconclusive_says_what_is_excluded_all_the_same() -> None:
+    found = effect(Verdict.INCONCLUSIVE, 1.02, 0.93, 1.08, condition=ONE, reason="budget_spent")
+    assert headline([found]) == (
+        "It is open whether mode 0444 is faster or slower than 0777: less than 0.93 and more than 1.08 times is "
+        "excluded."
+    )
+
+
+def test_an_effect_that_moved_says_so() -> None:
+    found = effect(Verdict.INCONCLUSIVE, None, None, None, condition=ONE, reason="effect_not_constant")
+    assert headline([found]) == (
+        "It is open whether mode 0444 is faster or slower than 0777: no bounded interval yet after 120 blocks (the "
+        "effect changed while the trial ran, so no single number describes it)."
+    )
+
+
+def test_an_invalid_trial_gives_no_verdict_but_likely_reasons() -> None:
+    failed = Control("negative", {**ONE, "workload": "probe"}, "wall", 1.0, 1.05, 1.02, 1.08, False, True, 60)
+    made = document(all_equivalent(), valid=False, control=[failed]).summary
+    assert made.headline == (
+        "No verdict, the trial is invalid: a copy of the reference was told from its original (cache cold, size "
+        "4 KiB: 1.05 [1.02, 1.08])."
+    )
+    assert made.tone is Tone.INVALID
+    assert made.details[0].startswith("Something besides the factor differs between arms. Likely: ")
+    assert "as fast as" not in " ".join((made.headline, *made.details))
+
+
+def test_a_missed_slow_down_is_the_other_way_to_be_invalid() -> None:
+    failed = Control(
+        "positive", {**ONE, "workload": "probe"}, "wall", 1.06, 1.01, 0.99, 1.03, False, False, 60
+    )
+    assert headline(all_equivalent(), valid=False, control=[failed]) == (
+        "No verdict, the trial is invalid: a slow-down of 1.060 times, put in on purpose, was not found as such "
+        "(cache cold, size 4 KiB: 1.010 [0.990, 1.030])."
+    )
+
+
+def test_a_trial_without_controls_says_so_in_the_verdict() -> None:
+    made = document(all_equivalent()[:1], control=[], options={"controls": False}).summary
+    assert made.headline == (
+        "No: mode 0444 is as fast as 0777: 1.001 [0.992, 1.010], differences beyond 3 % are excluded (without "
+        "controls)."
+    )
+    assert made.details[1].startswith("The trial ran without controls: ")
+
+
+def test_an_interrupted_trial_speaks_of_so_far_and_gives_no_answer() -> None:
+    made = document(all_equivalent()[:1], state=TrialState.INTERRUPTED, reason="SIGINT").summary
+    assert made.headline == (
+        "Interrupted: so far, mode 0444 is as fast as 0777: 1.001 [0.992, 1.010], differences beyond 3 % are excluded."
+    )
+    assert "The trial was interrupted (SIGINT); iotrial resume 12 completes it." in made.details
+
+
+def test_a_trial_without_a_complete_block_has_no_verdict() -> None:
+    nothing = effect(Verdict.INCONCLUSIVE, None, None, None, condition=ONE, blocks=0, reason="no_blocks")
+    assert headline([nothing]) == "No verdict: no block was complete."
+    assert headline([nothing], state=TrialState.FAILED, reason="mkfs failed") == (
+        "No verdict, the trial failed before a block was complete: mkfs failed."
+    )
+    assert headline([], state=TrialState.INTERRUPTED) == (
+        "No verdict yet: the trial stopped before a block was complete."
+    )
+
+
+def test_failures_and_voids_are_told_beside_the_verdict() -> None:
+    found = effect(Verdict.INCONCLUSIVE, 1.0, 0.9, 1.1, condition=ONE, failures=3, reason="failures")
+    details = document([found], void=[VoidCount("cache_not_cold", "0444", 2)]).summary.details
+    assert (
+        "Runs failed: mode 0444 against 0777 (3). A comparison with failures is at best inconclusive."
+        in details
+    )
+    assert "2 blocks were void and left out, whole, by rules that do not see the result." in details
+
+
+def test_a_slow_down_that_is_not_visible_yet_is_told() -> None:
+    unseen = Control("positive", {**ONE, "workload": "probe"}, "wall", 1.06, 1.04, 0.9, 1.2, True, False, 6)
+    details = document(all_equivalent(), control=[unseen]).summary.details
+    assert (
+        "Controls passed, but the slow-down put in on purpose is not visible yet in 1 of 1 condition; equivalence "
+        "cannot be claimed there." in details
+    )
+
+
+def test_exploratory_effects_do_not_speak_in_the_headline() -> None:
+    other = replace(effect(Verdict.SLOWER, 1.9, 1.7, 2.1, condition=ONE), primary=False, response="cpu")
+    assert headline([*all_equivalent()[:1], other]).startswith("No: mode 0444 is as fast as 0777: 1.001")

@@ -1,0 +1,99 @@
+"""The report on a terminal, in a pipe, in 80 columns."""
+
+from __future__ import annotations
+
+import io
+
+from report_fixtures import CONDITIONS, SEED, all_equivalent, document, effect, factor, study
+from rich.console import Console
+
+from iotrial.analysis.model import Control, Verdict, VoidCount
+from iotrial.report.document import Document
+from iotrial.report.text import print_report
+from iotrial.study.model import Claim, Role
+
+CLAIM = Claim("a blog", "12 %", "mode", "0444", "0777", 0.89, condition={"cache": "cold", "size": "10 KiB"})
+
+
+def printed(made: Document, *, width: int = 80, **how: object) -> str:
+    out = io.StringIO()
+    print_report(made, Console(file=out, width=width, **how), html_path="/tmp/report.html")  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_the_verdict_comes_first_and_all_fits_80_columns() -> None:
+    text = printed(document(all_equivalent(), of=study(claims=[CLAIM])))
+    assert text.startswith("No: mode 0444 is as fast as 0777 in all 4 conditions")
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_table_has_a_line_for_each_effect() -> None:
+    lines = printed(document(all_equivalent())).splitlines()
+    assert " mode 0444 / 0777              ratio [interval]   blocks   verdict    " in lines
+    assert " cache cold, size 10 KiB   1.002 [0.985, 1.021]      120   equivalent " in lines
+
+
+def test_claim_controls_and_way_back_are_told() -> None:
+    text = " ".join(printed(document(all_equivalent(), of=study(claims=[CLAIM]))).split())
+    assert "Here (cache cold, size 10 KiB): 1.002 [0.985, 1.021]: not confirmed" in text
+    assert "Controls 8 of 8 passed" in text
+    assert f"Again: iotrial run files/permissions --seed {SEED}" in text
+    assert text.endswith("Figures and everything else: /tmp/report.html")
+
+
+def test_nothing_but_text_goes_to_a_pipe() -> None:
+    text = printed(document(all_equivalent()))
+    assert "\x1b" not in text
+
+
+def test_no_color_keeps_a_terminal_without_colours() -> None:
+    text = printed(document(all_equivalent()), force_terminal=True, no_color=True)
+    assert "\x1b[36m" not in text
+    assert "equivalent" in text
+
+
+def test_labels_that_look_like_markup_or_steer_a_terminal_stay_labels() -> None:
+    level = "[red]x[/red]\x1b[2J"
+    made = document(
+        [effect(Verdict.FASTER, 0.5, 0.4, 0.6, level=level, condition=CONDITIONS[0])],
+        of=study(question="Which?", treatment=factor("mode", ["0777", level], role=Role.TREATMENT)),
+    )
+    text = printed(made)
+    assert "[red]x[/red]\\x1b[2J" in text
+    assert "\x1b" not in text
+
+
+def test_a_very_long_label_does_not_break_80_columns() -> None:
+    level = "very-long-" * 60
+    made = document(
+        [effect(Verdict.FASTER, 0.5, 0.4, 0.6, level=level, condition=condition) for condition in CONDITIONS],
+        of=study(question="Which?"),
+    )
+    assert max(map(len, printed(made).splitlines())) <= 80
+
+
+def test_an_invalid_trial_shows_numbers_but_no_verdict_words() -> None:
+    failed = Control("negative", {"cache": "cold"}, "wall", 1.0, 1.05, 1.02, 1.08, False, True, 60)
+    text = printed(document(all_equivalent(), valid=False, control=[failed]))
+    assert text.startswith("No verdict, the trial is invalid")
+    assert sum(line.rstrip().endswith("no verdict") for line in text.splitlines()) == 4
+    assert "equivalent" not in text
+
+
+def test_voids_and_failures_are_listed() -> None:
+    effects = [
+        effect(Verdict.INCONCLUSIVE, 1.0, 0.9, 1.1, condition=CONDITIONS[0], failures=1, reason="failures")
+    ]
+    made = document(
+        effects,
+        void=[VoidCount("cache_not_cold", "0444", 1)],
+        runs={"void": {(0, 1): "cache_not_cold"}, "failing": "0444"},
+    )
+    text = " ".join(printed(made).split())
+    assert "Void 1 block left out whole (cache_not_cold)" in text
+    assert "Failed 4 runs: 0444: md5sum ended with status 1" in text
+
+
+def test_what_moved_with_the_treatment_is_named() -> None:
+    made = document(all_equivalent()[:1], runs={"ratios": {"0444": 3.0}, "blocks": 30})
+    assert "Evidence  cpu up with 0444, open time up with 0444" in printed(made)
