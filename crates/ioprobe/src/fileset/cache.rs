@@ -1,11 +1,13 @@
 //! The page cache of a set: emptied, filled, and looked at.
 //!
-//! Only clean pages can be dropped, so dirty ones are written first; cachestat (Linux 6.5) tells which files have any and
-//! saves the rest a flush of the disk each. All of this looks by open files, which caches the inode: cold inodes come from
+//! Only clean pages can be dropped, so dirty ones are written first: all files are started before any is waited for, and one
+//! fdatasync commits for all, because ten thousand flushes of the disk would take seconds. cachestat (Linux 6.5) tells which
+//! files have anything to write. All of this looks by open files, which caches the inode: cold inodes come from
 //! unmounting, and the evidence for cold data is the device's counter.
 
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
+use libc::c_uint;
 use serde_json::{json, Value};
 
 use super::Registry;
@@ -27,24 +29,53 @@ struct Cachestat {
 pub fn evict(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let files = set.select(&request.files)?;
+    let mut dirty = Vec::new();
     for index in &files {
         let path = set.path(*index);
         let file = open_any_way(&path)?;
-        let clean = cachestat(&file).map_or(false, |c| c.dirty + c.writeback == 0);
-        // SAFETY: no pointers are involved.
-        unsafe {
-            if !clean {
-                check(libc::fdatasync(file.as_raw_fd()), || {
-                    format!("fdatasync {path}")
-                })?;
-            }
-            let errno = libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
-            if errno != 0 {
-                return Err(Error::errno(format!("drop the pages of {path}"), errno));
-            }
+        if cachestat(&file).map_or(false, |c| c.dirty + c.writeback == 0) {
+            drop_pages(&file, &path)?;
+        } else {
+            write_back(&file, &path, libc::SYNC_FILE_RANGE_WRITE)?;
+            dirty.push(path);
         }
     }
+    let whole = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    for path in &dirty {
+        write_back(&open_any_way(path)?, path, whole)?;
+    }
+    // One commit of the journal and one flush for all of them.
+    if let Some(path) = dirty.last() {
+        let file = open_any_way(path)?;
+        // SAFETY: no pointers are involved.
+        check(unsafe { libc::fdatasync(file.as_raw_fd()) }, || {
+            format!("fdatasync {path}")
+        })?;
+    }
+    for path in &dirty {
+        drop_pages(&open_any_way(path)?, path)?;
+    }
     Ok(json!({"evicted": files.len()}))
+}
+
+/// Starts, or with the other flags also awaits, the writing of a file's dirty pages.
+fn write_back(file: &OwnedFd, path: &str, flags: c_uint) -> Result<()> {
+    // SAFETY: no pointers are involved.
+    check(
+        unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) },
+        || format!("write back {path}"),
+    )?;
+    Ok(())
+}
+
+fn drop_pages(file: &OwnedFd, path: &str) -> Result<()> {
+    // SAFETY: no pointers are involved.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        errno => Err(Error::errno(format!("drop the pages of {path}"), errno)),
+    }
 }
 
 /// A file that its owner may not read can still be opened for writing, which serves as well here.
