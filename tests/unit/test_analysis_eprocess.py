@@ -268,3 +268,13 @@ def test_values_that_are_not_finite_and_levels_that_are_none_are_refused() -> No
         interval([0.0, math.nan], 0.05)
     with pytest.raises(ValueError, match="between 0 and 1"):
         interval([0.0], 1.0)
+
+
+def test_a_sliver_that_is_left_beside_the_first_contrast_belongs_to_the_interval() -> None:
+    # between -1.36 and -1.15 nothing is left; right of D_1 = -1.38, where the process jumps, something is
+    values = [-1.38, -1.46, 0.31, -0.02, -0.59, -0.85, 1.43, 0.1, -0.7, 1.92, 1.04, -1.54, 1.38, 0.34, 1.7]
+    values += [1.83, 0.19, -0.23, 2.26, 0.87] + [-1.76] * 20
+    assert max(slow_process(values, -1.37)) < 100
+    assert max(slow_process(values, -1.25)) > 100
+    found = interval(values, 0.01)
+    assert found.low == pytest.approx(-1.38, abs=1e-6)

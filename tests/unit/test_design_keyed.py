@@ -54,8 +54,16 @@ def test_the_first_words_are_pinned() -> None:
     stream = Stream(SEED, "order", "cache=cold", 7)
     # seed, then t 5 "order", t 10 "cache=cold", i 7, and the counter 0
     message = bytes.fromhex(
-        "000102030405060708090a0b0c0d0e0f" "74" "00000005" "6f72646572" "74" "0000000a" "63616368653d636f6c64"
-        "69" "0000000000000007" "0000000000000000"
+        "000102030405060708090a0b0c0d0e0f"
+        "74"
+        "00000005"
+        "6f72646572"
+        "74"
+        "0000000a"
+        "63616368653d636f6c64"
+        "69"
+        "0000000000000007"
+        "0000000000000000"
     )
     digest = hashlib.sha256(message).hexdigest()
     assert [f"{stream.word():016x}" for _ in range(4)] == [digest[i : i + 16] for i in range(0, 64, 16)]
@@ -72,7 +80,9 @@ def test_samples_agree_with_the_documented_algorithm(
     coordinates: list[int | str], n: int, data: st.DataObject
 ) -> None:
     k = data.draw(st.integers(0, n))
-    assert Stream(SEED, "order", *coordinates).sample(n, k) == Documented(SEED, "order", *coordinates).sample(n, k)
+    assert Stream(SEED, "order", *coordinates).sample(n, k) == Documented(SEED, "order", *coordinates).sample(
+        n, k
+    )
 
 
 @given(st.lists(st.integers(1, 2**64), min_size=1, max_size=12))

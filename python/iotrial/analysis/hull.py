@@ -9,7 +9,8 @@ what is left further out. It is looked for from outside inwards instead. Two fac
 * beyond the contrasts by k times their range all |x_b| / s_b are at least k/(k+1), which bounds f from below
   and gives an outer end that nothing lies beyond.
 
-f jumps only at D_1 (where s_b is 0), so D_1 itself is always on the grid: it may be all that is left.
+f jumps only at D_1 (where s_b is 0) and is steep near the contrasts after it, so every grid is dense around
+the first few: what is left may be the point D_1 alone, or a sliver on one side of it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _BATCH = 8
 _INNER = 7
 _PRECISION = 1e-6
 _ROUNDS = 24
+# How many of the first contrasts a grid is dense around.
+_STEEP = 4
 
 Hull = tuple[float, float]
 UNBOUNDED: Hull = (-math.inf, math.inf)
@@ -49,9 +52,7 @@ def hull(contrasts: Floats, threshold: float) -> Hull | None:
             return low * scale + centre, high * scale + centre
         stage = min(2 * stage, int(values.size))
         (outer_low, _), (_, outer_high) = found
-        grid = np.union1d(
-            np.linspace(outer_low, outer_high, _POINTS), [*_within(values[:1], outer_low, outer_high)]
-        )
+        grid = _narrower_grid(values, outer_low, outer_high)
 
 
 def estimate(contrasts: Floats, left: Hull | None) -> float:
@@ -113,6 +114,17 @@ def _first_grid(values: Floats, threshold: float) -> Floats:
             ]
         )
     )
+
+
+def _narrower_grid(values: Floats, low: float, high: float) -> Floats:
+    """Candidates between two ends, dense around the first few contrasts."""
+    width = high - low
+    around = [width * np.geomspace(1e-9, 0.1, 16), *[width * np.geomspace(1e-4, 0.1, 8)] * (_STEEP - 1)]
+    dense = [
+        _within(np.concatenate([[at], at - near, at + near]), low, high)
+        for at, near in zip(values[:_STEEP], around, strict=True)
+    ]
+    return np.unique(np.concatenate([np.linspace(low, high, _POINTS), *dense]))
 
 
 def _reach(blocks: int, threshold: float) -> float:
