@@ -6,7 +6,7 @@ import pytest
 from report_fixtures import CONDITIONS, document, effect, study
 
 from iotrial.analysis.model import Effect, Verdict
-from iotrial.report.claims import HeldClaim, Outcome, hold_claims
+from iotrial.report.claims import HeldClaim, Outcome, grouped, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.study.model import Claim, Scale
 
@@ -73,6 +73,22 @@ def test_a_claim_without_a_condition_is_held_against_every_one() -> None:
     effects = [effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.01, condition=condition) for condition in CONDITIONS]
     found = hold_claims([PUBLISHED], effects, Conditions(study()), margin=0.03)
     assert [one.outcome for one in found] == [Outcome.NOT_CONFIRMED] * 4
+    (group,) = grouped(found)
+    assert group.sentence == (
+        "Published: ratio 0.89 (mode 0444 against 0777). Here, in all 4 conditions: not confirmed, an effect beyond "
+        "3 % is excluded here."
+    )
+
+
+def test_a_claim_that_depends_on_the_condition_says_how_often_it_stands() -> None:
+    effects = [effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.01, condition=one) for one in CONDITIONS[:3]]
+    effects.append(effect(Verdict.FASTER, 0.9, 0.88, 0.92, condition=CONDITIONS[3]))
+    (group,) = grouped(hold_claims([PUBLISHED], effects, Conditions(study()), margin=0.03))
+    assert group.outcome is None
+    assert group.sentence == (
+        "Published: ratio 0.89 (mode 0444 against 0777). Here, held against 4 conditions: not confirmed in 3, "
+        "confirmed in 1."
+    )
 
 
 def test_what_was_not_measured_cannot_be_said() -> None:

@@ -65,8 +65,16 @@ def test_other_responses_are_not_called_fast() -> None:
         Verdict.HIGHER, 12.0, 10.0, 14.0, condition=ONE, response="read_ios", unit="1",
         scale=Scale.DIFFERENCE, better=Better.NONE,
     )  # fmt: skip
+    assert headline([found]) == ("Read ios is higher under mode 0444 than under 0777: by +12.0 [10.0, 14.0].")
+
+
+def test_a_ratio_of_amounts_is_no_time() -> None:
+    found = effect(
+        Verdict.WORSE, 1.5, 1.4, 1.6, condition=ONE, response="faults_minor", unit="1", level="0" * 99
+    )
+    level = "0" * 24 + "…" + "0" * 23
     assert headline([found]) == (
-        "Mode 0444 is higher than 0777: it changes read ios by +12.0 [10.0, 14.0] against 0777."
+        f"Faults minor is worse under mode {level} than under 0777: 1.50 times [1.40, 1.60], 50 % more."
     )
 
 

@@ -32,7 +32,7 @@ _ASKED = (
 
 
 def answer(question: str, effects: Sequence[Effect]) -> str | None:
-    """ "Yes", "No", "Partly", or None where one word could mislead."""
+    """One of "Yes", "No", "Partly", or None where one word could mislead."""
     if not effects or not _OPENING.match(question) or _REFUSED.search(question):
         return None
     asked = [wanted for pattern, wanted in _ASKED if pattern.search(question)]

@@ -17,6 +17,7 @@ A claim that names the levels the other way round is compared with the inverse r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -56,7 +57,7 @@ class HeldClaim:
 
     @property
     def sentence(self) -> str:
-        """ "Published: ratio 0.89 (mode 0444 against 0777). Here: 1.001 [0.992, 1.010]: not confirmed, ..."."""
+        """E.g. "Published: ratio 0.89 (mode 0444 against 0777). Here: 1.001 [0.992, 1.010]: not confirmed, ..."."""
         return (
             f"Published: {self.published}. Here{self._where}: {self.here}: {self.outcome.value}, {self.why}."
         )
@@ -64,6 +65,45 @@ class HeldClaim:
     @property
     def _where(self) -> str:
         return f" ({self.condition.text})" if self.condition is not None and self.condition.parts else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimGroup:
+    """One claim with everything that it was held against."""
+
+    claim: Claim
+    held: tuple[HeldClaim, ...]
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome where it is the same everywhere."""
+        outcomes = {one.outcome for one in self.held}
+        return outcomes.pop() if len(outcomes) == 1 else None
+
+    @property
+    def sentence(self) -> str:
+        """The claim's sentence; over several conditions a count of outcomes."""
+        if len(self.held) == 1:
+            return self.held[0].sentence
+        count = Counter(one.outcome.value for one in self.held)
+        told = ", ".join(f"{outcome} in {number}" for outcome, number in count.most_common())
+        here = f"Here, held against {len(self.held)} conditions: {told}"
+        first = self.held[0]
+        if self.outcome is not None:
+            here = f"Here, in all {len(self.held)} conditions: {self.outcome.value}"
+            if len({one.why for one in self.held}) == 1:
+                here += f", {first.why}"
+        return f"Published: {first.published}. {here}."
+
+
+def grouped(held: Sequence[HeldClaim]) -> tuple[ClaimGroup, ...]:
+    """The held claims by claim, in order."""
+    groups: list[tuple[Claim, list[HeldClaim]]] = []
+    for one in held:
+        if not groups or groups[-1][0] is not one.claim:
+            groups.append((one.claim, []))
+        groups[-1][1].append(one)
+    return tuple(ClaimGroup(claim, tuple(members)) for claim, members in groups)
 
 
 def hold_claims(

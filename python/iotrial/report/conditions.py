@@ -29,7 +29,7 @@ class ConditionText:
 
     @property
     def text(self) -> str:
-        """ "cache warm, size 10 KiB"; "all conditions" for what is pooled or has no conditions."""
+        """E.g. "cache warm, size 10 KiB"; "all conditions" for what is pooled or has no conditions."""
         return ", ".join(f"{name} {label}" for name, label in self.parts) or EVERYWHERE
 
 

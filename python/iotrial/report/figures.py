@@ -161,7 +161,7 @@ def _panel(index: int, panel: Panel, *, most_marks: int) -> PanelFigure:
 
 
 def _medians(panel: Panel) -> str:
-    """ "Medians: 0777 211 µs, 0444 215 µs"."""
+    """E.g. "Medians: 0777 211 µs, 0444 215 µs"."""
     treatments = [series for series in panel.series if not series.arm.is_control and series.counted.size]
     parts = [
         f"{elided(series.arm.label, 24)} {quantity(quantiles_of(series.counted)[2], panel.unit)}"

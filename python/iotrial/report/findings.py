@@ -18,12 +18,15 @@ from iotrial.report.phrases import (
     Kind,
     excluded_beyond,
     interval,
+    is_speed,
     kind_of,
+    label,
     level_name,
     null_value,
     reason_in_words,
     response_name,
     size_in_words,
+    statement,
 )
 from iotrial.study.model import Scale
 
@@ -111,16 +114,19 @@ def _all_alike(
             return f"it is open whether {names} {differ}{where}: {_still_open(effects)}"
         case _:
             most = max(effects, key=strength)
-            largest = f"the largest effect: {level_name(most)} {size_in_words(most)}"
+            largest = f"the largest effect: {_effect_of(most)}"
             if where:
                 largest += f" ({conditions.of_levels(most.condition, most.workload).text})"
-            return f"{names} are {verdict.value} than {_references(groups)}{where}; {largest}"
+            if all(is_speed(effect) for effect in effects):
+                return f"{names} are {verdict.value} than {_references(groups)}{where}; {largest}"
+            subject, references = _subject(effects), _references(groups)
+            return f"{subject} is {verdict.value} under {names} than under {references}{where}; {largest}"
 
 
 def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
     """One level against its reference."""
     first, several = group.effects[0], len(group.effects) > 1
-    name, reference = level_name(first), shown(group.reference)
+    name, reference = level_name(first), label(group.reference)
     where = _where(group.effects, conditions)
     match group.verdict:
         case Verdict.EQUIVALENT if several:
@@ -134,14 +140,14 @@ def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
             return f"it is open whether {name} {differ}{where}: {_still_open(group.effects)}"
         case None:
             return f"{name} against {reference} is {_mixture(group.effects, conditions)}"
-        case verdict if several:
-            return f"{name} is {verdict.value} than {reference}{where}: {_span(group.effects)}"
-        case verdict:
-            return f"{name} is {verdict.value} than {reference}: it {size_in_words(first)}"
+        case _ if several:
+            return f"{statement(first)}{where}: {_span(group.effects)}"
+        case _:
+            return f"{statement(first)}: {size_in_words(first)}"
 
 
 def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """ "faster in 2 of 8 comparisons (most: 0.89 [0.85, 0.93], cache cold) and equivalent in 6"."""
+    """E.g. "faster in 2 of 8 comparisons (most: 0.89 [0.85, 0.93], cache cold) and equivalent in 6"."""
     by_verdict: dict[Verdict, list[Effect]] = {}
     for effect in effects:
         by_verdict.setdefault(effect.verdict, []).append(effect)
@@ -169,11 +175,19 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
         return said
     most = max(loud, key=strength)
     where = conditions.of_levels(most.condition, most.workload).text
-    return f"{said}; the largest effect: {level_name(most)} {size_in_words(most)} ({where})"
+    return f"{said}; the largest effect: {_effect_of(most)} ({where})"
+
+
+def _effect_of(effect: Effect) -> str:
+    """E.g. "mode 0444 takes 0.53 times the time of 0777 [0.50, 0.56]"."""
+    size = size_in_words(effect)
+    if is_speed(effect):
+        return f"{level_name(effect)} {size.removeprefix('it ')}"
+    return f"{response_name(effect)} under {level_name(effect)}, {size}"
 
 
 def _span(effects: Sequence[Effect]) -> str:
-    """ "between 0.43 [0.40, 0.46] and 0.58 [0.55, 0.61] times the time"."""
+    """E.g. "between 0.43 [0.40, 0.46] and 0.58 [0.55, 0.61] times the time"."""
     ordered = sorted(effects, key=lambda effect: effect.value or 0.0)
     unit = {Kind.TIME: " times the time", Kind.RATE: " times the rate", Kind.AMOUNT: " times as much"}
     least, most = interval(ordered[0]), interval(ordered[-1])
@@ -182,7 +196,7 @@ def _span(effects: Sequence[Effect]) -> str:
 
 
 def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
-    """ "differences beyond 3 % are excluded in 8 of 8 comparisons; widest interval 0.985 to 1.021"."""
+    """E.g. "differences beyond 3 % are excluded in 8 of 8 comparisons; widest interval 0.985 to 1.021"."""
     number = len(effects)
     text = f"{_beyond(effects, margin)} are excluded in {number} of {counted(number, 'comparison')}"
     widest = max(effects, key=width)
@@ -219,15 +233,15 @@ def _beyond(effects: Sequence[Effect], margin: float) -> str:
 
 
 def _same(effects: Sequence[Effect]) -> str:
-    references = joined(dict.fromkeys(shown(effect.reference) for effect in effects))
-    if all(kind_of(effect) in (Kind.TIME, Kind.RATE) for effect in effects):
+    references = joined(dict.fromkeys(label(effect.reference) for effect in effects))
+    if all(is_speed(effect) for effect in effects):
         return f"as fast as {references}"
     return f"the same as {references} in {_subject(effects)}"
 
 
 def _differ(effects: Sequence[Effect], references: str, be: str, differ: str) -> str:
-    """ "is faster or slower than 0777" of times and rates, "differs from 0777 in faults" of the rest."""
-    if all(kind_of(effect) in (Kind.TIME, Kind.RATE) for effect in effects):
+    """E.g. "is faster or slower than 0777" of times and rates, "differs from 0777 in faults" of the rest."""
+    if all(is_speed(effect) for effect in effects):
         return f"{be} faster or slower than {references}"
     return f"{differ} from {references} in {_subject(effects)}"
 
@@ -237,28 +251,28 @@ def _subject(effects: Sequence[Effect]) -> str:
 
 
 def _names(groups: Sequence[_Group]) -> str:
-    """ "mode 0444, 0555 and 0666"; or how many there are, where they are many."""
+    """E.g. "mode 0444, 0555 and 0666"; or how many there are, where they are many."""
     factors: dict[str, list[str]] = {}
     for group in groups:
         factors.setdefault(group.factor, []).append(group.level)
     if len(groups) > _MOST_LABELS:
-        return f"all {len(groups)} other levels of {joined(map(shown, factors))}"
-    return joined(f"{shown(factor)} {joined(map(shown, levels))}" for factor, levels in factors.items())
+        return f"all {len(groups)} other levels of {joined(map(label, factors))}"
+    return joined(f"{label(factor)} {joined(map(label, levels))}" for factor, levels in factors.items())
 
 
 def _references(groups: Sequence[_Group]) -> str:
-    return joined(dict.fromkeys(shown(group.reference) for group in groups))
+    return joined(dict.fromkeys(label(group.reference) for group in groups))
 
 
 def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """ " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)"; nothing where there is only one."""
+    """E.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)"; nothing where there is only one."""
     found = {c.key: c for c in (conditions.of_levels(e.condition, e.workload) for e in effects)}
     if len(found) < 2:
         return ""
     labels: dict[str, dict[str, None]] = {}
     for condition in sorted(found.values(), key=lambda c: c.order):
-        for name, label in condition.parts:
-            labels.setdefault(name, {})[label] = None
+        for name, text in condition.parts:
+            labels.setdefault(name, {})[text] = None
     varied = {name: list(values) for name, values in labels.items() if len(values) > 1}
     said = f" in all {len(found)} conditions"
     if 0 < sum(map(len, varied.values())) <= _MOST_LABELS:

@@ -14,7 +14,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from iotrial.design.model import ArmKind
-from iotrial.report.claims import Outcome
+from iotrial.report.claims import Outcome, grouped
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.figures import Figures, draw_figures
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 MOST_LISTED = 200
+MOST_CONDITIONS = 6
 _COPIED = re.compile(r"(<pre>.*?</pre>|<style>.*?</style>)", re.DOTALL)
 _OUTCOME_CLASSES = {
     Outcome.CONFIRMED: "confirmed",
@@ -62,6 +63,7 @@ def html_report(document: Document) -> str:
         started=_started(header.started),
         arms=figures.arms,
         treatments=treatments,
+        claims=grouped(document.claims),
         forests=figures.forests,
         panels=figures.panels,
         panels_left_out=figures.panels_left_out,
@@ -75,6 +77,7 @@ def html_report(document: Document) -> str:
         sections=_sections(document, figures),
         glossary=GLOSSARY,
         most_listed=MOST_LISTED,
+        most_conditions=MOST_CONDITIONS,
     )
     return _unbroken(page)
 
@@ -107,7 +110,7 @@ def _environment() -> Environment:
         p_value=_p_value,
         sentence=lambda text: f"{text[:1].upper()}{text[1:]}.",
         seconds=lambda at_s: "–" if at_s is None else format_duration(at_s),
-        outcome_class=lambda outcome: _OUTCOME_CLASSES[outcome],
+        outcome_class=lambda outcome: _OUTCOME_CLASSES.get(outcome, "partly"),
         swatch=_swatch,
     )
     return environment

@@ -136,13 +136,13 @@ class PlainView:
 
 
 def verdict_line(line: EffectLine) -> str:
-    """ "cache warm: mode 0444 / 0777 equivalent, 1.001 [0.992, 1.010] after 34 blocks"."""
+    """E.g. "cache warm: mode 0444 / 0777 equivalent, 1.001 [0.992, 1.010] after 34 blocks"."""
     after = counted(line.blocks, "block")
     return f"{line.condition}: {line.comparison} {line.verdict or GOING_ON}, {line.numbers} after {after}"
 
 
 def standing_line(progress: Progress) -> str:
-    """ "1 min 20 s of 5 min: 136 blocks in 4 conditions, 2 of 4 comparisons decided, 1 void"."""
+    """E.g. "1 min 20 s of 5 min: 136 blocks in 4 conditions, 2 of 4 comparisons decided, 1 void"."""
     spent = f"{format_duration(progress.elapsed_s)} of {format_duration(progress.budget_s)}"
     said = [
         f"{counted(sum(progress.blocks.values()), 'block')} in {counted(len(progress.blocks), 'condition')}"

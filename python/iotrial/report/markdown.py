@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from iotrial.report.claims import grouped
 from iotrial.report.document import Document, EffectRow
 from iotrial.report.notation import counted, quantity, shown
 from iotrial.report.phrases import interval, reason_in_words, spoken
@@ -38,9 +39,9 @@ def _lines(document: Document) -> Iterator[str]:
     for detail in document.summary.details:
         yield f"- {escaped(detail)}"
     yield ""
-    for held in document.claims:
-        source = f" ({escaped(held.claim.source)})" if held.claim.source else ""
-        yield f"**Claim**{source}: {escaped(held.sentence)}"
+    for group in grouped(document.claims):
+        source = f" ({escaped(group.claim.source)})" if group.claim.source else ""
+        yield f"**Claim**{source}: {escaped(group.sentence)}"
         yield ""
     if document.primary:
         yield from _effects(document.primary)

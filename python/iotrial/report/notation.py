@@ -38,7 +38,7 @@ def elided(text: str, width: int) -> str:
 
 
 def joined(parts: Iterable[str], *, last: str = "and") -> str:
-    """ "a", "a and b", "a, b and c"."""
+    """E.g. "a", "a and b", "a, b and c"."""
     items = list(parts)
     if len(items) < 2:
         return "".join(items)
@@ -46,7 +46,7 @@ def joined(parts: Iterable[str], *, last: str = "and") -> str:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """ "1 block", "12 blocks", "100,000 runs"."""
+    """E.g. "1 block", "12 blocks", "100,000 runs"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -100,7 +100,7 @@ def interval_numbers(
 
 
 def bracketed(value: float | None, low: float | None, high: float | None, *, null: float = 1.0) -> str:
-    """ "1.012 [1.004, 1.020]"; "0.9 [no interval yet]" where neither end is bounded."""
+    """E.g. "1.012 [1.004, 1.020]"; "0.9 [no interval yet]" where neither end is bounded."""
     estimate, lower, upper = interval_numbers(value, low, high, null=null)
     if low is None and high is None:
         return f"{estimate} [no interval yet]"

@@ -1,4 +1,4 @@
-"""One effect in words: "noatime takes 0.53 times the time of strictatime [0.50, 0.56], 47 % less".
+"""One effect in words: "it takes 0.53 times the time of strictatime [0.50, 0.56], 47 % less".
 
 A ratio of times is read as time, a ratio of rates as rate, anything else as an amount; "times faster" is never
 said, since nobody agrees on what it means. The words of the verdict are the analysis's own.
@@ -9,9 +9,19 @@ from __future__ import annotations
 from enum import StrEnum
 
 from iotrial.analysis.model import Effect, Verdict
-from iotrial.report.notation import bracketed, change, interval_numbers, percent, plain, quantity, shown
+from iotrial.report.notation import (
+    bracketed,
+    change,
+    elided,
+    interval_numbers,
+    percent,
+    plain,
+    quantity,
+    shown,
+)
 from iotrial.study.model import Better, Scale
 
+_LONGEST_LABEL = 48
 _TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
 
 # The analysis's reasons for an inconclusive effect.
@@ -50,15 +60,19 @@ def null_value(effect: Effect) -> float:
 
 
 def interval(effect: Effect) -> str:
-    """ "0.53 [0.50, 0.56]", with the unit where the effect is a difference."""
+    """E.g. "0.53 [0.50, 0.56]", with the unit where the effect is a difference."""
     text = bracketed(effect.value, effect.low, effect.high, null=null_value(effect))
-    unit = shown(effect.unit)
-    return f"{text} {unit}" if effect.scale is Scale.DIFFERENCE and unit not in ("", "1") else text
+    return text + _unit_of(effect)
+
+
+def label(text: str) -> str:
+    """A label as a sentence can hold it: shown, and not longer than a line."""
+    return elided(shown(text), _LONGEST_LABEL)
 
 
 def level_name(effect: Effect) -> str:
-    """ "mode 0444"."""
-    return f"{shown(effect.factor)} {shown(effect.level)}"
+    """E.g. "mode 0444"."""
+    return f"{label(effect.factor)} {label(effect.level)}"
 
 
 def response_name(effect: Effect) -> str:
@@ -71,36 +85,47 @@ def spoken(name: str) -> str:
     return shown(name).replace("_", " ")
 
 
+def is_speed(effect: Effect) -> bool:
+    """Whether the response is a time or a rate, so that one may say faster and slower."""
+    return kind_of(effect) in (Kind.TIME, Kind.RATE)
+
+
+def statement(effect: Effect) -> str:
+    """E.g. "mode 0444 is faster than 0777", "read ios is higher under mode 0444 than under 0777"."""
+    verdict, reference = effect.verdict.value, label(effect.reference)
+    if is_speed(effect):
+        return f"{level_name(effect)} is {verdict} than {reference}"
+    return f"{response_name(effect)} is {verdict} under {level_name(effect)} than under {reference}"
+
+
 def size_in_words(effect: Effect) -> str:
-    """The predicate with its numbers: "takes 0.53 times the time of strictatime [0.50, 0.56], 47 % less"."""
-    reference = shown(effect.reference)
+    """What follows the statement: "it takes 0.53 times the time of strictatime [0.50, 0.56], 47 % less"."""
+    reference = label(effect.reference)
     estimate, low, high = interval_numbers(effect.value, effect.low, effect.high, null=null_value(effect))
     bounds = f"[{low}, {high}]"
-    kind = kind_of(effect)
-    if kind is Kind.DIFFERENCE:
-        unit = "" if effect.unit in ("", "1") else f" {shown(effect.unit)}"
-        sign = "+" if effect.value is not None and effect.value > 0 else ""
-        return f"changes {response_name(effect)} by {sign}{estimate}{unit} {bounds} against {reference}"
     percentage = _in_percent(effect)
-    match kind:
+    match kind_of(effect):
         case Kind.TIME:
-            return f"takes {estimate} times the time of {reference} {bounds}{percentage}"
+            return f"it takes {estimate} times the time of {reference} {bounds}{percentage}"
         case Kind.RATE:
-            return f"reaches {estimate} times the rate of {reference} {bounds}{percentage}"
-        case _:
-            return f"has {estimate} times the {response_name(effect)} of {reference} {bounds}{percentage}"
+            return f"it reaches {estimate} times the rate of {reference} {bounds}{percentage}"
+        case Kind.AMOUNT:
+            return f"{estimate} times {bounds}{percentage}"
+        case Kind.DIFFERENCE:
+            sign = "+" if effect.value is not None and effect.value > 0 else ""
+            return f"by {sign}{estimate} {bounds}{_unit_of(effect)}"
 
 
 def effect_sentence(effect: Effect, *, margin: float) -> str:
     """The whole effect in one sentence without its condition, e.g. for a row's tooltip or a details list."""
-    name, reference = level_name(effect), shown(effect.reference)
+    name, reference = level_name(effect), label(effect.reference)
     if effect.verdict is Verdict.INCONCLUSIVE:
         return f"{name} against {reference}: {open_question(effect)}."
     if effect.verdict is Verdict.EQUIVALENT:
-        same = "as fast as" if kind_of(effect) in (Kind.TIME, Kind.RATE) else "the same as"
+        same = "as fast as" if is_speed(effect) else "the same as"
         though = f", though detectably {shown(effect.detectably)}" if effect.detectably else ""
         return f"{name} is {same} {reference} within {percent(margin)}{though}: {interval(effect)}."
-    return f"{name} is {effect.verdict.value} than {reference}: it {size_in_words(effect)}."
+    return f"{statement(effect)}: {size_in_words(effect)}."
 
 
 def open_question(effect: Effect) -> str:
@@ -114,7 +139,7 @@ def open_question(effect: Effect) -> str:
 
 
 def excluded_beyond(effect: Effect) -> str | None:
-    """ "less than 0.93 and more than 1.08 times is excluded": the smallest effects ruled out on each side."""
+    """E.g. "less than 0.93 and more than 1.08 times is excluded": the smallest effects ruled out on each side."""
     _, low, high = interval_numbers(effect.value, effect.low, effect.high, null=null_value(effect))
     if effect.scale is Scale.DIFFERENCE:
         if effect.low is None or effect.high is None:
@@ -143,8 +168,13 @@ def amount(value: float | None, unit: str, *, relative_to: float | None = None) 
     return f"{text} (× {plain(value / relative_to)})"
 
 
+def _unit_of(effect: Effect) -> str:
+    """E.g. " bytes" behind a difference; nothing behind a ratio or a plain count."""
+    return "" if effect.scale is Scale.LOG or effect.unit in ("", "1") else f" {shown(effect.unit)}"
+
+
 def _in_percent(effect: Effect) -> str:
-    """ ", 47 % less"; nothing where the ratio is so large that per cent would not help."""
+    """E.g. ", 47 % less"; nothing where the ratio is so large that per cent would not help."""
     if effect.value is None or not 0.1 <= effect.value <= 2 or effect.value == 1:
         return ""
     return f", {change(effect.value)} {'less' if effect.value < 1 else 'more'}"

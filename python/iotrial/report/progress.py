@@ -35,12 +35,12 @@ class EffectLine:
 
     @property
     def comparison(self) -> str:
-        """ "mode 0444 / 0777"."""
+        """E.g. "mode 0444 / 0777"."""
         return f"{shown(self.factor)} {shown(self.level)} / {shown(self.reference)}"
 
     @property
     def numbers(self) -> str:
-        """ "0.53 [0.50, 0.56]"."""
+        """E.g. "0.53 [0.50, 0.56]"."""
         return bracketed(self.value, self.low, self.high, null=self.null)
 
 

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Effect
+from iotrial.report.claims import grouped
 from iotrial.report.document import Document, EffectRow
 from iotrial.report.notation import counted, elided, joined, percent, shown
 from iotrial.report.phrases import interval, reason_in_words, spoken
@@ -99,7 +100,7 @@ def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
 
 
 def comparison(effect: Effect) -> str:
-    """ "mode 0444 / 0777"."""
+    """E.g. "mode 0444 / 0777"."""
     return f"{shown(effect.factor)} {shown(effect.level)} / {shown(effect.reference)}"
 
 
@@ -123,9 +124,9 @@ def _headline_style(tone: Tone) -> str:
 def _claims(document: Document) -> Iterator[Text]:
     from rich.text import Text
 
-    for held in document.claims:
+    for group in grouped(document.claims):
         text = Text("Claim  ", style="bold")
-        text.append(held.sentence, style="")
+        text.append(group.sentence, style="")
         yield text
 
 

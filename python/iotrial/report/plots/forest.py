@@ -123,9 +123,9 @@ def _axis(axes: Axes, rows: Sequence[EffectRow], lines: int, *, margin: float) -
         )
     else:
         axes.set_xticks(linear_ticks(low, high))
-        axes.set_xlabel(
-            f"difference to the reference, {rows[0].effect.unit}", color=MUTED, fontsize=FONT_PT - 0.5
-        )
+        unit = shown(rows[0].effect.unit)
+        label = "difference to the reference" + (f", {unit}" if unit not in ("", "1") else "")
+        axes.set_xlabel(label, color=MUTED, fontsize=FONT_PT - 0.5)
     null = 0.0
     axes.axvline(null, color=MUTED, linewidth=0.8, zorder=1)
     for line in range(lines + 1):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iotrial.report.notation import percent
+from iotrial.report.notation import elided, percent
+from iotrial.report.phrases import spoken
 from iotrial.report.plots.axis import Floats, Scale, scale_of
 from iotrial.report.plots.canvas import (
     DASHES,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE_IN = (4.1, 2.35)
-_BOX = (0.15, 0.2, 0.79, 0.74)
+_BOX = (0.17, 0.2, 0.77, 0.74)
 _MEDIANS = 30
 _FEWEST_FOR_MEDIANS = 24
 _ECDF_POINTS = 160
@@ -44,6 +45,7 @@ def runs_in_time(name: str, panel: Panel, *, most_points: int) -> str:
 
     def paint(figure: Figure) -> None:
         axes = _axes(figure, scale)
+        axes.set_ylabel(elided(spoken(panel.response), 28), color=MUTED, fontsize=FONT_PT - 0.5)
         axes.set_xlabel(f"{unit} since the trial began", color=MUTED, fontsize=FONT_PT - 0.5)
         for gap in panel.gaps_s:
             axes.axvline(gap / seconds, color=MUTED, linewidth=0.8, linestyle=(0, (3, 2)))
@@ -66,6 +68,7 @@ def distributions(name: str, panel: Panel) -> str:
     def paint(figure: Figure) -> None:
         axes = _across(figure, scale)
         axes.set_ylim(-0.02, 1.02)
+        axes.set_xlabel(elided(spoken(panel.response), 40), color=MUTED, fontsize=FONT_PT - 0.5)
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         axes.set_ylabel("share of runs", color=MUTED, fontsize=FONT_PT - 0.5)
         for series in sorted(panel.series, key=lambda s: not s.arm.is_control):
@@ -95,6 +98,7 @@ def latencies(name: str, panel: LatencyPanel) -> str:
             most = max(most, float(share.max()))
             _line(axes, arm, scale.place(np.repeat(edges, 2)[1:-1]), np.repeat(share, 2))
         axes.set_ylim(0, most * 1.08)
+        axes.set_xlabel(f"latency of {elided(panel.operation, 28)}", color=MUTED, fontsize=FONT_PT - 0.5)
         ticks = [0.0, most / 2, most]
         axes.set_yticks(ticks, [percent(tick) for tick in ticks])
         axes.set_ylabel("share of operations", color=MUTED, fontsize=FONT_PT - 0.5)
