@@ -80,18 +80,18 @@ def test_a_void_block_gives_no_contrast_and_its_failures_count_all_the_same() ->
     ]
     found = level_contrasts(blocks, TIME, factor="mode", level="777", reference="444")
     assert found.values == pytest.approx([math.log(2)])
-    assert found.failures == 1
+    assert (found.failures, found.unusable) == (1, 0)
 
 
 @pytest.mark.parametrize("value", [None, 0.0, -1.0, math.nan, math.inf])
-def test_a_value_without_a_logarithm_gives_no_contrast_and_counts_as_a_failure(value: float | None) -> None:
+def test_a_value_without_a_logarithm_gives_no_contrast_and_is_counted_apart(value: float | None) -> None:
     blocks = [
         block(run(2.0, mode="444"), run(value, mode="777")),
         block(run(2.0, mode="444"), run(4.0, mode="777")),
     ]
     found = level_contrasts(blocks, TIME, factor="mode", level="777", reference="444")
     assert found.values == pytest.approx([math.log(2)])
-    assert found.failures == 1
+    assert (found.failures, found.unusable) == (0, 1)
 
 
 def test_a_failure_of_another_level_costs_nothing() -> None:

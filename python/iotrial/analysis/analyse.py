@@ -134,7 +134,12 @@ def _effect(
     contrasts = level_contrasts(blocks, response, factor=factor.name, level=level, reference=factor.reference)
     found = interval(contrasts.values, alpha)
     judgement = judge(
-        found, response, margin=spec.margin, failures=contrasts.failures, control_seen=control_seen
+        found,
+        response,
+        margin=spec.margin,
+        failures=contrasts.failures,
+        unusable=contrasts.unusable,
+        control_seen=control_seen,
     )
     cross_check = t_interval(contrasts.values, alpha)
     return Effect(

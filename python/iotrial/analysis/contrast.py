@@ -5,8 +5,8 @@ the combinations of the other factors. Scale difference: the same without logari
 compared with the reference's own arm of the same block.
 
 A void block gives no contrast. Nor does one in which an arm involved failed, or has no usable value (missing,
-not finite, or not positive on a log scale): leaving it out depends on what was measured, so it is counted as
-a failure, which caps the verdict.
+not finite, or not positive on a log scale, as CPU time is that the kernel counts as none). Leaving such a block
+out depends on what was measured, so both are counted, apart, and cap the verdict.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from iotrial.study.model import Response, Scale
 
 @dataclass(frozen=True, slots=True)
 class Contrasts:
-    """One number for each usable block, in time order, and how many runs of the arms involved failed."""
+    """One number for each usable block, in time order; how many runs of the arms involved failed, and how many ran
+    but gave no usable value."""
 
     values: tuple[float, ...]
     failures: int
+    unusable: int = 0
 
 
 def level_contrasts(
@@ -33,7 +35,7 @@ def level_contrasts(
 ) -> Contrasts:
     """Level against reference of one treatment factor; ``blocks`` of one condition in time order."""
     values: list[float] = []
-    failures = 0
+    failures = unusable = 0
     for block in blocks:
         at_level: list[Observation] = []
         at_reference: list[Observation] = []
@@ -45,11 +47,12 @@ def level_contrasts(
                 at_level.append(run)
             elif label == reference:
                 at_reference.append(run)
-        value, failed = _compare(block, at_level, at_reference, response)
+        value, failed, without = _compare(block, at_level, at_reference, response)
         failures += failed
+        unusable += without
         if value is not None:
             values.append(value)
-    return Contrasts(tuple(values), failures)
+    return Contrasts(tuple(values), failures, unusable)
 
 
 def control_contrasts(
@@ -57,7 +60,7 @@ def control_contrasts(
 ) -> Contrasts:
     """A control arm against the reference's own arm, over the blocks that hold both."""
     values: list[float] = []
-    failures = 0
+    failures = unusable = 0
     for block in blocks:
         control = [run for run in block.observations if run.kind is kind]
         original = [
@@ -65,11 +68,12 @@ def control_contrasts(
         ]
         if not control:
             continue
-        value, failed = _compare(block, control, original, response)
+        value, failed, without = _compare(block, control, original, response)
         failures += failed
+        unusable += without
         if value is not None:
             values.append(value)
-    return Contrasts(tuple(values), failures)
+    return Contrasts(tuple(values), failures, unusable)
 
 
 def usable(run: Observation, response: Response) -> float | None:
@@ -90,17 +94,17 @@ def _compare(
     at_level: Sequence[Observation],
     at_reference: Sequence[Observation],
     response: Response,
-) -> tuple[float | None, int]:
-    """The contrast of one block, None where it gives none, and the number of failed runs in it."""
+) -> tuple[float | None, int, int]:
+    """The contrast of one block, None where it gives none; runs in it that failed, and that gave no usable value."""
     runs = (*at_level, *at_reference)
+    failed = sum(run.failure is not None for run in runs)
     if block.void is not None:
-        return None, sum(run.failure is not None for run in runs)
+        return None, failed, 0
     levels = [usable(run, response) for run in at_level]
     references = [usable(run, response) for run in at_reference]
-    failed = levels.count(None) + references.count(None)
+    missing = levels.count(None) + references.count(None)
     # Only blocks that hold every arm of both sides compare like with like.
-    if failed or not levels or len(levels) != len(references):
-        return None, failed
-    return (
-        math.fsum(v for v in levels if v is not None) - math.fsum(v for v in references if v is not None)
-    ) / len(levels), 0
+    if missing or not levels or len(levels) != len(references):
+        return None, failed, missing - failed
+    total = math.fsum(v for v in levels if v is not None) - math.fsum(v for v in references if v is not None)
+    return total / len(levels), 0, 0

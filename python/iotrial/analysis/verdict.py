@@ -25,6 +25,7 @@ from iotrial.study.model import Better, Response, Scale
 
 BUDGET_SPENT = "budget_spent"
 FAILURES = "failures"
+UNUSABLE = "unusable_values"
 EFFECT_NOT_CONSTANT = "effect_not_constant"
 NO_BLOCKS = "no_blocks"
 CONTROL_NOT_SEEN = "control_not_seen"
@@ -46,17 +47,24 @@ class Judgement:
 
 
 def judge(
-    interval: Interval, response: Response, *, margin: float, failures: int = 0, control_seen: bool = True
+    interval: Interval,
+    response: Response,
+    *,
+    margin: float,
+    failures: int = 0,
+    unusable: int = 0,
+    control_seen: bool = True,
 ) -> Judgement:
     """The verdict on an effect of ``response`` with this interval.
 
     ``control_seen``: whether the positive control of the condition has been told from zero (true also
     where there are no controls). ``margin`` is relative (.03 for 3 %).
     """
-    if failures:
-        hopeless = failures >= HOPELESS_FAILURES
+    if failures or unusable:
+        hopeless = failures + unusable >= HOPELESS_FAILURES
         calm = judge(interval, response, margin=margin, control_seen=control_seen)
-        return _inconclusive(interval, response, FAILURES, decided=calm.decided or hopeless)
+        reason = FAILURES if failures else UNUSABLE
+        return _inconclusive(interval, response, reason, decided=calm.decided or hopeless)
     if interval.blocks == 0:
         return _inconclusive(interval, response, NO_BLOCKS)
     if interval.empty:

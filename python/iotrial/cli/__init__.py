@@ -61,7 +61,7 @@ def main() -> None:
     """Entry point of the program."""
     as_json = "--json" in sys.argv[1:]
     try:
-        status = cli.main(standalone_mode=False)
+        status = cli.main(prog_name="iotrial", standalone_mode=False)
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:

@@ -17,6 +17,7 @@ from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knob import Knob, Requirement, Stage
 from iotrial.study.model import CommandWork, Factor, FilesWork, Level, Role, Setting, Study, Workload
+from iotrial.study.trust import unmet
 
 LABS = ("directory", "image")
 STRETCHABLE_SUFFIX = "_time"
@@ -138,18 +139,12 @@ def _check_names(study: Study) -> None:
 
 
 def _check_trust(study: Study, *, trust: bool) -> None:
-    if study.trusted or trust:
-        return
-    for workload in study.workloads:
-        work = workload.work
-        if isinstance(work, CommandWork):
-            shells = {"sh", "bash", "dash", "zsh", "env"}
-            wants_shell = any(step.argv and os.path.basename(step.argv[0]) in shells for step in work.steps)  # noqa: PTH119
-            if work.run_as == "root" or wants_shell:
-                raise RequestError(
-                    f"{study.origin}: workload {workload.name} wants {'root' if work.run_as == 'root' else 'a shell'}",
-                    hint="read its command; if you trust it, say so with --trust",
-                )
+    wanted = () if trust else unmet(study)
+    if wanted:
+        raise RequestError(
+            f"{study.origin}: not trusted, and {wanted[0]}",
+            hint="read its commands (`iotrial plan` shows them); if you trust the study, say so with --trust",
+        )
 
 
 def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:

@@ -20,6 +20,7 @@ from iotrial.lab.target import Target
 FOLDER_KNOB = "lab.folder"
 MEMORY_FILE_SYSTEMS = {"0x1021994": "tmpfs", "0x858458f6": "ramfs"}
 MARGIN_BYTES = 1 << 30
+QUEUE_FILES = ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,8 @@ class ImagePlace(Place):
         self._mounted: tuple[str, ...] | None = None
         self._wanted_filesystem = filesystem
         self._direct_io = False
+        #: queue settings of the device as they were before the image was attached, which changes some
+        self.queue_before: dict[str, str] = {}
 
     @property
     def label(self) -> str:
@@ -215,8 +218,10 @@ class ImagePlace(Place):
     def open(self) -> None:
         check_space(self.target, self._folder, self._size)
         image = self.target.call("image", folder=self._folder, size=self._size, fill="write")["image"]
+        before = self._queues()
         loop = self.target.call("loop_attach", image=image, direct_io=True)
         self.device = str(loop["name"])
+        self.queue_before = before.get(self.device, {})
         self._direct_io = bool(loop["direct_io"])
         self.target.call("mkdir", path=self.root, mode="0755")
         self.format()
@@ -227,6 +232,15 @@ class ImagePlace(Place):
         if self.device is not None:
             self.target.call("loop_detach", device=f"/dev/{self.device}")
             self.device = None
+
+    def _queues(self) -> dict[str, dict[str, str]]:
+        """Queue settings of every loop device; which one will be ours is not known before."""
+        found: dict[str, dict[str, str]] = {}
+        for name in self.target.call("list", path="/sys/block")["names"]:
+            if name.startswith("loop"):
+                texts = {f: self.target.read_or_none(f"/sys/block/{name}/queue/{f}") for f in QUEUE_FILES}
+                found[name] = {f: text for f, text in texts.items() if text is not None}
+        return found
 
     def want_filesystem(self, kind: str) -> None:
         """The type to make at the next ``format``."""

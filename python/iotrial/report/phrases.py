@@ -28,6 +28,7 @@ _TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
 REASONS = {
     "budget_spent": "its interval is not narrow enough for a verdict",
     "failures": "runs failed, and a comparison with failures is at best inconclusive",
+    "unusable_values": "some runs gave no value that a ratio can be made of (zero, or none)",
     "effect_not_constant": "the effect changed while the trial ran, so no single number describes it",
     "no_blocks": "no complete block",
     "control_not_seen": "the slow-down put in on purpose has not been seen there, so equivalence cannot be claimed",

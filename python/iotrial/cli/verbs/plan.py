@@ -80,6 +80,9 @@ def _print(resolved: Any, plan: Any, folder: str, listed: list[dict[str, Any]]) 
     )
     for change in resolved.changes:
         click.echo(f"           - {change}")
+    for workload in study.workloads:
+        for step in getattr(workload.work, "steps", ()):
+            click.echo(f"command    {workload.name}: {' '.join(step.argv)}")
     arms = ", ".join(arm.name for arm in plan.arms(controls=True))
     click.echo(f"arms       {arms}")
     click.echo(f"conditions {len(plan.conditions)}: " + "\n           ".join(c.key for c in plan.conditions))

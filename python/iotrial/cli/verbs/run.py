@@ -36,7 +36,7 @@ def command(study: str, html: str | None, fail_if: tuple[str, ...], as_json: boo
     limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not asked.no_stop)
     folder = default_folder(resolved, asked.on)
     store = Store.open(store_path())
-    with watcher_for(plan, budget.time_s, quiet=as_json) as watcher:
+    with watcher_for(plan, quiet=as_json) as watcher:
         ended = begin(
             resolved,
             plan,

@@ -12,6 +12,7 @@ from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Requirement, Subject, one_of
 from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.place import ImagePlace
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
@@ -32,6 +33,15 @@ class BlockKnob(KernelFileKnob):
                 hint="use the image lab (needs root)",
             )
         return f"/sys/block/{device}/queue/{self.file}"
+
+    def original(self, subject: Subject, setting: Setting) -> str:
+        # Attaching an image changes read-ahead, and detaching it may: both are ours, what stood before is not.
+        place = subject.place
+        before = place.queue_before.get(self.file) if isinstance(place, ImagePlace) else None
+        return self.read(subject, setting) if before is None else self.shown(before)
+
+    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
+        super().prepare(subject, setting, (*values, self.read(subject, setting)))
 
     def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
         return {"backing": _backing(subject.target, str(subject.place.device)) or ""}

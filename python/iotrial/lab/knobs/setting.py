@@ -44,11 +44,15 @@ class KernelFileKnob(Knob):
                 self.name, path, wrote=value, found=self.read(subject, setting), hint=error.message
             ) from error
 
+    def original(self, subject: Subject, setting: Setting) -> str:
+        """The value to put back: what stands there before the trial's first change."""
+        return self.read(subject, setting)
+
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
         subject.journal.record(
             self.name,
             {"path": self.path(subject, setting)},
-            self.read(subject, setting),
+            self.original(subject, setting),
             values,
             identity=self.identity(subject, setting),
             boot_id=subject.boot_id,
