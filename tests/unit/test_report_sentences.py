@@ -136,7 +136,7 @@ def test_many_levels_that_disagree_are_counted_and_listed_below() -> None:
 def test_inconclusive_says_what_is_excluded_all_the_same() -> None:
     found = effect(Verdict.INCONCLUSIVE, 1.02, 0.93, 1.08, condition=ONE, reason="budget_spent")
     assert headline([found]) == (
-        "It is open whether mode 0444 is faster or slower than 0777: less than 0.93 and more than 1.08 times is "
+        "It is open whether mode 0444 is faster or slower than 0777: less than 0.930 and more than 1.080 times is "
         "excluded."
     )
 
@@ -154,7 +154,7 @@ def test_an_invalid_trial_gives_no_verdict_but_likely_reasons() -> None:
     made = document(all_equivalent(), valid=False, control=[failed]).summary
     assert made.headline == (
         "No verdict, the trial is invalid: a copy of the reference was told from its original (cache cold, size "
-        "4 KiB: 1.05 [1.02, 1.08])."
+        "4 KiB: 1.050 [1.020, 1.080])."
     )
     assert made.tone is Tone.INVALID
     assert made.details[0].startswith("Something besides the factor differs between arms. Likely: ")

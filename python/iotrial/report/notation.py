@@ -17,6 +17,7 @@ from iotrial.units import format_bytes, format_duration
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _BYTES = {"bytes", "byte", "B"}
 _MOST_DECIMALS = 7
+_NEAR_ONE = (0.9, 1.1)
 _INVISIBLE = {"Cc", "Cs", "Zl", "Zp"}
 _DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
 
@@ -86,6 +87,9 @@ def interval_numbers(
     """
     known = [number for number in (value, low, high) if number is not None]
     decimals = _decimals(low, high, value)
+    if null == 1.0 and any(_NEAR_ONE[0] < number < _NEAR_ONE[1] for number in known):
+        # Near 1 the third decimal decides on which side of the margin an end lies.
+        decimals = max(decimals, 3)
     for end in (low, high):
         while end is not None and end != null and decimals < _MOST_DECIMALS:
             if float(f"{end:.{decimals}f}") != null:

@@ -140,10 +140,9 @@ def _tone(effects: Sequence[Effect]) -> Tone:
         return Tone.EQUIVALENT
     if verdicts == {Verdict.INCONCLUSIVE}:
         return Tone.INCONCLUSIVE
-    loud = verdicts - {Verdict.EQUIVALENT, Verdict.INCONCLUSIVE}
-    if loud and loud <= {Verdict.FASTER, Verdict.BETTER}:
+    if verdicts and verdicts <= {Verdict.FASTER, Verdict.BETTER}:
         return Tone.FASTER
-    if loud and loud <= {Verdict.SLOWER, Verdict.WORSE}:
+    if verdicts and verdicts <= {Verdict.SLOWER, Verdict.WORSE}:
         return Tone.SLOWER
     return Tone.MIXED
 

@@ -142,10 +142,10 @@ def _points(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float, step
     marker = arm_marker(arm.position)
     common = {"linewidth": 0, "marker": marker, "markeredgewidth": 0.5, "color": ink}
     if arm.is_control:
-        common |= {"markerfacecolor": "none", "alpha": 0.55}
+        common |= {"markerfacecolor": "none", "alpha": 0.4}
     else:
-        common |= {"alpha": 0.6}
-    axes.plot(at[~void], scale.place(value[~void]), markersize=2.4, **common)  # type: ignore[arg-type]
+        common |= {"alpha": 0.4}
+    axes.plot(at[~void], scale.place(value[~void]), markersize=2.2, **common)  # type: ignore[arg-type]
     if void.any():
         axes.plot(
             at[void],
@@ -166,7 +166,7 @@ def _medians(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float, gap
         pieces = np.array_split(part, max(1, part.size // length)) if part.size else []
         x = [float(np.median(at[piece])) / seconds for piece in pieces]
         y = np.asarray([float(np.median(value[piece])) for piece in pieces])
-        axes.plot(x, scale.place(y), color=arm_ink(series.arm.position), linewidth=1.3, zorder=4)
+        axes.plot(x, scale.place(y), color=arm_ink(series.arm.position), linewidth=1.8, zorder=4)
 
 
 def _line(axes: Axes, arm: Arm, x: Floats, y: Floats) -> None:

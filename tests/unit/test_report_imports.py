@@ -1,0 +1,31 @@
+"""What a report needs is loaded when it is needed: the command line answers before any of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = ("matplotlib", "jinja2", "rich")
+
+
+def loaded_after(*modules: str) -> set[str]:
+    program = f"import sys, {', '.join(modules)}; print(*[m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_the_report_loads_no_drawing_template_or_terminal_library() -> None:
+    report = "iotrial.report"
+    assert (
+        loaded_after(
+            f"{report}.document",
+            f"{report}.html",
+            f"{report}.text",
+            f"{report}.markdown",
+            f"{report}.jsonreport",
+            f"{report}.live",
+            f"{report}.plots.forest",
+            f"{report}.plots.small",
+        )
+        == set()
+    )
