@@ -49,7 +49,7 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
                 line += 1
             _row(axes, row, line, low_shift=0.22 if narrow else 0.0)
             if narrow:
-                label = elided(_pair(row) if single else f"{_pair(row)}: {row.condition.text}", 38)
+                label = elided(_pair(row) if single else f"{_pair(row)}: {row.condition.text}", 42)
                 for x, text, align in ((0.0, label, "left"), (1.0, interval(row.effect), "right")):
                     axes.text(
                         x,
@@ -57,6 +57,7 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
                         text,
                         transform=axes.get_yaxis_transform(),
                         color=INK,
+                        fontsize=FONT_PT - 0.5,
                         ha=align,
                         va="center",
                         bbox={"facecolor": PAPER, "linewidth": 0, "pad": 0.6},
