@@ -47,7 +47,9 @@ def nothing_left_behind() -> Iterator[None]:
     after = host_state()
     # a loop device that the kernel has made on demand stays, unused, until the next boot
     made = {key.split()[0] for key in after if key.startswith("loop")} - {key.split()[0] for key in before}
-    after = {key: value for key, value in after.items() if key.split()[0] not in made or key.endswith("backing")}
+    after = {
+        key: value for key, value in after.items() if key.split()[0] not in made or key.endswith("backing")
+    }
     changed = {
         key: (before.get(key), after.get(key)) for key in before | after if before.get(key) != after.get(key)
     }

@@ -30,7 +30,12 @@ class Recording:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.mount_words = ["rw"]
         self.modes: str = "0644"
-        self.queue = {"scheduler": "[none] mq-deadline", "nr_requests": "128", "read_ahead_kb": "128", "wbt_lat_usec": "0"}
+        self.queue = {
+            "scheduler": "[none] mq-deadline",
+            "nr_requests": "128",
+            "read_ahead_kb": "128",
+            "wbt_lat_usec": "0",
+        }
 
     def call(self, verb: str, **fields: Any) -> dict[str, Any]:
         self.calls.append((verb, fields))
@@ -87,7 +92,15 @@ class Recording:
 
     def _files(self, **fields: Any) -> dict[str, Any]:
         usage = dict.fromkeys(
-            ("faults_minor", "faults_major", "switches_voluntary", "switches_involuntary", "blocks_in", "blocks_out"), 0
+            (
+                "faults_minor",
+                "faults_major",
+                "switches_voluntary",
+                "switches_involuntary",
+                "blocks_in",
+                "blocks_out",
+            ),
+            0,
         )
         counters = dict.fromkeys(("read_ios", "read_bytes", "write_ios", "write_bytes"), 0)
         return {
@@ -112,7 +125,14 @@ def opened(monkeypatch: pytest.MonkeyPatch, state: Path, tmp_path: Path) -> Iter
 
     def open_study(name: str, **conditions: list[str]) -> tuple[Session, Plan, Recording]:
         study = select(
-            find(name), sets={}, conditions=conditions, full=False, margin=None, alpha=None, time_s=None, blocks=None
+            find(name),
+            sets={},
+            conditions=conditions,
+            full=False,
+            margin=None,
+            alpha=None,
+            time_s=None,
+            blocks=None,
         )
         resolved = resolve(study, root=True, lab="image")
         plan = Plan(resolved.study, "0" * 32)
@@ -141,7 +161,9 @@ def shape(calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
         ("mount/atime", {"workload": ["probe"], "cache": ["cold"]}),
     ],
 )
-def test_every_arm_makes_the_same_transitions(opened: Any, study: str, conditions: dict[str, list[str]]) -> None:
+def test_every_arm_makes_the_same_transitions(
+    opened: Any, study: str, conditions: dict[str, list[str]]
+) -> None:
     session, plan, probe = opened(study, **conditions)
     runner = Runner(session, injected=1.06)
     shapes: dict[str, list[str]] = {}
@@ -175,8 +197,13 @@ def test_a_mode_goes_through_the_neutral_mode_even_where_it_already_stands(opene
 
 
 def test_dirty_data_is_written_before_the_unmount_and_the_device_emptied_after_it(opened: Any) -> None:
-    calls = [verb for verb, _ in verbs_of_a_run(opened, "files/permissions", workload=["probe"], cache=["cold"])]
-    order = [calls.index(verb) for verb in ("set_mode", "get_mode", "syncfs", "unmount", "evict_device", "mount", "files")]
+    calls = [
+        verb for verb, _ in verbs_of_a_run(opened, "files/permissions", workload=["probe"], cache=["cold"])
+    ]
+    order = [
+        calls.index(verb)
+        for verb in ("set_mode", "get_mode", "syncfs", "unmount", "evict_device", "mount", "files")
+    ]
     assert order == sorted(order)
     assert calls[-1] == "files"
 
@@ -200,13 +227,20 @@ def test_access_times_are_set_before_the_mount_that_is_measured(opened: Any) -> 
     assert calls.index("set_atime_state") < len(calls) - 1 - calls[::-1].index("mount")
 
 
-def test_queue_settings_are_journaled_before_they_are_written_and_the_scheduler_last(opened: Any, state: Path) -> None:
+def test_queue_settings_are_journaled_before_they_are_written_and_the_scheduler_last(
+    opened: Any, state: Path
+) -> None:
     _, _, probe = opened("files/permissions", workload=["probe"])
     entries = sorted((state / "journal").glob("*.entry"))
     knobs = [__import__("json").loads(path.read_text())["knob"] for path in entries]
     assert knobs[0] == "lab.folder"
     assert knobs[-1] == "block.scheduler"
-    assert set(knobs[1:]) == {"block.scheduler", "block.nr_requests", "block.read_ahead_kb", "block.wbt_lat_usec"}
+    assert set(knobs[1:]) == {
+        "block.scheduler",
+        "block.nr_requests",
+        "block.read_ahead_kb",
+        "block.wbt_lat_usec",
+    }
 
 
 def test_images_are_made_without_background_initialisation_and_without_discard(opened: Any) -> None:

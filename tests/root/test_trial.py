@@ -20,12 +20,21 @@ from iotrial.probe.binary import find_binary
 
 pytestmark = pytest.mark.root
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text()) if (Path(__file__).parents[2] / "schemas" / "report.schema.json").exists() else {}
+SCHEMA = (
+    json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
+    if (Path(__file__).parents[2] / "schemas" / "report.schema.json").exists()
+    else {}
+)
 
 
 def iotrial(*words: str, check: int | None = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "iotrial", *words], capture_output=True, text=True, cwd=cwd, timeout=300, check=False
+        [sys.executable, "-m", "iotrial", *words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=300,
+        check=False,
     )
     assert check is None or done.returncode == check, done.stderr
     return done
@@ -86,21 +95,36 @@ def test_the_other_levels_are_one_option_away(state: Path) -> None:
     report = run_json(
         "files/permissions",
         *("--condition", "filesystem=all", "--condition", "mount=all", "--condition", "reader=all"),
-        *("--condition", "workload=probe,dd", "--condition", "cache=cold", "--set", "mode=0444", "--blocks", "1"),
+        *(
+            "--condition",
+            "workload=probe,dd",
+            "--condition",
+            "cache=cold",
+            "--set",
+            "mode=0444",
+            "--blocks",
+            "1",
+        ),
     )
-    conditions = {json.dumps(e["condition"], sort_keys=True) + e["workload"] for e in report["effects"] if e["primary"]}
+    conditions = {
+        json.dumps(e["condition"], sort_keys=True) + e["workload"] for e in report["effects"] if e["primary"]
+    }
     assert len(conditions) == 3 * 2 * 2 * 2
     assert failures_of(state) == []
     assert report["void"] == []
 
 
 def test_noatime_writes_nothing_and_strictatime_writes_inodes(state: Path) -> None:
-    run_json("mount/atime", "--condition", "workload=probe", "--blocks", "2", "--condition", "filesystem=ext4,xfs")
+    run_json(
+        "mount/atime", "--condition", "workload=probe", "--blocks", "2", "--condition", "filesystem=ext4,xfs"
+    )
     written: dict[tuple[str, str], list[float]] = {}
     for run in stored_runs(state):
         where = "stale" if "atime_state=stale" in run["condition"] else "fresh"
         numbers = {**run["evidence"], **run["responses"]}
-        written.setdefault((where, run["treatment"]["atime"]), []).append(numbers["device_write_bytes_synced"])
+        written.setdefault((where, run["treatment"]["atime"]), []).append(
+            numbers["device_write_bytes_synced"]
+        )
     # 10,000 inodes of 256 bytes or more
     assert min(written["stale", "strictatime"]) > 10_000 * 256
     assert min(written["stale", "relatime"]) > 10_000 * 256
@@ -153,7 +177,9 @@ argv = ["test", "-f", "{file}"]
 """
 
 
-def test_a_study_of_the_users_own_with_timed_steps_finds_what_is_there(state: Path, disk_folder: Path) -> None:
+def test_a_study_of_the_users_own_with_timed_steps_finds_what_is_there(
+    state: Path, disk_folder: Path
+) -> None:
     report = run_json(write_study(disk_folder, COMMANDS), "--on", str(disk_folder))
     wall = next(e for e in report["effects"] if e["response"] == "wall")
     assert wall["verdict"] == "slower"
@@ -206,7 +232,9 @@ operations = ["open", "read-to-end", "close"]
 
 def test_schedulers_and_sysctls_are_put_back(state: Path, disk_folder: Path) -> None:
     before = Path("/proc/sys/vm/vfs_cache_pressure").read_text()
-    queues = {p: p.read_text() for p in Path("/sys/block").glob("loop*/queue/[snrw]*") if p.name in PINNED_FILES}
+    queues = {
+        p: p.read_text() for p in Path("/sys/block").glob("loop*/queue/[snrw]*") if p.name in PINNED_FILES
+    }
     report = run_json(write_study(disk_folder, SCHEDULERS))
     assert report["trial"]["state"] == "done"
     assert failures_of(state) == []
@@ -297,7 +325,14 @@ def test_without_root_it_runs_in_a_folder_and_says_what_that_cannot_vary(disk_fo
     shutil.copy(find_binary(), probe)
     probe.chmod(0o755)
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).parents[1] / "as_nobody.py"), "run", "files/permissions", "--blocks", "10"],
+        [
+            sys.executable,
+            str(Path(__file__).parents[1] / "as_nobody.py"),
+            "run",
+            "files/permissions",
+            "--blocks",
+            "10",
+        ],
         env={**os.environ, "XDG_STATE_HOME": str(home), "HOME": str(home), "IOTRIAL_PROBE": str(probe)},
         capture_output=True,
         text=True,

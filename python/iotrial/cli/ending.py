@@ -48,7 +48,9 @@ def write_html(document: Document, path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(html_report(document))
     except OSError as error:
-        raise StoreError(f"writing the report {path}: {error.strerror}", hint="name another file with --html") from error
+        raise StoreError(
+            f"writing the report {path}: {error.strerror}", hint="name another file with --html"
+        ) from error
     return path
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
     from iotrial.study.model import Study
 
+SEED_DIGITS = 32
 F = TypeVar("F", bound=Callable[..., Any])
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
@@ -30,7 +31,7 @@ class Asked:
     blocks: int | None
     margin: str | None
     alpha: float | None
-    seed: int | None
+    seed: str | None
     controls: bool
     no_stop: bool
     trust: bool
@@ -64,7 +65,9 @@ def study_options(function: F) -> F:
         click.option(
             "--alpha", type=click.FloatRange(0, 0.5, min_open=True), help="Level of the whole trial."
         ),
-        click.option("--seed", type=click.IntRange(0), metavar="N", help="Recorded as chosen by you."),
+        click.option(
+            "--seed", metavar="N", help="A number, or the 32 digits of an earlier trial; recorded as chosen."
+        ),
         click.option("--no-controls", is_flag=True, help="Leave the control arms out; the verdict says so."),
         click.option("--no-stop", is_flag=True, help="Spend the whole budget even when all is decided."),
         click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root."),
@@ -86,11 +89,25 @@ def asked_of(values: dict[str, Any]) -> Asked:
         blocks=values["blocks"],
         margin=values["margin"],
         alpha=values["alpha"],
-        seed=values["seed"],
+        seed=_seed(values["seed"]),
         controls=not values["no_controls"],
         no_stop=values["no_stop"],
         trust=values["trust"],
     )
+
+
+def _seed(text: str | None) -> str | None:
+    """The seed as 32 hexadecimal digits: those given, or made from a number. Raises RequestError."""
+    from iotrial.design.plan import seed_from_user
+    from iotrial.errors import RequestError
+
+    if text is None:
+        return None
+    if len(text) == SEED_DIGITS and set(text.lower()) <= set("0123456789abcdef"):
+        return text.lower()
+    if not text.isascii() or not text.isdigit():
+        raise RequestError(f'--seed "{text}": wanted a whole number, or the 32 hexadecimal digits of a trial')
+    return seed_from_user(int(text))
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.session import Session
 from iotrial.conduct.signals import Stopped, StopSignals
 from iotrial.conduct.trial import Conductor, Limits
-from iotrial.design.plan import Plan, new_seed, seed_from_user
+from iotrial.design.plan import Plan, new_seed
 from iotrial.errors import RequestError
 from iotrial.lab import host
 from iotrial.paths import state_folder
@@ -43,9 +43,9 @@ def default_folder(resolved: Resolved, on: str | None) -> str:
     return str(folder)
 
 
-def make_plan(resolved: Resolved, seed: int | None, *, controls: bool) -> Plan:
-    """The plan of a resolved study, with a fresh seed unless the user chose one."""
-    return Plan(resolved.study, new_seed() if seed is None else seed_from_user(seed), controls=controls)
+def make_plan(resolved: Resolved, seed: str | None, *, controls: bool) -> Plan:
+    """The plan of a resolved study, with a fresh seed unless the user chose one (32 hexadecimal digits)."""
+    return Plan(resolved.study, seed or new_seed(), controls=controls)
 
 
 def begin(

@@ -4,7 +4,8 @@ A claim is a ratio r of a response at one level over another; here there is an i
 rules, in this order (a difference within the margin counts as none):
 
 1. no such comparison, no ratio in the claim, an unbounded interval, an inconclusive effect or an invalid trial:
-   *cannot say*;
+   *cannot say*; but an effect that is open only for want of time, with an interval that excludes the published
+   ratio, is *not confirmed*: that much is known;
 2. claim within the margin and effect equivalent: *confirmed*;
 3. effect equivalent and claim beyond the margin: *not confirmed* (there is no such effect here);
 4. claim within the margin and an effect here: *contradicted*;
@@ -178,8 +179,11 @@ def _judge(
         return Outcome.CANNOT_SAY, "the interval is not bounded yet"
     inside = low <= claim.ratio <= high
     if effect.verdict is Verdict.INCONCLUSIVE:
-        seen = "holds it" if inside else "does not hold it"
-        return Outcome.CANNOT_SAY, f"the comparison is inconclusive (its interval {seen})"
+        if inside or effect.failures or effect.reason != "budget_spent":
+            return Outcome.CANNOT_SAY, "the comparison is inconclusive" + (
+                " (its interval holds it)" if inside else ""
+            )
+        return Outcome.NOT_CONFIRMED, "open what the effect is here, but the published size is excluded"
     claimed, within = log(claim.ratio), log1p(margin)
     if effect.verdict is Verdict.EQUIVALENT:
         if abs(claimed) <= within:

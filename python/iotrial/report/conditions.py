@@ -1,8 +1,8 @@
 """Conditions in words: "cache warm, size 10 KiB" instead of ``cache=warm,size=10 KiB,workload=probe``.
 
 Runs and blocks name their condition by its key, effects by its levels. Both become one value here, ordered as
-the study declares its factors, so that every table and figure lists conditions alike. The workload is named
-only where the trial has more than one.
+the study declares its factors, so that every table and figure lists conditions alike. What was the same in the
+whole trial is named once (``constant``), not with every condition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,13 @@ class Conditions:
             factor.name: {level.label: i for i, level in enumerate(factor.levels)}
             for factor in study.condition_factors
         }
+        self._constant = {f.name: f.levels[0].label for f in study.condition_factors if len(f.levels) == 1}
         self._by_key: dict[str, ConditionText] = {}
+
+    @property
+    def constant(self) -> str:
+        """E.g. "size 10 KiB, filesystem ext4": the conditions that this trial did not vary; empty without any."""
+        return ", ".join(f"{shown(name)} {shown(label)}" for name, label in self._constant.items())
 
     def of_key(self, key: str) -> ConditionText:
         """The condition of this key; a key of another form is shown as it is."""
@@ -65,6 +71,7 @@ class Conditions:
     def _made(self, key: str, workload: str, levels: Mapping[str, str]) -> ConditionText:
         names = [name for name in self._positions if name in levels]
         names += sorted(name for name in levels if name not in self._positions)
+        names = [name for name in names if levels[name] != self._constant.get(name)]
         parts = [(shown(name), shown(levels[name])) for name in names]
         if len(self._workloads) > 1 and workload:
             parts.insert(0, ("workload", shown(workload)))

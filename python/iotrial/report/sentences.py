@@ -154,14 +154,16 @@ def _details(
     if is_invalid(trial, analysis):
         yield from _likely_reasons(analysis)
     else:
-        for clause in by_level(effects, conditions, margin=header.margin)[:_MOST_LEVELS]:
-            yield f"{clause[:1].upper()}{clause[1:]}."
+        if len({effect.verdict for effect in effects}) > 1:  # else the headline has said it of all
+            for clause in by_level(effects, conditions, margin=header.margin)[:_MOST_LEVELS]:
+                yield f"{clause[:1].upper()}{clause[1:]}."
     blocks = sorted({effect.blocks for effect in effects})
     if blocks and blocks[-1]:
         span = counted(blocks[0], "block") if len(blocks) == 1 else f"{blocks[0]:,} to {blocks[-1]:,} blocks"
         yield (
-            f"Measured in {span} a comparison over {format_duration(trial.duration_s)}; differences of less than "
-            f"{percent(header.margin)} do not count as an effect."
+            f"Measured in {span} a comparison over {format_duration(trial.duration_s)}"
+            + (f", with {conditions.constant}" if conditions.constant else "")
+            + f"; differences of less than {percent(header.margin)} do not count as an effect."
         )
     if trial.state is TrialState.INTERRUPTED:
         why = f" ({shown(trial.reason)})" if trial.reason else ""

@@ -13,9 +13,13 @@ from iotrial.cli.options import as_json as json_option
 @click.argument("trial", default="last")
 @click.option("--html", metavar="FILE", help="Write the self-contained HTML report there.")
 @click.option("--markdown", metavar="FILE", help="Write Markdown there (for a pull request).")
-@click.option("--fail-if", type=click.Choice(["slower", "inconclusive"]), multiple=True, help="Exit with status 4 then.")
+@click.option(
+    "--fail-if", type=click.Choice(["slower", "inconclusive"]), multiple=True, help="Exit with status 4 then."
+)
 @json_option
-def command(trial: str, html: str | None, markdown: str | None, fail_if: tuple[str, ...], as_json: bool) -> int:
+def command(
+    trial: str, html: str | None, markdown: str | None, fail_if: tuple[str, ...], as_json: bool
+) -> int:
     """Report a stored trial (its number, its id, or "last")."""
     from iotrial.cli.ending import document_of, exit_status, say, write_html
     from iotrial.errors import RequestError

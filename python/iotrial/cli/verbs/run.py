@@ -46,7 +46,7 @@ def command(study: str, html: str | None, fail_if: tuple[str, ...], as_json: boo
             folder=folder,
             seed_chosen=asked.seed is not None,
             options={
-                "argv": sys.argv[1:],
+                "argv": ["iotrial", *sys.argv[1:]],
                 "time_s": budget.time_s,
                 "blocks": budget.blocks,
                 "no_stop": asked.no_stop,
