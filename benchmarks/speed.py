@@ -6,6 +6,7 @@ set. Nothing here is asserted; BENCHMARKS.md holds one dated outcome.
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import statistics
@@ -107,7 +108,7 @@ def between_runs(folder: Path) -> tuple[list[float], list[float]]:
         Probe.call = plain  # type: ignore[method-assign]
     own, gap = [], []
     runs = [i for i, (verb, _, _) in enumerate(log) if verb == "files"]
-    for first, second in zip(runs, runs[1:], strict=False):
+    for first, second in itertools.pairwise(runs):
         between = log[first + 1 : second]
         whole = log[second][1] - log[first][2]
         gap.append(whole)

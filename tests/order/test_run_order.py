@@ -27,6 +27,7 @@ class Recording:
     alive = True
 
     def __init__(self, *, isolate: bool) -> None:
+        self.isolated = isolate
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.mount_words = ["rw"]
         self.modes: str = "0644"
@@ -90,7 +91,7 @@ class Recording:
     def _get_atime_state(self, **_: Any) -> dict[str, Any]:
         return {"states": {self.state: 10000}}
 
-    def _files(self, **fields: Any) -> dict[str, Any]:
+    def _files(self, **_: Any) -> dict[str, Any]:
         usage = dict.fromkeys(
             (
                 "faults_minor",
@@ -230,7 +231,7 @@ def test_access_times_are_set_before_the_mount_that_is_measured(opened: Any) -> 
 def test_queue_settings_are_journaled_before_they_are_written_and_the_scheduler_last(
     opened: Any, state: Path
 ) -> None:
-    _, _, probe = opened("files/permissions", workload=["probe"])
+    opened("files/permissions", workload=["probe"])
     entries = sorted((state / "journal").glob("*.entry"))
     knobs = [__import__("json").loads(path.read_text())["knob"] for path in entries]
     assert knobs[0] == "lab.folder"

@@ -20,8 +20,8 @@ from iotrial.design.plan import Plan, new_seed
 from iotrial.errors import RequestError
 from iotrial.lab import host
 from iotrial.paths import state_folder
-from iotrial.store.model import StoredTrial, TrialData, TrialHeader, TrialState
 from iotrial.store import Store
+from iotrial.store.model import StoredTrial, TrialData, TrialHeader, TrialState
 
 
 @dataclass(frozen=True, slots=True)

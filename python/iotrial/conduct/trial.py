@@ -19,8 +19,8 @@ from iotrial.conduct.signals import StopSignals
 from iotrial.design.model import Arm, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.errors import LabError
-from iotrial.store.model import BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
 from iotrial.store import Store
+from iotrial.store.model import BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
 from iotrial.study.model import CommandWork
 
 FAILURES_TO_DROP = 3

@@ -27,8 +27,8 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
     from iotrial.design.plan import Plan
     from iotrial.errors import RequestError
     from iotrial.paths import store_path
-    from iotrial.store.model import TrialState
     from iotrial.store import Store
+    from iotrial.store.model import TrialState
     from iotrial.units import parse_duration
 
     store = Store.open(store_path())
