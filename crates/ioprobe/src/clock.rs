@@ -44,7 +44,7 @@ impl Clock {
         }
     }
 
-    fn monotonic() -> Self {
+    pub fn monotonic() -> Self {
         Clock {
             source: Source::Monotonic,
             hz: 1_000_000_000,
@@ -74,9 +74,14 @@ impl Clock {
     /// Nanoseconds between two readings; 0 where a move to another core made the second one the smaller.
     #[inline(always)]
     pub fn ns_between(&self, start: u64, end: u64) -> u64 {
-        // To the nearest: rounding down would take half a nanosecond from every operation.
+        self.ns_of(end.saturating_sub(start))
+    }
+
+    /// So many ticks in nanoseconds, to the nearest.
+    #[inline(always)]
+    pub fn ns_of(&self, ticks: u64) -> u64 {
         const HALF: u128 = 1 << 31;
-        ((u128::from(end.saturating_sub(start)) * u128::from(self.scale) + HALF) >> 32) as u64
+        ((u128::from(ticks) * u128::from(self.scale) + HALF) >> 32) as u64
     }
 
     /// Spins until `ns` have passed since `start`; returns the reading that ended it.

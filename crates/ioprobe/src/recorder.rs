@@ -6,6 +6,8 @@
 use hdrhistogram::Histogram;
 use serde_json::{json, Value};
 
+use crate::clock::Clock;
+
 /// 2^37 ns.
 const HIGHEST_NS: u64 = 1 << 37;
 const DIGITS: u8 = 3;
@@ -13,7 +15,8 @@ const DIGITS: u8 = 3;
 pub struct LatencyRecorder {
     histogram: Histogram<u64>,
     count: u64,
-    total_ns: u64,
+    /// In ticks of the clock: a sum of rounded nanoseconds would be off in one direction, where ticks come in steps.
+    total_ticks: u64,
     min_ns: u64,
     max_ns: u64,
 }
@@ -41,27 +44,28 @@ impl LatencyRecorder {
         LatencyRecorder {
             histogram,
             count: 0,
-            total_ns: 0,
+            total_ticks: 0,
             min_ns: u64::MAX,
             max_ns: 0,
         }
     }
 
     #[inline(always)]
-    pub fn record(&mut self, ns: u64) {
+    pub fn record(&mut self, ticks: u64, clock: &Clock) {
+        let ns = clock.ns_of(ticks);
         self.count += 1;
-        self.total_ns += ns;
+        self.total_ticks += ticks;
         self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
         self.histogram.saturating_record(ns);
     }
 
-    pub fn total_ns(&self) -> u64 {
-        self.total_ns
+    pub fn total_ns(&self, clock: &Clock) -> u64 {
+        clock.ns_of(self.total_ticks)
     }
 
     /// Ends the recording. `stretched_ns` is what the positive control added: it is in the total, not in the percentiles.
-    pub fn finish(self, stretched_ns: u64, with_histogram: bool) -> Latency {
+    pub fn finish(self, clock: &Clock, stretched_ns: u64, with_histogram: bool) -> Latency {
         let at = |q: f64| {
             // The histogram answers with the upper end of a bar, which may lie above all values.
             self.histogram.value_at_quantile(q).min(self.max_ns)
@@ -76,7 +80,7 @@ impl LatencyRecorder {
         };
         Latency {
             count: self.count,
-            total_ns: self.total_ns + stretched_ns,
+            total_ns: self.total_ns(clock) + stretched_ns,
             min_ns: if self.count == 0 { 0 } else { self.min_ns },
             max_ns: self.max_ns,
             p50_ns: at(0.5),
@@ -110,8 +114,9 @@ mod tests {
 
     fn recorded(values: &[u64]) -> Latency {
         let mut recorder = LatencyRecorder::new();
-        values.iter().for_each(|v| recorder.record(*v));
-        recorder.finish(0, true)
+        let clock = Clock::monotonic(); // a tick is a nanosecond
+        values.iter().for_each(|v| recorder.record(*v, &clock));
+        recorder.finish(&clock, 0, true)
     }
 
     #[test]
@@ -173,8 +178,9 @@ mod tests {
     #[test]
     fn the_stretch_is_in_the_total_alone() {
         let mut recorder = LatencyRecorder::new();
-        recorder.record(100);
-        let latency = recorder.finish(6, false);
+        let clock = Clock::monotonic();
+        recorder.record(100, &clock);
+        let latency = recorder.finish(&clock, 6, false);
         assert_eq!((latency.total_ns, latency.p50_ns), (106, 100));
     }
 }

@@ -58,7 +58,7 @@ pub fn run(
         let worked_ns = clock.ns_between(span.start, span.end);
         let base_ns = match own.stretch_of {
             None => worked_ns,
-            Some(operation) => work.total_ns(operation),
+            Some(operation) => work.total_ns(operation, clock),
         };
         let wanted_ns = stretch_ns(base_ns, common.stretch);
         let end = match wanted_ns {
@@ -101,7 +101,7 @@ pub fn run(
         "bytes_written": tally.bytes_written,
         "entries": tally.entries,
     });
-    answer["operations"] = work.latencies(&own, stretched_ns);
+    answer["operations"] = work.latencies(&own, clock, stretched_ns);
     Ok(answer)
 }
 
@@ -193,13 +193,13 @@ fn touched(size: usize) -> Vec<u8> {
 }
 
 impl Work {
-    fn total_ns(&self, operation: Operation) -> u64 {
+    fn total_ns(&self, operation: Operation, clock: &Clock) -> u64 {
         (self.operations.iter())
             .find(|(o, _)| *o == operation)
-            .map_or(0, |(_, recorder)| self.recorders[*recorder].total_ns())
+            .map_or(0, |(_, recorder)| self.recorders[*recorder].total_ns(clock))
     }
 
-    fn latencies(self, own: &FilesJob, stretched_ns: u64) -> Value {
+    fn latencies(self, own: &FilesJob, clock: &Clock, stretched_ns: u64) -> Value {
         let operations = &self.operations;
         (self.recorders.into_iter().enumerate())
             .filter_map(|(n, recorder)| {
@@ -209,7 +209,7 @@ impl Work {
                 } else {
                     0
                 };
-                let latency = recorder.finish(extra, own.histograms);
+                let latency = recorder.finish(clock, extra, own.histograms);
                 Some((operation.name().to_string(), latency.to_json()))
             })
             .collect::<serde_json::Map<_, _>>()

@@ -100,7 +100,7 @@ impl Work {
             return Err(broken(n, file));
         }
         let now = clock.ticks();
-        self.recorders[recorder].record(clock.ns_between(*last, now));
+        self.recorders[recorder].record(now.saturating_sub(*last), clock);
         *last = now;
         Ok(())
     }
@@ -196,7 +196,7 @@ impl Work {
                     return Err(broken(n, folder));
                 }
                 let now = clock.ticks();
-                self.recorders[recorder].record(clock.ns_between(*last, now));
+                self.recorders[recorder].record(now.saturating_sub(*last), clock);
                 *last = now;
             }
         }

@@ -12,6 +12,7 @@ use libc::c_ulong;
 use crate::error::{last_errno, Doing, Error, Result};
 use crate::syscall::{c_text, check, exists, stat_of};
 
+const LOOP_CTL_REMOVE: c_ulong = 0x4c81;
 const LOOP_CTL_GET_FREE: c_ulong = 0x4c82;
 const LOOP_GET_STATUS64: c_ulong = 0x4c05;
 const LOOP_CONFIGURE: c_ulong = 0x4c0a;
@@ -55,7 +56,14 @@ pub struct LoopDevice {
     /// Held open and nothing else: at the last close the kernel clears the device.
     device: File,
     image: OwnedFd,
-    node_made: bool,
+    made: Made,
+}
+
+/// What was not there before and goes with the device: the kernel adds one where all were taken.
+#[derive(Clone, Copy)]
+struct Made {
+    device: bool,
+    node: bool,
 }
 
 /// Attaches an image to a free loop device. Between asking for one and taking it another process may be faster: then again.
@@ -64,19 +72,19 @@ pub fn attach(
     direct_io: bool,
 ) -> std::result::Result<LoopDevice, (OwnedFd, Error)> {
     match try_attach(&image, direct_io) {
-        Ok((name, device, node_made, found)) => Ok(LoopDevice {
+        Ok((name, device, made, found)) => Ok(LoopDevice {
             name,
             direct_io: found.flags & LO_FLAGS_DIRECT_IO != 0,
             inode: found.inode,
             device,
             image,
-            node_made,
+            made,
         }),
         Err(error) => Err((image, error)),
     }
 }
 
-fn try_attach(image: &OwnedFd, direct_io: bool) -> Result<(String, File, bool, LoopInfo)> {
+fn try_attach(image: &OwnedFd, direct_io: bool) -> Result<(String, File, Made, LoopInfo)> {
     let control = OpenOptions::new()
         .read(true)
         .write(true)
@@ -84,13 +92,17 @@ fn try_attach(image: &OwnedFd, direct_io: bool) -> Result<(String, File, bool, L
         .doing(|| "open /dev/loop-control")?;
     let config = configuration(image, direct_io);
     for _ in 0..ATTEMPTS {
+        let there = loop_devices();
         // SAFETY: this request takes no argument.
         let number = check(
             unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) },
             || "ask for a free loop device".to_string(),
         )?;
         let (name, path) = (format!("loop{number}"), format!("/dev/loop{number}"));
-        let node_made = make_node(&path, number as u32)?;
+        let made = Made {
+            device: !there.contains(&name),
+            node: make_node(&path, number as u32)?,
+        };
         let device = OpenOptions::new()
             .read(true)
             .write(true)
@@ -106,7 +118,7 @@ fn try_attach(image: &OwnedFd, direct_io: bool) -> Result<(String, File, bool, L
                     found.inode
                 )));
             }
-            return Ok((name, device, node_made, found));
+            return Ok((name, device, made, found));
         }
         match last_errno() {
             libc::EBUSY => {}
@@ -232,13 +244,11 @@ impl LoopDevice {
             }
             Err(error) => return Err((Some(self), error)),
         }
-        let (name, inode, node_made) = (self.name.clone(), self.inode, self.node_made);
+        let (name, inode, made) = (self.name.clone(), self.inode, self.made);
         drop(self);
         for _ in 0..200 {
             if !attached(&path, &name, inode) {
-                if node_made {
-                    let _ = fs::remove_file(&path);
-                }
+                made.take_away(&name);
                 return Ok(());
             }
             sleep(Duration::from_millis(10));
@@ -262,6 +272,30 @@ impl LoopDevice {
             (fields.next() == Some(&wanted)).then(|| fields.nth(1).unwrap_or("?").to_string())
         }))
     }
+}
+
+impl Made {
+    /// Quietly: somebody else may have taken the device by now, and then it is theirs.
+    fn take_away(self, name: &str) {
+        if self.node {
+            let _ = fs::remove_file(format!("/dev/{name}"));
+        }
+        let number: Option<c_ulong> = name.trim_start_matches("loop").parse().ok();
+        if let (true, Some(number), Ok(control)) =
+            (self.device, number, File::open("/dev/loop-control"))
+        {
+            // SAFETY: this request takes a number.
+            unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_REMOVE, number) };
+        }
+    }
+}
+
+fn loop_devices() -> Vec<String> {
+    let names = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    names
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("loop"))
+        .collect()
 }
 
 /// Whether the device still stands over the image with this inode.

@@ -1,0 +1,161 @@
+"""The job of whole processes: steps, failures, time limits, and what commands leave behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from probe_client import NOBODY, Probe, ProbeError, make_set, processes_with
+
+
+def test_commands_run_once_for_each_file_or_once_for_all(probe: Probe, folder: Path) -> None:
+    path = make_set(probe, folder)
+    script = f'echo "$@" >> {folder}/log'
+    done = probe(
+        "command",
+        set="s",
+        files=[2, 0],
+        steps=[
+            {"name": "each", "argv": ["sh", "-c", script, "x", "one={file}"]},
+            {"name": "all", "argv": ["sh", "-c", script, "x", "{files}"]},
+            {"name": "dir", "argv": ["sh", "-c", f"echo {{dir}}; pwd >> {folder}/log"]},
+        ],
+        cwd="{dir}",
+        replicates=2,
+    )
+    once = f"one={path}/f000002\none={path}/f000000\n{path}/f000002 {path}/f000000\n{path}\n"
+    assert (folder / "log").read_text() == once * 2
+    assert [(step["name"], step["processes"]) for step in done["steps"]] == [
+        ("each", 4),
+        ("all", 2),
+        ("dir", 2),
+    ]
+    assert done["processes"] == 8
+    assert (done["failures"], done["verified"], done["stragglers"]) == ([], True, 0)
+    for key in ("wall_ns", "user_ns", "sys_ns"):
+        assert done[key] == sum(step[key] for step in done["steps"])
+    with pytest.raises(ProbeError) as caught:
+        probe("command", steps=[{"name": "x", "argv": ["true", "{file}"]}])
+    assert caught.value.code == "bad_request"
+
+
+def test_a_command_through_a_view_gets_the_names_of_the_view(probe: Probe, folder: Path) -> None:
+    make_set(probe, folder)
+    probe("link", set="s", files=[1], view="A", kind="symlink-relative")
+    steps = [
+        {"name": "a", "argv": ["sh", "-c", f"readlink {{file}} > {folder}/log; echo {{dir}} >> {folder}/log"]}
+    ]
+    probe("command", set="s", view="A", steps=steps)
+    assert (folder / "log").read_text() == f"../s/f000001\n{folder}/s.A\n"
+
+
+def test_failures_say_which_step_how_and_in_which_words(probe: Probe) -> None:
+    steps = [
+        {"name": "fine", "argv": ["sh", "-c", "echo not this >&2"]},
+        {"name": "bad", "argv": ["sh", "-c", "echo this >&2; exit 4"]},
+        {"name": "after", "argv": ["true"]},
+    ]
+    done = probe("command", steps=steps)
+    assert done["verified"] is False
+    assert done["failures"] == [
+        {"step": "bad", "argv0": "sh", "exit": 4, "signal": None, "timed_out": False, "stderr": "this\n"}
+    ]
+    assert [step["processes"] for step in done["steps"]] == [1, 1, 0], "the first failure ends the job"
+    assert probe("command", steps=steps[1:2], expect_exit=4)["verified"] is True
+    [failure] = probe("command", steps=[{"name": "k", "argv": ["sh", "-c", "kill -9 $$"]}])["failures"]
+    assert (failure["exit"], failure["signal"], failure["timed_out"]) == (None, 9, False)
+    [failure] = probe(
+        "command", steps=[{"name": "k", "argv": ["sh", "-c", "head -c 9999 /dev/zero >&2; false"]}]
+    )["failures"]
+    assert len(failure["stderr"]) == 4096
+
+
+def test_a_command_gets_its_input_and_environment_each_time(probe: Probe, folder: Path) -> None:
+    steps = [{"name": "a", "argv": ["sh", "-c", f'read line; echo "$line $ARM" >> {folder}/log']}]
+    probe("command", steps=steps, stdin="hello\n", environment={"ARM": "B"}, replicates=3)
+    assert (folder / "log").read_text() == "hello B\n" * 3
+
+
+@pytest.mark.parametrize("arguments", [(), pytest.param(("--isolate",), marks=pytest.mark.root)])
+def test_a_time_limit_ends_the_whole_group(arguments: tuple[str, ...]) -> None:
+    probe = Probe(*arguments)
+    mark = f"9876.{os.getpid()}"
+    script = f"sleep {mark} & sleep {mark} & wait"
+    start = time.monotonic()
+    done = probe(
+        "command", steps=[{"name": "slow", "argv": ["sh", "-c", script]}], timeout_s=0.3, replicates=5
+    )
+    assert time.monotonic() - start >= 0.3
+    [failure] = done["failures"]
+    assert (failure["timed_out"], failure["signal"], done["processes"]) == (True, signal.SIGKILL, 1)
+    assert done["wall_ns"] >= 0.3e9
+    assert processes_with(mark) == []
+    # The limit is each command's own, and gone afterwards.
+    done = probe("command", steps=[{"name": "q", "argv": ["sleep", "0.2"]}], timeout_s=0.35, replicates=3)
+    assert done["verified"] is True
+    assert probe.close() == 0
+
+
+# Leaves three processes: one in its group, one in a session of its own, one that its parent has left too.
+LEAVER = """
+import os, time
+heard, said = os.pipe()
+for kind in ("group", "session", "daemon"):
+    if os.fork() == 0:
+        if kind != "group":
+            os.setsid()
+        if kind == "daemon" and os.fork():
+            os._exit(0)
+        os.write(said, b".")
+        time.sleep(1000)
+for _ in range(3):
+    os.read(heard, 1)
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), pytest.param(("--isolate",), marks=pytest.mark.root)])
+def test_what_a_command_leaves_behind_is_ended(arguments: tuple[str, ...]) -> None:
+    probe = Probe(*arguments)
+    mark = f"8765.{os.getpid()}"
+    argv = [sys.executable, "-c", LEAVER, mark]
+    done = probe("command", steps=[{"name": "leaver", "argv": argv}])
+    assert (done["verified"], done["stragglers"]) == (True, 3)
+    assert processes_with(mark) == []
+    assert probe("command", steps=[{"name": "t", "argv": ["true"]}])["stragglers"] == 0
+    assert probe("run", argv=argv)["exit"] == 0
+    assert processes_with(mark) == []
+    assert probe.close() == 0
+
+
+@pytest.mark.root
+def test_a_command_as_another_user_is_that_user_alone(isolated: Probe, folder: Path) -> None:
+    nobody = {"uid": NOBODY, "gid": NOBODY}
+    folder.chmod(0o777)
+    steps = [
+        {
+            "name": "id",
+            "argv": ["sh", "-c", f"id -u > {folder}/id; id -g >> {folder}/id; id -G >> {folder}/id"],
+        }
+    ]
+    assert isolated("command", steps=steps, user=nobody)["verified"] is True
+    assert (folder / "id").read_text().split() == [str(NOBODY)] * 3
+    script = "grep -E '^(Uid|CapEff|CapPrm)' /proc/self/status"
+    said = isolated("run", argv=["sh", "-c", script], user=nobody)["stdout"]
+    assert f"Uid:\t{NOBODY}\t{NOBODY}\t{NOBODY}\t{NOBODY}" in said
+    assert len(re.findall(r"Cap...:\t0{16}\n", said)) == 2
+    assert isolated("run", argv=["id", "-u"])["stdout"] == "0\n"
+
+
+def test_usage_is_that_of_the_command_and_the_descendants_it_waited_for(probe: Probe) -> None:
+    spin = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
+    done = probe("command", steps=[{"name": "s", "argv": ["sh", "-c", f"sh -c '{spin}'; :"]}])
+    assert done["user_ns"] + done["sys_ns"] > 10e6
+    assert done["usage"]["faults_minor"] > 50
+    hungry = "import sys; x = bytearray(80_000_000)"
+    done = probe("command", steps=[{"name": "m", "argv": [sys.executable, "-c", hungry]}])
+    assert done["max_rss_bytes"] > 80_000_000 > done["max_rss_floor_bytes"]
