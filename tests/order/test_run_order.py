@@ -57,6 +57,9 @@ class Recording:
 
         raise TargetError("no such file", errno=2)
 
+    def _list(self, **_: Any) -> dict[str, Any]:
+        return {"names": ["loop9", "vda"]}
+
     def _image(self, **_: Any) -> dict[str, Any]:
         return {"image": 1}
 
