@@ -1,0 +1,93 @@
+"""The documentation is executed: every command line in it is tried, every study in it is planned."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    p
+    for p in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
+    if p.name not in ("CHANGELOG.md", "METHOD.md", "BENCHMARKS.md")
+]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
+
+
+def blocks(kind: str) -> list[tuple[str, str]]:
+    return [
+        (page.name, text) for page in PAGES for name, text in FENCE.findall(page.read_text()) if name == kind
+    ]
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    found = []
+    for page, text in blocks("console"):
+        for line in text.splitlines():
+            if line.startswith("$ iotrial "):
+                found.append((page, shlex.split(line[2:], comments=True)[1:]))
+    return found
+
+
+def iotrial(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "iotrial", *words], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), commands(), ids=lambda value: " ".join(value) if isinstance(value, list) else value
+)
+def test_every_command_in_the_documentation_is_understood(page: str, words: list[str], state: Path) -> None:
+    verb, rest = words[0], words[1:]
+    if verb == "run":  # what it would do, without doing it
+        done = iotrial("plan", *rest)
+        assert done.returncode == 0, done.stderr
+    elif verb in ("report", "resume"):
+        done = iotrial(verb, *rest)
+        assert done.returncode == 2, done.stderr  # there is no trial yet, and that is what it must say
+        assert "no trials" in done.stderr or "trial" in done.stderr
+    else:
+        done = iotrial(verb, *rest)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+
+
+@pytest.mark.parametrize(("page", "text"), [b for b in blocks("toml") if "[study]" in b[1]])
+def test_every_study_in_the_documentation_can_be_planned(
+    page: str, text: str, state: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(text)
+    done = iotrial("plan", str(file), "--trust")
+    if "is not installed" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nsys.argv = ['iotrial', '--help']\nfrom iotrial.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'pydantic', 'rich', 'matplotlib', 'jinja2', 'sqlite3'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_opens_with_the_two_commands_that_do_all_the_set_up() -> None:
+    head = (ROOT / "README.md").read_text().splitlines()[:15]
+    assert any("make trial" in line for line in head)
+    assert any("make test" in line for line in head)
