@@ -90,7 +90,7 @@ pub fn enter() -> Result<Lifeline> {
     }
 }
 
-/// No mount of ours reaches the host, none of the host's unmounts is held up by us later, and /proc shows our own processes.
+/// No mount of ours reaches the host and none of the host's changes reaches us; /proc shows our own processes.
 fn mount_privately() -> Result<()> {
     let proc = b"proc\0".as_ptr().cast();
     // SAFETY: all texts are literals that end with NUL.

@@ -44,6 +44,12 @@ def test_bad_requests_are_answered_and_the_probe_goes_on(probe: Probe) -> None:
         (b'{"id": 1, "verb": "files", "set": "s", "operations": ["fly"]}', "operations"),
         (b'{"id": 1, "verb": "files", "set": "none", "operations": ["open"]}', "none"),
         (b'{"id": 1, "verb": "command", "steps": [{"name": "a", "argv": ["x"], "b": 1}]}', "steps"),
+        (b'{"id": 1, "verb": "command", "steps": []}', "steps"),
+        (
+            b'{"id": 1, "verb": "fileset", "set": "s", "dir": "/x", "count": 1, "size": 1e30, "seed": 1,'
+            b' "content": "text"}',
+            "size",
+        ),
         (b'{"id": 1, "verb": "drop_caches", "what": 4}', "what"),
         (b'{"id": 1, "verb": "remove", "path": "/", "recursive": true}', "remove"),
         (b"\xff\xfe", "JSON object"),

@@ -15,6 +15,7 @@ use crate::wire::{MakeSet, SetSize};
 
 const MOST_FILES: u32 = 1_000_000; // six digits
 const MOST_FOLDERS: u32 = 1_000; // three
+const LARGEST: u64 = 1 << 40; // a million of them still add up to less than 2^63
 const PIECE: usize = 1 << 20;
 
 /// Content is made in this buffer, and made anew only when it changes.
@@ -56,6 +57,7 @@ pub fn make(request: MakeSet, registry: &mut Registry) -> Result<Value> {
             request.count, request.directories
         )));
     }
+    check_size(request.size, &doing)?;
     let dir = request.dir.trim_end_matches('/').to_string();
     if !dir.starts_with('/') {
         return Err(Error::bad(format!(
@@ -95,6 +97,15 @@ pub fn make(request: MakeSet, registry: &mut Registry) -> Result<Value> {
         "bytes": bytes,
         "wall_ns": start.elapsed().as_nanos() as u64,
     }))
+}
+
+fn check_size(size: u64, doing: &str) -> Result<()> {
+    if size > LARGEST {
+        return Err(Error::bad(format!(
+            "{doing}: size: wanted at most {LARGEST} bytes a file, found {size}"
+        )));
+    }
+    Ok(())
 }
 
 /// The folders that hold the names of a set or of a view; those that are there already are fine.
@@ -170,6 +181,7 @@ fn make_files(set: &FileSet, size: u64, owner: Option<User>) -> Result<()> {
 
 /// Rewrites files in place, with the same inodes, at another size.
 pub fn set_size(request: SetSize, registry: &mut Registry) -> Result<Value> {
+    check_size(request.size, &format!("rewrite files of {}", request.set))?;
     let set = registry.get(&request.set)?;
     let files = set.select(&request.files)?;
     let mut writer = Writer::new(set.content, request.size);

@@ -65,6 +65,11 @@ pub fn run(
         Some(name) => Some(registry.get(name)?),
         None => None,
     };
+    if own.steps.is_empty() {
+        return Err(Error::bad(
+            "request command: steps: wanted at least one, found none",
+        ));
+    }
     let places = Places::new(set, &common)?;
     let environment = Environment::new(own.environment.as_ref())?;
     let programs = own
