@@ -16,6 +16,7 @@ import click
 from iotrial import __version__
 from iotrial.cli import verbs
 from iotrial.cli.errors import report_error
+from iotrial.cli.leftovers import mention_leftovers
 from iotrial.errors import IotrialError
 
 #: in the order in which a new user meets them
@@ -60,6 +61,8 @@ def cli() -> None:
 def main() -> None:
     """Entry point of the program."""
     as_json = "--json" in sys.argv[1:]
+    if not as_json and "restore" not in sys.argv[1:2]:
+        mention_leftovers()
     try:
         status = cli.main(prog_name="iotrial", standalone_mode=False)
     except click.exceptions.Abort:

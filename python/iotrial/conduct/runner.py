@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iotrial.conduct.resolve import Turn, reads_bytes
-from iotrial.conduct.session import Session, invoking_user
+from iotrial.conduct.session import WRITING_OPERATIONS, Session, invoking_user
 from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.errors import KnobError, ProbeError, TargetError
 from iotrial.lab import cache
@@ -25,7 +25,6 @@ NOBODY = 65534
 KERNEL_BLOCK = 512
 READ_BACK_FAILED = "read_back_failed"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-WRITING = frozenset({"open-write", "open-truncate", "create", "write-byte", "fsync", "unlink"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,7 @@ class Runner:
         assert files is not None
         work = workload.work
         device = subject.place.device
-        writes = isinstance(work, FilesWork) and bool(WRITING & set(work.operations))
+        writes = isinstance(work, FilesWork) and bool(WRITING_OPERATIONS & set(work.operations))
         common: dict[str, object] = {
             "set": files.set,
             "files": files.wire,

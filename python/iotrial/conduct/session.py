@@ -22,15 +22,17 @@ from iotrial.lab import host, registry
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import FileSelection, Stage, Subject, WorkDraft
 from iotrial.lab.knobs.block_queue import PINNED
+from iotrial.lab.knobs.file import VIEW
 from iotrial.lab.knobs.mount import MountOption
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.place import FOLDER_KNOB, DirectoryPlace, FileSet, ImagePlace, Place
 from iotrial.lab.restore import Restored, restore
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
-from iotrial.study.model import CommandWork, Role
+from iotrial.study.model import CommandWork, FilesWork, Role
 
 MOUNT_FOLDER = "/run/iotrial"
+WRITING_OPERATIONS = frozenset({"open-write", "open-truncate", "create", "write-byte", "fsync", "unlink"})
 
 
 class Session:
@@ -166,6 +168,26 @@ class Session:
             digest = hashlib.sha256(f"{self.plan.seed}/{placed.name}".encode()).digest()
             place.make_files(placed, int.from_bytes(digest[:7], "big"), owner=self._owner())
         place.syncfs()
+
+    def verify_files(self) -> None:
+        """Every file that no workload writes to, byte by byte against what was written when the lab was made.
+
+        Raises ProbeError where one differs: then what was measured was not what was meant.
+        """
+        written = {self._set_of(c).name for c in self.plan.conditions if self._writes(c)}
+        for place in self.places.values():
+            place.to_neutral(always=False, fresh=False)
+            for name in place.sets:
+                if name.removeprefix(f"{place.name}-") not in written:
+                    self.target.call("unlink", set=name, view=VIEW)
+                    self.target.call("set_mode", set=name, files=None, mode="0644")
+                    self.target.call("fileset_verify", set=name)
+
+    def _writes(self, condition: Condition) -> bool:
+        work = self.plan.study.workload(condition.workload).work
+        if isinstance(work, FilesWork):
+            return bool(WRITING_OPERATIONS & set(work.operations))
+        return True  # a command may do anything to its files
 
     def _set_of(self, condition: Condition) -> FileSet:
         workload = self.plan.study.workload(condition.workload)

@@ -25,6 +25,7 @@ from iotrial.study.model import CommandWork
 
 FAILURES_TO_DROP = 3
 READ_BACKS_TO_FAIL = 3
+VOIDS_TO_DROP = 20  # with not one complete block between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +151,11 @@ class Conductor:
     def _rehearse(self) -> None:
         """Whole processes once untimed, so that their programs are loaded: a program is not what is
         on trial."""
+        rehearsed: set[str] = set()
         for condition in self._plan.conditions:
-            if isinstance(self._plan.study.workload(condition.workload).work, CommandWork):
+            command = isinstance(self._plan.study.workload(condition.workload).work, CommandWork)
+            if command and condition.workload not in rehearsed:
+                rehearsed.add(condition.workload)
                 with self._signals.interruptible():
                     self._runner.rehearse(condition, self._plan.block(condition, 0).runs[0])
 
@@ -193,7 +197,7 @@ class Conductor:
         )
         line.void += rule is not None
         line.failures += any(o.failure for o in observations)
-        line.dropped = line.failures >= FAILURES_TO_DROP
+        line.dropped = line.failures >= FAILURES_TO_DROP or (line.void >= VOIDS_TO_DROP and not line.complete)
         line.block_s = time.monotonic() - began
         self._look(line)
         self._show()
@@ -256,6 +260,8 @@ class Conductor:
         )
 
     def _finish(self) -> TrialState:
+        with self._signals.interruptible():
+            self._session.verify_files()
         for line in self._lines.values():
             self._look(line, always=True)
         blocks = [block for line in self._lines.values() for block in line.blocks]
