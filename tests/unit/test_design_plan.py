@@ -176,6 +176,28 @@ def test_arms_draw_independently_from_a_pool_too_small_for_all() -> None:
         assert set(group) <= set(range(15))
 
 
+def test_neighbours_are_drawn_as_whole_runs_that_no_two_arms_share() -> None:
+    near = Workload("probe", "files", FilesWork(("read",), files=10, pool=59, contiguous=True))
+    plan = Plan(study(workloads=(near,)), SEED)
+    first: set[int] = set()
+    for index in range(20):
+        groups = [run.files for run in plan.block(plan.conditions[0], index).runs]
+        starts = [group[0] for group in groups if group is not None]
+        assert all(
+            group == tuple(range(start, start + 10)) for group, start in zip(groups, starts, strict=True)
+        )
+        assert len(set(starts)) == len(groups)
+        assert set(starts) <= {0, 10, 20, 30, 40}
+        first.update(starts[:1])
+    assert len(first) > 2, "the same arm always got the same place"
+
+
+def test_a_pool_with_too_few_runs_of_neighbours_is_refused() -> None:
+    near = Workload("probe", "files", FilesWork(("read",), files=10, pool=49, contiguous=True))
+    with pytest.raises(RequestError, match="5 times 10 neighbours"):
+        Plan(study(workloads=(near,)), SEED)
+
+
 def test_a_round_holds_each_undecided_condition_once_in_an_order_of_its_own() -> None:
     plan = Plan(study(), SEED)
     undecided = plan.conditions[1:5]

@@ -97,6 +97,9 @@ class Plan:
         files, pool = workload.work.files, self.pool_size(workload)
         if pool == files:
             return [None] * len(arms)
+        if workload.work.contiguous:
+            groups = Stream(self.seed, "assignment", condition.key, index).sample(pool // files, len(arms))
+            return [tuple(range(group * files, (group + 1) * files)) for group in groups]
         if pool >= len(arms) * files:
             drawn = Stream(self.seed, "assignment", condition.key, index).sample(pool, len(arms) * files)
             return [drawn[i * files : (i + 1) * files] for i in range(len(arms))]
@@ -114,6 +117,13 @@ class Plan:
             raise RequestError(
                 f"workload {workload.name}: a run needs {workload.work.files} files, "
                 f"its pool holds {workload.work.pool}"
+            )
+        pool, files = self.pool_size(workload), workload.work.files
+        arms = len(self.arms(controls=True))
+        if workload.work.contiguous and pool != files and pool // files < arms:
+            raise RequestError(
+                f"workload {workload.name}: a block needs {arms} times {files} neighbours, its pool of {pool} holds "
+                f"them {pool // files} times"
             )
 
 

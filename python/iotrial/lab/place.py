@@ -275,7 +275,8 @@ class ImagePlace(Place):
         if self._mounted is None:
             self._mount(self._base())
         elif always or self._mounted != self._base():
-            self._change(self._base(), fresh=fresh)
+            # strictatime, whatever comes after: a level must not depend on the one that stood before it
+            self._change(self._base() if fresh else (*self._base(), "strictatime"), fresh=fresh)
         self._wishes.clear()
 
     def settle(self, *, always: bool, fresh: bool) -> None:
@@ -292,10 +293,8 @@ class ImagePlace(Place):
         if fresh or not all(remountable for _, remountable in self._wishes.values()):
             self._unmount()
             self._mount(options)
-            return
-        # through strictatime, whatever comes after: a level must not depend on the one before it
-        self._remount((*self._base(), "strictatime"))
-        self._remount(options)
+        else:
+            self._remount(options)
 
     def facts(self) -> Mapping[str, object]:
         info = self.target.mount_at(self.root)

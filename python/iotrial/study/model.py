@@ -88,7 +88,8 @@ class FilesWork:
 
     ``files`` is how many files one run works on, ``pool`` how many there are to draw them from
     (0: as many as the arms of a block need, so that each arm gets files of its own; equal to
-    ``files``: all arms work on the same files). ``order`` is ``by-file`` (all operations on one
+    ``files``: all arms work on the same files). ``contiguous`` draws whole runs of neighbours, for work whose cost
+    depends on how close together its inodes are. ``order`` is ``by-file`` (all operations on one
     file, then the next) or ``by-operation`` (one operation on all files, then the next; files stay
     open in between).
     """
@@ -96,6 +97,7 @@ class FilesWork:
     operations: tuple[str, ...]
     files: int = 100
     pool: int = 0
+    contiguous: bool = False
     size_bytes: int = 4096
     content: str = "text"
     directories: int = 1
@@ -117,6 +119,7 @@ class CommandWork:
     steps: tuple[Step, ...]
     files: int = 1
     pool: int = 0
+    contiguous: bool = False
     size_bytes: int = 4096
     content: str = "text"
     directories: int = 1

@@ -80,6 +80,7 @@ def build(keys: CommandKeys) -> CommandWork:
         steps=_steps(keys),
         files=keys.files,
         pool=keys.pool,
+        contiguous=keys.contiguous,
         size_bytes=keys.size,
         content=keys.content,
         directories=keys.directories,

@@ -65,6 +65,10 @@ class FileSetKeys(Table):
         description="how many files there are to draw a run's files from; 0: as many as the arms of a block "
         "need, so that each has files of its own; equal to `files`: all arms work on the same files",
     )
+    contiguous: bool = Field(
+        False,
+        description="draw whole runs of neighbours, for work whose cost depends on how close inodes lie",
+    )
     size: Size = Field(4096, ge=0, le=1 << 44, description="size of each file")
     content: Literal["text", "random", "zeros"] = Field(
         "text", description="lines of hexadecimal digits, incompressible bytes, or zeros"

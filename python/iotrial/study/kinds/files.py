@@ -76,6 +76,7 @@ def build(keys: FilesKeys) -> FilesWork:
         operations=tuple(keys.operations),
         files=keys.files,
         pool=keys.pool,
+        contiguous=keys.contiguous,
         size_bytes=keys.size,
         content=keys.content,
         directories=keys.directories,
