@@ -21,6 +21,7 @@ from iotrial.study.trust import unmet
 
 LABS = ("directory", "image")
 STRETCHABLE_SUFFIX = "_time"
+FILES_FOR_ATIME = 1000
 TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
 
 
@@ -110,6 +111,7 @@ def resolve(
         _check_primary(study, workload)
         if workload.cache is not None:
             cache.resolve(workload.cache, kind)
+    notes += _coarse_clock(study, every)
     return Resolved(study, kind, root, tuple(notes), _changes(study, kind, every), turns, pinned)
 
 
@@ -291,6 +293,19 @@ def _check_primary(study: Study, workload: Workload) -> None:
             f"workload {workload.name}: its first primary response is {first}, which no known slow-down can be put into",
             hint="make a wall-clock time (wall, wall.STEP, read_time ...) the first primary response",
         )
+
+
+def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
+    """Access times are taken from a clock that ticks every few milliseconds: few files, read fast, hardly move it."""
+    if not any(turn.knob.name == "mount.atime" and turn.role is Role.TREATMENT for turn in turns):
+        return []
+    few = [w.name for w in study.workloads if w.work.files < FILES_FOR_ATIME]
+    if not few:
+        return []
+    return [
+        f"workload {', '.join(few)}: the kernel's clock for access times ticks every few milliseconds, so fewer than "
+        f"{FILES_FOR_ATIME:,} files have little to show"
+    ]
 
 
 def _changes(study: Study, kind: str, turns: Sequence[Turn]) -> tuple[str, ...]:

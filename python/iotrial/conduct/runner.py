@@ -243,7 +243,7 @@ class Runner:
                 histograms[name] = found["histogram"]
         else:
             numbers["max_rss"] = float(answer["max_rss_bytes"])
-            for step in answer["steps"]:
+            for step in answer["steps"] if len(answer["steps"]) > 1 else ():
                 numbers[f"wall.{step['name']}"] = step["wall_ns"] / 1e9
                 numbers[f"cpu.{step['name']}"] = (step["user_ns"] + step["sys_ns"]) / 1e9
         declared = {r.name for r in self._session.plan.responses(workload.name)}

@@ -146,8 +146,11 @@ def _notes(document: Document) -> Iterator[Text]:
         yield line("Evidence", moved)
     found = [row for row in document.exploratory if row.effect.discovery]
     if found:
-        names = joined(dict.fromkeys(f"{spoken(r.effect.response)} ({shown(r.effect.level)})" for r in found))
-        yield line("Exploratory", f"{names} may differ too; a new trial would have to show it")
+        every = list(dict.fromkeys(f"{spoken(r.effect.response)} ({shown(r.effect.level)})" for r in found))
+        named = every[:_MOST_MOVED]
+        if len(every) > len(named):
+            named.append(f"{len(every) - len(named)} more")
+        yield line("Exploratory", f"{joined(named)} may differ too; a new trial would have to show it")
     if document.void:
         rules = joined(dict.fromkeys(block.rule for block in document.void))
         yield line("Void", f"{counted(len(document.void), 'block')} left out whole ({rules})")
@@ -164,6 +167,10 @@ def _notes(document: Document) -> Iterator[Text]:
         yield line("Note", shown(note))
 
 
+def _is_time(metric: str) -> bool:
+    return metric.endswith("_time") or metric.partition(".")[0] in ("wall", "cpu", "user", "sys")
+
+
 def _moved(document: Document) -> str | None:
     """What moved with the treatment, besides the primary responses."""
     if not document.evidence:
@@ -177,6 +184,8 @@ def _moved(document: Document) -> str | None:
     if not moved:
         margin = percent(document.trial.header.margin)
         return f"nothing else that was counted moved with the treatment by more than {margin}"
-    texts = [f"{spoken(metric)} {way} with {shown(arm)}" for metric, way, arm in moved]
+    # what was counted says more of the mechanism than what else was timed
+    ordered = sorted(moved, key=lambda key: (_is_time(key[0]), -moved[key]))
+    texts = [f"{spoken(metric)} {way} with {shown(arm)}" for metric, way, arm in ordered]
     more = f" and {len(texts) - _MOST_MOVED} more" if len(texts) > _MOST_MOVED else ""
     return f"{', '.join(texts[:_MOST_MOVED])}{more}"
