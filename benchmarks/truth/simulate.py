@@ -21,6 +21,7 @@ import numpy as np
 
 from iotrial.analysis.anytime_t import t_interval
 from iotrial.analysis.betting import log_paths
+from iotrial.analysis.power import TABLE_ALPHAS, TABLE_BLOCKS
 
 Rng = np.random.Generator
 
@@ -257,41 +258,14 @@ def stopping(rng: Rng) -> None:
         print(f"| {effect:.0%} | {' | '.join(cells)} |", flush=True)
 
 
-POWER_BLOCKS = (
-    8,
-    10,
-    12,
-    14,
-    16,
-    18,
-    20,
-    25,
-    30,
-    40,
-    50,
-    70,
-    100,
-    140,
-    200,
-    300,
-    500,
-    700,
-    1000,
-    1400,
-    2000,
-    4000,
-)
-POWER_ALPHAS = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001, 0.00001)
-
-
 def reaches(rng: Rng, trials: int) -> tuple[np.ndarray, np.ndarray]:
     """Half-width and farther end, in block SDs (trials by alphas by blocks): no effect, normal contrasts."""
-    last = max(POWER_BLOCKS)
-    at = np.array(POWER_BLOCKS) - 1
+    last = max(TABLE_BLOCKS)
+    at = np.array(TABLE_BLOCKS) - 1
     outward = np.concatenate([np.linspace(0.0, 0.4, 49), np.geomspace(0.4, 60.0, 72)[1:]])
     grid = np.concatenate([-outward[:0:-1], outward])
     near = np.abs(grid) <= 0.9
-    half = np.full((trials, len(POWER_ALPHAS), at.size), np.inf)
+    half = np.full((trials, len(TABLE_ALPHAS), at.size), np.inf)
     far = half.copy()
     for trial in range(trials):
         d = rng.normal(size=last)
@@ -302,7 +276,7 @@ def reaches(rng: Rng, trials: int) -> tuple[np.ndarray, np.ndarray]:
         for part in np.array_split(np.flatnonzero(near), 12):
             full = np.maximum.accumulate(log_paths(d[None, :] - grid[part, None]), axis=1)
             log_f[np.ix_(part, np.flatnonzero(~early))] = full[:, at[~early]]
-        for i, alpha in enumerate(POWER_ALPHAS):
+        for i, alpha in enumerate(TABLE_ALPHAS):
             for j in range(at.size):
                 low, high = crossing(grid, log_f[:, j], math.log(1 / alpha))
                 half[trial, i, j] = (high - low) / 2
@@ -331,8 +305,8 @@ def crossing(grid: np.ndarray, log_f: np.ndarray, threshold: float) -> tuple[flo
 def power_table(rng: Rng) -> None:
     """The tables of python/iotrial/analysis/power.py, as Python."""
     half, far = reaches(rng, 600)
-    print(f"_BLOCKS = {POWER_BLOCKS}")
-    print(f"_ALPHAS = {POWER_ALPHAS}")
+    print(f"_BLOCKS = {TABLE_BLOCKS}")
+    print(f"_ALPHAS = {TABLE_ALPHAS}")
     for name, values in (
         ("_HALF_WIDTH", np.nanquantile(half, 0.5, axis=0, method="higher")),
         ("_REACH", np.nanquantile(far, 0.8, axis=0, method="higher")),
@@ -347,21 +321,21 @@ def widths(rng: Rng) -> None:
     """How narrow the interval gets, in block SDs."""
     trials = 400
     half, far = reaches(rng, trials)
-    shown = [POWER_BLOCKS.index(n) for n in (8, 14, 20, 40, 100, 200, 500, 1000, 2000, 4000)]
+    shown = [TABLE_BLOCKS.index(n) for n in (8, 14, 20, 40, 100, 200, 500, 1000, 2000, 4000)]
     print(
         f"\n### Half-width in block SDs by number of blocks: median; 80 %: farther end ({trials} normal series)\n"
     )
-    print("| alpha | " + " | ".join(str(POWER_BLOCKS[j]) for j in shown) + " |")
+    print("| alpha | " + " | ".join(str(TABLE_BLOCKS[j]) for j in shown) + " |")
     print("| --- |" + " --- |" * len(shown))
     for i in (0, 2, 5):
         cells = [np.nanquantile(half[:, i, j], 0.5, method="higher") for j in shown]
         print(
-            f"| {POWER_ALPHAS[i]} | " + " | ".join("-" if math.isinf(c) else f"{c:.2f}" for c in cells) + " |"
+            f"| {TABLE_ALPHAS[i]} | " + " | ".join("-" if math.isinf(c) else f"{c:.2f}" for c in cells) + " |"
         )
     for i in (0, 2, 5):
         cells = [np.nanquantile(far[:, i, j], 0.8, method="higher") for j in shown]
         print(
-            f"| {POWER_ALPHAS[i]} (80 %) | "
+            f"| {TABLE_ALPHAS[i]} (80 %) | "
             + " | ".join("-" if math.isinf(c) else f"{c:.2f}" for c in cells)
             + " |"
         )

@@ -11,61 +11,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
+from running import SCHEDULERS, failures_of, iotrial, run_json, stored_runs, write_study
 
 from iotrial.probe.binary import find_binary
 
 pytestmark = pytest.mark.root
-
-SCHEMA = (
-    json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
-    if (Path(__file__).parents[2] / "schemas" / "report.schema.json").exists()
-    else {}
-)
-
-
-def iotrial(*words: str, check: int | None = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "iotrial", *words],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=300,
-        check=False,
-    )
-    assert check is None or done.returncode == check, done.stderr
-    return done
-
-
-def run_json(*words: str) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(iotrial("run", *words, "--json").stdout)
-    jsonschema.validate(report, SCHEMA)
-    return report
-
-
-def stored_runs(state: Path) -> list[dict[str, Any]]:
-    connection = sqlite3.connect(state / "trials.db")
-    connection.row_factory = sqlite3.Row
-    rows = [dict(row) for row in connection.execute("SELECT * FROM run ORDER BY rowid")]
-    for row in rows:
-        for key in ("responses", "evidence", "checks", "treatment", "files"):
-            if isinstance(row.get(key), str):
-                row[key] = json.loads(row[key])
-    connection.close()
-    return rows
-
-
-def failures_of(state: Path) -> list[str]:
-    return [str(run["failure"]) for run in stored_runs(state) if run["failure"] is not None]
-
-
-def write_study(folder: Path, text: str) -> str:
-    path = folder / "mine.toml"
-    path.write_text(text)
-    return str(path)
 
 
 def test_permissions_end_to_end_on_an_image(state: Path) -> None:
@@ -201,35 +153,6 @@ def test_a_command_that_fails_is_said_and_caps_the_verdict(state: Path, disk_fol
     assert "fail" in text_report.lower()
 
 
-SCHEDULERS = """
-[study]
-name = "schedulers"
-question = "Does the scheduler matter to reading?"
-[lab]
-kind = "image"
-size = "64 MiB"
-[budget]
-time = "20 s"
-blocks = 3
-[[factor]]
-name = "scheduler"
-knob = "block.scheduler"
-levels = ["none", "mq-deadline", "bfq"]
-[[factor]]
-name = "pressure"
-knob = "sysctl"
-key = "vm.vfs_cache_pressure"
-levels = ["50", "200"]
-role = "condition"
-[[workload]]
-name = "read"
-kind = "files"
-files = 5
-cache = "cold"
-operations = ["open", "read-to-end", "close"]
-"""
-
-
 def test_schedulers_and_sysctls_are_put_back(state: Path, disk_folder: Path) -> None:
     before = Path("/proc/sys/vm/vfs_cache_pressure").read_text()
     queues = {
@@ -347,66 +270,3 @@ def test_without_root_it_runs_in_a_folder_and_says_what_that_cannot_vary(disk_fo
     assert all(r["checks"]["cache"] == "cold-data" for r in cold)
     assert all(r["checks"]["bytes_read"] >= r["checks"]["bytes_expected"] for r in cold)
     assert not list((home / "iotrial").rglob("iotrial-lab-*"))
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "says"),
-    [
-        (("files/permission",), 2, 'did you mean "files/permissions"?'),
-        (("files/permissions", "--set", "mod=0444"), 2, "mode"),
-        (("files/permissions", "--set", "mode=0445"), 2, "0444"),
-        (("files/permissions", "--condition", "size=4KiX"), 2, "4 KiB"),
-        (("files/permissions", "--time", "5 minits"), 2, "min"),
-        (("files/permissions", "--margin", "much"), 2, "%"),
-        (("files/permissions", "--on", "/nonexistent"), 2, "no such folder"),
-        (("files/permissions", "--on", "/dev/shm"), 2, "memory"),
-        (("files/permissions", "--lab", "cloud"), 2, "directory"),
-        (("mount/atime", "--lab", "directory"), 2, "image"),
-    ],
-)
-def test_bad_input_gets_a_clear_error_and_changes_nothing(
-    state: Path, words: tuple[str, ...], status: int, says: str
-) -> None:
-    done = iotrial("run", *words, check=None)
-    assert done.returncode == status, done.stderr
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not list(state.rglob("*.entry"))
-    error = json.loads(iotrial("run", *words, "--json", check=None).stderr.splitlines()[-1])["error"]
-    assert set(error) == {"code", "message", "hint"}
-
-
-def test_no_free_space_is_told_before_anything_is_made(state: Path, disk_folder: Path) -> None:
-    text = SCHEDULERS.replace('size = "64 MiB"', 'size = "9 TiB"')
-    done = iotrial("run", write_study(disk_folder, text), check=None)
-    assert done.returncode == 2, done.stderr
-    assert "MiB free" in done.stderr
-    assert "--on" in done.stderr
-
-
-def test_a_level_that_this_kernel_lacks_is_told_with_what_it_has(state: Path, disk_folder: Path) -> None:
-    text = SCHEDULERS.replace('"bfq"', '"elevator9"')
-    done = iotrial("run", write_study(disk_folder, text), check=None)
-    assert done.returncode == 2, done.stderr
-    assert "elevator9" in done.stderr
-    assert "mq-deadline" in done.stderr
-    assert not list(state.rglob("*.entry"))
-
-
-def test_a_mistake_in_toml_names_file_line_and_what_was_expected(state: Path, disk_folder: Path) -> None:
-    path = write_study(disk_folder, SCHEDULERS.replace("knob =", "knop =", 1))
-    done = iotrial("plan", path, check=2)
-    line = SCHEDULERS.replace("knob =", "knop =", 1).splitlines().index('knop = "block.scheduler"') + 1
-    assert f"mine.toml:{line}" in done.stderr
-    assert '"knob"' in done.stderr or "knob" in done.stderr
-
-
-def test_a_plan_changes_nothing_and_lists_blocks_with_assignments(state: Path) -> None:
-    plan = json.loads(iotrial("plan", "files/permissions", "--json", "--seed", "7").stdout)
-    assert plan["seed_chosen"] is True
-    assert len(plan["blocks"]) == 2 * 4
-    assert any("loop device" in change for change in plan["changes"])
-    runs = plan["blocks"][0]["runs"]
-    assert sorted(r["slot"] for r in runs) == list(range(6))
-    assert plan == json.loads(iotrial("plan", "files/permissions", "--json", "--seed", "7").stdout)
-    assert not state.exists() or not list(state.rglob("*.entry"))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 inf = math.inf
 
-_BLOCKS = (
+TABLE_BLOCKS = (
     8,
     10,
     12,
@@ -40,7 +40,7 @@ _BLOCKS = (
     2000,
     4000,
 )
-_ALPHAS = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001, 0.00001)
+TABLE_ALPHAS = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001, 0.00001)
 # fmt: off
 # Median half-width, in block SDs: a row for each alpha, a column for each number of blocks.
 _HALF_WIDTH = (
@@ -109,7 +109,7 @@ def blocks_to_resolve(block_sd: float, margin: float, *, alpha: float, effects: 
     """
     wanted = math.log1p(margin)
     level = _level(alpha, effects)
-    low, high = _BLOCKS[0], _BLOCKS[-1]
+    low, high = TABLE_BLOCKS[0], TABLE_BLOCKS[-1]
     if block_sd * reach(high, level) > wanted:
         return None
     while low < high:
@@ -140,11 +140,11 @@ def _level(alpha: float, effects: int) -> float:
 
 def _looked_up(table: Sequence[Sequence[float]], blocks: int, alpha: float) -> float:
     """The table's value, interpolated in logarithms; beyond its last alpha or block, the value at the end."""
-    if blocks < _BLOCKS[0]:
+    if blocks < TABLE_BLOCKS[0]:
         return inf
-    logs = [-math.log(level) for level in _ALPHAS]
+    logs = [-math.log(level) for level in TABLE_ALPHAS]
     row, down = _position(logs, -math.log(alpha))
-    column, right = _position([math.log(n) for n in _BLOCKS], math.log(blocks))
+    column, right = _position([math.log(n) for n in TABLE_BLOCKS], math.log(blocks))
     corners = [
         ((1 - down) * (1 - right), table[row][column]),
         ((1 - down) * right, table[row][column + 1]),

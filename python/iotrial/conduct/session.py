@@ -17,7 +17,7 @@ from iotrial.conduct.resolve import Resolved, Turn
 from iotrial.conduct.signals import Stopped
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
-from iotrial.errors import LabError, RestoreError, UnsupportedLevel
+from iotrial.errors import LabError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import FileSelection, Stage, Subject, WorkDraft
@@ -290,13 +290,12 @@ class Session:
 
     def _record(self, subject: Subject, turn: Turn) -> None:
         neutral = turn.knob.neutral(turn.setting, turn.values)
-        levels = turn.knob.levels(subject, turn.setting)
-        if levels and turn.value not in levels:
-            raise UnsupportedLevel(
-                f'knob {turn.knob.name}: this kernel has no "{turn.value}"',
-                hint="it has: " + ", ".join(levels),
-            )
-        turn.knob.prepare(subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
+        turn.knob.prepare(
+            subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral)
+        )
+        if turn.knob.stage is Stage.DEVICE and turn.role is not None:
+            # Tried on the lab's own device before the first run: what the kernel lacks is told now, with what it has.
+            turn.knob.write(subject, turn.setting, turn.value)
 
     def repin(self, place: Place) -> None:
         """Write and verify the pinned queue settings, which a change of scheduler drags along."""

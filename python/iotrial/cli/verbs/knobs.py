@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from iotrial.cli.options import as_json as json_option
+
+if TYPE_CHECKING:
+    from iotrial.lab.knob import Knob, Subject
 
 
 @click.command("knobs")
@@ -14,29 +18,50 @@ from iotrial.cli.options import as_json as json_option
 def command(as_json: bool) -> None:
     """Knobs that a study can turn."""
     from iotrial.lab import registry
-    from iotrial.lab.knob import Stage
+    from iotrial.lab.target import Target
+    from iotrial.probe.client import Probe
 
-    rows = []
-    for name, knob in registry.knobs().items():
-        constants = (
-            getattr(knob, "LEVELS", None) or getattr(knob, "KINDS", None) or getattr(knob, "STATES", None)
-        )
-        levels = list(constants) if constants else []
-        rows.append(
-            {
-                "name": name,
-                "title": knob.title,
-                "stage": Stage(knob.stage).name.lower(),
-                "option": knob.option,
-                "levels": levels,
-                "range": knob.open_levels,
-            }
-        )
+    with Probe(isolate=False) as probe:
+        subject = _subject(Target(probe))
+        rows = [_row(knob, subject) for knob in registry.knobs().values()]
     if as_json:
         click.echo(json.dumps({"schema": 1, "knobs": rows}, indent=1))
         return
-    width = max(len(str(row["name"])) for row in rows)
+    width = max(len(row["name"]) for row in rows)
     for row in rows:
-        what = ", ".join(row["levels"]) if row["levels"] else row["range"] or "asks the kernel"
+        what = ", ".join(row["levels"]) or row["range"] or "nothing on this machine"
         option = f"  (needs `{row['option']}`)" if row["option"] else ""
         click.echo(f"{row['name']:<{width}}  {row['title']}{option}\n{'':<{width}}    {what}")
+
+
+def _row(knob: Knob, subject: Subject) -> dict[str, Any]:
+    from iotrial.errors import TargetError
+    from iotrial.lab.knob import Stage
+    from iotrial.study.model import Setting
+
+    try:
+        levels = knob.levels(subject, Setting(knob.name, ""))
+    except TargetError:  # no such device or file on this machine
+        levels = ()
+    return {
+        "name": knob.name,
+        "title": knob.title,
+        "stage": Stage(knob.stage).name.lower(),
+        "option": knob.option,
+        "levels": list(levels),
+        "range": knob.open_levels,
+    }
+
+
+def _subject(target: Any) -> Subject:
+    """An image lab that is not made: enough to ask the kernel what there is."""
+    from iotrial.lab.journal import Journal
+    from iotrial.lab.knob import Subject, WorkDraft
+    from iotrial.lab.place import ImagePlace
+    from iotrial.paths import state_folder
+
+    place = ImagePlace("ext4", target, folder="", mount_point="", filesystem="ext4", size_bytes=0)
+    place.device = "loop0"
+    return Subject(
+        target=target, place=place, journal=Journal(state_folder() / "journal"), files=None, work=WorkDraft()
+    )

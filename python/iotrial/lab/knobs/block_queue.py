@@ -8,9 +8,9 @@ and verified.
 
 from __future__ import annotations
 
-from iotrial.errors import RequestError, UnsupportedLevel
+from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Requirement, Subject, one_of
+from iotrial.lab.knob import Requirement, Subject
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.place import ImagePlace
 from iotrial.lab.target import Target
@@ -127,8 +127,14 @@ class BlockScheduler(BlockKnob):
         return "none"
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
-        one_of(self.name, value, self.levels(subject, setting))
-        super().write(subject, setting, value)
+        # Not looked up first: the kernel lists a scheduler that is a module only once it was asked for it.
+        try:
+            super().write(subject, setting, value)
+        except KnobError as error:
+            raise UnsupportedLevel(
+                f'knob {self.name}: this kernel has no "{value}"',
+                hint="it has: " + ", ".join(self.levels(subject, setting)),
+            ) from error
 
 
 class BlockNrRequests(BlockNumber):

@@ -1,0 +1,84 @@
+"""How the tests of whole trials run the program, and what they look at in its store."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
+
+
+def iotrial(*words: str, check: int | None = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "iotrial", *words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=300,
+        check=False,
+    )
+    assert check is None or done.returncode == check, done.stderr
+    return done
+
+
+def run_json(*words: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(iotrial("run", *words, "--json").stdout)
+    jsonschema.validate(report, SCHEMA)
+    return report
+
+
+def stored_runs(state: Path) -> list[dict[str, Any]]:
+    connection = sqlite3.connect(state / "trials.db")
+    connection.row_factory = sqlite3.Row
+    rows = [dict(row) for row in connection.execute("SELECT * FROM run ORDER BY rowid")]
+    for row in rows:
+        for key in ("responses", "evidence", "checks", "treatment", "files"):
+            if isinstance(row.get(key), str):
+                row[key] = json.loads(row[key])
+    connection.close()
+    return rows
+
+
+def failures_of(state: Path) -> list[str]:
+    return [str(run["failure"]) for run in stored_runs(state) if run["failure"] is not None]
+
+
+def write_study(folder: Path, text: str) -> str:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return str(path)
+
+
+SCHEDULERS = """
+[study]
+name = "schedulers"
+question = "Does the scheduler matter to reading?"
+[lab]
+kind = "image"
+size = "64 MiB"
+[budget]
+time = "20 s"
+blocks = 3
+[[factor]]
+name = "scheduler"
+knob = "block.scheduler"
+levels = ["none", "mq-deadline", "bfq"]
+[[factor]]
+name = "pressure"
+knob = "sysctl"
+key = "vm.vfs_cache_pressure"
+levels = ["50", "200"]
+role = "condition"
+[[workload]]
+name = "read"
+kind = "files"
+files = 5
+cache = "cold"
+operations = ["open", "read-to-end", "close"]
+"""
