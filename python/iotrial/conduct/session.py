@@ -290,9 +290,7 @@ class Session:
 
     def _record(self, subject: Subject, turn: Turn) -> None:
         neutral = turn.knob.neutral(turn.setting, turn.values)
-        turn.knob.prepare(
-            subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral)
-        )
+        turn.knob.prepare(subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
         if turn.knob.stage is Stage.DEVICE and turn.role is not None:
             # Tried on the lab's own device before the first run: what the kernel lacks is told now, with what it has.
             turn.knob.write(subject, turn.setting, turn.value)
