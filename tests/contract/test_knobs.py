@@ -14,6 +14,7 @@ from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.lab import host, registry
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import FileSelection, Stage, Subject, WorkDraft
+from iotrial.lab.lock import MachineLock
 from iotrial.lab.place import FileSet, ImagePlace
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
@@ -47,7 +48,8 @@ VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    with Probe(isolate=True) as probe:
+    # the lock, because a trial that runs meanwhile has its mounts in the same folder
+    with MachineLock(), Probe(isolate=True) as probe:
         target = Target(probe)
         target.call("mkdir", path="/run/iotrial", mode="0755")
         target.mount("iotrial", "/run/iotrial", "tmpfs", ["mode=0755", "size=1m"])

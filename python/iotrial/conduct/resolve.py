@@ -62,10 +62,6 @@ class Resolved:
                 found.append(cache_turn(state))
         return tuple(sorted(found, key=lambda turn: (turn.knob.stage, turn.knob.rank)))
 
-    def varies(self, knob: str) -> bool:
-        """Whether any factor of the study turns this knob."""
-        return any(turn.knob.name == knob for turns in self.turns.values() for turn in turns)
-
     def treatment_stages(self) -> frozenset[Stage]:
         """Stages at which treatment factors act."""
         return frozenset(

@@ -367,3 +367,13 @@ class ImagePlace(Place):
             raise LabError(
                 f"making {kind.name} on {self.device}: {' '.join(argv)}: {done.stderr.strip()[-400:]}"
             )
+
+
+def image_place(knob: str, place: Place) -> ImagePlace:
+    """The place, for a knob that acts on a file system of the lab's own. Raises RequestError in another lab."""
+    if isinstance(place, ImagePlace):
+        return place
+    raise RequestError(
+        f"knob {knob}: a {place.kind} lab has no file system of its own",
+        hint="use the image lab (needs root)",
+    )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ class Probe:
         self.binary = binary or find_binary()
         self.name = "this machine"
         self._last = 0
-        self.busy_s = 0.0  # spent waiting for answers: what is left of a run's time is the conductor's own
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         argv = [str(self.binary)] + (["--isolate"] if isolate else [])
         try:
@@ -59,13 +57,6 @@ class Probe:
         Raises TargetError where the target refused (``errno`` set for a failed system call),
         ProbeError where the probe found its own work wrong, did not understand, or died.
         """
-        began = time.perf_counter()
-        try:
-            return self._exchange(verb, fields)
-        finally:
-            self.busy_s += time.perf_counter() - began
-
-    def _exchange(self, verb: str, fields: dict[str, object]) -> dict[str, Any]:
         self._last += 1
         line = json.dumps({"id": self._last, "verb": verb, **fields}, separators=(",", ":"))
         stdin, stdout = self._process.stdin, self._process.stdout

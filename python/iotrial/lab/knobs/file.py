@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab.knob import FileSelection, Knob, Stage, Subject, one_of
 from iotrial.study.model import Setting
 from iotrial.units import UnitError, parse_size
@@ -161,8 +161,3 @@ class FileAtimeState(Knob):
         subject.target.call(
             "set_atime_state", set=files.set, files=files.wire, state=value, view=subject.work.view
         )
-
-    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
-        found = self.read(subject, setting)
-        if found != value:
-            raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from iotrial.errors import RequestError, UnsupportedLevel
+from iotrial.errors import UnsupportedLevel
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
-from iotrial.lab.place import ImagePlace
+from iotrial.lab.place import image_place
 from iotrial.study.model import Setting
-
-
-def _place(knob: str, subject: Subject) -> ImagePlace:
-    if not isinstance(subject.place, ImagePlace):
-        raise RequestError(
-            f"knob {knob}: a {subject.place.kind} lab makes no file system",
-            hint="use the image lab (needs root)",
-        )
-    return subject.place
 
 
 class FilesystemType(Knob):
@@ -37,12 +28,12 @@ class FilesystemType(Knob):
         return Requirement(root=True, labs=frozenset({"image"}), tools={kind.mkfs[0]: kind.package})
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
-        place = _place(self.name, subject)
+        place = image_place(self.name, subject.place)
         info = subject.target.mount_at(place.root)
         return info.type if info else "none"
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
-        _place(self.name, subject).want_filesystem(value)
+        image_place(self.name, subject.place).want_filesystem(value)
 
 
 class MkfsOption(Knob):
@@ -62,13 +53,13 @@ class MkfsOption(Knob):
         )
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
-        return ("default", *FILESYSTEMS[_place(self.name, subject).filesystem].mkfs_allowed)
+        return ("default", *FILESYSTEMS[image_place(self.name, subject.place).filesystem].mkfs_allowed)
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
         return Requirement(root=True, labs=frozenset({"image"}))
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
-        return _place(self.name, subject).made_with or "default"
+        return image_place(self.name, subject.place).made_with or "default"
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
-        _place(self.name, subject).want_mkfs_option("" if value == "default" else value)
+        image_place(self.name, subject.place).want_mkfs_option("" if value == "default" else value)

@@ -9,25 +9,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
-from iotrial.lab.place import ImagePlace
+from iotrial.lab.place import image_place
 from iotrial.lab.target import MountInfo
 from iotrial.study.model import Setting
 
 IMAGE_ONLY = Requirement(root=True, labs=frozenset({"image"}))
 
 
-def _place(knob: str, subject: Subject) -> ImagePlace:
-    if not isinstance(subject.place, ImagePlace):
-        raise RequestError(
-            f"knob {knob}: a {subject.place.kind} lab mounts nothing", hint="use the image lab (needs root)"
-        )
-    return subject.place
-
-
 def _mounted(knob: str, subject: Subject) -> MountInfo:
-    place = _place(knob, subject)
+    place = image_place(knob, subject.place)
     info = subject.target.mount_at(place.root)
     if info is None:
         raise KnobError(knob, place.label, wrote="a mount", found="nothing mounted there")
@@ -48,7 +40,7 @@ class MountKnob(Knob):
         return (value,)
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
-        place = _place(self.name, subject)
+        place = image_place(self.name, subject.place)
         place.want_options(self.name, self.words(value), remountable=self.remountable)
 
 
@@ -160,14 +152,14 @@ class MountOption(MountKnob):
         return value
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
-        filesystem = _place(self.name, subject).filesystem
+        filesystem = image_place(self.name, subject.place).filesystem
         return ("default", *(o for o, where in sorted(self.ALLOWED.items()) if filesystem in where))
 
     def words(self, value: str) -> tuple[str, ...]:
         return () if value == "default" else (value,)
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
-        place = _place(self.name, subject)
+        place = image_place(self.name, subject.place)
         _mounted(self.name, subject)
         words = place.options_of(self.name)
         return words[0] if words else "default"
