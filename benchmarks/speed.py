@@ -118,7 +118,9 @@ def between_runs(folder: Path) -> tuple[list[float], list[float]]:
 
 def file_sets(folder: Path) -> dict[str, list[float]]:
     """Seconds to make the set, by where: a fresh folder each time."""
-    from iotrial.lab.place import FileSet, ImagePlace
+    from iotrial.lab.image import ImagePlace
+    from iotrial.lab.journal import Journal
+    from iotrial.lab.place import FileSet
     from iotrial.lab.target import Target
     from iotrial.probe.client import Probe
 
@@ -133,6 +135,7 @@ def file_sets(folder: Path) -> dict[str, list[float]]:
                 place = ImagePlace(
                     filesystem,
                     target,
+                    Journal(folder / "journal"),
                     folder=str(folder),
                     mount_point=f"/mnt/{filesystem}",
                     filesystem=filesystem,

@@ -12,10 +12,11 @@ import pytest
 
 from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.lab import host, registry
+from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import FileSelection, Stage, Subject, WorkDraft
 from iotrial.lab.lock import MachineLock
-from iotrial.lab.place import FileSet, ImagePlace
+from iotrial.lab.place import FileSet
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
@@ -63,6 +64,7 @@ def place(target: Target, disk_folder: Path) -> Iterator[ImagePlace]:
     place = ImagePlace(
         "ext4",
         target,
+        Journal(disk_folder / "journal-of-the-place"),
         folder=str(disk_folder),
         mount_point="/run/iotrial/ext4",
         filesystem="ext4",
@@ -71,6 +73,7 @@ def place(target: Target, disk_folder: Path) -> Iterator[ImagePlace]:
     place.open()
     yield place
     place.close()
+    assert not any(r.kept for r in restore(Journal(disk_folder / "journal-of-the-place"), target))
 
 
 @pytest.fixture

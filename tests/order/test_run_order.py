@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -25,6 +25,7 @@ class Recording:
 
     name = "a recording"
     alive = True
+    facts: ClassVar[dict[str, int]] = {"session": 1, "session_started": 1}
 
     def __init__(self, *, isolate: bool) -> None:
         self.isolated = isolate
@@ -52,16 +53,24 @@ class Recording:
     def _statfs(self, **_: Any) -> dict[str, Any]:
         return {"type": "0xef53", "available_bytes": 1 << 40}
 
-    def _stat(self, **_: Any) -> dict[str, Any]:
+    def _stat(self, path: str, **_: Any) -> dict[str, Any]:
         from iotrial.errors import TargetError
 
+        if path == "/run":
+            return {"kind": "directory", "mtime_ns": 1, "btime_ns": 1}
         raise TargetError("no such file", errno=2)
+
+    def _loop_free(self) -> dict[str, Any]:
+        return {"name": "loop9", "present": True, "node": True}
+
+    def _end_session(self, **_: Any) -> dict[str, Any]:
+        return {"killed": 0, "left": []}
 
     def _list(self, **_: Any) -> dict[str, Any]:
         return {"names": ["loop9", "vda"]}
 
     def _image(self, **_: Any) -> dict[str, Any]:
-        return {"image": 1}
+        return {"image": 1, "inode": 1}
 
     def _loop_attach(self, **_: Any) -> dict[str, Any]:
         return {"device": "/dev/loop9", "name": "loop9", "direct_io": True, "inode": 1}
@@ -237,9 +246,9 @@ def test_queue_settings_are_journaled_before_they_are_written_and_the_scheduler_
     opened("files/permissions", workload=["probe"])
     entries = sorted((state / "journal").glob("*.entry"))
     knobs = [__import__("json").loads(path.read_text())["knob"] for path in entries]
-    assert knobs[0] == "lab.folder"
+    assert knobs[:3] == ["lab.process", "lab.path", "lab.loop"]
     assert knobs[-1] == "block.scheduler"
-    assert set(knobs[1:]) == {
+    assert set(knobs[3:]) == {
         "block.scheduler",
         "block.nr_requests",
         "block.read_ahead_kb",

@@ -137,8 +137,85 @@ fn pass_on(status: c_int) -> ! {
     exit(libc::WEXITSTATUS(status))
 }
 
+/// The session that the probe and all it starts belong to, as the host sees it: how a later process finds what is left.
+pub struct Origin {
+    pub session: pid_t,
+    pub started: u64,
+}
+
+impl Origin {
+    pub fn here() -> Result<Self> {
+        // SAFETY: no pointers are involved; for the calling process getsid cannot fail.
+        let session = unsafe { libc::getsid(0) };
+        // Started by hand from a shell, the session is the shell's, and not ours to end: then this process alone.
+        let leader = if session == std::process::id() as pid_t {
+            session
+        } else {
+            std::process::id() as pid_t
+        };
+        let started = crate::process::left::started(leader).ok_or_else(|| {
+            Error::verify(format!("read /proc/{leader}/stat: wanted a start time"))
+        })?;
+        Ok(Origin {
+            session: leader,
+            started,
+        })
+    }
+}
+
+/// Goes on in a child, with a guard above it that outlives both the child and the conductor for as long as it takes to end
+/// what commands have left running. Without a PID namespace the kernel would only end the direct children.
+pub fn under_guard(outer: Lifeline) -> Result<Lifeline> {
+    adopt_orphans()?;
+    // SAFETY: getpid cannot fail; the process has one thread, so the child may go on as the parent would.
+    let guard = unsafe { libc::getpid() };
+    match check(unsafe { libc::fork() }, || "fork".to_string())? {
+        0 => {
+            adopt_orphans()?;
+            let lifeline = Lifeline::Parent(guard);
+            lifeline.tie();
+            Ok(lifeline)
+        }
+        inner => guard_of(inner, &outer),
+    }
+}
+
+/// Waits for the inner process or for the conductor's death, then ends everything below.
+fn guard_of(inner: pid_t, outer: &Lifeline) -> ! {
+    // SAFETY: the set is ours; signals that are waited for are blocked, so none is lost between the checks.
+    let status = unsafe {
+        let mut wanted: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut wanted);
+        libc::sigaddset(&mut wanted, libc::SIGCHLD);
+        libc::sigaddset(&mut wanted, libc::SIGTERM);
+        libc::sigprocmask(libc::SIG_BLOCK, &wanted, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM as c_ulong);
+        loop {
+            let mut status = 0;
+            match libc::waitpid(inner, &mut status, libc::WNOHANG) {
+                0 => {}
+                _ => break status,
+            }
+            if !outer.parent_lives() {
+                libc::kill(inner, libc::SIGKILL);
+                libc::waitpid(inner, &mut status, 0);
+                break status;
+            }
+            let mut found: libc::siginfo_t = std::mem::zeroed();
+            if libc::sigwaitinfo(&wanted, &mut found) == libc::SIGTERM {
+                libc::kill(inner, libc::SIGKILL);
+            }
+        }
+    };
+    // Orphans of commands have come to us with the inner process's death.
+    if let Err(error) = crate::process::stragglers::sweep(false, true) {
+        eprintln!("ioprobe: {error}");
+    }
+    pass_on(status)
+}
+
 /// Orphans of commands come to us instead of going to the system's process 1, so that they can be found and ended.
-pub fn adopt_orphans() -> Result<()> {
+fn adopt_orphans() -> Result<()> {
     // SAFETY: no pointers are involved.
     check(
         unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1 as c_ulong) },

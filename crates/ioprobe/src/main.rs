@@ -63,14 +63,15 @@ fn main() -> ExitCode {
 fn begin(isolated: bool) -> Result<Session> {
     let mut lifeline = Lifeline::to_parent();
     isolate::leave_terminal();
+    let origin = isolate::Origin::here()?;
     if isolated {
         isolate::require_privilege("isolate")?;
         lifeline = isolate::enter()?;
     } else {
-        isolate::adopt_orphans()?;
+        lifeline = isolate::under_guard(lifeline)?;
     }
     process::limit::install()?;
-    Session::new(isolated, lifeline)
+    Session::new(isolated, lifeline, origin)
 }
 
 /// Answers requests until standard input ends.

@@ -8,10 +8,11 @@ use serde_json::{json, Value};
 use crate::clock::{monotonic_ns, realtime_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::{self, Registry};
-use crate::isolate::{privileged, require_privilege, Lifeline};
+use crate::isolate::{privileged, require_privilege, Lifeline, Origin};
 use crate::job;
+use crate::process::left;
 use crate::process::start::{Inherited, Starter};
-use crate::syscall::{check, open_files};
+use crate::syscall::{check, open_files, stat_of};
 use crate::target::loop_device::{self, LoopDevice};
 use crate::target::{files, image, mount, remove, run};
 use crate::wire::{self, fields, job_fields, Fields};
@@ -22,6 +23,7 @@ pub struct Session {
     clock: Clock,
     isolated: bool,
     lifeline: Lifeline,
+    origin: Origin,
     starter: Starter,
     sets: Registry,
     images: BTreeMap<u64, OwnedFd>,
@@ -30,11 +32,12 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(isolated: bool, lifeline: Lifeline) -> Result<Self> {
+    pub fn new(isolated: bool, lifeline: Lifeline, origin: Origin) -> Result<Self> {
         Ok(Session {
             clock: Clock::new(),
             isolated,
             lifeline,
+            origin,
             starter: Starter::new(Inherited {
                 open_files: open_files()?,
                 // The modes of our own files are what was asked for; programs get the usual mask back.
@@ -68,9 +71,16 @@ impl Session {
             "drop_caches" => files::drop_caches(fields(verb, given)?),
             "mount" => mount::mount(fields(verb, given)?),
             "unmount" => mount::unmount(fields(verb, given)?),
+            "set_times" => files::set_times(fields(verb, given)?),
+            "end_session" => left::end_session(fields(verb, given)?, self.isolated),
             "image" => self.make_image(fields(verb, given)?),
             "image_free" => self.free_image(fields(verb, given)?),
             "loop_attach" => self.attach(fields(verb, given)?),
+            "loop_free" => {
+                fields::<wire::Nothing>(verb, given).and_then(|_| loop_device::describe_free())
+            }
+            "loop_status" => loop_device::describe(&fields(verb, given)?),
+            "loop_remove" => loop_device::remove(&fields(verb, given)?),
             "loop_detach" => self.detach(fields(verb, given)?),
             "evict_device" => self.evict(fields(verb, given)?),
             "run" => run::run(fields(verb, given)?, &mut self.starter, self.isolated),
@@ -120,6 +130,8 @@ impl Session {
             "pid": std::process::id(),
             // SAFETY: getuid cannot fail.
             "uid": unsafe { libc::getuid() },
+            "session": self.origin.session,
+            "session_started": self.origin.started,
             "isolated": self.isolated,
             "privileged": privileged(),
             "clock": {"source": self.clock.source(), "hz": self.clock.hz()},
@@ -129,10 +141,11 @@ impl Session {
 
     fn make_image(&mut self, request: wire::Image) -> Result<Value> {
         let image = image::make(&request)?;
+        let inode = stat_of(&image, "the image")?.st_ino;
         let number = self.next_image;
         self.next_image += 1;
         self.images.insert(number, image);
-        Ok(json!({ "image": number }))
+        Ok(json!({ "image": number, "inode": inode }))
     }
 
     fn free_image(&mut self, request: wire::ImageFree) -> Result<Value> {
@@ -151,7 +164,7 @@ impl Session {
     fn attach(&mut self, request: wire::LoopAttach) -> Result<Value> {
         require_privilege("attach a loop device")?;
         let image = self.take_image(request.image)?;
-        match loop_device::attach(image, request.direct_io) {
+        match loop_device::attach(image, request.direct_io, request.device.as_deref()) {
             Ok(device) => {
                 let answer = json!({
                     "device": device.path(),

@@ -46,8 +46,10 @@ requests! {
     Path { path: String }
     Write { path: String, data: String }
     Stat { path: String, follow: bool = false }
-    MakeFolder { path: String, mode: Mode = Mode(0o755) }
-    Remove { path: String, recursive: bool = false }
+    MakeFolder { path: String, mode: Mode = Mode(0o755), exclusive: bool = false }
+    Remove { path: String, recursive: bool = false, keep: bool = false }
+    SetTimes { path: String, mtime_ns: i64 }
+    EndSession { session: i32, started: u64 }
     Mount {
         source: String,
         target: String,
@@ -56,9 +58,11 @@ requests! {
     }
     Unmount { target: String }
     DropCaches { what: u8 }
-    Image { folder: String, size: u64, fill: Fill }
+    Image { folder: String, size: u64, fill: Fill, path: Option<String> = None }
     ImageFree { image: u64 }
-    LoopAttach { image: u64, direct_io: bool }
+    LoopAttach { image: u64, direct_io: bool, device: Option<String> = None }
+    LoopStatus { device: String }
+    LoopRemove { device: String, node: bool }
     LoopDetach { device: String }
     EvictDevice { device: String }
     Run {

@@ -16,9 +16,10 @@ from iotrial.conduct.session import WRITING_OPERATIONS, Session, invoking_user
 from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.errors import KnobError, ProbeError, TargetError
 from iotrial.lab import cache
+from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
 from iotrial.lab.knobs.mount import MountKnob
-from iotrial.lab.place import ImagePlace, Place
+from iotrial.lab.place import Place
 from iotrial.study.model import CommandWork, FilesWork, Response, Role, Workload
 
 NOBODY = 65534
@@ -141,7 +142,7 @@ class Runner:
 
     def _format(self, subject: Subject, turns: list[Turn]) -> None:
         place = subject.place
-        assert isinstance(place, ImagePlace)
+        assert isinstance(place, DiskPlace)
         for turn in turns:
             turn.knob.write(subject, turn.setting, turn.value)
         place.format()

@@ -17,15 +17,19 @@ from iotrial.conduct.resolve import Resolved, Turn
 from iotrial.conduct.signals import Stopped
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
-from iotrial.errors import LabError, RestoreError
+from iotrial.errors import IotrialError, LabError, RestoreError
 from iotrial.lab import host, registry
+from iotrial.lab.directory import DirectoryPlace
+from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import FileSelection, Stage, Subject, WorkDraft
 from iotrial.lab.knobs.block_queue import PINNED
 from iotrial.lab.knobs.file import VIEW
 from iotrial.lab.knobs.mount import MountOption
 from iotrial.lab.lock import MachineLock
-from iotrial.lab.place import FOLDER_KNOB, DirectoryPlace, FileSet, ImagePlace, Place
+from iotrial.lab.objects.path import LabPath
+from iotrial.lab.objects.process import LabProcess
+from iotrial.lab.place import FileSet, Place
 from iotrial.lab.restore import Restored, restore
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
@@ -63,6 +67,13 @@ class Session:
             self.probe = Probe(isolate=self.resolved.root)
             self.target = Target(self.probe)
             self.boot_id = host.boot_id(self.target)
+            LabProcess().announce(
+                self.journal,
+                session=self.probe.facts["session"],
+                started=self.probe.facts["session_started"],
+                boot_id=self.boot_id,
+                trial=self.trial,
+            )
             self._open_places()
             self._settle_settings()
             for place in self.places.values():
@@ -94,33 +105,51 @@ class Session:
         self.places.clear()
 
     def close(self) -> None:
-        """Put back what the journal holds, then take the places down. Safe to call twice."""
+        """Put back what the journal holds, then take the places down. Safe to call twice.
+
+        Where the probe is dead, or taking the places down fails, the kernel takes down what the probe held, and the
+        journal is undone through a fresh one; ``restored`` then says what could not be.
+        """
         probe = getattr(self, "probe", None)
+        if probe is None:
+            self._lock.__exit__(None, None, None)
+            return
         try:
-            if probe is not None:
-                alive = probe.alive
-                if not alive:
-                    self.places.clear()
-                    with Probe(isolate=False) as fresh:
-                        self.restored += restore(self.journal, Target(fresh))
-                else:
-                    self._restore_settings()
-                    for place in reversed(list(self.places.values())):
-                        place.close()
-                    if self.resolved.lab == "image" and self.target.mount_at(MOUNT_FOLDER) is not None:
-                        self.target.unmount(MOUNT_FOLDER)
-                    self.restored += restore(self.journal, self.target)
+            if probe.alive:
+                self._close_gently(probe)
+            else:
+                self._undo_through_a_fresh_probe()
+        except IotrialError:
+            probe.kill()
+            self._undo_through_a_fresh_probe()
+            raise
         finally:
             self.places.clear()
-            if probe is not None:
-                probe.close()
-                del self.probe
+            probe.close()
+            del self.probe
             self._lock.__exit__(None, None, None)
+
+    def _close_gently(self, probe: Probe) -> None:
+        self._restore_settings()
+        for place in reversed(list(self.places.values())):
+            place.close()
+        if self.resolved.lab == "image" and self.target.mount_at(MOUNT_FOLDER) is not None:
+            self.target.unmount(MOUNT_FOLDER)
+        self.restored += restore(self.journal, self.target, spare={LabProcess.name})
+        probe.close()  # which waits for its end, and so proves it
+        for entry in self.journal.pending():
+            if entry.knob == LabProcess.name:
+                self.journal.drop(entry)
+
+    def _undo_through_a_fresh_probe(self) -> None:
+        self.places.clear()
+        with Probe(isolate=False) as fresh:
+            self.restored += restore(self.journal, Target(fresh))
 
     def _restore_settings(self) -> None:
         """Knobs that name a device are put back while that device is still the lab's own."""
         for entry in reversed(self.journal.pending()):
-            if entry.knob != FOLDER_KNOB:
+            if entry.knob not in registry.objects():
                 registry.knob(entry.knob).undo(self.target, entry)
 
     # places and files
@@ -233,17 +262,22 @@ class Session:
         if self.resolved.lab == "directory":
             needed = sum(f.count * max(f.bytes_each, 4096) for f in map(self._set_of, self.plan.conditions))
             folder = f"{self.folder.rstrip('/')}/iotrial-lab-{self.trial[:8]}"
-            place: Place = DirectoryPlace("folder", self.target, self.journal, folder, needed)
+            place: Place = DirectoryPlace(
+                "folder", self.target, self.journal, folder=folder, bytes_needed=needed, trial=self.trial
+            )
             self.places["folder"] = place
             place.open()
             return
-        self.journal.record(FOLDER_KNOB, {"path": MOUNT_FOLDER}, "absent", ("present",), boot_id=self.boot_id)
-        self.target.call("mkdir", path=MOUNT_FOLDER, mode="0755")
+        if not self.target.exists(MOUNT_FOLDER):  # else it is another journal's to take away
+            LabPath().make_folder(
+                self.target, self.journal, MOUNT_FOLDER, boot_id=self.boot_id, trial=self.trial
+            )
         self.target.mount("iotrial", MOUNT_FOLDER, "tmpfs", ["mode=0755", "size=1m"])
         for filesystem in self._filesystems():
             place = ImagePlace(
                 filesystem,
                 self.target,
+                self.journal,
                 folder=self.folder,
                 mount_point=f"{MOUNT_FOLDER}/{filesystem}",
                 filesystem=filesystem,
@@ -252,6 +286,8 @@ class Session:
                 mount_options=tuple(
                     o for o in lab.mount_options if filesystem in MountOption.ALLOWED[o.partition("=")[0]]
                 ),
+                boot_id=self.boot_id,
+                trial=self.trial,
             )
             self.places[filesystem] = place
             place.open()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -89,6 +90,12 @@ class Journal:
         self._write(wider)
         return wider
 
+    def amend(self, entry: Entry, *, identity: Mapping[str, str]) -> Entry:
+        """Durably add to what identifies the subject of an entry, such as how far an undo has come."""
+        amended = replace(entry, identity=dict(identity))
+        self._write(amended)
+        return amended
+
     def pending(self) -> tuple[Entry, ...]:
         """All entries, oldest first. Raises LabError for one that cannot be read (it is never skipped)."""
         if not self.folder.is_dir():
@@ -97,22 +104,35 @@ class Journal:
 
     def drop(self, entry: Entry) -> None:
         """Forget an entry whose restore was proven by reading back."""
-        self._path(entry.number).unlink(missing_ok=True)
-        self._sync_folder()
+        with self._explained("taking an entry off"):
+            self._path(entry.number).unlink(missing_ok=True)
+            self._sync_folder()
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:06d}.entry"
 
     def _write(self, entry: Entry) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._path(entry.number)
-        draft = path.with_suffix(".draft")
-        with draft.open("w") as file:
-            json.dump({"version": VERSION, **asdict(entry)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(path)
-        self._sync_folder()
+        with self._explained("writing an entry to"):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = self._path(entry.number)
+            draft = path.with_suffix(".draft")
+            with draft.open("w") as file:
+                json.dump({"version": VERSION, **asdict(entry)}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.rename(path)
+            self._sync_folder()
+
+    @contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        """Turns what the system says inside into a LabError. What cannot be written down is not changed."""
+        try:
+            yield
+        except OSError as error:
+            raise LabError(
+                f"{doing} the undo journal {self.folder}: {error.strerror}",
+                hint="the state folder must be writable and have some space; nothing was changed without an entry",
+            ) from error
 
     def _read(self, path: Path) -> Entry:
         try:

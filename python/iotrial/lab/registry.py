@@ -1,4 +1,5 @@
-"""Finds every knob of ``iotrial.lab.knobs``: adding one is adding one file (or one class) there."""
+"""Finds every knob of ``iotrial.lab.knobs`` and every object of ``iotrial.lab.objects``: adding one is adding one file
+(or one class) there."""
 
 from __future__ import annotations
 
@@ -6,23 +7,39 @@ import importlib
 import inspect
 import pkgutil
 from functools import cache
+from types import ModuleType
+from typing import TypeVar
 
 import iotrial.lab.knobs
+import iotrial.lab.objects
 from iotrial.errors import RequestError, UnknownName
 from iotrial.lab.knob import Knob
+from iotrial.lab.object import LabObject
 from iotrial.study.model import Setting
+
+T = TypeVar("T")
 
 
 @cache
 def knobs() -> dict[str, Knob]:
     """All knobs by name."""
-    found: dict[str, Knob] = {}
-    for module in pkgutil.iter_modules(iotrial.lab.knobs.__path__):
-        loaded = importlib.import_module(f"iotrial.lab.knobs.{module.name}")
-        for _, kind in inspect.getmembers(loaded, inspect.isclass):
-            named = "name" in vars(kind)
-            if issubclass(kind, Knob) and named and kind.__module__ == loaded.__name__:
-                found[kind.name] = kind()
+    return _found(iotrial.lab.knobs, Knob)  # type: ignore[type-abstract]
+
+
+@cache
+def objects() -> dict[str, LabObject]:
+    """All kinds of lab objects by name."""
+    return _found(iotrial.lab.objects, LabObject)  # type: ignore[type-abstract]
+
+
+def _found(package: ModuleType, kind: type[T]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        loaded = importlib.import_module(f"{package.__name__}.{module.name}")
+        for _, member in inspect.getmembers(loaded, inspect.isclass):
+            named = "name" in vars(member)
+            if issubclass(member, kind) and named and member.__module__ == loaded.__name__:
+                found[member.name] = member()  # type: ignore[attr-defined]
     return dict(sorted(found.items()))
 
 

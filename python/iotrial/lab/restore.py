@@ -3,13 +3,13 @@ reading back."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from iotrial.errors import IotrialError, TargetError
+from iotrial.errors import IotrialError
 from iotrial.lab import host, registry
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import Undone
-from iotrial.lab.place import FOLDER_KNOB
 from iotrial.lab.target import Target
 
 
@@ -27,17 +27,17 @@ class Restored:
         return self.problem is not None or self.outcome is Undone.FOREIGN
 
 
-def restore(journal: Journal, target: Target) -> tuple[Restored, ...]:
-    """Undo all pending entries in reverse order. Never raises for a single entry: what fails is
-    reported and kept."""
-    entries = journal.pending()
+def restore(journal: Journal, target: Target, *, spare: Collection[str] = ()) -> tuple[Restored, ...]:
+    """Undo all pending entries, processes first, the rest in reverse order. Never raises for a single entry: what fails is
+    reported and kept. ``spare``: kinds of entries that are left for later."""
+    entries = [entry for entry in journal.pending() if entry.knob not in spare]
     if not entries:
         return ()
     boot = host.boot_id(target)
     done = []
-    for entry in reversed(entries):
+    for entry in sorted(entries, key=_order):
         try:
-            outcome = _undo(entry, target, boot)
+            outcome = undo(entry, target, journal, boot)
         except IotrialError as error:
             done.append(Restored(entry, None, error.message))
             continue
@@ -47,19 +47,16 @@ def restore(journal: Journal, target: Target) -> tuple[Restored, ...]:
     return tuple(done)
 
 
-def _undo(entry: Entry, target: Target, boot: str) -> Undone:
+def undo(entry: Entry, target: Target, journal: Journal, boot: str) -> Undone:
+    """Undo one entry. Raises IotrialError where it cannot be."""
     if entry.boot_id is not None and entry.boot_id != boot:
         return Undone.GONE
-    if entry.knob == FOLDER_KNOB:
-        return _undo_folder(entry, target)
+    kind = registry.objects().get(entry.knob)
+    if kind is not None:
+        return kind.undo(target, entry, journal)
     return registry.knob(entry.knob, where="undo journal").undo(target, entry)
 
 
-def _undo_folder(entry: Entry, target: Target) -> Undone:
-    path = entry.address["path"]
-    if not target.exists(path):
-        return Undone.ALREADY
-    target.call("remove", path=path, recursive=True)
-    if target.exists(path):
-        raise TargetError(f"removing {path}: it is still there")
-    return Undone.RESTORED
+def _order(entry: Entry) -> tuple[bool, int]:
+    kind = registry.objects().get(entry.knob)
+    return not (kind is not None and kind.first), -entry.number

@@ -11,13 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
-from probe_client import BINARY, MIB, Probe, ProbeError, descriptors, names
+from probe_client import BINARY, MIB, Probe, ProbeError, descriptors, inner, names
 
 
 def test_hello_says_who_and_where_it_is(probe: Probe) -> None:
     hello = probe("hello")
     assert hello["protocol"] == 1
-    assert hello["pid"] == probe.process.pid
+    assert hello["pid"] == inner(probe)
+    assert hello["session"] == probe.process.pid == os.getsid(inner(probe))
     assert hello["uid"] == os.getuid()
     assert hello["isolated"] is False
     bits = re.search(r"CapEff:\s*(\w+)", Path(f"/proc/{probe.process.pid}/status").read_text())
@@ -102,6 +103,51 @@ def test_read_write_and_list_are_those_of_the_kernel(probe: Probe, folder: Path)
         probe("read", path=str(folder / "big"))
 
 
+def born(path: Path) -> int | None:
+    """Birth of the inode as coreutils show it."""
+    shown = subprocess.run(["stat", "-c", "%W %w", path], capture_output=True, text=True, check=True).stdout
+    seconds, *words = shown.split()
+    return None if seconds in ("0", "-") else int(seconds) * 10**9 + int(words[1].partition(".")[2])
+
+
+def test_the_time_of_a_change_is_put_back_to_the_nanosecond(probe: Probe, folder: Path) -> None:
+    (folder / "file").write_text("")
+    os.utime(folder / "file", ns=(1_000_000_123, 2_000_000_456))
+    (folder / "link").symlink_to("file")
+    probe("set_times", path=str(folder / "file"), mtime_ns=5_000_000_789)
+    assert (folder / "file").stat().st_mtime_ns == 5_000_000_789
+    assert (folder / "file").stat().st_atime_ns == 1_000_000_123
+    probe("set_times", path=str(folder / "link"), mtime_ns=-1)
+    assert (folder / "link").lstat().st_mtime_ns == -1
+    assert (folder / "file").stat().st_mtime_ns == 5_000_000_789
+    with pytest.raises(ProbeError, match="No such file") as caught:
+        probe("set_times", path=str(folder / "none"), mtime_ns=0)
+    assert caught.value.errno == 2
+
+
+def test_an_exclusive_folder_is_nobody_elses(probe: Probe, folder: Path) -> None:
+    (folder / "theirs").mkdir()
+    (folder / "link").symlink_to("theirs")
+    probe("mkdir", path=str(folder / "theirs"))
+    for name in ("theirs", "link"):
+        with pytest.raises(ProbeError) as caught:
+            probe("mkdir", path=str(folder / name), exclusive=True)
+        assert caught.value.errno == 17
+    probe("mkdir", path=str(folder / "ours"), exclusive=True)
+    assert (folder / "ours").is_dir()
+
+
+def test_what_a_folder_holds_goes_and_the_folder_stays(probe: Probe, folder: Path) -> None:
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "b" / "c").write_text("x")
+    (folder / "outside").write_text("x")
+    (folder / "a" / "l").symlink_to(folder / "outside")
+    Path(os.fsdecode(os.fsencode(folder) + b"/a/\xff\xfe")).mkdir()
+    assert probe("remove", path=str(folder / "a"), recursive=True, keep=True)["removed"] == 4
+    assert names(folder) == ["a", "outside"]
+    assert probe("remove", path=str(folder / "none"), recursive=True, keep=True)["removed"] == 0
+
+
 def test_stat_is_os_lstat_and_os_stat(probe: Probe, folder: Path) -> None:
     (folder / "file").write_bytes(b"x" * 5000)
     (folder / "file").chmod(0o4711)
@@ -127,6 +173,7 @@ def test_stat_is_os_lstat_and_os_stat(probe: Probe, folder: Path) -> None:
             "rdevice": [os.major(truth.st_rdev), os.minor(truth.st_rdev)],
             "links": truth.st_nlink,
             "atime_ns": truth.st_atime_ns,
+            "btime_ns": born(folder / name),
             "mtime_ns": truth.st_mtime_ns,
             "ctime_ns": truth.st_ctime_ns,
             "blocks": truth.st_blocks,

@@ -11,7 +11,7 @@ use serde_json::{json, Value};
 
 use crate::error::{Doing, Error, Result};
 use crate::syscall::{c_text, check, kind_of, make_folder, open, stat};
-use crate::wire::{mode_text, DropCaches, MakeFolder, Path, Stat, Write};
+use crate::wire::{mode_text, DropCaches, MakeFolder, Path, SetTimes, Stat, Write};
 
 const READ_LIMIT: u64 = 1 << 20;
 
@@ -71,6 +71,7 @@ pub fn describe(request: Stat) -> Result<Value> {
         "atime_ns": nanoseconds(status.st_atime, status.st_atime_nsec),
         "mtime_ns": nanoseconds(status.st_mtime, status.st_mtime_nsec),
         "ctime_ns": nanoseconds(status.st_ctime, status.st_ctime_nsec),
+        "btime_ns": born(&request.path, request.follow)?,
         "blocks": status.st_blocks,
     }))
 }
@@ -120,10 +121,62 @@ pub fn make(request: MakeFolder) -> Result<Value> {
         Err(Error::Os {
             errno: libc::EEXIST,
             ..
-        }) if kind_of(&stat(&request.path, true)?) == "directory" => {}
+        }) if !request.exclusive && kind_of(&stat(&request.path, true)?) == "directory" => {}
         other => other?,
     }
     Ok(json!({}))
+}
+
+/// Puts back the time of a folder's or file's last change; of a link itself, never of what it leads to.
+pub fn set_times(request: SetTimes) -> Result<Value> {
+    let path = c_text(&request.path)?;
+    let times = [
+        libc::timespec {
+            tv_sec: 0,
+            tv_nsec: libc::UTIME_OMIT,
+        },
+        libc::timespec {
+            tv_sec: request.mtime_ns.div_euclid(1_000_000_000),
+            tv_nsec: request.mtime_ns.rem_euclid(1_000_000_000),
+        },
+    ];
+    // SAFETY: `path` ends with NUL, and there are two times.
+    check(
+        unsafe {
+            libc::utimensat(
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                times.as_ptr(),
+                libc::AT_SYMLINK_NOFOLLOW,
+            )
+        },
+        || format!("set the time of {}", request.path),
+    )?;
+    Ok(json!({}))
+}
+
+/// When the inode was made; none where the file system does not know.
+fn born(path: &str, follow: bool) -> Result<Option<i64>> {
+    let text = c_text(path)?;
+    let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+    let mut status = std::mem::MaybeUninit::<libc::statx>::uninit();
+    // SAFETY: on success the kernel has filled the whole structure.
+    unsafe {
+        check(
+            libc::statx(
+                libc::AT_FDCWD,
+                text.as_ptr(),
+                flags,
+                libc::STATX_BTIME,
+                status.as_mut_ptr(),
+            ),
+            || format!("stat {path}"),
+        )?;
+        let status = status.assume_init();
+        let known = status.stx_mask & libc::STATX_BTIME != 0;
+        let time = status.stx_btime;
+        Ok(known.then(|| time.tv_sec * 1_000_000_000 + i64::from(time.tv_nsec)))
+    }
 }
 
 pub fn sync_file_system(request: Path) -> Result<Value> {

@@ -31,7 +31,10 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
             doing()
         )));
     }
-    let image = nameless(&request.folder)?;
+    let image = match &request.path {
+        None => nameless(&request.folder)?,
+        Some(path) => named_for_an_instant(path)?,
+    };
     // SAFETY: no pointers are involved.
     if unsafe { libc::fallocate(image.as_raw_fd(), 0, 0, request.size as i64) } == -1 {
         let errno = last_errno();
@@ -65,20 +68,25 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
     Ok(image)
 }
 
-/// O_TMPFILE, or where the file system has none, a file whose name is taken away at once.
+/// O_TMPFILE; `os` EOPNOTSUPP where the file system has none.
 fn nameless(folder: &str) -> Result<OwnedFd> {
     match try_open(&c_text(folder)?, libc::O_TMPFILE | libc::O_RDWR, 0o600) {
-        Ok(image) => return Ok(image),
+        Ok(image) => Ok(image),
         // A kernel without O_TMPFILE sees a folder opened for writing.
-        Err(libc::EOPNOTSUPP) | Err(libc::EISDIR) => {}
-        Err(errno) => return Err(Error::errno(format!("make a file in {folder}"), errno)),
+        Err(libc::EISDIR) => Err(Error::errno(
+            format!("make a file without a name in {folder}"),
+            libc::EOPNOTSUPP,
+        )),
+        Err(errno) => Err(Error::errno(
+            format!("make a file without a name in {folder}"),
+            errno,
+        )),
     }
-    let path = format!(
-        "{folder}/.ioprobe-{}-{}",
-        std::process::id(),
-        crate::clock::monotonic_ns()
-    );
-    let text = c_text(&path)?;
+}
+
+/// A file whose name is taken away at once. The name is the conductor's, who has it in the journal.
+fn named_for_an_instant(path: &str) -> Result<OwnedFd> {
+    let text = c_text(path)?;
     let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
     let image = try_open(&text, flags, 0o600)
         .map_err(|errno| Error::errno(format!("make {path}"), errno))?;

@@ -8,12 +8,14 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use libc::c_ulong;
+use serde_json::{json, Value};
 
 use crate::error::{last_errno, Doing, Error, Result};
 use crate::syscall::{c_text, check, exists, stat_of};
+use crate::wire::{LoopRemove, LoopStatus};
 
+const LOOP_CTL_ADD: c_ulong = 0x4c80;
 const LOOP_CTL_REMOVE: c_ulong = 0x4c81;
-const LOOP_CTL_GET_FREE: c_ulong = 0x4c82;
 const LOOP_GET_STATUS64: c_ulong = 0x4c05;
 const LOOP_CONFIGURE: c_ulong = 0x4c0a;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
@@ -70,8 +72,9 @@ struct Made {
 pub fn attach(
     image: OwnedFd,
     direct_io: bool,
+    device: Option<&str>,
 ) -> std::result::Result<LoopDevice, (OwnedFd, Error)> {
-    match try_attach(&image, direct_io) {
+    match try_attach(&image, direct_io, device) {
         Ok((name, device, made, found)) => Ok(LoopDevice {
             name,
             direct_io: found.flags & LO_FLAGS_DIRECT_IO != 0,
@@ -84,56 +87,183 @@ pub fn attach(
     }
 }
 
-fn try_attach(image: &OwnedFd, direct_io: bool) -> Result<(String, File, Made, LoopInfo)> {
-    let control = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/loop-control")
-        .doing(|| "open /dev/loop-control")?;
-    let config = configuration(image, direct_io);
+fn try_attach(
+    image: &OwnedFd,
+    direct_io: bool,
+    device: Option<&str>,
+) -> Result<(String, File, Made, LoopInfo)> {
+    if let Some(name) = device {
+        return attach_to(image, direct_io, number_of(name)?);
+    }
     for _ in 0..ATTEMPTS {
-        let there = loop_devices();
-        // SAFETY: this request takes no argument.
-        let number = check(
-            unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) },
-            || "ask for a free loop device".to_string(),
-        )?;
-        let (name, path) = (format!("loop{number}"), format!("/dev/loop{number}"));
-        let made = Made {
-            device: !there.contains(&name),
-            node: make_node(&path, number as u32)?,
-        };
-        let device = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .doing(|| format!("open {path}"))?;
-        // SAFETY: the kernel reads one structure of this size.
-        if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &config) } == 0 {
-            let found = status(&device, &path)?;
-            let wanted = stat_of(image, "the image")?.st_ino;
-            if found.inode != wanted {
-                return Err(Error::verify(format!(
-                    "attach to {path}: wanted inode {wanted} behind it, found {}",
-                    found.inode
-                )));
-            }
-            return Ok((name, device, made, found));
-        }
-        match last_errno() {
-            libc::EBUSY => {}
-            libc::EINVAL | libc::ENOTTY => {
-                return Err(Error::unsupported(format!(
-                    "attach an image to {path}: this kernel refuses LOOP_CONFIGURE (Linux 5.8)"
-                )))
-            }
-            errno => return Err(Error::errno(format!("attach an image to {path}"), errno)),
+        match attach_to(image, direct_io, free()?) {
+            Err(Error::Os {
+                errno: libc::EBUSY, ..
+            }) => {}
+            other => return other,
         }
     }
     Err(Error::errno(
         format!("attach an image: all of {ATTEMPTS} free loop devices were taken by others"),
         libc::EBUSY,
     ))
+}
+
+/// Attaches to this very device, which is added if there is none of that number. `os` EBUSY where it is taken.
+fn attach_to(
+    image: &OwnedFd,
+    direct_io: bool,
+    number: u32,
+) -> Result<(String, File, Made, LoopInfo)> {
+    let (name, path) = (format!("loop{number}"), format!("/dev/loop{number}"));
+    let made = Made {
+        device: add(number)?,
+        node: make_node(&path, number)?,
+    };
+    let outcome = configure(image, direct_io, &name, &path);
+    if outcome.is_err() {
+        made.take_away(&name);
+    }
+    outcome.map(|(device, found)| (name, device, made, found))
+}
+
+fn configure(image: &OwnedFd, direct_io: bool, name: &str, path: &str) -> Result<(File, LoopInfo)> {
+    let config = configuration(image, direct_io);
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .doing(|| format!("open {path}"))?;
+    // SAFETY: the kernel reads one structure of this size.
+    if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &config) } == 0 {
+        let found = status(&device, path)?;
+        let wanted = stat_of(image, "the image")?.st_ino;
+        if found.inode != wanted {
+            return Err(Error::verify(format!(
+                "attach to {name}: wanted inode {wanted} behind it, found {}",
+                found.inode
+            )));
+        }
+        return Ok((device, found));
+    }
+    match last_errno() {
+        libc::EINVAL | libc::ENOTTY => Err(Error::unsupported(format!(
+            "attach an image to {path}: this kernel refuses LOOP_CONFIGURE (Linux 5.8)"
+        ))),
+        errno => Err(Error::errno(format!("attach an image to {path}"), errno)),
+    }
+}
+
+/// The number of a free device: the lowest that nothing is attached to, or where all are taken, of one that is not there
+/// yet. Changes nothing, unlike LOOP_CTL_GET_FREE, so that it can be written down before it is made.
+fn free() -> Result<u32> {
+    let mut numbers: Vec<u32> = loop_devices()
+        .iter()
+        .filter_map(|name| number_of(name).ok())
+        .collect();
+    numbers.sort_unstable();
+    for number in &numbers {
+        if fs::symlink_metadata(format!("/sys/block/loop{number}/loop")).is_err() {
+            return Ok(*number);
+        }
+    }
+    Ok((0..)
+        .find(|number| !numbers.contains(number))
+        .unwrap_or_default())
+}
+
+pub fn describe_free() -> Result<Value> {
+    let number = free()?;
+    let name = format!("loop{number}");
+    Ok(json!({
+        "present": loop_devices().contains(&name),
+        "node": exists(&format!("/dev/{name}"))?,
+        "name": name,
+    }))
+}
+
+/// What a device holds now, asked without opening it where it holds nothing.
+pub fn describe(request: &LoopStatus) -> Result<Value> {
+    let number = number_of(&request.device)?;
+    let nothing = json!({"attached": false, "inode": null});
+    if fs::symlink_metadata(format!("/sys/block/loop{number}/loop")).is_err() {
+        return Ok(nothing);
+    }
+    let path = format!("/dev/loop{number}");
+    let device = File::open(&path).doing(|| format!("open {path}"))?;
+    match status(&device, &path) {
+        Ok(found) => Ok(json!({"attached": true, "inode": found.inode})),
+        Err(Error::Os {
+            errno: libc::ENXIO, ..
+        }) => Ok(nothing),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes a device away that the kernel had to add, and its node where that was made too. Nothing may be attached to it.
+pub fn remove(request: &LoopRemove) -> Result<Value> {
+    let number = number_of(&request.device)?;
+    let control = control()?;
+    for attempt in 0.. {
+        // SAFETY: this request takes a number.
+        if unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_REMOVE, c_ulong::from(number)) } != -1
+        {
+            break;
+        }
+        match last_errno() {
+            libc::ENODEV => break,
+            // A program that looks at new disks may have it open for a moment.
+            libc::EBUSY if attempt < 200 => sleep(Duration::from_millis(10)),
+            errno => {
+                return Err(Error::errno(format!("remove loop{number}"), errno));
+            }
+        }
+    }
+    if request.node {
+        match fs::remove_file(format!("/dev/loop{number}")) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::errno(
+                    format!("remove /dev/loop{number}"),
+                    error.raw_os_error().unwrap_or(libc::EIO),
+                ))
+            }
+            _ => {}
+        }
+    }
+    Ok(json!({}))
+}
+
+fn control() -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/loop-control")
+        .doing(|| "open /dev/loop-control")
+}
+
+/// Whether the device had to be added.
+fn add(number: u32) -> Result<bool> {
+    if exists(&format!("/sys/block/loop{number}"))? {
+        return Ok(false);
+    }
+    let control = control()?;
+    // SAFETY: this request takes a number.
+    match unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_ADD, c_ulong::from(number)) } {
+        -1 if last_errno() == libc::EEXIST => Ok(false),
+        -1 => Err(Error::last_os(format!("add loop{number}"))),
+        _ => Ok(true),
+    }
+}
+
+fn number_of(name: &str) -> Result<u32> {
+    name.strip_prefix("loop")
+        .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| {
+            Error::bad(format!(
+                "device {name:?}: wanted a loop device such as loop3"
+            ))
+        })
 }
 
 fn configuration(image: &OwnedFd, direct_io: bool) -> LoopConfig {

@@ -14,7 +14,9 @@ use crate::syscall::{c_text, check, open, stat_at};
 use crate::wire::Remove;
 
 pub fn remove(request: Remove) -> Result<Value> {
-    let removed = if request.recursive {
+    let removed = if request.keep {
+        contents(&request.path)?
+    } else if request.recursive {
         tree(&request.path)?
     } else {
         single(&request.path)?
@@ -27,6 +29,19 @@ pub fn tree(path: &str) -> Result<u64> {
     let (folder, name) = parent_and_name(path)?;
     match folder {
         Some(folder) => Walk { path }.entry(folder.as_raw_fd(), &name),
+        None => Ok(0),
+    }
+}
+
+/// Takes away what a folder holds, and leaves the folder; a missing one is fine.
+fn contents(path: &str) -> Result<u64> {
+    let (folder, name) = parent_and_name(path)?;
+    let walk = Walk { path };
+    match folder {
+        Some(folder) => match stat_at(folder.as_raw_fd(), &name, libc::AT_SYMLINK_NOFOLLOW) {
+            Err(libc::ENOENT) => Ok(0),
+            _ => walk.contents(&walk.enter(folder.as_raw_fd(), &name)?, &name),
+        },
         None => Ok(0),
     }
 }
@@ -84,11 +99,15 @@ impl Walk<'_> {
             return self.unlink(folder, name, 0);
         }
         let inside = self.enter(folder, name)?;
+        Ok(self.contents(&inside, name)? + self.unlink(folder, name, libc::AT_REMOVEDIR)?)
+    }
+
+    fn contents(&self, inside: &OwnedFd, name: &CStr) -> Result<u64> {
         let mut removed = 0;
-        for entry in names(&inside).map_err(|errno| self.failed(name, errno))? {
+        for entry in names(inside).map_err(|errno| self.failed(name, errno))? {
             removed += self.entry(inside.as_raw_fd(), &entry)?;
         }
-        Ok(removed + self.unlink(folder, name, libc::AT_REMOVEDIR)?)
+        Ok(removed)
     }
 
     fn unlink(&self, folder: RawFd, name: &CStr, flags: c_int) -> Result<u64> {

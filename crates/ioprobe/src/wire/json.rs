@@ -115,6 +115,7 @@ whole_numbers! {
     u64: as_u64, "a whole number from 0 on";
     usize: as_u64, "a whole number from 0 on";
     i32: as_i64, "a whole number";
+    i64: as_i64, "a whole number";
 }
 
 impl<T: FromJson> FromJson for Option<T> {

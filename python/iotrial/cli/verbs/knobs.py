@@ -55,13 +55,12 @@ def _row(knob: Knob, subject: Subject) -> dict[str, Any]:
 
 def _subject(target: Any) -> Subject:
     """An image lab that is not made: enough to ask the kernel what there is."""
+    from iotrial.lab.image import ImagePlace
     from iotrial.lab.journal import Journal
     from iotrial.lab.knob import Subject, WorkDraft
-    from iotrial.lab.place import ImagePlace
     from iotrial.paths import state_folder
 
-    place = ImagePlace("ext4", target, folder="", mount_point="", filesystem="ext4", size_bytes=0)
+    journal = Journal(state_folder() / "journal")
+    place = ImagePlace("ext4", target, journal, folder="", mount_point="", filesystem="ext4", size_bytes=0)
     place.device = "loop0"
-    return Subject(
-        target=target, place=place, journal=Journal(state_folder() / "journal"), files=None, work=WorkDraft()
-    )
+    return Subject(target=target, place=place, journal=journal, files=None, work=WorkDraft())

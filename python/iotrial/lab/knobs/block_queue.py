@@ -9,10 +9,10 @@ and verified.
 from __future__ import annotations
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.lab.disk import DiskPlace
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Requirement, Subject
 from iotrial.lab.knobs.setting import KernelFileKnob
-from iotrial.lab.place import ImagePlace
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
@@ -37,7 +37,7 @@ class BlockKnob(KernelFileKnob):
     def original(self, subject: Subject, setting: Setting) -> str:
         # Attaching an image changes read-ahead, and detaching it may: both are ours, what stood before is not.
         place = subject.place
-        before = place.queue_before.get(self.file) if isinstance(place, ImagePlace) else None
+        before = place.queue_before.get(self.file) if isinstance(place, DiskPlace) else None
         return self.read(subject, setting) if before is None else self.shown(before)
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:

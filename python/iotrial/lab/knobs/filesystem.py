@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from iotrial.errors import UnsupportedLevel
+from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
-from iotrial.lab.place import image_place
 from iotrial.study.model import Setting
 
 
@@ -28,12 +28,12 @@ class FilesystemType(Knob):
         return Requirement(root=True, labs=frozenset({"image"}), tools={kind.mkfs[0]: kind.package})
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
-        place = image_place(self.name, subject.place)
+        place = disk_place(self.name, subject.place)
         info = subject.target.mount_at(place.root)
         return info.type if info else "none"
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
-        image_place(self.name, subject.place).want_filesystem(value)
+        disk_place(self.name, subject.place).want_filesystem(value)
 
 
 class MkfsOption(Knob):
@@ -53,13 +53,13 @@ class MkfsOption(Knob):
         )
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
-        return ("default", *FILESYSTEMS[image_place(self.name, subject.place).filesystem].mkfs_allowed)
+        return ("default", *FILESYSTEMS[disk_place(self.name, subject.place).filesystem].mkfs_allowed)
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
         return Requirement(root=True, labs=frozenset({"image"}))
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
-        return image_place(self.name, subject.place).made_with or "default"
+        return disk_place(self.name, subject.place).made_with or "default"
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
-        image_place(self.name, subject.place).want_mkfs_option("" if value == "default" else value)
+        disk_place(self.name, subject.place).want_mkfs_option("" if value == "default" else value)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from iotrial.errors import KnobError, UnsupportedLevel
+from iotrial.lab.disk import disk_place
 from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
-from iotrial.lab.place import image_place
 from iotrial.lab.target import MountInfo
 from iotrial.study.model import Setting
 
@@ -19,7 +19,7 @@ IMAGE_ONLY = Requirement(root=True, labs=frozenset({"image"}))
 
 
 def _mounted(knob: str, subject: Subject) -> MountInfo:
-    place = image_place(knob, subject.place)
+    place = disk_place(knob, subject.place)
     info = subject.target.mount_at(place.root)
     if info is None:
         raise KnobError(knob, place.label, wrote="a mount", found="nothing mounted there")
@@ -40,7 +40,7 @@ class MountKnob(Knob):
         return (value,)
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
-        place = image_place(self.name, subject.place)
+        place = disk_place(self.name, subject.place)
         place.want_options(self.name, self.words(value), remountable=self.remountable)
 
 
@@ -152,14 +152,14 @@ class MountOption(MountKnob):
         return value
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
-        filesystem = image_place(self.name, subject.place).filesystem
+        filesystem = disk_place(self.name, subject.place).filesystem
         return ("default", *(o for o, where in sorted(self.ALLOWED.items()) if filesystem in where))
 
     def words(self, value: str) -> tuple[str, ...]:
         return () if value == "default" else (value,)
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
-        place = image_place(self.name, subject.place)
+        place = disk_place(self.name, subject.place)
         _mounted(self.name, subject)
         words = place.options_of(self.name)
         return words[0] if words else "default"

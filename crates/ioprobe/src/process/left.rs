@@ -1,0 +1,168 @@
+//! What is left of an earlier probe's session, and how it is ended.
+//!
+//! A session keeps its number for as long as any process is in it, and the kernel gives no process that number meanwhile.
+//! So the number with the start time of its leader says whose processes they are, also when the leader has gone.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use libc::{c_int, pid_t};
+use serde_json::{json, Value};
+
+use crate::error::{Error, Result};
+use crate::wire::EndSession;
+
+const ATTEMPTS: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A line of /proc/PID/stat, as far as it matters here (proc_pid_stat(5)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Process {
+    pid: pid_t,
+    name: String,
+    state: char,
+    session: pid_t,
+    started: u64,
+}
+
+/// Kills every process of a session until none is left; says how many there were, and which would not go.
+pub fn end_session(request: EndSession, isolated: bool) -> Result<Value> {
+    if isolated {
+        return Err(Error::unsupported(
+            "end_session: wanted a probe that sees all processes, found one in a PID namespace of its own",
+        ));
+    }
+    let mut killed = std::collections::BTreeSet::new();
+    let mut left = Vec::new();
+    for _ in 0..ATTEMPTS {
+        left = members(&processes(), request.session, request.started);
+        if left.is_empty() {
+            break;
+        }
+        for process in &left {
+            if kill(process) {
+                killed.insert(process.pid);
+            }
+        }
+        sleep(PAUSE);
+    }
+    let left: Vec<Value> = left
+        .iter()
+        .map(|p| json!({"pid": p.pid, "name": p.name, "state": p.state.to_string()}))
+        .collect();
+    Ok(json!({"killed": killed.len(), "left": left}))
+}
+
+/// When a process started, in clock ticks since boot.
+pub fn started(pid: pid_t) -> Option<u64> {
+    read(pid).map(|process| process.started)
+}
+
+/// The living ones of the session; none where another leader has the number by now.
+fn members(all: &[Process], session: pid_t, started: u64) -> Vec<Process> {
+    let alive = |p: &&Process| !matches!(p.state, 'Z' | 'X' | 'x');
+    let taken = all.iter().any(|p| p.pid == session && p.started != started);
+    if taken {
+        return Vec::new();
+    }
+    all.iter()
+        .filter(|p| p.session == session || p.pid == session)
+        .filter(alive)
+        .cloned()
+        .collect()
+}
+
+/// SIGKILL to this very process: a descriptor of it cannot come to mean another.
+fn kill(process: &Process) -> bool {
+    // SAFETY: no pointers but the null one; the descriptor is new and closed here.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, process.pid, 0) as c_int;
+        if fd == -1 {
+            return false;
+        }
+        let same = read(process.pid).map_or(false, |now| now.started == process.started);
+        let sent = same
+            && libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                fd,
+                libc::SIGKILL,
+                std::ptr::null::<libc::siginfo_t>(),
+                0,
+            ) == 0;
+        libc::close(fd);
+        sent
+    }
+}
+
+fn processes() -> Vec<Process> {
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| read(entry.file_name().to_str()?.parse().ok()?))
+        .collect()
+}
+
+fn read(pid: pid_t) -> Option<Process> {
+    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse(pid, &String::from_utf8_lossy(&bytes))
+}
+
+/// The name in parentheses may hold anything, parentheses too: what follows the last one counts.
+fn parse(pid: pid_t, text: &str) -> Option<Process> {
+    let (front, back) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = back.split_whitespace().collect();
+    Some(Process {
+        pid,
+        name: front.split_once('(')?.1.to_string(),
+        state: fields.first()?.chars().next()?,
+        session: fields.get(3)?.parse().ok()?,
+        started: fields.get(19)?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = "7 (a ) S (b) S 1 7 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 1 2 3";
+
+    fn process(pid: pid_t, session: pid_t, started: u64, state: char) -> Process {
+        Process {
+            pid,
+            name: "x".to_string(),
+            state,
+            session,
+            started,
+        }
+    }
+
+    #[test]
+    fn a_line_is_read_behind_any_name() {
+        let found = parse(7, LINE).unwrap();
+        assert_eq!(found.name, "a ) S (b");
+        assert_eq!((found.state, found.session, found.started), ('S', 5, 4242));
+        assert_eq!(parse(7, "7 (x) S 1"), None);
+        assert_eq!(parse(7, ""), None);
+    }
+
+    #[test]
+    fn the_leader_and_all_that_stayed_in_its_session_are_members() {
+        let all = [
+            process(5, 5, 100, 'S'),
+            process(6, 5, 120, 'D'),
+            process(7, 5, 130, 'Z'),
+            process(8, 4, 90, 'S'),
+        ];
+        let pids = |found: Vec<Process>| found.iter().map(|p| p.pid).collect::<Vec<_>>();
+        assert_eq!(pids(members(&all, 5, 100)), [5, 6]);
+        assert_eq!(pids(members(&all[1..], 5, 100)), [6]);
+    }
+
+    #[test]
+    fn a_number_that_another_leader_has_by_now_is_left_alone() {
+        let all = [process(5, 5, 999, 'S'), process(6, 5, 1000, 'S')];
+        assert!(members(&all, 5, 100).is_empty());
+    }
+}

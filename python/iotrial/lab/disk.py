@@ -1,0 +1,184 @@
+"""A file system of the lab's own on a block device: made, mounted, remounted, unmounted.
+
+Mounts live in the probe's private mount namespace, on a tmpfs that only that namespace sees. When the
+probe dies they are gone. Which device it is, and how it comes and goes, is the subclass's.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+
+from iotrial.errors import LabError, MissingTool, RequestError, TargetError
+from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
+from iotrial.lab.place import Place
+from iotrial.lab.target import Target
+
+
+class DiskPlace(Place):
+    """A file system on a block device. Subclasses set ``device`` in ``open`` and then ``format``."""
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        *,
+        mount_point: str,
+        filesystem: str,
+        size_bytes: int,
+        mkfs_options: tuple[str, ...] = (),
+        mount_options: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(name, target)
+        self.root = mount_point
+        self.device = None
+        self.filesystem = filesystem
+        self.made_with = ""
+        self._size = max(size_bytes, FILESYSTEMS[filesystem].smallest_bytes)
+        self._mkfs_options = mkfs_options
+        self._mount_options = mount_options
+        self._wishes: dict[str, tuple[tuple[str, ...], bool]] = {}
+        self._mounted: tuple[str, ...] | None = None
+        self._wanted_filesystem = filesystem
+        #: queue settings of the device as they were before the lab took it, where taking it changes some
+        self.queue_before: Mapping[str, str] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the lab: as asked for, or the least that its file system needs."""
+        return self._size
+
+    def want_filesystem(self, kind: str) -> None:
+        """The type to make at the next ``format``."""
+        self._wanted_filesystem = kind
+
+    def want_mkfs_option(self, option: str) -> None:
+        """A further option for the next ``format``; empty for none."""
+        self.made_with = option
+
+    def format(self) -> None:
+        """Make the file system anew and mount it with the base options."""
+        if self._mounted is not None:
+            self._unmount()
+        kind = FILESYSTEMS[self._wanted_filesystem]
+        argv = [*kind.mkfs, *(w for o in self._mkfs_options for w in o.split()), *self.made_with.split()]
+        self._run_tool([*argv, f"/dev/{self.device}"], kind)
+        self.filesystem = kind.name
+        self.sets.clear()
+        self._mount(self._base())
+
+    def want_options(self, knob: str, words: tuple[str, ...], *, remountable: bool) -> None:
+        """What one mount knob wants until the next ``to_neutral``."""
+        self._wishes[knob] = (words, remountable)
+
+    def options_of(self, knob: str) -> tuple[str, ...]:
+        """The words that a knob has asked for and that are mounted now."""
+        words = self._wishes.get(knob, ((), True))[0]
+        return words if self._mounted is not None and set(words) <= set(self._mounted) else ()
+
+    def to_neutral(self, *, always: bool, fresh: bool) -> None:
+        """Writable with the base options, and no wish of a knob left."""
+        if self._mounted is None:
+            self._mount(self._base())
+        elif always or self._mounted != self._base():
+            # strictatime, whatever comes after: a level must not depend on the one that stood before it
+            self._change(self._base() if fresh else (*self._base(), "strictatime"), fresh=fresh)
+        self._wishes.clear()
+
+    def settle(self, *, always: bool, fresh: bool) -> None:
+        options = self._base() + tuple(w for words, _ in self._wishes.values() for w in words)
+        if fresh:
+            self._unmount()
+            self._mount(options)
+        elif always or self._mounted != options:
+            self._change(options, fresh=False)
+
+    def _change(self, options: tuple[str, ...], *, fresh: bool) -> None:
+        """From one set of options to another. A remount keeps what is cached; but an unmount that follows one waits for the
+        kernel 20 ms instead of 1, so it is used only where the cache has to stay."""
+        if fresh or not all(remountable for _, remountable in self._wishes.values()):
+            self._unmount()
+            self._mount(options)
+        else:
+            self._remount(options)
+
+    def facts(self) -> Mapping[str, object]:
+        info = self.target.mount_at(self.root)
+        return {
+            "place": self.name,
+            "kind": self.kind,
+            "filesystem": self.filesystem,
+            "size_bytes": self._size,
+            "device": self.device,
+            "mkfs": " ".join((*FILESYSTEMS[self.filesystem].mkfs, *self._mkfs_options)),
+            "mount_options": ",".join(sorted(info.options)) if info else "",
+        }
+
+    def _base(self) -> tuple[str, ...]:
+        return (*FILESYSTEMS[self._wanted_filesystem].mount_options, *self._mount_options)
+
+    def _mount(self, options: tuple[str, ...]) -> None:
+        self.target.mount(f"/dev/{self.device}", self.root, self.filesystem, options)
+        self._mounted = options
+
+    def _remount(self, options: tuple[str, ...]) -> None:
+        words = options if "ro" in options else ("rw", *options)
+        # an atime behaviour that is not named would be kept from the present mount
+        if not {"relatime", "noatime", "strictatime"} & set(words):
+            words = (*words, "relatime")
+        try:
+            self.target.mount(f"/dev/{self.device}", self.root, self.filesystem, ("remount", *words))
+        except TargetError as error:
+            raise LabError(f"remounting {self.label} with {','.join(words)}: {error.message}") from error
+        self._mounted = options
+
+    def _unmount(self) -> None:
+        try:
+            self.target.unmount(self.root)
+        except TargetError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            raise LabError(
+                f"unmounting {self.label}: still in use by {self._holders() or 'something that cannot be found'}",
+                hint="a command of the study leaves something running or open in the lab",
+            ) from error
+        self._mounted = None
+        # the probe holds the device open, so its own cached pages survive an unmount
+        self.target.call("evict_device", device=f"/dev/{self.device}")
+
+    def _holders(self) -> str:
+        holders = []
+        for name in self.target.call("list", path="/proc")["names"]:
+            if not name.isdigit():
+                continue
+            try:
+                cwd = self.target.call("readlink", path=f"/proc/{name}/cwd")["target"]
+                if cwd == self.root or cwd.startswith(self.root + "/"):
+                    holders.append(f"{name} ({self.target.read(f'/proc/{name}/comm')})")
+            except TargetError:
+                continue  # it ended meanwhile
+        return ", ".join(holders)
+
+    def _run_tool(self, argv: list[str], kind: Filesystem) -> None:
+        try:
+            done = self.target.run(argv, timeout_s=300)
+        except TargetError as error:
+            if error.errno == errno.ENOENT:
+                raise MissingTool(
+                    f"making {kind.name}: {argv[0]} is not installed", hint=f"apt-get install {kind.package}"
+                ) from error
+            raise
+        if done.exit_status != 0:
+            raise LabError(
+                f"making {kind.name} on {self.device}: {' '.join(argv)}: {done.stderr.strip()[-400:]}"
+            )
+
+
+def disk_place(knob: str, place: Place) -> DiskPlace:
+    """The place, for a knob that acts on a file system of the lab's own. Raises RequestError in another lab."""
+    if isinstance(place, DiskPlace):
+        return place
+    raise RequestError(
+        f"knob {knob}: a {place.kind} lab has no file system of its own",
+        hint="use the image lab (needs root)",
+    )

@@ -1,0 +1,99 @@
+"""The image lab: a loop device over a file without a name, fully written, on the user's disk.
+
+What the kernel can undo by itself is left to it: the image is an anonymous file, the loop device is
+autoclear and held by the probe. When the probe dies both are gone, and the disk space with them.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+
+from iotrial.errors import TargetError
+from iotrial.lab.disk import DiskPlace
+from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.objects.loop import LabLoop
+from iotrial.lab.objects.path import LabPath
+from iotrial.lab.place import check_space
+from iotrial.lab.target import Target
+
+
+class ImagePlace(DiskPlace):
+    """A file system of its own on a loop device over an anonymous, fully written image."""
+
+    kind = "image"
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        journal: Journal,
+        *,
+        folder: str,
+        mount_point: str,
+        filesystem: str,
+        size_bytes: int,
+        mkfs_options: tuple[str, ...] = (),
+        mount_options: tuple[str, ...] = (),
+        boot_id: str = "",
+        trial: str = "",
+    ) -> None:
+        super().__init__(
+            name,
+            target,
+            mount_point=mount_point,
+            filesystem=filesystem,
+            size_bytes=size_bytes,
+            mkfs_options=mkfs_options,
+            mount_options=mount_options,
+        )
+        self._journal = journal
+        self._folder = folder
+        self._boot_id = boot_id
+        self._trial = trial
+        self._direct_io = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.filesystem} on {self.device or 'an image'}"
+
+    def open(self) -> None:
+        check_space(self.target, self._folder, self._size)
+        image = self._make_image()
+        loop = LabLoop().attach(
+            self.target,
+            self._journal,
+            image["image"],
+            image["inode"],
+            boot_id=self._boot_id,
+            trial=self._trial,
+        )
+        self.device = loop.device
+        self.queue_before = loop.queue_before
+        self._direct_io = loop.direct_io
+        self.target.call("mkdir", path=self.root, mode="0755")
+        self.format()
+
+    def close(self) -> None:
+        if self._mounted is not None:
+            self._unmount()
+        if self.device is not None:
+            self.target.call("loop_detach", device=f"/dev/{self.device}")
+            self.device = None
+
+    def facts(self) -> Mapping[str, object]:
+        return {**super().facts(), "direct_io": self._direct_io}
+
+    def _make_image(self) -> Mapping[str, int]:
+        try:
+            return self.target.call("image", folder=self._folder, size=self._size, fill="write")
+        except TargetError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+        # A file system without anonymous files: for an instant the image has a name, so that goes into the journal.
+        path = f"{self._folder.rstrip('/')}/.iotrial-{self._trial}-{self.name}.image"
+        entry: Entry = LabPath().announce(self.target, self._journal, path, trial=self._trial)
+        image = self.target.call("image", folder=self._folder, size=self._size, fill="write", path=path)
+        LabPath().undo(self.target, entry, self._journal)
+        self._journal.drop(entry)
+        return image

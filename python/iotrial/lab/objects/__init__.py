@@ -1,0 +1,1 @@
+"""What a lab makes that may outlive it, one module a kind: each says how its journal entries are undone."""

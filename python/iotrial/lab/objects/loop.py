@@ -1,0 +1,130 @@
+"""A loop device that the lab has taken: cleared by the kernel, but with traces that it leaves to us.
+
+The device clears itself when the probe and the mount are gone. What stays is the read-ahead that
+attaching has changed, and the device itself where the kernel had to be asked for one more.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from dataclasses import dataclass
+
+from iotrial.errors import LabError, TargetError
+from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.knob import Undone
+from iotrial.lab.object import LabObject
+from iotrial.lab.target import Target
+
+QUEUE_FILES = ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec")
+#: what attaching an image changes by itself
+CHANGED_BY_ATTACHING = ("read_ahead_kb",)
+ATTEMPTS = 64
+CLEARED_WITHIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A loop device over an image. ``queue_before``: its queue settings as they stood before it was attached."""
+
+    device: str
+    direct_io: bool
+    queue_before: dict[str, str]
+
+
+class LabLoop(LabObject):
+    """One loop device, taken for the time of a trial."""
+
+    name = "lab.loop"
+
+    def attach(
+        self, target: Target, journal: Journal, image: int, inode: int, *, boot_id: str, trial: str = ""
+    ) -> Attached:
+        """Take a free device, one more where none is free; recorded before it is touched.
+
+        Raises LabError where others are always faster, TargetError.
+        """
+        for _ in range(ATTEMPTS):
+            free = target.call("loop_free")
+            device = str(free["name"])
+            before = _queue(target, device) if free["present"] else {}
+            entry = journal.record(
+                self.name,
+                {"device": device},
+                "present" if free["present"] else "absent",
+                ("attached",),
+                identity={"inode": str(inode), "node": "present" if free["node"] else "absent", **before},
+                boot_id=boot_id,
+                trial=trial,
+            )
+            try:
+                answer = target.call("loop_attach", image=image, device=device, direct_io=True)
+            except TargetError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                journal.drop(entry)  # taken by somebody else in between: not ours to undo
+                continue
+            return Attached(device, bool(answer["direct_io"]), before)
+        raise LabError(f"attaching an image: {ATTEMPTS} free loop devices were taken by others")
+
+    def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:  # noqa: ARG002
+        device = entry.address["device"]
+        if not target.exists(f"/sys/block/{device}"):
+            return Undone.GONE if entry.original == "present" else Undone.ALREADY
+        if not self._cleared(target, entry, device):
+            return Undone.GONE  # it is somebody else's now, with a file of their own
+        if entry.original == "absent":
+            target.call("loop_remove", device=device, node=entry.identity["node"] == "absent")
+            if target.exists(f"/sys/block/{device}"):
+                raise TargetError(f"removing {device}: it is still there")
+            return Undone.RESTORED
+        return self._put_back_queue(target, entry, device)
+
+    def _cleared(self, target: Target, entry: Entry, device: str) -> bool:
+        """Wait until our image is no longer attached. False where another one is."""
+        deadline = time.monotonic() + CLEARED_WITHIN_S
+        while True:
+            status = target.call("loop_status", device=device)
+            if not status["attached"]:
+                return True
+            if str(status["inode"]) != entry.identity["inode"]:
+                return False
+            if time.monotonic() > deadline:
+                raise TargetError(
+                    f"{device} still holds the lab's image: in use by {holders(target, device)}"
+                )
+            time.sleep(0.01)
+
+    def _put_back_queue(self, target: Target, entry: Entry, device: str) -> Undone:
+        outcome = Undone.ALREADY
+        for file in CHANGED_BY_ATTACHING:
+            path, before = f"/sys/block/{device}/queue/{file}", entry.identity.get(file)
+            if before is None or target.read(path) == before:
+                continue
+            target.write(path, before)
+            found = target.read(path)
+            if found != before:
+                raise TargetError(f"putting back {path}: wanted {before}, found {found}")
+            outcome = Undone.RESTORED
+        return outcome
+
+
+def holders(target: Target, device: str) -> str:
+    """Processes in whose mount namespace the device is mounted, in words."""
+    number = target.read_or_none(f"/sys/block/{device}/dev")
+    found = []
+    for name in target.call("list", path="/proc")["names"]:
+        if not name.isdigit():
+            continue
+        try:
+            table = target.read(f"/proc/{name}/mountinfo")
+            if any(line.split(" ")[2] == number for line in table.splitlines()):
+                found.append(f"process {name} ({target.read(f'/proc/{name}/comm')})")
+        except TargetError:
+            continue  # it ended meanwhile
+    return ", ".join(found) or "something that cannot be found"
+
+
+def _queue(target: Target, device: str) -> dict[str, str]:
+    texts = {file: target.read_or_none(f"/sys/block/{device}/queue/{file}") for file in QUEUE_FILES}
+    return {file: text for file, text in texts.items() if text is not None}

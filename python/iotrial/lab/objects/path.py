@@ -1,0 +1,115 @@
+"""A name that the lab has put into a folder of somebody else's: its own folder, or an image that could not be anonymous.
+
+Making and removing a name changes the times of the folder that holds it. Its modification time is put
+back too, unless somebody else has changed the folder in between: then theirs is.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+from iotrial.errors import LabError, TargetError
+from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.knob import Undone
+from iotrial.lab.object import LabObject
+from iotrial.lab.target import Target
+
+#: birth of the name and change of its folder are two readings of the kernel's coarse clock (4 ms at HZ=250)
+SAME_INSTANT_NS = 20_000_000
+#: from the note in the journal to the removal it announces
+REMOVAL_NS = 1_000_000_000
+
+
+class LabPath(LabObject):
+    """One path of the lab's own, in a folder that is not."""
+
+    name = "lab.path"
+
+    def announce(
+        self, target: Target, journal: Journal, path: str, *, boot_id: str | None = None, trial: str = ""
+    ) -> Entry:
+        """Record the path before it is made. Raises LabError where it exists already."""
+        if target.exists(path):
+            raise LabError(f"making {path}: exists already")
+        parent = target.stat(_parent(path))
+        return journal.record(
+            self.name,
+            {"path": path},
+            "absent",
+            ("present",),
+            identity={"folder_mtime_ns": str(parent["mtime_ns"])},
+            boot_id=boot_id,
+            trial=trial,
+        )
+
+    def make_folder(
+        self, target: Target, journal: Journal, path: str, *, boot_id: str | None = None, trial: str = ""
+    ) -> Entry:
+        """Make a folder that nobody else has made. Raises LabError, TargetError."""
+        entry = self.announce(target, journal, path, boot_id=boot_id, trial=trial)
+        try:
+            target.call("mkdir", path=path, mode="0755", exclusive=True)
+        except TargetError as error:
+            # Whoever was faster owns it: nothing of ours is there to be undone.
+            journal.drop(entry)
+            if error.errno == errno.EEXIST:
+                raise LabError(f"making {path}: somebody else has made it in this moment") from error
+            raise
+        return entry
+
+    def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:
+        path = entry.address["path"]
+        folder = _parent(path)
+        found = _stat(target, path)
+        if found is None:
+            return self._folder_after(target, entry, folder)
+        mtime = self._mtime_to_keep(target, entry, folder, found)
+        if found["kind"] == "directory":
+            target.call("remove", path=path, recursive=True, keep=True)
+        now = int(target.call("time")["realtime_ns"])
+        noted = {**entry.identity, "put_back_ns": str(mtime), "removed_ns": str(now)}
+        journal.amend(entry, identity=noted)
+        target.call("remove", path=path)
+        if target.exists(path):
+            raise TargetError(f"removing {path}: it is still there")
+        _set_mtime(target, folder, mtime)
+        return Undone.RESTORED
+
+    def _mtime_to_keep(self, target: Target, entry: Entry, folder: str, found: dict[str, Any]) -> int:
+        """The folder's own time before ours came, or what somebody else has made of it since."""
+        present = int(target.stat(folder)["mtime_ns"])
+        born = found.get("btime_ns")
+        untouched = isinstance(born, int) and abs(present - born) <= SAME_INSTANT_NS
+        return int(entry.identity["folder_mtime_ns"]) if untouched else present
+
+    def _folder_after(self, target: Target, entry: Entry, folder: str) -> Undone:
+        """The path is gone. Where an undo was cut off just then, the folder's time is still to be put back."""
+        noted, since = entry.identity.get("put_back_ns"), entry.identity.get("removed_ns")
+        if noted is None or since is None:
+            return Undone.ALREADY
+        state = _stat(target, folder)
+        if state is not None and 0 <= int(state["mtime_ns"]) - int(since) + SAME_INSTANT_NS <= REMOVAL_NS:
+            _set_mtime(target, folder, int(noted))
+            return Undone.RESTORED
+        return Undone.ALREADY
+
+
+def _set_mtime(target: Target, folder: str, mtime_ns: int) -> None:
+    target.call("set_times", path=folder, mtime_ns=mtime_ns)
+    found = int(target.stat(folder)["mtime_ns"])
+    if found != mtime_ns:
+        raise TargetError(f"putting back the time of {folder}: wanted {mtime_ns} ns, found {found}")
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _stat(target: Target, path: str) -> dict[str, Any] | None:
+    try:
+        return target.stat(path)
+    except TargetError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise

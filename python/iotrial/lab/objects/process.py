@@ -1,0 +1,43 @@
+"""The probe's session of processes: ended before anything else is put back, for as long as one of them lives it may write.
+
+The probe dies with its conductor, and what it has started dies with the probe. So there is mostly
+nothing left to end; but only once nothing is there can mounts, devices and settings be relied on.
+"""
+
+from __future__ import annotations
+
+from iotrial.errors import TargetError
+from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.knob import Undone
+from iotrial.lab.object import LabObject
+from iotrial.lab.target import Target
+
+
+class LabProcess(LabObject):
+    """The processes of one session, known by the id and the start time of its leader."""
+
+    name = "lab.process"
+    first = True
+
+    def announce(
+        self, journal: Journal, *, session: int, started: int, boot_id: str, trial: str = ""
+    ) -> Entry:
+        """Record a session that has just been started by us; ``started`` in clock ticks since boot."""
+        return journal.record(
+            self.name,
+            {"session": str(session)},
+            "absent",
+            ("alive",),
+            identity={"started": str(started)},
+            boot_id=boot_id,
+            trial=trial,
+        )
+
+    def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:  # noqa: ARG002
+        answer = target.call(
+            "end_session", session=int(entry.address["session"]), started=int(entry.identity["started"])
+        )
+        if answer["left"]:
+            names = ", ".join(f"{p['pid']} ({p['name']}, state {p['state']})" for p in answer["left"])
+            raise TargetError(f"ending the probe's processes: {names} cannot be ended")
+        return Undone.RESTORED if answer["killed"] else Undone.ALREADY
