@@ -1,0 +1,135 @@
+"""What a machine looks like from outside, before and after: read from the kernel's own files, never through iotrial.
+
+Left out is what changes by itself (counters of the kernel's) and what the suite may change: change times, the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+#: keys of /proc/sys that count or draw something
+MOVING = (
+    "fs/aio-nr",
+    "fs/dentry-state",
+    "fs/file-nr",
+    "fs/inode-nr",
+    "fs/inode-state",
+    "fs/mqueue",
+    "fs/quota",
+    "kernel/ns_last_pid",
+    "kernel/pty/nr",
+    "kernel/random",
+    "net",
+)
+
+
+def machine() -> dict[str, str]:
+    """Mounts, block devices with every setting of their queues, attached images, sysctls, the lab's folder in /run."""
+    found = {"mounts": Path("/proc/self/mounts").read_text(), "lab folder": str(Path("/run/iotrial").exists())}
+    for device in sorted(Path("/sys/block").iterdir()):
+        found[f"block {device.name}"] = _text(device / "size")
+        found[f"node {device.name}"] = str(Path("/dev", device.name).exists())
+        if device.name.startswith("loop"):
+            found[f"attached {device.name}"] = _text(device / "loop" / "backing_file")
+        for file in sorted((device / "queue").iterdir()):
+            if file.is_file():
+                found[f"queue {device.name} {file.name}"] = _text(file)
+    for file in _sysctls(Path("/proc/sys")):
+        found[f"sysctl {file}"] = _text(Path("/proc/sys") / file)
+    return found
+
+
+def _sysctls(root: Path) -> list[str]:
+    found = []
+    for folder, names, files in os.walk(root):
+        inside = os.path.relpath(folder, root)
+        names[:] = [name for name in names if os.path.normpath(f"{inside}/{name}") not in MOVING]
+        for name in files:
+            path = os.path.normpath(f"{inside}/{name}")
+            if path not in MOVING:
+                found.append(path)
+    return sorted(found)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError as error:
+        return f"({error.strerror})"
+
+
+def files(root: Path) -> dict[str, tuple[object, ...]]:
+    """Every name below a folder and the folder itself: kind and mode, owner, size, links, both times, content."""
+    found: dict[str, tuple[object, ...]] = {}
+    paths = [root, *_below(root)]
+    for path in paths:
+        seen = path.lstat()
+        content = ""
+        if stat.S_ISREG(seen.st_mode):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOATIME)
+            with open(descriptor, "rb") as file:
+                content = hashlib.sha256(file.read()).hexdigest()
+        elif stat.S_ISLNK(seen.st_mode):
+            content = str(path.readlink())
+        found[os.path.relpath(path, root)] = (
+            oct(seen.st_mode),
+            (seen.st_uid, seen.st_gid),
+            (seen.st_size, seen.st_nlink),
+            ("mtime", seen.st_mtime_ns),
+            ("atime", seen.st_atime_ns),
+            content,
+        )
+    return found
+
+
+def _below(folder: Path) -> list[Path]:
+    """All names below, without leaving a trace in the access times of the folders that are read."""
+    found = []
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)
+    with os.scandir(descriptor) as entries:
+        for entry in sorted(entries, key=lambda e: e.name):
+            found.append(folder / entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                found += _below(folder / entry.name)
+    os.close(descriptor)
+    return found
+
+
+def space(root: Path) -> tuple[int, int]:
+    """Free blocks and free inodes of the file system, once everything deleted is really gone."""
+    descriptor = os.open(root, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    os.sync()
+    seen = os.statvfs(root)
+    return seen.f_bfree, seen.f_ffree
+
+
+def processes(token: str) -> list[str]:
+    """Living processes that carry a text in their arguments or their environment."""
+    found = []
+    wanted = token.encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            arguments = (entry / "cmdline").read_bytes()
+            environment = (entry / "environ").read_bytes()
+            state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state not in "ZX" and (wanted in arguments or wanted in environment):
+            found.append(f"{entry.name} {arguments.replace(bytes(1), b' ').decode(errors='replace')}")
+    return found
+
+
+def differences(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:
+    """Whatever is not the same."""
+    return {
+        key: (before.get(key), after.get(key))
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+    }

@@ -1,0 +1,124 @@
+"""Every instant of a run at which a kill could leave something: numbered, so that each can be tried.
+
+A step is the moment before and after each system call by which the undo journal changes (opening, syncing and
+renaming a draft, removing an entry, syncing the folder), and around each request to the probe that changes
+something: before it is sent, after it was sent, after it was answered.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from iotrial.lab import journal
+from iotrial.probe import client
+
+#: verbs that only look
+LOOKING = frozenset(
+    {
+        "hello", "read", "stat", "statfs", "list", "readlink", "time", "loop_free", "loop_status", "get_mode", "get_link",
+        "get_size", "get_atime_state", "atimes", "residency", "fileset_verify",
+    }
+)  # fmt: skip
+
+
+class Steps:
+    """Counts the steps of this process, and kills it at one of them."""
+
+    def __init__(self, die_at: int | None, kinds: frozenset[str]) -> None:
+        self.names: list[str] = []
+        self._die_at = die_at
+        self._kinds = kinds
+
+    def step(self, kind: str, name: str) -> None:
+        if kind not in self._kinds:
+            return
+        self.names.append(name)
+        if len(self.names) - 1 == self._die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def install(self) -> None:
+        """Watch the journal and the probe of this process."""
+        self._journal()
+        self._probe()
+
+    def _journal(self) -> None:
+        class WatchedOs:
+            def __getattr__(inner, name: str) -> Any:
+                return getattr(os, name)
+
+            def fsync(inner, descriptor: int) -> None:
+                what = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
+                self.step("journal", f"before syncing {what}")
+                os.fsync(descriptor)
+                self.step("journal", f"after syncing {what}")
+
+        journal.os = WatchedOs()  # type: ignore[attr-defined]
+        journal.Path = self._watched_path()  # type: ignore[attr-defined, misc]
+        original = journal.Journal.__init__
+
+        def begin(inner: journal.Journal, folder: Path) -> None:
+            original(inner, journal.Path(folder))
+
+        journal.Journal.__init__ = begin  # type: ignore[method-assign]
+
+    def _watched_path(self) -> type:
+        step = self.step
+
+        class WatchedPath(type(Path())):  # type: ignore[misc]
+            def open(inner, mode: str = "r", *words: Any, **named: Any) -> Any:
+                if "w" in mode:
+                    step("journal", f"before opening {inner.name}")
+                return super().open(mode, *words, **named)
+
+            def rename(inner, target: Any) -> Any:
+                step("journal", f"before renaming {inner.name}")
+                done = super().rename(target)
+                step("journal", f"after renaming {inner.name}")
+                return done
+
+            def unlink(inner, missing_ok: bool = False) -> None:
+                step("journal", f"before removing {inner.name}")
+                super().unlink(missing_ok=missing_ok)
+                step("journal", f"after removing {inner.name}")
+
+        return WatchedPath
+
+    def _probe(self) -> None:
+        step = self.step
+        original: Callable[..., dict[str, Any]] = client.Probe.call
+
+        class Sent:
+            """The pipe to the probe, which tells when a request has gone out."""
+
+            def __init__(inner, pipe: Any, verb: str) -> None:
+                inner.pipe, inner.verb = pipe, verb
+
+            def write(inner, data: bytes) -> int:
+                return int(inner.pipe.write(data))
+
+            def flush(inner) -> None:
+                inner.pipe.flush()
+                step("verb", f"after sending {inner.verb}")
+
+            def __getattr__(inner, name: str) -> Any:
+                return getattr(inner.pipe, name)
+
+        def call(probe: client.Probe, verb: str, **fields: object) -> dict[str, Any]:
+            if verb in LOOKING:
+                return original(probe, verb, **fields)
+            step("verb", f"before {verb}")
+            process: Any = probe._process
+            pipe = process.stdin
+            process.stdin = Sent(pipe, verb)
+            try:
+                answer = original(probe, verb, **fields)
+            finally:
+                process.stdin = pipe
+            step("verb", f"after {verb}")
+            return answer
+
+        client.Probe.call = call  # type: ignore[method-assign]

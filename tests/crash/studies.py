@@ -1,0 +1,176 @@
+"""Studies that together turn every knob that ships, each as small as it can be."""
+
+from __future__ import annotations
+
+import tomllib
+
+SETTINGS = """
+[study]
+name = "settings"
+question = "Do settings matter?"
+[lab]
+kind = "image"
+size = "16 MiB"
+[budget]
+time = "10 min"
+blocks = 2
+[[factor]]
+name = "queue"
+knob = "block.scheduler"
+reference = "plain"
+levels = [
+  { label = "plain", set = { "block.scheduler" = "none", "block.nr_requests" = "64", "block.read_ahead_kb" = "0", "block.wbt_lat_usec" = "0" } },
+  { label = "tuned", set = { "block.scheduler" = "mq-deadline", "block.nr_requests" = "128", "block.read_ahead_kb" = "512", "block.wbt_lat_usec" = "2000" } },
+]
+[[factor]]
+name = "pressure"
+knob = "sysctl"
+key = "vm.vfs_cache_pressure"
+levels = ["50", "200"]
+role = "condition"
+[[factor]]
+name = "expire"
+knob = "sysctl"
+key = "vm.dirty_expire_centisecs"
+levels = ["1500"]
+role = "condition"
+[[workload]]
+name = "read"
+kind = "files"
+files = 5
+cache = "cold"
+operations = ["open", "read-to-end", "close"]
+"""
+
+MOUNTS = """
+[study]
+name = "mounts"
+question = "Do mount options matter?"
+[lab]
+kind = "image"
+size = "16 MiB"
+[budget]
+time = "10 min"
+blocks = 2
+[[factor]]
+name = "mount"
+knob = "mount.atime"
+reference = "a"
+levels = [
+  { label = "a", set = { "mount.atime" = "strictatime", "mount.option" = "commit=30", "file.mode" = "0444", "file.size" = "1 KiB" } },
+  { label = "b", set = { "mount.atime" = "noatime", "mount.option" = "default", "file.mode" = "0777", "file.size" = "8 KiB" } },
+]
+[[factor]]
+name = "readonly"
+knob = "mount.readonly"
+levels = ["ro"]
+role = "condition"
+[[factor]]
+name = "cache"
+knob = "cache.state"
+levels = ["cold", "warm"]
+role = "condition"
+[[factor]]
+name = "user"
+knob = "process.user"
+levels = ["unprivileged"]
+role = "condition"
+[[workload]]
+name = "read"
+kind = "files"
+files = 8
+operations = ["open", "read-to-end", "close"]
+"""
+
+FORMATS = """
+[study]
+name = "formats"
+question = "Does making the file system matter?"
+[lab]
+kind = "image"
+size = "16 MiB"
+[budget]
+time = "10 min"
+blocks = 2
+[[factor]]
+name = "format"
+knob = "mkfs.option"
+levels = ["default", "-b 1024"]
+[[factor]]
+name = "kind"
+knob = "filesystem.type"
+levels = ["ext4"]
+role = "condition"
+[[workload]]
+name = "read"
+kind = "files"
+files = 5
+cache = "warm"
+operations = ["open", "read-to-end", "close"]
+"""
+
+FOLDER = """
+[study]
+name = "folder"
+question = "Does a folder of the user's stay as it is?"
+[lab]
+kind = "directory"
+[budget]
+time = "10 min"
+blocks = 3
+[[factor]]
+name = "link"
+knob = "file.link"
+levels = ["regular", "symlink-chain", "hardlink"]
+[[factor]]
+name = "atime"
+knob = "file.atime_state"
+levels = ["stale"]
+role = "condition"
+[[workload]]
+name = "read"
+kind = "files"
+files = 6
+cache = "warm"
+operations = ["open", "read-to-end", "close"]
+"""
+
+COMMANDS = """
+[study]
+name = "commands"
+question = "Does what a command starts end with it?"
+[lab]
+kind = "directory"
+[budget]
+time = "10 min"
+blocks = 3
+[[factor]]
+name = "nap"
+knob = "command.argument"
+placeholder = "{nap}"
+levels = ["0.01", "0.02"]
+[[factor]]
+name = "variable"
+knob = "environment.variable"
+variable = "ARM"
+levels = ["one"]
+role = "condition"
+[[workload]]
+name = "nap"
+kind = "command"
+files = 2
+cache = "as-is"
+argv = ["sh", "-c", "sleep {nap}; echo {dir} >/dev/null"]
+"""
+
+ALL = {"settings": SETTINGS, "mounts": MOUNTS, "formats": FORMATS, "folder": FOLDER, "commands": COMMANDS}
+
+
+def knobs_of(text: str) -> set[str]:
+    """Names of all knobs that a study turns."""
+    study = tomllib.loads(text)
+    found = {"cache.state"} if any("cache" in w for w in study["workload"]) else set()
+    for factor in study["factor"]:
+        for level in factor["levels"]:
+            found |= set(level["set"]) if isinstance(level, dict) else {factor["knob"]}
+    return found

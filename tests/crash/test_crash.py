@@ -1,0 +1,178 @@
+"""SIGKILL at any instant, then ``iotrial restore``: the machine is exactly as before, and no finished run is lost.
+
+Steps are enumerated, not hit by sleeping; random instants come on top. Whatever differs from before is a failure: mounts,
+loop devices, queue settings, sysctls, modes, times and content of a user's files, free space, processes.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import host_state
+import pytest
+import studies
+from usersite import Ended, Site, drawn, site
+
+from iotrial.lab import registry
+
+pytestmark = pytest.mark.root
+
+KILLED = -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def place(disk_folder: Path) -> Iterator[Site]:
+    with site(disk_folder) as made:
+        yield made
+
+
+#: what a trial needs at least to come past every step of the journal
+SHORT = ("--blocks", "1", "--no-controls")
+
+
+def words(place: Site, study: str, *more: str) -> tuple[str, ...]:
+    path = place.folder / f"{study}.toml"
+    path.write_text(studies.ALL[study])
+    return ("run", str(path), "--on", str(place.home), "--no-stop", "--seed", "11", "--trust", "--json", *more)
+
+
+def whole(place: Site, study: str, kinds: tuple[str, ...], *more: str) -> Ended:
+    """A run that nobody disturbs: how many steps there are, and the proof that it leaves nothing by itself."""
+    before = place.seen()
+    ended = place.run(*words(place, study, *more), kinds=kinds)
+    assert ended.status in (0, 3), ended.stderr
+    assert not host_state.differences(before, place.seen())
+    place.forget()
+    return ended
+
+
+def remains(place: Site, before: dict[str, object]) -> dict[str, Any]:
+    """What a restore leaves different; empty where all is as before."""
+    restored = place.run("restore", "--json")
+    found: dict[str, Any] = dict(host_state.differences(before, place.seen()))
+    if restored.status != 0:
+        found["restore"] = (restored.status, restored.stdout, restored.stderr)
+    return found
+
+
+def report(failures: dict[str, Any]) -> str:
+    return f"{len(failures)} left something: {json.dumps(failures, indent=1, default=str)[:4000]}"
+
+
+def test_every_knob_that_ships_is_turned_by_these_studies() -> None:
+    assert set.union(*map(studies.knobs_of, studies.ALL.values())) == set(registry.knobs())
+
+
+def test_this_suite_sees_what_a_kill_leaves_before_the_restore(place: Site) -> None:
+    kinds = ("journal", "verb")
+    steps = whole(place, "settings", kinds, *SHORT).steps
+    before = place.seen()
+    words_ = words(place, "settings", *SHORT)
+    assert place.run(*words_, die_at=steps.index("after files"), kinds=kinds).status == KILLED
+    left = host_state.differences(before, place.seen())
+    assert {"lab folder", "sysctl vm/vfs_cache_pressure", "sysctl vm/dirty_expire_centisecs"} <= left.keys()
+    assert any(key.startswith("queue loop") for key in left)
+    assert not remains(place, before)
+    place.forget()
+    steps = whole(place, "folder", kinds, *SHORT).steps
+    words_ = words(place, "folder", *SHORT)
+    assert place.run(*words_, die_at=steps.index("after files"), kinds=kinds).status == KILLED
+    left = host_state.differences(before, place.seen())
+    assert {"file home", "space"} <= left.keys()
+    assert any("iotrial-lab" in key for key in left)
+    assert not remains(place, before)
+    place.forget()
+
+
+def kill_at_each_step(place: Site, study: str, kinds: tuple[str, ...]) -> int:
+    names = whole(place, study, kinds, *SHORT).steps
+    assert len(names) > 20
+    before = place.seen()
+    failures: dict[str, Any] = {}
+    for number, name in enumerate(names):
+        ended = place.run(*words(place, study, *SHORT), die_at=number, kinds=kinds)
+        assert ended.status == KILLED, (number, name, ended)
+        left = remains(place, before)
+        if left:
+            failures[f"{number} {name}"] = left
+            break  # what is left would show in all that follow
+        place.forget()
+    assert not failures, report(failures)
+    return len(names)
+
+
+@pytest.mark.parametrize("study", ["settings", "commands"])
+def test_killed_at_each_step_of_the_journal_nothing_is_left(place: Site, study: str) -> None:
+    kill_at_each_step(place, study, ("journal",))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("study", sorted(studies.ALL))
+def test_killed_at_each_step_of_journal_and_probe_nothing_is_left(place: Site, study: str) -> None:
+    kill_at_each_step(place, study, ("journal", "verb"))
+
+
+def restore_killed_at_each_step(place: Site, study: str) -> None:
+    """The restore of a trial that was cut off in the middle of its runs is itself killed at each of its steps, then run again."""
+    kinds = ("journal", "verb")
+    steps = whole(place, study, kinds, *SHORT).steps
+    middle = steps.index("after files" if "after files" in steps else "after command")
+    before = place.seen()
+    failures: dict[str, Any] = {}
+    number = 0
+    while not failures:
+        assert place.run(*words(place, study, *SHORT), die_at=middle, kinds=kinds).status == KILLED
+        ended = place.run("restore", "--json", die_at=number, kinds=kinds)
+        left = remains(place, before)
+        if left:
+            failures[f"restore killed at {number}"] = left
+        else:
+            place.forget()
+        if ended.status == 0:
+            break
+        assert ended.status == KILLED, ended
+        number += 1
+    assert not failures, report(failures)
+    assert number > 10
+
+
+@pytest.mark.parametrize("study", ["settings", "folder"])
+def test_a_restore_killed_at_each_of_its_steps_is_finished_by_the_next(place: Site, study: str) -> None:
+    restore_killed_at_each_step(place, study)
+
+
+def kill_at_random(place: Site, times: int) -> None:
+    """Trial and restore killed at instants drawn over their whole length, over all studies in turn."""
+    draw = drawn()
+    lengths = {study: whole(place, study, ()).seconds for study in studies.ALL}
+    before = place.seen()
+    killed = 0
+    failures: dict[str, Any] = {}
+    for number in range(times):
+        study = sorted(studies.ALL)[number % len(studies.ALL)]
+        instant = draw.uniform(0, 1.1 * lengths[study])
+        ended = place.run(*words(place, study), kill_after=instant)
+        assert ended.status in (0, 3, KILLED), ended
+        killed += ended.status == KILLED
+        place.run("restore", "--json", kill_after=draw.uniform(0, 0.3))
+        left = remains(place, before)
+        if left:
+            failures[f"{number}: {study} killed after {instant:.3f} s"] = left
+            break
+        place.forget()
+    assert not failures, report(failures)
+    assert killed >= times * 0.6
+    print(f"{killed} of {times} killed before their end")
+
+
+def test_killed_at_twenty_random_instants_nothing_is_left(place: Site) -> None:
+    kill_at_random(place, 20)
+
+
+@pytest.mark.long
+def test_killed_at_a_thousand_random_instants_nothing_is_left(place: Site) -> None:
+    kill_at_random(place, 1000)

@@ -1,0 +1,177 @@
+"""A user's disk of the suite's own, with files that are nobody's to touch, and the program run on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import host_state
+
+from iotrial.probe.binary import find_binary
+
+HERE = Path(__file__).parent
+DISK_BYTES = 2 << 30  # sparse; the lab leaves a margin of 1 GiB free
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one run of the program ended. ``steps``: those that it passed, empty where it was killed."""
+
+    status: int
+    stdout: str
+    stderr: str
+    steps: list[str]
+    seconds: float
+
+
+class Site:
+    """The disk, the state folder, and a process that forks runs of the program."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.token = folder.name
+        self.state_home = folder / "state"
+        self.disk = folder / "disk"
+        self.output = folder / "output"
+        for path in (self.state_home, self.disk, self.output):
+            path.mkdir(parents=True)
+        image = folder / "disk.img"
+        with image.open("wb") as file:
+            file.truncate(DISK_BYTES)
+        _run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(image))
+        _run("mount", "-o", "loop", str(image), str(self.disk))
+        self.home = self.disk / "home"
+        self._furnish()
+        self.seen()  # reading a link's target for the first time is itself seen in its access time
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        self._zygote = subprocess.Popen(
+            [sys.executable, str(HERE / "zygote.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert self._answer() == {"ready": True}
+
+    def _furnish(self) -> None:
+        """What a user's folder may hold; times of long ago, so that any touch shows."""
+        (self.home / "papers").mkdir(parents=True)
+        (self.home / "papers" / "letter").write_text("dear reader")
+        (self.home / "script").write_text("#!/bin/sh\n")
+        (self.home / "script").chmod(0o4751)
+        (self.home / "link").symlink_to("papers/letter")
+        os.link(self.home / "script", self.home / "papers" / "same")
+        os.chown(self.home / "papers", 1000, 1000)
+        for number, path in enumerate(sorted([*self.home.rglob("*"), self.home], reverse=True)):
+            os.utime(
+                path, ns=(10**18 + number, 10**18 + 777 * number), follow_symlinks=path.is_symlink() is False
+            )
+
+    def close(self) -> None:
+        assert self._zygote.stdin
+        self._zygote.stdin.close()
+        self._zygote.wait(30)
+        _run("umount", str(self.disk))
+
+    def environment(self, state: Path) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        return {**kept, "XDG_STATE_HOME": str(state), "IOTRIAL_PROBE": str(find_binary()), "TERM": "dumb"}
+
+    def run(
+        self,
+        *argv: str,
+        state: Path | None = None,
+        die_at: int | None = None,
+        kinds: tuple[str, ...] = (),
+        kill_after: float | None = None,
+        signal_number: int = signal.SIGKILL,
+    ) -> Ended:
+        """The program, from its start to its end, or killed: at a step, or after some seconds."""
+        order = {
+            "argv": argv,
+            "environment": self.environment(state or self.state_home),
+            "folder": str(self.output),
+            "die_at": die_at,
+            "kinds": kinds,
+        }
+        assert self._zygote.stdin
+        self._zygote.stdin.write(json.dumps(order) + "\n")
+        self._zygote.stdin.flush()
+        pid = int(self._answer()["pid"])
+        began = time.monotonic()
+        if kill_after is not None:
+            descriptor = os.pidfd_open(pid)
+            time.sleep(kill_after)
+            try:
+                signal.pidfd_send_signal(descriptor, signal_number)
+            except ProcessLookupError:
+                pass  # it had ended
+            os.close(descriptor)
+        status = int(self._answer()["status"])
+        seconds = time.monotonic() - began
+        steps = self.output / "steps"
+        return Ended(
+            status,
+            (self.output / "stdout").read_text(),
+            (self.output / "stderr").read_text(),
+            steps.read_text().splitlines() if steps.exists() else [],
+            seconds,
+        )
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._zygote.stdout
+        line = self._zygote.stdout.readline()
+        assert line, "the process that forks runs has died"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def seen(self) -> dict[str, object]:
+        """All that must be as before: the machine, the user's files, free space, processes of ours."""
+        return {
+            **host_state.machine(),
+            **{f"file {name}": facts for name, facts in host_state.files(self.disk).items()},
+            "space": host_state.space(self.disk),
+            "processes": host_state.processes(self.token),
+        }
+
+    def forget(self) -> None:
+        """Empty the state folder, for a next case that knows nothing of this one."""
+        journal = self.state_home / "iotrial" / "journal"
+        assert not list(journal.glob("*.entry")), "a case must not hide what the one before it has left"
+        shutil.rmtree(self.state_home / "iotrial", ignore_errors=True)
+
+
+@contextmanager
+def site(parent: Path) -> Iterator[Site]:
+    """A site that is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="iotrial-crash-", dir=parent))
+    made = Site(folder)
+    try:
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(folder)
+
+
+def _run(*argv: str) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{argv}: {done.stderr}"
+
+
+def drawn() -> random.Random:
+    """A generator with a seed of its own for each case; the seed is shown where a case fails."""
+    seed = int.from_bytes(os.urandom(6), "big")
+    print(f"seed {seed}")
+    return random.Random(seed)
