@@ -81,6 +81,8 @@ class Site:
 
     def close(self) -> None:
         assert self._zygote.stdin
+        if self._zygote.poll() is None:
+            self.run("restore")  # after a case that failed
         self._zygote.stdin.close()
         self._zygote.wait(30)
         _run("umount", str(self.disk))
@@ -159,10 +161,23 @@ def site(parent: Path) -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="iotrial-crash-", dir=parent))
     made = Site(folder)
     try:
-        yield made
+        with as_never_used():
+            yield made
     finally:
         made.close()
         shutil.rmtree(folder)
+
+
+@contextmanager
+def as_never_used() -> Iterator[None]:
+    """Idle loop devices with the read-ahead of a fresh boot: attaching raises it, which shows only the first time."""
+    idle = [path for path in Path("/sys/block").glob("loop*") if not (path / "loop").exists()]
+    before = {path / "queue/read_ahead_kb": (path / "queue/read_ahead_kb").read_text() for path in idle}
+    for file in before:
+        file.write_text("128")
+    yield
+    for file, text in before.items():
+        file.write_text(text)
 
 
 def _run(*argv: str) -> None:
