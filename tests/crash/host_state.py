@@ -29,7 +29,10 @@ MOVING = (
 
 def machine() -> dict[str, str]:
     """Mounts, block devices with every setting of their queues, attached images, sysctls, the lab's folder in /run."""
-    found = {"mounts": Path("/proc/self/mounts").read_text(), "lab folder": str(Path("/run/iotrial").exists())}
+    found = {
+        "mounts": Path("/proc/self/mounts").read_text(),
+        "lab folder": str(Path("/run/iotrial").exists()),
+    }
     for device in sorted(Path("/sys/block").iterdir()):
         found[f"block {device.name}"] = _text(device / "size")
         found[f"node {device.name}"] = str(Path("/dev", device.name).exists())
@@ -71,7 +74,7 @@ def files(root: Path) -> dict[str, tuple[object, ...]]:
         content = ""
         if stat.S_ISREG(seen.st_mode):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOATIME)
-            with open(descriptor, "rb") as file:
+            with os.fdopen(descriptor, "rb") as file:
                 content = hashlib.sha256(file.read()).hexdigest()
         elif stat.S_ISLNK(seen.st_mode):
             content = str(path.readlink())

@@ -2,7 +2,8 @@
 
 A step is the moment before and after each system call by which the undo journal changes (opening, syncing and
 renaming a draft, removing an entry, syncing the folder), and around each request to the probe that changes
-something: before it is sent, after it was sent, after it was answered.
+something: before it is sent, after it was sent, after it was answered. Steps of the store are the moments before and
+after each run is added.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from iotrial.lab import journal
 from iotrial.probe import client
+from iotrial.store import database
 
 #: verbs that only look
 LOOKING = frozenset(
@@ -44,6 +46,7 @@ class Steps:
         """Watch the journal and the probe of this process."""
         self._journal()
         self._probe()
+        self._store()
 
     def _journal(self) -> None:
         class WatchedOs:
@@ -51,7 +54,7 @@ class Steps:
                 return getattr(os, name)
 
             def fsync(inner, descriptor: int) -> None:
-                what = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
+                what = Path(f"/proc/self/fd/{descriptor}").readlink().name
                 self.step("journal", f"before syncing {what}")
                 os.fsync(descriptor)
                 self.step("journal", f"after syncing {what}")
@@ -64,6 +67,17 @@ class Steps:
             original(inner, journal.Path(folder))
 
         journal.Journal.__init__ = begin  # type: ignore[method-assign]
+
+    def _store(self) -> None:
+        step = self.step
+        original = database.Store.append_run
+
+        def append_run(store: database.Store, trial: str, run: Any) -> None:
+            step("store", "before adding a run")
+            original(store, trial, run)
+            step("store", "after adding a run")
+
+        database.Store.append_run = append_run  # type: ignore[method-assign]
 
     def _watched_path(self) -> type:
         step = self.step

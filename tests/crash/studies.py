@@ -19,9 +19,19 @@ name = "queue"
 knob = "block.scheduler"
 reference = "plain"
 levels = [
-  { label = "plain", set = { "block.scheduler" = "none", "block.nr_requests" = "64", "block.read_ahead_kb" = "0", "block.wbt_lat_usec" = "0" } },
-  { label = "tuned", set = { "block.scheduler" = "mq-deadline", "block.nr_requests" = "128", "block.read_ahead_kb" = "512", "block.wbt_lat_usec" = "2000" } },
+  { label = "plain", set = { "block.scheduler" = "none", "block.nr_requests" = "64" } },
+  { label = "tuned", set = { "block.scheduler" = "mq-deadline", "block.nr_requests" = "128" } },
 ]
+[[factor]]
+name = "ahead"
+knob = "block.read_ahead_kb"
+levels = ["512"]
+role = "condition"
+[[factor]]
+name = "throttle"
+knob = "block.wbt_lat_usec"
+levels = ["1000"]
+role = "condition"
 [[factor]]
 name = "pressure"
 knob = "sysctl"
@@ -57,9 +67,14 @@ name = "mount"
 knob = "mount.atime"
 reference = "a"
 levels = [
-  { label = "a", set = { "mount.atime" = "strictatime", "mount.option" = "commit=30", "file.mode" = "0444", "file.size" = "1 KiB" } },
-  { label = "b", set = { "mount.atime" = "noatime", "mount.option" = "default", "file.mode" = "0777", "file.size" = "8 KiB" } },
+  { label = "a", set = { "mount.atime" = "strictatime", "mount.option" = "commit=30", "file.mode" = "0444" } },
+  { label = "b", set = { "mount.atime" = "noatime", "mount.option" = "default", "file.mode" = "0777" } },
 ]
+[[factor]]
+name = "size"
+knob = "file.size"
+levels = ["1 KiB", "8 KiB"]
+role = "condition"
 [[factor]]
 name = "readonly"
 knob = "mount.readonly"

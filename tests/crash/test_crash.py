@@ -37,7 +37,18 @@ SHORT = ("--blocks", "1", "--no-controls")
 def words(place: Site, study: str, *more: str) -> tuple[str, ...]:
     path = place.folder / f"{study}.toml"
     path.write_text(studies.ALL[study])
-    return ("run", str(path), "--on", str(place.home), "--no-stop", "--seed", "11", "--trust", "--json", *more)
+    return (
+        "run",
+        str(path),
+        "--on",
+        str(place.home),
+        "--no-stop",
+        "--seed",
+        "11",
+        "--trust",
+        "--json",
+        *more,
+    )
 
 
 def whole(place: Site, study: str, kinds: tuple[str, ...], *more: str) -> Ended:
@@ -117,7 +128,7 @@ def test_killed_at_each_step_of_journal_and_probe_nothing_is_left(place: Site, s
 
 
 def restore_killed_at_each_step(place: Site, study: str) -> None:
-    """The restore of a trial that was cut off in the middle of its runs is itself killed at each of its steps, then run again."""
+    """The restore of a trial that was cut off among its runs is itself killed at each of its steps, then run again."""
     kinds = ("journal", "verb")
     steps = whole(place, study, kinds, *SHORT).steps
     middle = steps.index("after files" if "after files" in steps else "after command")

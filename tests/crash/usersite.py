@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,10 +116,8 @@ class Site:
         if kill_after is not None:
             descriptor = os.pidfd_open(pid)
             time.sleep(kill_after)
-            try:
+            with suppress(ProcessLookupError):  # it had ended
                 signal.pidfd_send_signal(descriptor, signal_number)
-            except ProcessLookupError:
-                pass  # it had ended
             os.close(descriptor)
         status = int(self._answer()["status"])
         seconds = time.monotonic() - began

@@ -1,7 +1,7 @@
 """Runs the program many times without starting an interpreter each time: everything is imported once, every run is a fork.
 
 One JSON object a line in: ``{"argv", "environment", "folder", "die_at", "kinds"}``; out: ``{"pid"}`` as soon as it runs, then
-``{"status", "steps"}``. Status as Popen has it: negative for a signal. Output goes to ``stdout`` and ``stderr`` in the folder.
+``{"status"}`` as Popen has it, negative for a signal. Output and the steps passed go to files in the folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ import iotrial.cli.verbs
 def load() -> None:
     for module in pkgutil.iter_modules(iotrial.cli.verbs.__path__):
         importlib.import_module(f"iotrial.cli.verbs.{module.name}")
-    for name in ("cli.ending", "cli.watching", "conduct.start", "conduct.resolve", "report.html", "report.text", "store"):
+    for name in (
+        "cli.ending",
+        "cli.watching",
+        "conduct.start",
+        "conduct.resolve",
+        "report.html",
+        "report.text",
+        "store",
+    ):
         importlib.import_module(f"iotrial.{name}")
     from iotrial.study import catalogue
 

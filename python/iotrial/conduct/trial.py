@@ -127,7 +127,7 @@ class Conductor:
         self._began_ns = time.monotonic_ns()
         while True:
             waiting = [line.condition for line in self._lines.values() if self._goes_on(line)]
-            order = [c for c in self._plan.round(self._round, waiting) if c.key not in self._done_in_round]
+            order = self._rest_of_round(waiting)
             if not waiting:
                 return self._finish()
             for condition in order:
@@ -139,6 +139,13 @@ class Conductor:
                     return self._finish()
             self._round += 1
             self._done_in_round.clear()
+
+    def _rest_of_round(self, waiting: Sequence[Condition]) -> list[Condition]:
+        """What is left of this round, in the order that was drawn for all that it began with: a resumed round goes on as it
+        would have, though some of its conditions may have spent their blocks meanwhile."""
+        keys = {condition.key for condition in waiting} | self._done_in_round
+        began = [line.condition for key, line in self._lines.items() if key in keys]
+        return [c for c in self._plan.round(self._round, began) if c.key not in self._done_in_round]
 
     def _goes_on(self, line: _Line) -> bool:
         if line.next_index >= self._limits.blocks or line.dropped:

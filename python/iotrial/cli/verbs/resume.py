@@ -35,7 +35,10 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
     data = store.data(trial)
     stored = data.trial
     if stored.state not in (TrialState.INTERRUPTED, TrialState.FAILED):
-        raise RequestError(f"trial {stored.number} is {stored.state.value}: there is nothing to resume")
+        raise RequestError(
+            f"trial {stored.number} is {stored.state.value}: there is nothing to resume",
+            hint=f"`iotrial report {stored.number}` shows it",
+        )
     options: dict[str, Any] = dict(stored.header.options)
     resolved = resolve(
         stored.header.study,
