@@ -51,10 +51,10 @@ def words(place: Site, study: str, *more: str) -> tuple[str, ...]:
     )
 
 
-def whole(place: Site, study: str, kinds: tuple[str, ...], *more: str) -> Ended:
+def whole(place: Site, study: str, kinds: tuple[str, ...], *more: str, probe: Path | None = None) -> Ended:
     """A run that nobody disturbs: how many steps there are, and the proof that it leaves nothing by itself."""
     before = place.seen()
-    ended = place.run(*words(place, study, *more), kinds=kinds)
+    ended = place.run(*words(place, study, *more), kinds=kinds, probe=probe)
     assert ended.status in (0, 3), ended.stderr
     assert not host_state.differences(before, place.seen())
     place.forget()
@@ -99,13 +99,18 @@ def test_this_suite_sees_what_a_kill_leaves_before_the_restore(place: Site) -> N
     place.forget()
 
 
-def kill_at_each_step(place: Site, study: str, kinds: tuple[str, ...]) -> int:
-    names = whole(place, study, kinds, *SHORT).steps
+def kill_at_each_step(
+    place: Site, study: str, kinds: tuple[str, ...], *, near: str = "", probe: Path | None = None
+) -> None:
+    """``near``: only the steps from three before the first to three after the last that names this."""
+    names = whole(place, study, kinds, *SHORT, probe=probe).steps
     assert len(names) > 20
+    named = [number for number, name in enumerate(names) if near in name]
+    first, last = max(0, named[0] - 3), min(len(names) - 1, named[-1] + 3)
     before = place.seen()
     failures: dict[str, Any] = {}
-    for number, name in enumerate(names):
-        ended = place.run(*words(place, study, *SHORT), die_at=number, kinds=kinds)
+    for number, name in list(enumerate(names))[first : last + 1]:
+        ended = place.run(*words(place, study, *SHORT), die_at=number, kinds=kinds, probe=probe)
         assert ended.status == KILLED, (number, name, ended)
         left = remains(place, before)
         if left:
@@ -113,12 +118,26 @@ def kill_at_each_step(place: Site, study: str, kinds: tuple[str, ...]) -> int:
             break  # what is left would show in all that follow
         place.forget()
     assert not failures, report(failures)
-    return len(names)
 
 
 @pytest.mark.parametrize("study", ["settings", "commands"])
 def test_killed_at_each_step_of_the_journal_nothing_is_left(place: Site, study: str) -> None:
     kill_at_each_step(place, study, ("journal",))
+
+
+def test_killed_where_a_loop_device_had_to_be_added_it_goes_again(place: Site) -> None:
+    there = {path.name for path in Path("/sys/block").glob("loop*")}
+    with place.every_loop_device_taken():
+        kill_at_each_step(place, "formats", ("journal", "verb"), near="loop_attach")
+        kill_at_each_step(place, "formats", ("journal", "verb"), near="loop_detach")
+        assert {path.name for path in Path("/sys/block").glob("loop*")} == there
+
+
+def test_killed_where_an_image_had_to_have_a_name_the_name_goes_again(place: Site) -> None:
+    probe = place.probe_without_anonymous_files()
+    steps = whole(place, "formats", ("verb",), *SHORT, probe=probe).steps
+    assert steps.count("before image") == 2, "the first is refused, the second has a name"
+    kill_at_each_step(place, "formats", ("journal", "verb"), near=" image", probe=probe)
 
 
 @pytest.mark.long

@@ -87,14 +87,39 @@ class Site:
         self._zygote.wait(30)
         _run("umount", str(self.disk))
 
-    def environment(self, state: Path) -> dict[str, str]:
+    def environment(self, probe: Path) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        return {**kept, "XDG_STATE_HOME": str(state), "IOTRIAL_PROBE": str(find_binary()), "TERM": "dumb"}
+        return {**kept, "XDG_STATE_HOME": str(self.state_home), "IOTRIAL_PROBE": str(probe), "TERM": "dumb"}
+
+    def probe_without_anonymous_files(self) -> Path:
+        """A probe to which the user's folder refuses files without a name, as some file systems do: strace injects the error
+        into every openat(2) of that very path, and stays out of the way otherwise (-D keeps process ids as they are)."""
+        wrapper = self.folder / "probe-without-anonymous-files"
+        inject = f"-P {self.home} -e trace=openat -e inject=openat:error=EOPNOTSUPP"
+        wrapper.write_text(f'#!/bin/sh\nexec strace -D -f -qq -o /dev/null {inject} {find_binary()} "$@"\n')
+        wrapper.chmod(0o755)
+        return wrapper
+
+    @contextmanager
+    def every_loop_device_taken(self) -> Iterator[None]:
+        """The kernel has to add one for whoever comes next."""
+        taken = []
+        for path in sorted(Path("/sys/block").glob("loop*")):
+            if not (path / "loop").exists():
+                image = self.folder / f"{path.name}.img"
+                image.write_bytes(bytes(1 << 20))
+                _run("losetup", f"/dev/{path.name}", str(image))
+                taken.append(path.name)
+        try:
+            yield
+        finally:
+            for name in taken:
+                _run("losetup", "-d", f"/dev/{name}")
 
     def run(
         self,
         *argv: str,
-        state: Path | None = None,
+        probe: Path | None = None,
         die_at: int | None = None,
         kinds: tuple[str, ...] = (),
         kill_after: float | None = None,
@@ -103,7 +128,7 @@ class Site:
         """The program, from its start to its end, or killed: at a step, or after some seconds."""
         order = {
             "argv": argv,
-            "environment": self.environment(state or self.state_home),
+            "environment": self.environment(probe or find_binary()),
             "folder": str(self.output),
             "die_at": die_at,
             "kinds": kinds,

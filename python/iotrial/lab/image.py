@@ -92,7 +92,7 @@ class ImagePlace(DiskPlace):
                 raise
         # A file system without anonymous files: for an instant the image has a name, so that goes into the journal.
         path = f"{self._folder.rstrip('/')}/.iotrial-{self._trial}-{self.name}.image"
-        entry: Entry = LabPath().announce(self.target, self._journal, path, trial=self._trial)
+        entry: Entry = LabPath().announce(self.target, self._journal, path, fleeting=True, trial=self._trial)
         image = self.target.call("image", folder=self._folder, size=self._size, fill="write", path=path)
         LabPath().undo(self.target, entry, self._journal)
         self._journal.drop(entry)

@@ -27,18 +27,31 @@ class LabPath(LabObject):
     name = "lab.path"
 
     def announce(
-        self, target: Target, journal: Journal, path: str, *, boot_id: str | None = None, trial: str = ""
+        self,
+        target: Target,
+        journal: Journal,
+        path: str,
+        *,
+        fleeting: bool = False,
+        boot_id: str | None = None,
+        trial: str = "",
     ) -> Entry:
-        """Record the path before it is made. Raises LabError where it exists already."""
+        """Record the path before it is made. ``fleeting``: its name is taken away again at once, by whoever makes it.
+
+        Raises LabError where it exists already.
+        """
         if target.exists(path):
             raise LabError(f"making {path}: exists already")
-        parent = target.stat(_parent(path))
+        identity = {"folder_mtime_ns": str(target.stat(_parent(path))["mtime_ns"])}
+        if fleeting:
+            now = str(target.call("time")["realtime_ns"])
+            identity |= {"put_back_ns": identity["folder_mtime_ns"], "removed_ns": now}
         return journal.record(
             self.name,
             {"path": path},
             "absent",
             ("present",),
-            identity={"folder_mtime_ns": str(parent["mtime_ns"])},
+            identity=identity,
             boot_id=boot_id,
             trial=trial,
         )
