@@ -24,6 +24,7 @@ _WAIT_S = 30.0
 # What a file that somebody else made could use against its reader: functions in its schema, pages that lie.
 _CAREFUL = "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0;"
 _SETTINGS = "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA recursive_triggers = ON;"
+_MAGIC = b"SQLite format 3\0"
 _MAX_VALUE = 64 << 20  # bytes of one text, one row or one statement
 
 
@@ -41,6 +42,7 @@ def connect(path: Path | None, *, read_only: bool) -> tuple[sqlite3.Connection, 
     with explained(path):
         if not _holds_something(path):
             return (_created_in_memory() if read_only else _writing(path)), ()
+        _refuse_headless(path)
         if not read_only:
             _refuse_unwritable(path)
             return _writing(path), ()
@@ -58,6 +60,8 @@ def explained(path: Path) -> Iterator[None]:
         raise StoreError(f"store {path}: {error}", hint=_advice(error, path)) from error
     except OSError as error:
         raise StoreError(f"store {path}: {error.strerror or error}", hint=_WRITABLE) from error
+    except UnicodeDecodeError as error:  # SQLite quoted a damaged name, and Python cannot say it
+        raise StoreError(f"store {path}: holds text that is none", hint=_rescue(path)) from error
     except MemoryError as error:
         raise StoreError(f"store {path}: holds more than this machine's memory takes") from error
 
@@ -92,6 +96,14 @@ def _holds_something(path: Path) -> bool:
     """Whether there is anything to be careful with; a log may hold a store whose file is still empty."""
     wal = path.with_name(path.name + "-wal")
     return any(file.exists() and file.stat().st_size > 0 for file in (path, wal))
+
+
+def _refuse_headless(path: Path) -> None:
+    """StoreError for a file that does not begin as SQLite's do: a very short one SQLite itself would take for empty."""
+    with path.open("rb") as file:
+        start = file.read(len(_MAGIC))
+    if start not in (b"", _MAGIC):
+        raise StoreError(f"store {path}: file is not a database", hint=_rescue(path))
 
 
 def _writing(path: Path) -> sqlite3.Connection:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +34,7 @@ from iotrial.store.model import (
 )
 from iotrial.store.packed import PackedEnd, PackedRecord, write_packed
 from iotrial.store.packed.records import IMPORTED
+from iotrial.store.retrieval import numbers, rows
 
 MAX_RUNS = 5_000_000  # of one trial that is read into memory
 
@@ -170,7 +171,7 @@ class Store:
         sound: list[StoredTrial] = []
         damaged: list[DamagedTrial] = []
         with explained(self.path):
-            for number in self._known_numbers():
+            for number in numbers(self._connection):
                 try:
                     with explained(self.path):
                         sound.append(self._by_number(number))
@@ -205,9 +206,7 @@ class Store:
             self._connection.execute("BEGIN")  # one moment of the file, also while a conductor adds to it
             try:
                 trial = self.find(ref)
-                count = self._connection.execute(
-                    "SELECT count(*) FROM run WHERE trial = ?", (trial.number,)
-                ).fetchone()[0]
+                (count,) = next(self._rows("SELECT count(*) FROM run WHERE trial = ?", trial.number))
                 if count > MAX_RUNS:
                     raise StoreError(
                         f"store {self.path}: trial {trial.number} has {count:,} runs, too many to read"
@@ -215,9 +214,9 @@ class Store:
                 runs = self._runs("WHERE trial = ?", trial.number)
                 ends = tuple(
                     records.end_of(row)
-                    for row in self._connection.execute(
+                    for row in self._rows(
                         f"SELECT {records.END_COLUMNS} FROM block_end WHERE trial = ? ORDER BY sequence",
-                        (trial.number,),
+                        trial.number,
                     )
                 )
             finally:
@@ -238,18 +237,17 @@ class Store:
         """What was noted of a trial, oldest first."""
         number = self._number(trial_id)
         with explained(self.path):
-            rows = self._connection.execute(
-                "SELECT at, kind, text FROM event WHERE trial = ? ORDER BY sequence", (number,)
-            )
-            return tuple(map(records.event_of, rows))
+            found = self._rows("SELECT at, kind, text FROM event WHERE trial = ? ORDER BY sequence", number)
+            return tuple(map(records.event_of, found))
 
     # -- inside
 
     def _runs(self, where: str, *values: object) -> tuple[RunRecord, ...]:
-        rows = self._connection.execute(
-            f"SELECT {records.RUN_COLUMNS} FROM run {where} ORDER BY sequence", values
-        )
-        return tuple(records.run_of(row) for row in rows)
+        found = self._rows(f"SELECT {records.RUN_COLUMNS} FROM run {where} ORDER BY sequence", *values)
+        return tuple(map(records.run_of, found))
+
+    def _rows(self, query: str, *values: object) -> Iterator[records.Row]:
+        return rows(self._connection, query, *values)
 
     def _insert_state(
         self, number: int, state: TrialState, reason: str | None, process: ProcessIdentity | None
@@ -262,26 +260,6 @@ class Store:
         """Ends the transaction, unless SQLite has done so already (as it does on a full disk)."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
-
-    def _known_numbers(self) -> tuple[int, ...]:
-        """The numbers of all trials; where a page is damaged, of those that some way through the file still finds."""
-        ways = (
-            "SELECT number FROM trial ORDER BY number",
-            "SELECT number FROM trial ORDER BY number DESC",
-            "SELECT number FROM trial ORDER BY id",
-        )
-        found: set[int] = set()
-        problem: sqlite3.Error | None = None
-        for way in ways:
-            try:
-                for (number,) in self._connection.execute(way):
-                    found.add(int(number))
-                break
-            except sqlite3.DatabaseError as error:
-                problem = error
-        if problem is not None and not found:
-            raise problem
-        return tuple(sorted(found))
 
     def _by_number(self, number: int) -> StoredTrial:
         row = self._connection.execute(
@@ -300,9 +278,9 @@ class Store:
                 records.text_of(reason),
                 ProcessIdentity(pid, str(started)) if isinstance(pid, int) else None,
             )
-            for at, state, reason, pid, started in self._connection.execute(
+            for at, state, reason, pid, started in self._rows(
                 "SELECT at, state, reason, pid, pid_started FROM state WHERE trial = ? ORDER BY sequence",
-                (number,),
+                number,
             )
         ]
         if not changes:
@@ -310,10 +288,14 @@ class Store:
         state, reason = present(changes, is_alive)
         now_s = time.time() if state is TrialState.RUNNING else None
         duration = duration_s(changes, lambda attempt: self._measured(number, attempt), now_s=now_s)
-        imported = self._connection.execute(
-            "SELECT text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence LIMIT 1",
-            (number, IMPORTED),
-        ).fetchone()
+        imported = next(
+            self._rows(
+                "SELECT text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence LIMIT 1",
+                number,
+                IMPORTED,
+            ),
+            None,
+        )
         header_values = records.header_of(tuple(header))
         return StoredTrial(
             number, header_values, state, duration, reason, None if imported is None else str(imported[0])
@@ -321,29 +303,31 @@ class Store:
 
     def _measured(self, number: int, attempt: int) -> Measured | None:
         """The first and the last run of an attempt, in the order in which they were stored."""
-        ends = self._connection.execute(
-            "SELECT min(sequence), max(sequence) FROM run WHERE trial = ? AND attempt = ?", (number, attempt)
-        ).fetchone()
+        ends = next(
+            self._rows(
+                "SELECT min(sequence), max(sequence) FROM run WHERE trial = ? AND attempt = ?",
+                number,
+                attempt,
+            )
+        )
         if ends[0] is None:
             return None
-        (first_at, first_s), (last_at, last_s) = (
-            map(
-                records.number_of,
-                self._connection.execute(
-                    "SELECT at, started_s FROM run WHERE sequence = ?", (end,)
-                ).fetchone(),
-            )
-            for end in ends
-        )
+        (first_at, first_s), (last_at, last_s) = map(self._times_of, ends)
         return Measured(first_at, last_at, last_s - first_s)
+
+    def _times_of(self, sequence: int) -> tuple[float, float]:
+        row = self._connection.execute(
+            "SELECT at, started_s FROM run WHERE sequence = ?", (sequence,)
+        ).fetchone()
+        if row is None:
+            raise StoreError("holds a damaged record: a run in the index that is not in the table")
+        return records.number_of(row[0]), records.number_of(row[1])
 
     def _number(self, trial_id: str) -> int:
         number = self._numbers.get(trial_id)
         if number is None:
             with explained(self.path):
-                row = self._connection.execute(
-                    "SELECT number FROM trial WHERE id = ?", (trial_id,)
-                ).fetchone()
+                row = next(self._rows("SELECT number FROM trial WHERE id = ?", trial_id), None)
             if row is None:
                 raise UnknownName("trial", trial_id, [], where=f"store {self.path}")
             number = self._numbers[trial_id] = int(row[0])
@@ -362,19 +346,22 @@ class Store:
     def _resolved(self, ref: str) -> int:
         """The number of the trial that is meant."""
         try:
-            rows = self._connection.execute("SELECT number, id FROM trial ORDER BY number").fetchall()
-        except sqlite3.DatabaseError:  # a damaged row hides the others from this query, not from that one
-            rows = [(number, "") for number in self._known_numbers()]
-        if not rows:
+            listed = self._connection.execute("SELECT number, id FROM trial ORDER BY number").fetchall()
+        except (
+            sqlite3.DatabaseError,
+            UnicodeDecodeError,
+        ):  # a damaged row hides the others from this query, not from that one
+            listed = [(number, "") for number in numbers(self._connection)]
+        if not listed:
             error = UnknownName("trial", ref, [], where=f"store {self.path} holds no trial yet")
             error.hint = 'begin one with "iotrial run STUDY"; "iotrial list" shows the studies'
             raise error
         if ref == "last":
-            return int(rows[-1][0])
-        numbers = {str(number): int(number) for number, _ in rows}
-        if ref in numbers:
-            return numbers[ref]
-        found = [(int(number), name) for number, name in rows if ref and name.startswith(ref)]
+            return int(listed[-1][0])
+        known = {str(number): int(number) for number, _ in listed}
+        if ref in known:
+            return known[ref]
+        found = [(int(number), name) for number, name in listed if ref and name.startswith(ref)]
         exact = [number for number, name in found if name == ref]
         if exact or len(found) == 1:
             return exact[0] if exact else found[0][0]
@@ -383,7 +370,7 @@ class Store:
             raise RequestError(
                 f'several trials begin with "{ref}": numbers {which}', hint="give more of the id"
             )
-        raise UnknownName("trial", ref, [*list(numbers)[-8:], "last"], where=f"store {self.path}")
+        raise UnknownName("trial", ref, [*list(known)[-8:], "last"], where=f"store {self.path}")
 
 
 def _conductor(header: TrialHeader) -> ProcessIdentity:

@@ -12,6 +12,7 @@ from iotrial.store import records
 from iotrial.store.model import BlockEnd, Event, StoredTrial, TrialHeader
 from iotrial.store.packed import PackedEnd, PackedRecord, PackedRun, PackedState
 from iotrial.store.packed.records import IMPORTED
+from iotrial.store.retrieval import rows
 
 INSERT_RUN = (
     f"INSERT INTO run (trial, attempt, at, {records.RUN_COLUMNS}) "
@@ -25,21 +26,24 @@ INSERT_STATE = "INSERT INTO state (trial, at, state, reason, pid, pid_started) V
 def packed_records(connection: sqlite3.Connection, trial: StoredTrial) -> Iterator[PackedRecord]:
     """All that a packed trial holds, in its order. The caller holds a transaction open meanwhile."""
     yield trial.header
-    of_trial = (trial.number,)
-    for at, state, reason in connection.execute(
-        "SELECT at, state, reason FROM state WHERE trial = ? ORDER BY sequence", of_trial
+    for at, state, reason in rows(
+        connection, "SELECT at, state, reason FROM state WHERE trial = ? ORDER BY sequence", trial.number
     ):
         yield PackedState(records.number_of(at), records.state_of(state), records.text_of(reason))
-    for attempt, at, *run in connection.execute(
-        f"SELECT attempt, at, {records.RUN_COLUMNS} FROM run WHERE trial = ? ORDER BY sequence", of_trial
+    for attempt, at, *run in rows(
+        connection,
+        f"SELECT attempt, at, {records.RUN_COLUMNS} FROM run WHERE trial = ? ORDER BY sequence",
+        trial.number,
     ):
         yield PackedRun(records.run_of(tuple(run)), attempt, at)
-    for row in connection.execute(
-        f"SELECT {records.END_COLUMNS} FROM block_end WHERE trial = ? ORDER BY sequence", of_trial
+    for row in rows(
+        connection,
+        f"SELECT {records.END_COLUMNS} FROM block_end WHERE trial = ? ORDER BY sequence",
+        trial.number,
     ):
         yield records.end_of(row)
-    for row in connection.execute(
-        "SELECT at, kind, text FROM event WHERE trial = ? ORDER BY sequence", of_trial
+    for row in rows(
+        connection, "SELECT at, kind, text FROM event WHERE trial = ? ORDER BY sequence", trial.number
     ):
         yield records.event_of(row)
 
