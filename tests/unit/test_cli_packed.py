@@ -90,6 +90,18 @@ def test_a_trial_that_no_other_store_would_take_is_not_exported(here: Path, verb
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["../../evil", "x\0y", "\x1b[2J", "n" * 5000])
+def test_a_name_in_a_store_of_somebody_else_leads_nowhere(here: Path, verb: Verb, name: str) -> None:
+    of = header("c" * 16)
+    with Store.open() as store:
+        store.create_trial(replace(of, study=replace(of.study, name=name)))
+        store.set_state(of.id, TrialState.DONE)
+    with pytest.raises(StoreError, match="cannot be exported"):
+        verb("export", "last")
+    assert list(here.iterdir()) == []
+    assert not (here.parent / "evil.iotrial").exists()
+
+
 def test_an_import_is_stored_marked_and_not_resumed(
     here: Path, verb: Verb, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

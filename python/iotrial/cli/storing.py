@@ -30,5 +30,7 @@ def store_to_read(*, needed: bool) -> Store | None:
 
 
 def warn(text: str) -> None:
-    """A line on standard error that is no error."""
-    print(f"iotrial: warning: {text}", file=sys.stderr)
+    """A line on standard error that is no error, with nothing in it that a terminal would obey."""
+    from iotrial.cli.ending import printed
+
+    print(f"iotrial: warning: {printed(text)}", file=sys.stderr)

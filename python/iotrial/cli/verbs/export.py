@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from iotrial.store import Store
 
 SUFFIX = ".iotrial"
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # a store that somebody else made may hold any name
 
 
 @click.command("export")
@@ -26,6 +28,7 @@ SUFFIX = ".iotrial"
 @json_option
 def command(trial: str, file: str | None, force: bool, as_json: bool) -> None:
     """Pack a stored trial into FILE ("-": standard output), to be imported, reported or run again elsewhere."""
+    from iotrial.cli.ending import printed
     from iotrial.cli.storing import store_to_read
     from iotrial.errors import RequestError
     from iotrial.store.packed.file import refuse_present, written_whole
@@ -42,7 +45,7 @@ def command(trial: str, file: str | None, force: bool, as_json: bool) -> None:
                 shutil.copyfileobj(whole, sys.stdout.buffer)
                 sys.stdout.buffer.flush()
             return
-        name = f"{found.number}-{found.header.study.name.replace('/', '-')}{SUFFIX}"
+        name = f"{found.number}-{_UNFIT.sub('-', found.header.study.name)[:80]}{SUFFIX}"
         path = Path(file).expanduser() if file else Path(name)
         refuse_present(path, force=force)
         with written_whole(path, force=force) as part:
@@ -58,7 +61,7 @@ def command(trial: str, file: str | None, force: bool, as_json: bool) -> None:
         }
         click.echo(json.dumps({"schema": 1, "exported": facts}, indent=1))
     else:
-        click.echo(f"trial {found.number} is in {path} ({size:,} bytes)", err=True)
+        click.echo(f"trial {found.number} is in {printed(path)} ({size:,} bytes)", err=True)
 
 
 def _pack(store: Store, number: int, file: BinaryIO) -> str:
