@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from iotrial.store.model import RunRecord, TrialHeader
+from collections.abc import Iterator
+from dataclasses import replace
+
+from iotrial.design.plan import Plan
+from iotrial.store import Store
+from iotrial.store.model import BlockEnd, RunRecord, TrialHeader, TrialState
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
 
@@ -60,3 +65,34 @@ def run(block: int = 0, slot: int = 0, *, condition: str = "workload=w", arm: st
         checks={"cache": "warm", "bytes": [1, None, True]},
         files=(slot, block + 100),
     )
+
+
+def planned_runs(of: TrialHeader, blocks: int = 3) -> Iterator[tuple[tuple[RunRecord, ...], BlockEnd]]:
+    """What a conductor would have stored: every block of the plan with its runs, and its end."""
+    plan = Plan(of.study, of.seed, controls=bool(of.options.get("controls", True)))
+    for index in range(blocks):
+        for condition in plan.conditions:
+            block = plan.block(condition, index)
+            runs = tuple(
+                replace(
+                    run(index, planned.slot, condition=condition.key, arm=planned.arm.name),
+                    kind=planned.arm.kind.value,
+                    treatment=dict(planned.arm.treatment),
+                    files=planned.files,
+                )
+                for planned in block.runs
+            )
+            yield runs, BlockEnd(condition.key, index, index, controls=block.controls)
+
+
+def filled(store: Store, of: TrialHeader | None = None, *, blocks: int = 3) -> TrialHeader:
+    """A whole trial in this store, done, as its plan has it; gives its header."""
+    of = of or header(controls=True, time_s=60.0, blocks=blocks)
+    store.create_trial(of)
+    for runs, end in planned_runs(of, blocks):
+        for record in runs:
+            store.append_run(of.id, record)
+        store.end_block(of.id, end)
+    store.note(of.id, "host", "the machine throttled")
+    store.set_state(of.id, TrialState.DONE)
+    return of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.store.attempts import ORPHANED, StateChange, duration_s, present
+from iotrial.store.attempts import ORPHANED, Measured, StateChange, duration_s, present
 from iotrial.store.liveness import ProcessIdentity, identity, is_alive
 from iotrial.store.model import TrialState
 
@@ -28,24 +28,45 @@ def test_running_counts_only_under_a_living_conductor() -> None:
     assert present([*changes, _change(5, DONE)], lambda _: False) == (DONE, None)
 
 
+def _runs(first_at_s: float, last_at_s: float, between_s: float) -> Measured:
+    return Measured(first_at_s, last_at_s, between_s)
+
+
 @pytest.mark.parametrize(
-    ("changes", "last_runs", "now_s", "expected"),
+    ("changes", "runs", "now_s", "expected"),
     [
         ([_change(10, RUNNING), _change(15, DONE)], {}, None, 5),
         ([_change(10, RUNNING)], {}, 18, 8),
-        ([_change(10, RUNNING)], {1: 13}, None, 3),
+        ([_change(10, RUNNING)], {1: _runs(11, 13, 2)}, None, 3),
         ([_change(10, RUNNING)], {}, None, 0),
         # Killed after its last run at 13, resumed at 100, done at 107: the night between does not count.
-        ([_change(10, RUNNING), _change(100, RUNNING), _change(107, DONE)], {1: 13}, None, 10),
-        ([_change(10, RUNNING), _change(12, INTERRUPTED), _change(50, RUNNING)], {2: 51}, None, 3),
-        # The clock was set back meanwhile.
+        (
+            [_change(10, RUNNING), _change(100, RUNNING), _change(107, DONE)],
+            {1: _runs(11, 13, 2)},
+            None,
+            10,
+        ),
+        (
+            [_change(10, RUNNING), _change(12, INTERRUPTED), _change(50, RUNNING)],
+            {2: _runs(51, 51, 0)},
+            None,
+            3,
+        ),
+        # The clock was set back meanwhile: nothing is known but that no time is negative.
         ([_change(10, RUNNING), _change(5, DONE)], {}, None, 0),
+        # 100 s of runs, a second before them and two after; the clock went back an hour between two of them,
+        ([_change(4000, RUNNING), _change(503, DONE)], {1: _runs(4001, 501, 100)}, None, 103),
+        # or forward a day,
+        ([_change(4000, RUNNING), _change(90503, DONE)], {1: _runs(4001, 90501, 100)}, None, 103),
+        # or back after the last run, or before the first.
+        ([_change(4000, RUNNING), _change(503, DONE)], {1: _runs(4001, 4101, 100)}, None, 101),
+        ([_change(4000, RUNNING), _change(503, DONE)], {1: _runs(401, 501, 100)}, None, 102),
     ],
 )
-def test_a_trial_lasts_as_long_as_it_ran(
-    changes: list[StateChange], last_runs: dict[int, float], now_s: float | None, expected: float
+def test_a_trial_lasts_as_long_as_it_ran_whatever_the_clock_does(
+    changes: list[StateChange], runs: dict[int, Measured], now_s: float | None, expected: float
 ) -> None:
-    assert duration_s(changes, last_runs.get, now_s=now_s) == expected
+    assert duration_s(changes, runs.get, now_s=now_s) == expected
 
 
 def _proc(

@@ -142,16 +142,24 @@ def test_another_program_s_database_is_refused_and_left_alone(tmp_path: Path) ->
     assert path.read_bytes() == before
 
 
-def test_a_newer_schema_is_refused_and_says_to_update(tmp_path: Path) -> None:
+def test_a_newer_store_is_read_with_a_warning_and_never_written(tmp_path: Path) -> None:
     path = tmp_path / "trials.db"
     _filled(path)
     newer = sqlite3.connect(path)
     newer.execute("PRAGMA user_version = 99")
+    newer.execute("ALTER TABLE run ADD COLUMN temperature REAL")
+    newer.commit()
     newer.close()
-    for read_only in (False, True):
-        with pytest.raises(StoreError, match="schema 99") as caught:
-            Store.open(path, read_only=read_only)
-        assert "update iotrial" in (caught.value.hint or "")
+    before = path.read_bytes()
+    with Store.open(path, read_only=True) as store:
+        assert [trial.number for trial in store.trials()] == [1]
+        assert len(store.data(1).runs) == 50
+        assert "schema 99, this one knows 1" in store.warnings[0]
+        assert "what this one does not know is not shown" in store.warnings[0]
+    with pytest.raises(StoreError, match="schema 99") as caught:
+        Store.open(path)
+    assert "update iotrial" in (caught.value.hint or "")
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("offset", [4096 * n + 8 for n in (1, 3, 8, 20)])

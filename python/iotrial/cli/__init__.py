@@ -20,7 +20,7 @@ from iotrial.cli.leftovers import mention_leftovers
 from iotrial.errors import IotrialError
 
 #: in the order in which a new user meets them
-ORDER = ("list", "show", "plan", "run", "resume", "report", "trials", "knobs", "restore")
+ORDER = ("list", "show", "plan", "run", "resume", "report", "trials", "export", "import", "knobs", "restore")
 
 
 class Verbs(click.Group):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from iotrial.report.document import Document
     from iotrial.store import Store
 
+NOT_STORED = 0  # where a trial's number would be
 EXIT_INVALID = 3
 EXIT_FAIL_IF = 4
 
@@ -22,12 +24,36 @@ def document_of(store: Store, ref: str) -> Document:
     from iotrial.analysis.analyse import Spec, analyse
     from iotrial.design.plan import Plan
     from iotrial.report.document import build_document
+    from iotrial.store.packed.consistency import check_stored
 
     data = store.data(ref)
+    check_stored(data)
     header = data.trial.header
     plan = Plan(header.study, header.seed, controls=bool(header.options.get("controls", True)))
     spec = Spec.from_plan(plan, alpha=header.alpha, margin=header.margin)
     return build_document(data, analyse(spec, data.blocks))
+
+
+def packed_document(path: Path) -> Document:
+    """A packed trial, analysed in memory: nothing is stored. PackedError where the file is none."""
+    from dataclasses import replace
+
+    from iotrial.store import Store
+    from iotrial.store.packed import open_packed, read_packed
+
+    with open_packed(path) as file, Store.in_memory() as store:
+        found = read_packed(file, printed(path))
+        trial = store.unpack(found, source=printed(path.name))
+        document = document_of(store, trial.header.id)
+    data = document.data
+    return replace(document, data=replace(data, trial=replace(data.trial, number=NOT_STORED)))
+
+
+def printed(path: Path | str) -> str:
+    """A path as a message may show it."""
+    from iotrial.store.packed.privacy import visible
+
+    return visible(os.fsencode(path).decode("utf-8", "replace")).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def report_path(document: Document) -> Path:

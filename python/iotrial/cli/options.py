@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -20,7 +21,10 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON documen
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user asked of a study."""
+    """What the user asked of a study.
+
+    ``named`` are the factors that he named himself, or that whoever ran the packed trial ``like`` did.
+    """
 
     sets: dict[str, list[str]]
     conditions: dict[str, list[str]]
@@ -35,6 +39,8 @@ class Asked:
     controls: bool
     no_stop: bool
     trust: bool
+    like: str | None = None
+    named: tuple[str, ...] = ()
 
 
 def study_options(function: F) -> F:
@@ -55,6 +61,11 @@ def study_options(function: F) -> F:
             help="Run under these levels of a condition (or workload=...); NAME=all for every one.",
         ),
         click.option("--full", is_flag=True, help="Every level of every condition, every workload."),
+        click.option(
+            "--like",
+            metavar="FILE",
+            help="The study and the plan of a packed trial, instead of STUDY (--seed: another plan).",
+        ),
         click.option("--lab", metavar="KIND", help="directory or image."),
         click.option("--on", metavar="FOLDER", help="Folder whose disk is used."),
         click.option("--time", metavar="DURATION", help="Budget of measuring, such as 5m."),
@@ -79,9 +90,10 @@ def study_options(function: F) -> F:
 
 def asked_of(values: dict[str, Any]) -> Asked:
     """The options as typed values. Raises RequestError for one that is not NAME=LEVEL."""
+    sets, conditions = _pairs("--set", values["sets"]), _pairs("--condition", values["conditions"])
     return Asked(
-        sets=_pairs("--set", values["sets"]),
-        conditions=_pairs("--condition", values["conditions"]),
+        sets=sets,
+        conditions=conditions,
         full=values["full"],
         lab=values["lab"],
         on=values["on"],
@@ -93,6 +105,8 @@ def asked_of(values: dict[str, Any]) -> Asked:
         controls=not values["no_controls"],
         no_stop=values["no_stop"],
         trust=values["trust"],
+        like=values["like"],
+        named=tuple(sorted({*sets, *conditions})),
     )
 
 
@@ -124,20 +138,31 @@ def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
     return found
 
 
-def find_study(name: str, asked: Asked) -> Study:
-    """The study, narrowed to what was asked. Raises RequestError and its kin."""
+def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
+    """The study, narrowed to what was asked, and what was asked with what a packed trial adds to it.
+
+    Raises RequestError and its kin.
+    """
     from iotrial.errors import RequestError
     from iotrial.study.catalogue import find
     from iotrial.study.select import select
     from iotrial.units import UnitError, parse_duration, parse_margin
 
+    if (name is None) == (asked.like is None):
+        raise RequestError(
+            "one study is run at a time: STUDY or --like FILE", hint="`iotrial list` shows the studies"
+        )
     try:
         margin = parse_margin(asked.margin) if asked.margin else None
         time_s = parse_duration(asked.time) if asked.time else None
     except UnitError as error:
         raise RequestError(error.message, hint=error.hint) from error
-    return select(
-        find(name),
+    if asked.like is not None:
+        study, asked = _study_like(asked.like, asked)
+    else:
+        study = find(name or "")
+    chosen = select(
+        study,
         sets=asked.sets,
         conditions=asked.conditions,
         full=asked.full,
@@ -145,6 +170,32 @@ def find_study(name: str, asked: Asked) -> Study:
         alpha=asked.alpha,
         time_s=time_s,
         blocks=asked.blocks,
+    )
+    return chosen, asked
+
+
+def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
+    """The study of a packed trial, which is foreign; seed, lab and controls of it unless others are asked for."""
+    from iotrial.cli.ending import printed
+    from iotrial.store.model import TrialHeader
+    from iotrial.store.packed import open_packed, read_packed
+
+    path = Path(file).expanduser()
+    with open_packed(path) as packed:
+        records = read_packed(packed, printed(path))
+        header = next(records)
+        for _ in records:  # the whole file must be sound
+            pass
+    assert isinstance(header, TrialHeader)
+    options = header.options
+    named = options.get("asked")
+    return replace(header.study, trusted=False, origin=printed(path)), replace(
+        asked,
+        seed=asked.seed or header.seed,
+        lab=asked.lab or (str(options["lab"]) if "lab" in options else None),
+        controls=asked.controls and options.get("controls") is not False,
+        no_stop=asked.no_stop or options.get("no_stop") is True,
+        named=tuple(sorted({*asked.named, *(named if isinstance(named, list) else ())})),
     )
 
 
@@ -158,6 +209,6 @@ def resolve_study(study: Study, asked: Asked) -> Resolved:
         study,
         root=os.geteuid() == 0,
         lab=asked.lab,
-        asked=set(asked.conditions) | set(asked.sets),
+        asked=set(asked.named),
         trust=asked.trust,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from iotrial.conduct.session import Session
 from iotrial.conduct.signals import Stopped, StopSignals
 from iotrial.conduct.trial import Conductor, Limits
 from iotrial.design.plan import Plan, new_seed
-from iotrial.errors import RequestError
+from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host
 from iotrial.paths import state_folder
 from iotrial.store import Store
@@ -133,11 +134,35 @@ def _conduct(
         finally:
             session.close()
     except Exception as error:
-        store.set_state(identity, TrialState.FAILED, str(error))
+        with told_beside(error):
+            store.set_state(identity, TrialState.FAILED, str(error))
         raise
-    store.set_state(identity, state, None)
+    try:
+        store.set_state(identity, state, None)
+    except StoreError as error:
+        with told_beside(error):
+            session.check_restored()
+        raise
     session.check_restored()
     return Ended(replace(trial, state=state), state, signal)
+
+
+@contextmanager
+def told_beside(first: Exception) -> Iterator[None]:
+    """Lets the error that is under way be told with a second one that happens while it is dealt with.
+
+    What could not be put back outweighs what could not be stored: a RestoreError gives the exit status.
+    """
+    try:
+        yield
+    except (StoreError, RestoreError) as second:
+        first.add_note(f"then also: {second.message}")
+        if isinstance(second, RestoreError):
+            raise RestoreError(f"{second.message}; before that: {first}", hint=second.hint) from first
+        if isinstance(first, IotrialError):
+            first.message = f"{first.message}; then its end could not be stored: {second.message}"
+            first.hint = "; ".join(hint for hint in (first.hint, second.hint) if hint) or None
+            first.args = (first.message,)
 
 
 def _making(resolved: Resolved) -> str:

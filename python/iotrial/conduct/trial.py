@@ -112,7 +112,9 @@ class Conductor:
                 self._unfinished.setdefault(run.condition, []).append(run)
         self._round = max((end.round for end in earlier.ends), default=0)
         self._done_in_round = {end.condition for end in earlier.ends if end.round == self._round}
-        self._elapsed_before = earlier.trial.duration_s
+        # Not the time of day, which may have been set in between: the seconds since the trial began, which every
+        # run has from a clock that nobody can set.
+        self._elapsed_before = max((run.started_s for run in earlier.runs), default=0.0)
         for line in self._lines.values():
             self._look(line, always=True)
 

@@ -9,6 +9,7 @@ in every block too, so that place on disk cannot pass for an effect.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from iotrial.design.keyed import Stream, new_seed, seed_bytes, seed_from_user
@@ -20,6 +21,8 @@ __all__ = ["NEGATIVE_ARM", "POSITIVE_ARM", "Plan", "new_seed", "seed_from_user"]
 
 NEGATIVE_ARM = "control:negative"
 POSITIVE_ARM = "control:positive"
+MAX_ARMS = 1024  # of one block: beyond, a block is no short stretch of time
+MAX_CONDITIONS = 10_000
 
 
 class Plan:
@@ -80,16 +83,24 @@ class Plan:
         """Block ``index`` (from 0) of a condition. Controls take part where the index is even."""
         controls = self.controls and index % 2 == 0
         arms = self.arms(controls=controls)
-        order = Stream(self.seed, "order", condition.key, index).permutation(len(arms))
+        order = self._order(condition, index, len(arms))
         files = self._files(condition, index, arms)
         runs = tuple(PlannedRun(slot, arms[arm], files[arm]) for slot, arm in enumerate(order))
         return Block(condition, index, controls, runs)
+
+    def order(self, condition: Condition, index: int) -> tuple[Arm, ...]:
+        """The arms of ``block(condition, index)`` in the order of its slots, without drawing its files."""
+        arms = self.arms(controls=index % 2 == 0)
+        return tuple(arms[arm] for arm in self._order(condition, index, len(arms)))
 
     def round(self, number: int, undecided: Collection[Condition]) -> tuple[Condition, ...]:
         """The undecided conditions in the random order of round ``number``, one block of each."""
         waiting = sorted(undecided, key=lambda condition: condition.index)
         order = Stream(self.seed, "round", number).permutation(len(waiting))
         return tuple(waiting[i] for i in order)
+
+    def _order(self, condition: Condition, index: int, arms: int) -> tuple[int, ...]:
+        return Stream(self.seed, "order", condition.key, index).permutation(arms)
 
     def _files(self, condition: Condition, index: int, arms: Sequence[Arm]) -> list[tuple[int, ...] | None]:
         """What each arm works on, in the order of ``arms``."""
@@ -154,6 +165,23 @@ def _check(study: Study) -> None:
             )
     if all(len(factor.levels) < 2 for factor in study.treatment_factors):
         raise RequestError(f"study {study.name}: one level of each factor is left, so nothing to compare")
+    _check_counts(study)
+
+
+def _check_counts(study: Study) -> None:
+    """A handful of factors can multiply to more than any machine can hold."""
+    arms = math.prod(len(factor.levels) for factor in study.treatment_factors)
+    if arms > MAX_ARMS:
+        raise RequestError(
+            f"study {study.name}: its treatments multiply to {arms:,} arms, a block holds at most {MAX_ARMS:,}",
+            hint="choose fewer levels with --set",
+        )
+    conditions = math.prod(len(factor.levels) for factor in study.condition_factors) * len(study.workloads)
+    if conditions > MAX_CONDITIONS:
+        raise RequestError(
+            f"study {study.name}: {conditions:,} conditions, a trial holds at most {MAX_CONDITIONS:,}",
+            hint="choose fewer levels with --condition",
+        )
 
 
 def _conditions(study: Study) -> tuple[Condition, ...]:

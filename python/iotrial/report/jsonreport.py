@@ -72,6 +72,7 @@ def _trial(document: Document) -> dict[str, object]:
         "lab_settings": _plain(header.lab),
         "options": _plain(header.options),
         "version": header.version,
+        "imported": trial.imported,
     }
 
 

@@ -151,6 +151,8 @@ def _details(
     trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect], conditions: Conditions
 ) -> Iterator[str]:
     header = trial.header
+    if trial.imported is not None:
+        yield f"This trial was measured on another machine; imported {shown(trial.imported)}."
     if is_invalid(trial, analysis):
         yield from _likely_reasons(analysis)
     else:
@@ -167,7 +169,8 @@ def _details(
         )
     if trial.state is TrialState.INTERRUPTED:
         why = f" ({shown(trial.reason)})" if trial.reason else ""
-        yield f"The trial was interrupted{why}; iotrial resume {trial.number} completes it."
+        onward = "" if trial.imported is not None else f"; iotrial resume {trial.number} completes it"
+        yield f"The trial was interrupted{why}{onward}."
     yield from _on_controls(trial, analysis)
     if failures := sum(effect.failures for effect in effects):
         failed = Counter[str]()

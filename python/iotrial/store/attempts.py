@@ -1,4 +1,9 @@
-"""The state of a trial and the time it took, from the rows that say when it changed. Pure."""
+"""The state of a trial and the time it took, from the rows that say when it changed. Pure.
+
+A state knows the time of day only, and a clock may be set back or forward while a trial runs. Each run also
+knows the seconds since its trial began, by a clock that nobody can set: between the first and the last run of
+an attempt, that clock counts.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,16 @@ class StateChange:
     process: ProcessIdentity | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The first and the last run of one attempt: when each was stored (Unix time), and the seconds between the
+    starts of the two, by the monotonic clock."""
+
+    first_at_s: float
+    last_at_s: float
+    between_s: float
+
+
 def present(
     changes: Sequence[StateChange], alive: Callable[[ProcessIdentity], bool]
 ) -> tuple[TrialState, str | None]:
@@ -32,12 +47,13 @@ def present(
 
 
 def duration_s(
-    changes: Sequence[StateChange], last_run_s: Callable[[int], float | None], *, now_s: float | None
+    changes: Sequence[StateChange], measured: Callable[[int], Measured | None], *, now_s: float | None
 ) -> float:
-    """Seconds in state ``running``, over all attempts.
+    """Seconds in state ``running``, over all attempts; never negative.
 
-    An attempt without an end lasted until its last run (``last_run_s`` of its number, Unix time), the newest one
-    until ``now_s`` where it still runs (None: it does not).
+    ``measured`` tells of the runs of an attempt by its number. An attempt without an end lasted until its last
+    run, the newest one until ``now_s`` where it still runs (None: it does not). Of the time before the first
+    stored run and after the last, only the time of day is known.
     """
     total, attempt = 0.0, 0
     for index, change in enumerate(changes):
@@ -47,9 +63,13 @@ def duration_s(
         following = changes[index + 1] if index + 1 < len(changes) else None
         if following is not None and following.state is not TrialState.RUNNING:
             ended: float | None = following.at_s
-        elif following is None and now_s is not None:
-            ended = now_s
         else:
-            ended = last_run_s(attempt)
-        total += max(0.0, (change.at_s if ended is None else ended) - change.at_s)
+            ended = now_s if following is None else None
+        runs = measured(attempt)
+        if runs is None:
+            total += max(0.0, (change.at_s if ended is None else ended) - change.at_s)
+            continue
+        before = max(0.0, runs.first_at_s - change.at_s)
+        after = 0.0 if ended is None else max(0.0, ended - runs.last_at_s)
+        total += before + max(0.0, runs.between_s) + after
     return total

@@ -2,7 +2,8 @@
 
 WAL with ``synchronous = FULL``: a commit has reached the disk when it returns (SQLite documentation,
 "Write-Ahead Logging", 3.2), one fsync each. Every complaint of SQLite becomes a StoreError that says what
-to do.
+to do. A file is looked at through a connection that cannot write before one is opened that can: a store that
+is damaged, newer or not ours is left as it is, byte by byte.
 """
 
 from __future__ import annotations
@@ -11,36 +12,41 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from iotrial.errors import StoreError
 from iotrial.store import schema
+from iotrial.store.soundness import check_tables, complaint, standing
 
 _WAIT_S = 30.0
+# What a file that somebody else made could use against its reader: functions in its schema, pages that lie.
+_CAREFUL = "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0;"
 _SETTINGS = "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA recursive_triggers = ON;"
+_MAGIC = b"SQLite format 3\0"
+_MAX_VALUE = 64 << 20  # bytes of one text, one row or one statement
 
 
-def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """A connection to the store of this file, made if it is missing; StoreError where that cannot be.
+def connect(path: Path | None, *, read_only: bool) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    """A connection to the store of this file, made if it is missing, and what a reader must know of it.
 
-    Read-only, a missing file is an empty store, and nothing is created.
+    Read-only, a missing or empty file is an empty store, nothing is created or changed, and a file that is newer
+    or damaged is opened with a warning; StoreError for these to a writer, and where nothing can be opened.
+    ``None`` is a store in memory.
     """
+    if path is None:
+        return _created_in_memory(), ()
     if path.is_dir():
         raise StoreError(f"{path} is a folder, not a store of trials", hint="name a file by $IOTRIAL_STORE")
     with explained(path):
-        if read_only:
-            connection = _reading(path)
-        else:
-            _make_file(path)
-            connection = sqlite3.connect(path.absolute(), timeout=_WAIT_S, isolation_level=None)
-        try:
-            _prepare(connection, path, read_only=read_only)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        if not _holds_something(path):
+            return (_created_in_memory() if read_only else _writing(path)), ()
+        _refuse_headless(path)
+        if not read_only:
+            _refuse_unwritable(path)
+            return _writing(path), ()
+        return _read_only(path)
 
 
 @contextmanager
@@ -54,6 +60,10 @@ def explained(path: Path) -> Iterator[None]:
         raise StoreError(f"store {path}: {error}", hint=_advice(error, path)) from error
     except OSError as error:
         raise StoreError(f"store {path}: {error.strerror or error}", hint=_WRITABLE) from error
+    except UnicodeDecodeError as error:  # SQLite quoted a damaged name, and Python cannot say it
+        raise StoreError(f"store {path}: holds text that is none", hint=_rescue(path)) from error
+    except MemoryError as error:
+        raise StoreError(f"store {path}: holds more than this machine's memory takes") from error
 
 
 _WRITABLE = "make the folder writable, or name another file by $IOTRIAL_STORE"
@@ -63,31 +73,106 @@ def _advice(error: sqlite3.Error, path: Path) -> str | None:
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return (
-            f"the file is damaged: keep a copy of it and of {path.name}-wal, save what can be read by "
-            f"`sqlite3 {path} .recover`, and name a new file by $IOTRIAL_STORE to go on"
-        )
+        return _rescue(path)
     if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return _WRITABLE
     if primary == sqlite3.SQLITE_FULL:
         return "free some space on the disk; everything that was acknowledged before is stored"
+    if primary == sqlite3.SQLITE_IOERR:
+        return "the disk is full or failing; everything that was acknowledged before is stored"
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return "another process is writing to the store; try again when it is done"
     return None
 
 
-def _make_file(path: Path) -> None:
-    """The folder (mode 0700) and the file (mode 0600), so that neither is ever readable by others."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+def _rescue(path: Path) -> str:
+    return (
+        f"the file is damaged: keep a copy of it and of {path.name}-wal, save what can be read by "
+        f"`sqlite3 {path} .recover`, and name a new file by $IOTRIAL_STORE to go on"
+    )
+
+
+def _holds_something(path: Path) -> bool:
+    """Whether there is anything to be careful with; a log may hold a store whose file is still empty."""
+    wal = path.with_name(path.name + "-wal")
+    return any(file.exists() and file.stat().st_size > 0 for file in (path, wal))
+
+
+def _refuse_headless(path: Path) -> None:
+    """StoreError for a file that does not begin as SQLite's do: a very short one SQLite itself would take for empty."""
+    with path.open("rb") as file:
+        start = file.read(len(_MAGIC))
+    if start not in (b"", _MAGIC):
+        raise StoreError(f"store {path}: file is not a database", hint=_rescue(path))
+
+
+def _writing(path: Path) -> sqlite3.Connection:
+    _make_file(path)
+    connection = sqlite3.connect(path.absolute(), timeout=_WAIT_S, isolation_level=None)
+    try:
+        _harden(connection)
+        if _is_empty(connection):
+            _create(connection)
+        _refuse_foreign(connection, path)
+        _refuse_newer(connection, path)
+        connection.executescript(_SETTINGS)
+        mode = _write_ahead(connection)
+        if mode != "wal":
+            raise StoreError(
+                f"store {path}: wanted a write-ahead log, SQLite keeps journal mode {mode}",
+                hint="a file system without shared memory (such as NFS) cannot hold a store",
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """StoreError for a store that this program must not write to, found out without a change to it."""
+    try:
+        connection = _reading(path)
+    except sqlite3.OperationalError:
+        return  # a half-made file or a folder without rights: opening it for writing will tell, or mend it
+    with closing(connection):
+        if _is_empty(connection):
+            return
+        _refuse_foreign(connection, path)
+        _refuse_newer(connection, path)
+        found = complaint(connection, path)
+        if found is not None:
+            raise StoreError(f"store {path}: {found}; nothing was changed", hint=_rescue(path))
+        check_tables(connection, path, exactly=True)
+
+
+def _read_only(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    connection = _reading(path)
+    try:
+        if _is_empty(connection):
+            connection.close()
+            return _created_in_memory(), ()
+        _refuse_foreign(connection, path)
+        check_tables(connection, path, exactly=False)
+        warnings = []
+        version = standing(connection).version
+        if version > schema.VERSION:
+            warnings.append(
+                f"store {path}: {_newer(version)}: opened for reading only; what this one does not know is not shown"
+            )
+        found = complaint(connection, path)
+        if found is not None:
+            warnings.append(f"store {path}: {found}: opened for reading only; {_rescue(path)}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection, tuple(warnings)
 
 
 def _reading(path: Path) -> sqlite3.Connection:
-    if not path.exists():
-        return sqlite3.connect(":memory:", isolation_level=None)
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=_WAIT_S, isolation_level=None)
     try:
+        _harden(connection)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     except sqlite3.OperationalError:
         # In a folder that cannot be written SQLite cannot make the index of its log. Without a log, nobody is
@@ -97,35 +182,58 @@ def _reading(path: Path) -> sqlite3.Connection:
         if wal.exists() and wal.stat().st_size:
             raise
         connection = sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
+        _harden(connection)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
-    connection.execute("BEGIN")  # one moment of the file: another process may be making it
-    empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    connection.execute("COMMIT")
-    if empty and application == 0:
-        _create(connection)
-    elif application != schema.APPLICATION_ID:
+def _created_in_memory() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    _create(connection)
+    connection.executescript(_SETTINGS)
+    return connection
+
+
+def _harden(connection: sqlite3.Connection) -> None:
+    connection.executescript(_CAREFUL)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 4)
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    found = standing(connection)
+    return found.empty and found.application == 0
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+    if standing(connection).application != schema.APPLICATION_ID:
         raise StoreError(
             f"store {path}: an SQLite file, but no store of trials",
             hint="name another file by $IOTRIAL_STORE",
         )
-    elif version > schema.VERSION:
+
+
+def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
+    version = standing(connection).version
+    if version > schema.VERSION:
         raise StoreError(
-            f"store {path}: written by a newer iotrial (schema {version}, this one knows {schema.VERSION})",
-            hint="update iotrial, or name another file by $IOTRIAL_STORE; nothing was changed",
+            f"store {path}: {_newer(version)}",
+            hint="update iotrial, or name another file by $IOTRIAL_STORE; nothing was changed, and "
+            "`iotrial trials`, `report` and `export` read what they can",
         )
-    connection.executescript(_SETTINGS)
-    if not read_only:
-        mode = _write_ahead(connection)
-        if mode != "wal":
-            raise StoreError(
-                f"store {path}: wanted a write-ahead log, SQLite keeps journal mode {mode}",
-                hint="a file system without shared memory (such as NFS) cannot hold a store",
-            )
+
+
+def _newer(version: int) -> str:
+    return f"written by a newer iotrial (schema {version}, this one knows {schema.VERSION})"
+
+
+def _make_file(path: Path) -> None:
+    """The folder (mode 0700) and the file (mode 0600), so that neither is ever readable by others."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _create(connection: sqlite3.Connection) -> None:

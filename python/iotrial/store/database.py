@@ -10,20 +10,21 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.paths import store_path
-from iotrial.store import records
-from iotrial.store.attempts import StateChange, duration_s, present
+from iotrial.store import exchange, records
+from iotrial.store.attempts import Measured, StateChange, duration_s, present
 from iotrial.store.connection import connect, explained
 from iotrial.store.liveness import ProcessIdentity, identity, is_alive
 from iotrial.store.model import (
     BlockEnd,
+    DamagedTrial,
     Event,
     RunRecord,
     StoredTrial,
@@ -31,19 +32,23 @@ from iotrial.store.model import (
     TrialHeader,
     TrialState,
 )
+from iotrial.store.packed import PackedEnd, PackedRecord, write_packed
+from iotrial.store.packed.records import IMPORTED
+from iotrial.store.retrieval import numbers, rows
 
-_INSERT_RUN = (
-    f"INSERT INTO run (trial, attempt, at, {records.RUN_COLUMNS}) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+MAX_RUNS = 5_000_000  # of one trial that is read into memory
 
 
 class Store:
-    """One file of trials. Close it, or use it as a context."""
+    """One file of trials. Close it, or use it as a context.
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    ``warnings`` say what a reader must know of the file as a whole: newer than this program, or damaged.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, warnings: tuple[str, ...] = ()) -> None:
         self._connection = connection
         self.path = path
+        self.warnings = warnings
         self._numbers: dict[str, int] = {}
         self._attempts: dict[int, int] = {}
 
@@ -51,11 +56,18 @@ class Store:
     def open(cls, path: str | Path | None = None, *, read_only: bool = False) -> Self:
         """The store of this file (None: the default one), made where it is missing.
 
-        StoreError for a file that is damaged, no store, of a newer schema, or in a place that cannot be
-        written.
+        StoreError for a file that is no store or in a place that cannot be written. One that is damaged or of a
+        newer schema is opened for reading only.
         """
         path = store_path() if path is None else Path(path)
-        return cls(connect(path, read_only=read_only), path)
+        connection, warnings = connect(path, read_only=read_only)
+        return cls(connection, path, warnings)
+
+    @classmethod
+    def in_memory(cls) -> Self:
+        """An empty store that vanishes when it is closed, to look into a packed trial without importing it."""
+        connection, warnings = connect(None, read_only=False)
+        return cls(connection, Path(":memory:"), warnings)
 
     def close(self) -> None:
         """Ends the connection; the last one to close folds the log into the file."""
@@ -74,19 +86,14 @@ class Store:
 
     def create_trial(self, header: TrialHeader) -> StoredTrial:
         """A new trial, in state ``running`` under this process; numbers count 1, 2, ..."""
-        columns = records.HEADER_COLUMNS
-        marks = ", ".join("?" * len(columns.split(",")))
-        row = records.header_row(header)
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                cursor = self._connection.execute(f"INSERT INTO trial ({columns}) VALUES ({marks})", row)
-                number = cursor.lastrowid
-                assert number is not None
+                number = exchange.insert_trial(self._connection, header)
                 self._insert_state(number, TrialState.RUNNING, None, _conductor(header))
                 self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                self._rollback()
                 raise
         self._numbers[header.id] = number
         self._attempts[number] = 1
@@ -97,7 +104,7 @@ class Store:
         number = self._number(trial_id)
         row = (number, self._attempt(number), time.time(), *records.run_row(run))
         with explained(self.path):
-            self._connection.execute(_INSERT_RUN, row)
+            self._connection.execute(exchange.INSERT_RUN, row)
 
     def end_block(self, trial_id: str, end: BlockEnd) -> None:
         """Declares a block complete; ``gap`` is added where two attempts measured its runs."""
@@ -112,10 +119,7 @@ class Store:
                     f"store {self.path}: block {end.block} of {end.condition} has no runs to end"
                 )
             row = records.end_row(replace(end, gap=end.gap or attempts > 1))
-            self._connection.execute(
-                f"INSERT INTO block_end (trial, {records.END_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (number, *row),
-            )
+            self._connection.execute(exchange.INSERT_END, (number, *row))
 
     def set_state(self, trial_id: str, state: TrialState, reason: str | None = None) -> None:
         """A change of state. ``running`` begins an attempt (a resume) under this process."""
@@ -128,30 +132,73 @@ class Store:
     def note(self, trial_id: str, kind: str, text: str) -> None:
         """Something that happened and is no observation."""
         number = self._number(trial_id)
-        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         with explained(self.path):
-            self._connection.execute(
-                "INSERT INTO event (trial, at, kind, text) VALUES (?, ?, ?, ?)", (number, at, kind, text)
-            )
+            self._connection.execute(exchange.INSERT_EVENT, (number, exchange.now(), kind, text))
+
+    def unpack(self, found: Iterable[PackedRecord | PackedEnd], *, source: str) -> StoredTrial:
+        """Adds a packed trial, all of it or nothing, and marks it as imported from the file called ``source``.
+
+        Whatever ``found`` raises, nothing stays. RequestError where the store has this trial already, or where
+        one is running: its conductor would have to wait, in the middle of a block.
+        """
+        for trial in self.listing()[0]:
+            if trial.state is TrialState.RUNNING:
+                raise RequestError(
+                    f"trial {trial.number} is running, and an import would hold it up",
+                    hint="import when it has ended",
+                )
+        with explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                name = exchange.take_in(self._connection, found, source=source)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._rollback()
+                raise
+        return self.find(name)
 
     # -- reading
 
     def trials(self) -> tuple[StoredTrial, ...]:
-        """All trials by number."""
+        """All trials by number; StoreError where one of them cannot be read."""
+        trials, damaged = self.listing()
+        if damaged:
+            raise StoreError(f"store {self.path}: trial {damaged[0].number}: {damaged[0].problem}")
+        return trials
+
+    def listing(self) -> tuple[tuple[StoredTrial, ...], tuple[DamagedTrial, ...]]:
+        """All trials by number, and apart from them those that cannot be read, with what is wrong."""
+        sound: list[StoredTrial] = []
+        damaged: list[DamagedTrial] = []
         with explained(self.path):
-            rows = self._connection.execute(
-                f"SELECT number, {records.HEADER_COLUMNS} FROM trial ORDER BY number"
-            ).fetchall()
-            return tuple(self._stored(row) for row in rows)
+            for number in numbers(self._connection):
+                try:
+                    with explained(self.path):
+                        sound.append(self._by_number(number))
+                except StoreError as error:
+                    damaged.append(DamagedTrial(number, error.message))
+        return tuple(sound), tuple(damaged)
+
+    def pack(self, ref: str | int, file: BinaryIO) -> str:
+        """Writes one trial to a file as a packed one; gives the digest. RequestError where it is still running."""
+        with explained(self.path):
+            self._connection.execute("BEGIN")
+            try:
+                trial = self.find(ref)
+                if trial.state is TrialState.RUNNING:
+                    raise RequestError(
+                        f"trial {trial.number} is still running",
+                        hint="wait for its end, or interrupt it: what was measured until then can be exported",
+                    )
+                found = exchange.packed_records(self._connection, trial)
+                return write_packed(file, found, imported=trial.imported is not None)
+            finally:
+                self._rollback()
 
     def find(self, ref: str | int) -> StoredTrial:
         """The trial of this number, id, unique beginning of an id, or ``last``; UnknownName where there is none."""
         with explained(self.path):
-            number = self._resolved(str(ref).strip())
-            row = self._connection.execute(
-                f"SELECT number, {records.HEADER_COLUMNS} FROM trial WHERE number = ?", (number,)
-            ).fetchone()
-            return self._stored(row)
+            return self._by_number(self._resolved(str(ref).strip()))
 
     def data(self, ref: str | int) -> TrialData:
         """A trial with every run; ``blocks`` holds what has an end, in the order in which blocks ended."""
@@ -159,16 +206,21 @@ class Store:
             self._connection.execute("BEGIN")  # one moment of the file, also while a conductor adds to it
             try:
                 trial = self.find(ref)
+                (count,) = next(self._rows("SELECT count(*) FROM run WHERE trial = ?", trial.number))
+                if count > MAX_RUNS:
+                    raise StoreError(
+                        f"store {self.path}: trial {trial.number} has {count:,} runs, too many to read"
+                    )
                 runs = self._runs("WHERE trial = ?", trial.number)
                 ends = tuple(
                     records.end_of(row)
-                    for row in self._connection.execute(
+                    for row in self._rows(
                         f"SELECT {records.END_COLUMNS} FROM block_end WHERE trial = ? ORDER BY sequence",
-                        (trial.number,),
+                        trial.number,
                     )
                 )
             finally:
-                self._connection.execute("ROLLBACK")
+                self._rollback()
         by_block: dict[tuple[str, int], list[RunRecord]] = defaultdict(list)
         for run in runs:
             by_block[run.condition, run.block].append(run)
@@ -185,55 +237,97 @@ class Store:
         """What was noted of a trial, oldest first."""
         number = self._number(trial_id)
         with explained(self.path):
-            rows = self._connection.execute(
-                "SELECT at, kind, text FROM event WHERE trial = ? ORDER BY sequence", (number,)
-            )
-            return tuple(Event(*row) for row in rows)
+            found = self._rows("SELECT at, kind, text FROM event WHERE trial = ? ORDER BY sequence", number)
+            return tuple(map(records.event_of, found))
 
     # -- inside
 
     def _runs(self, where: str, *values: object) -> tuple[RunRecord, ...]:
-        rows = self._connection.execute(
-            f"SELECT {records.RUN_COLUMNS} FROM run {where} ORDER BY sequence", values
-        )
-        return tuple(records.run_of(row) for row in rows)
+        found = self._rows(f"SELECT {records.RUN_COLUMNS} FROM run {where} ORDER BY sequence", *values)
+        return tuple(map(records.run_of, found))
+
+    def _rows(self, query: str, *values: object) -> Iterator[records.Row]:
+        return rows(self._connection, query, *values)
 
     def _insert_state(
         self, number: int, state: TrialState, reason: str | None, process: ProcessIdentity | None
     ) -> None:
         pid, started = (None, None) if process is None else (process.pid, process.pid_started)
-        self._connection.execute(
-            "INSERT INTO state (trial, at, state, reason, pid, pid_started) VALUES (?, ?, ?, ?, ?, ?)",
-            (number, time.time(), state.value, reason, pid, started),
-        )
+        row = (number, time.time(), state.value, reason, pid, started)
+        self._connection.execute(exchange.INSERT_STATE, row)
+
+    def _rollback(self) -> None:
+        """Ends the transaction, unless SQLite has done so already (as it does on a full disk)."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _by_number(self, number: int) -> StoredTrial:
+        row = self._connection.execute(
+            f"SELECT number, {records.HEADER_COLUMNS} FROM trial WHERE number = ?", (number,)
+        ).fetchone()
+        if row is None:
+            raise StoreError("its row cannot be found")
+        return self._stored(row)
 
     def _stored(self, row: records.Row) -> StoredTrial:
         number, *header = row
         changes = [
-            StateChange(at, TrialState(state), reason, None if pid is None else ProcessIdentity(pid, started))
-            for at, state, reason, pid, started in self._connection.execute(
+            StateChange(
+                records.number_of(at),
+                records.state_of(state),
+                records.text_of(reason),
+                ProcessIdentity(pid, str(started)) if isinstance(pid, int) else None,
+            )
+            for at, state, reason, pid, started in self._rows(
                 "SELECT at, state, reason, pid, pid_started FROM state WHERE trial = ? ORDER BY sequence",
-                (number,),
+                number,
             )
         ]
+        if not changes:
+            raise StoreError("holds a damaged record: a trial without a state")
         state, reason = present(changes, is_alive)
-
-        def last_run_s(attempt: int) -> float | None:
-            query = "SELECT max(at) FROM run WHERE trial = ? AND attempt = ?"
-            found: float | None = self._connection.execute(query, (number, attempt)).fetchone()[0]
-            return found
-
         now_s = time.time() if state is TrialState.RUNNING else None
-        duration = duration_s(changes, last_run_s, now_s=now_s)
-        return StoredTrial(number, records.header_of(tuple(header)), state, duration, reason)
+        duration = duration_s(changes, lambda attempt: self._measured(number, attempt), now_s=now_s)
+        imported = next(
+            self._rows(
+                "SELECT text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence LIMIT 1",
+                number,
+                IMPORTED,
+            ),
+            None,
+        )
+        header_values = records.header_of(tuple(header))
+        return StoredTrial(
+            number, header_values, state, duration, reason, None if imported is None else str(imported[0])
+        )
+
+    def _measured(self, number: int, attempt: int) -> Measured | None:
+        """The first and the last run of an attempt, in the order in which they were stored."""
+        ends = next(
+            self._rows(
+                "SELECT min(sequence), max(sequence) FROM run WHERE trial = ? AND attempt = ?",
+                number,
+                attempt,
+            )
+        )
+        if ends[0] is None:
+            return None
+        (first_at, first_s), (last_at, last_s) = map(self._times_of, ends)
+        return Measured(first_at, last_at, last_s - first_s)
+
+    def _times_of(self, sequence: int) -> tuple[float, float]:
+        row = self._connection.execute(
+            "SELECT at, started_s FROM run WHERE sequence = ?", (sequence,)
+        ).fetchone()
+        if row is None:
+            raise StoreError("holds a damaged record: a run in the index that is not in the table")
+        return records.number_of(row[0]), records.number_of(row[1])
 
     def _number(self, trial_id: str) -> int:
         number = self._numbers.get(trial_id)
         if number is None:
             with explained(self.path):
-                row = self._connection.execute(
-                    "SELECT number FROM trial WHERE id = ?", (trial_id,)
-                ).fetchone()
+                row = next(self._rows("SELECT number FROM trial WHERE id = ?", trial_id), None)
             if row is None:
                 raise UnknownName("trial", trial_id, [], where=f"store {self.path}")
             number = self._numbers[trial_id] = int(row[0])
@@ -251,17 +345,23 @@ class Store:
 
     def _resolved(self, ref: str) -> int:
         """The number of the trial that is meant."""
-        rows = self._connection.execute("SELECT number, id FROM trial ORDER BY number").fetchall()
-        if not rows:
+        try:
+            listed = self._connection.execute("SELECT number, id FROM trial ORDER BY number").fetchall()
+        except (
+            sqlite3.DatabaseError,
+            UnicodeDecodeError,
+        ):  # a damaged row hides the others from this query, not from that one
+            listed = [(number, "") for number in numbers(self._connection)]
+        if not listed:
             error = UnknownName("trial", ref, [], where=f"store {self.path} holds no trial yet")
             error.hint = 'begin one with "iotrial run STUDY"; "iotrial list" shows the studies'
             raise error
         if ref == "last":
-            return int(rows[-1][0])
-        numbers = {str(number): int(number) for number, _ in rows}
-        if ref in numbers:
-            return numbers[ref]
-        found = [(int(number), name) for number, name in rows if ref and name.startswith(ref)]
+            return int(listed[-1][0])
+        known = {str(number): int(number) for number, _ in listed}
+        if ref in known:
+            return known[ref]
+        found = [(int(number), name) for number, name in listed if ref and name.startswith(ref)]
         exact = [number for number, name in found if name == ref]
         if exact or len(found) == 1:
             return exact[0] if exact else found[0][0]
@@ -270,7 +370,7 @@ class Store:
             raise RequestError(
                 f'several trials begin with "{ref}": numbers {which}', hint="give more of the id"
             )
-        raise UnknownName("trial", ref, [*list(numbers)[-8:], "last"], where=f"store {self.path}")
+        raise UnknownName("trial", ref, [*list(known)[-8:], "last"], where=f"store {self.path}")
 
 
 def _conductor(header: TrialHeader) -> ProcessIdentity:

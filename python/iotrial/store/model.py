@@ -89,13 +89,22 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class StoredTrial:
-    """One trial as the store lists it."""
+    """One trial as the store lists it. ``imported`` says from where, for one that was measured elsewhere."""
 
     number: int
     header: TrialHeader
     state: TrialState
     duration_s: float
     reason: str | None = None
+    imported: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedTrial:
+    """A trial that the store lists and cannot read, with what is wrong."""
+
+    number: int
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,21 @@
-"""Rows of the store and the frozen values that they stand for."""
+"""Rows of the store and the frozen values that they stand for.
+
+A row may have been damaged on its disk, or made by somebody else: what it holds is checked to be of the shape
+that the rest relies on, and anything else is a StoreError.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.design.model import ArmKind
-from iotrial.errors import StoreError
-from iotrial.store.model import BlockEnd, RunRecord, TrialHeader
+from iotrial.errors import StoreError, StudyError
+from iotrial.store.model import BlockEnd, Event, RunRecord, TrialHeader, TrialState
 from iotrial.study.codec import study_from_json, study_to_json
 
 HEADER_COLUMNS = "id, study, seed, seed_chosen, alpha, margin, started, lab, host, options, version"
@@ -18,6 +24,8 @@ RUN_COLUMNS = (
     "files"
 )
 END_COLUMNS = "condition, block, round, controls, void, void_level, gap"
+
+SEED_DIGITS = 32
 
 Row = tuple[Any, ...]
 
@@ -42,17 +50,27 @@ def header_row(header: TrialHeader) -> Row:
 def header_of(row: Row) -> TrialHeader:
     """The header in the columns of ``HEADER_COLUMNS``."""
     trial_id, study, seed, seed_chosen, alpha, margin, started, lab, host, options, version = row
+    _wanted("trial", all(isinstance(text, str) for text in (trial_id, seed, started, version)))
+    _wanted("trial", len(seed) == SEED_DIGITS and set(seed) <= set("0123456789abcdef"))
+    _wanted("trial", all(_is_number(value) and value > 0 for value in (alpha, margin)))
+    try:
+        declared = study_from_json(_from_json(study), origin=f"trial {trial_id}")
+        datetime.fromisoformat(started)
+    except StudyError as error:
+        raise StoreError(error.message, hint=error.hint) from error
+    except ValueError as error:
+        raise StoreError(f"holds a damaged record: {error}") from error
     return TrialHeader(
         id=trial_id,
-        study=study_from_json(_from_json(study), origin=f"trial {trial_id}"),
+        study=declared,
         seed=seed,
         seed_chosen=bool(seed_chosen),
         alpha=alpha,
         margin=margin,
         started=started,
-        lab=_from_json(lab),
-        host=_from_json(host),
-        options=_from_json(options),
+        lab=_object(lab),
+        host=_object(host),
+        options=_object(options),
         version=version,
     )
 
@@ -79,21 +97,31 @@ def run_row(run: RunRecord) -> Row:
 def run_of(row: Row) -> RunRecord:
     """The run in the columns of ``RUN_COLUMNS``."""
     condition, block, slot, arm, kind, treatment, started_s, failure, *texts, files = row
-    responses, evidence, histograms, checks = (_from_json(text) for text in texts)
+    responses, evidence, histograms, checks = (_object(text) for text in texts)
+    levels = _object(treatment)
+    indices = None if files is None else _from_json(files)
+    _wanted("run", all(isinstance(text, str) for text in (condition, arm, kind, *levels.values())))
+    _wanted("run", all(isinstance(number, int) for number in (block, slot)) and _is_number(started_s))
+    _wanted("run", failure is None or isinstance(failure, str))
+    _wanted("run", all(map(_is_number, (*responses.values(), *evidence.values()))))
+    _wanted("run", all(_is_histogram(bins) for bins in histograms.values()))
+    _wanted(
+        "run", indices is None or (isinstance(indices, list) and all(isinstance(n, int) for n in indices))
+    )
     return RunRecord(
         condition=condition,
         block=block,
         slot=slot,
         arm=arm,
         kind=kind,
-        treatment=_from_json(treatment),
+        treatment=levels,
         started_s=started_s,
         failure=failure,
         responses=responses,
         evidence=evidence,
         histograms=histograms,
         checks=checks,
-        files=None if files is None else tuple(_from_json(files)),
+        files=None if indices is None else tuple(indices),
     )
 
 
@@ -105,7 +133,34 @@ def end_row(end: BlockEnd) -> Row:
 def end_of(row: Row) -> BlockEnd:
     """The end of a block in the columns of ``END_COLUMNS``."""
     condition, block, number, controls, void, void_level, gap = row
+    _wanted("end of a block", isinstance(condition, str) and all(isinstance(n, int) for n in (block, number)))
+    _wanted("end of a block", all(text is None or isinstance(text, str) for text in (void, void_level)))
     return BlockEnd(condition, block, number, bool(controls), void, void_level, bool(gap))
+
+
+def event_of(row: Row) -> Event:
+    """The event in the columns at, kind, text."""
+    _wanted("event", all(isinstance(text, str) for text in row))
+    return Event(*row)
+
+
+def state_of(name: object) -> TrialState:
+    """The state of this name; StoreError for one that is not known here."""
+    if name not in list(TrialState):
+        raise StoreError(f"holds a state that is not known: {str(name)[:40]!r}")
+    return TrialState(str(name))
+
+
+def number_of(value: object) -> float:
+    """A finite number of a row."""
+    _wanted("time", _is_number(value))
+    return float(value)  # type: ignore[arg-type]
+
+
+def text_of(value: object) -> str | None:
+    """A text of a row, or None."""
+    _wanted("text", value is None or isinstance(value, str))
+    return None if value is None else str(value)
 
 
 def observed(end: BlockEnd, runs: Iterable[RunRecord]) -> ObservedBlock:
@@ -116,7 +171,7 @@ def observed(end: BlockEnd, runs: Iterable[RunRecord]) -> ObservedBlock:
         observations=tuple(
             Observation(
                 arm=run.arm,
-                kind=ArmKind(run.kind),
+                kind=_arm_kind(run.kind),
                 treatment=run.treatment,
                 slot=run.slot,
                 started_s=run.started_s,
@@ -145,8 +200,41 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
-def _from_json(text: str) -> Any:
+def _from_json(text: object) -> Any:
+    if not isinstance(text, str):
+        raise StoreError("holds a damaged record: wanted JSON text")
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise StoreError(f"holds a damaged record: {error}") from error
+        value = json.loads(text)
+        if "\\ud" in text.lower():  # half a character, which nothing could print
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"holds a damaged record: {str(error)[:200]}") from error
+    return value
+
+
+def _object(text: object) -> dict[str, Any]:
+    value = _from_json(text)
+    _wanted("record", isinstance(value, dict))
+    found: dict[str, Any] = value
+    return found
+
+
+def _wanted(what: str, holds: object) -> None:
+    if not holds:
+        raise StoreError(f"holds a damaged record: a {what} of another shape")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_histogram(bins: object) -> bool:
+    return isinstance(bins, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, int) for n in pair) for pair in bins
+    )
+
+
+def _arm_kind(name: str) -> ArmKind:
+    if name not in list(ArmKind):
+        raise StoreError(f"holds a damaged record: no kind of arm is called {name[:40]!r}")
+    return ArmKind(name)

@@ -23,7 +23,7 @@ from iotrial.study.source import Source
 from iotrial.study.workloads import check_placeholders, read_workloads
 
 MAX_BYTES = 1 << 20
-_MAX_LINE = 16384  # tomllib takes time quadratic in the parts of a dotted key
+MAX_LINE = 16384  # tomllib takes time quadratic in the parts of a dotted key
 _PLACE = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 
 
@@ -90,8 +90,8 @@ def _parsed(text: str, origin: str) -> dict[str, object]:
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise StudyError("is larger than 1 MiB, which no study is", file=origin)
     for number, line in enumerate(text.split("\n"), start=1):
-        if len(line) > _MAX_LINE:
-            raise StudyError(f"a line has at most {_MAX_LINE} characters", file=origin, line=number)
+        if len(line) > MAX_LINE:
+            raise StudyError(f"a line has at most {MAX_LINE} characters", file=origin, line=number)
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -70,7 +70,7 @@ def printable(text: str) -> str:
     return text
 
 
-def _prose(text: str) -> str:
+def prose(text: str) -> str:
     printable(text.replace("\n", " ").replace("\t", " "))
     return text
 
@@ -107,7 +107,7 @@ def scalar(value: object) -> str:
         raise ValueError(f"wanted text, a whole number, true or false, found {shown(value)}")
     if len(value) > 4096:
         raise ValueError(f"a level's value has at most 4096 characters, found {len(value)}")
-    return _prose(value)
+    return prose(value)
 
 
 def shown(value: object) -> str:
@@ -133,8 +133,8 @@ StudyName = Annotated[str, AfterValidator(_study_name), Written("name")]
 KnobName = Annotated[str, AfterValidator(_knob), Written("knob")]
 Label = Annotated[str, AfterValidator(label), Written("label")]
 Line = Annotated[str, AfterValidator(printable), Field(max_length=500), Written("text")]
-Prose = Annotated[str, AfterValidator(_prose), Field(max_length=8192), Written("text")]
-Argument = Annotated[str, AfterValidator(_prose), Field(max_length=4096), Written("text")]
+Prose = Annotated[str, AfterValidator(prose), Field(max_length=8192), Written("text")]
+Argument = Annotated[str, AfterValidator(prose), Field(max_length=4096), Written("text")]
 Scalar = Annotated[str, BeforeValidator(scalar), Written("text, number, true or false")]
 Size = Annotated[int, BeforeValidator(units.parse_size), Written("size", units.format_size)]
 Duration = Annotated[float, BeforeValidator(units.parse_duration), Written("duration", units.format_duration)]

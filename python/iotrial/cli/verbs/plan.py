@@ -12,18 +12,19 @@ from iotrial.cli.options import asked_of, find_study, resolve_study, study_optio
 
 
 @click.command("plan")
-@click.argument("study")
+@click.argument("study", required=False)
 @study_options
 @click.option(
     "--rounds", type=click.IntRange(1, 10000), default=2, show_default=True, help="How many rounds to list."
 )
 @json_option
-def command(study: str, rounds: int, as_json: bool, **values: Any) -> None:
+def command(study: str | None, rounds: int, as_json: bool, **values: Any) -> None:
     """The design, the order of runs, and every change to this machine that a run would make."""
     from iotrial.conduct.start import default_folder, make_plan
 
     asked = asked_of(values)
-    resolved = resolve_study(find_study(study, asked), asked)
+    chosen, asked = find_study(study, asked)
+    resolved = resolve_study(chosen, asked)
     plan = make_plan(resolved, asked.seed, controls=asked.controls)
     folder = default_folder(resolved, asked.on)
     listed = [
@@ -67,22 +68,13 @@ def command(study: str, rounds: int, as_json: bool, **values: Any) -> None:
 
 
 def _print(resolved: Any, plan: Any, folder: str, listed: list[dict[str, Any]]) -> None:
+    from iotrial.report.intent import intent_lines
     from iotrial.units import format_duration, format_percent
 
     study = resolved.study
     click.echo(f"{study.name}: {study.question}\n")
-    click.echo(f"lab        {resolved.lab}, in {folder}")
-    for note in resolved.notes:
-        click.echo(f"           {note}")
-    click.echo(
-        "changes    "
-        + ("none outside that folder" if not resolved.changes else "made as root, and put back:")
-    )
-    for change in resolved.changes:
-        click.echo(f"           - {change}")
-    for workload in study.workloads:
-        for step in getattr(workload.work, "steps", ()):
-            click.echo(f"command    {workload.name}: {' '.join(step.argv)}")
+    for line in intent_lines(resolved, folder):
+        click.echo(line)
     arms = ", ".join(arm.name for arm in plan.arms(controls=True))
     click.echo(f"arms       {arms}")
     click.echo(f"conditions {len(plan.conditions)}: " + "\n           ".join(c.key for c in plan.conditions))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from iotrial.cli.options import as_json as json_option
+
+if TYPE_CHECKING:
+    from iotrial.report.document import Document
 
 
 @click.command("report")
@@ -20,16 +25,10 @@ from iotrial.cli.options import as_json as json_option
 def command(
     trial: str, html: str | None, markdown: str | None, fail_if: tuple[str, ...], as_json: bool
 ) -> int:
-    """Report a stored trial (its number, its id, or "last")."""
-    from iotrial.cli.ending import document_of, exit_status, say, write_html
-    from iotrial.errors import RequestError
-    from iotrial.paths import store_path
-    from iotrial.store import Store
+    """Report a stored trial (its number, its id, or "last"), or a packed one (its file)."""
+    from iotrial.cli.ending import exit_status, say, write_html
 
-    path = store_path()
-    if not path.exists():
-        raise RequestError("there are no trials yet", hint="start with `iotrial run files/permissions`")
-    document = document_of(Store.open(path, read_only=True), trial)
+    document = _document(trial)
     if markdown:
         from iotrial.report.markdown import markdown_report
 
@@ -37,3 +36,25 @@ def command(
     written = write_html(document, Path(html)) if html else None
     say(document, as_json=as_json, html=written)
     return exit_status(document, fail_if, None)
+
+
+def _document(ref: str) -> Document:
+    """A stored trial; else the packed trial in the file of this name."""
+    from iotrial.cli.ending import document_of, packed_document
+    from iotrial.cli.storing import store_to_read
+    from iotrial.errors import UnknownName
+
+    path = Path(ref).expanduser()
+    if ref.endswith(".iotrial") or "/" in ref:
+        return packed_document(path)
+    is_file = not ref.isdigit() and ref != "last" and os.path.lexists(path) and not path.is_dir()
+    store = store_to_read(needed=not is_file)
+    if store is None:
+        return packed_document(path)
+    with store:
+        try:
+            return document_of(store, ref)
+        except UnknownName:
+            if not is_file:
+                raise
+    return packed_document(path)

@@ -34,6 +34,11 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
     store = Store.open(store_path())
     data = store.data(trial)
     stored = data.trial
+    if stored.imported is not None:
+        raise RequestError(
+            f"trial {stored.number} was measured on another machine, and cannot go on here",
+            hint="`iotrial run --like FILE` runs the study and the plan of a packed trial as a trial of its own",
+        )
     if stored.state not in (TrialState.INTERRUPTED, TrialState.FAILED):
         raise RequestError(
             f"trial {stored.number} is {stored.state.value}: there is nothing to resume",

@@ -12,29 +12,37 @@ from iotrial.cli.options import asked_of, find_study, resolve_study, study_optio
 
 
 @click.command("run")
-@click.argument("study")
+@click.argument("study", required=False)
 @study_options
 @click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
 @click.option(
     "--fail-if", type=click.Choice(["slower", "inconclusive"]), multiple=True, help="Exit with status 4 then."
 )
 @json_option
-def command(study: str, html: str | None, fail_if: tuple[str, ...], as_json: bool, **values: Any) -> int:
-    """Put a study on trial on this machine."""
+def command(
+    study: str | None, html: str | None, fail_if: tuple[str, ...], as_json: bool, **values: Any
+) -> int:
+    """Put a study on trial on this machine: one of the catalogue, a file, or that of a packed trial (--like)."""
+    from iotrial.cli.consent import ask_consent, show_intent
     from iotrial.cli.ending import conclude
     from iotrial.cli.watching import watcher_for
     from iotrial.conduct.start import begin, default_folder, make_plan
     from iotrial.conduct.trial import Limits
     from iotrial.paths import store_path
+    from iotrial.report.intent import runs_commands
     from iotrial.store import Store
 
     asked = asked_of(values)
-    chosen = find_study(study, asked)
+    chosen, asked = find_study(study, asked)
     resolved = resolve_study(chosen, asked)
     plan = make_plan(resolved, asked.seed, controls=asked.controls)
     budget = resolved.study.budget
     limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not asked.no_stop)
     folder = default_folder(resolved, asked.on)
+    if asked.like is not None or (not chosen.trusted and runs_commands(resolved.study)):
+        show_intent(resolved, folder)
+    if asked.like is not None:
+        ask_consent(resolved, trust=asked.trust)
     store = Store.open(store_path())
     with watcher_for(plan, quiet=as_json) as watcher:
         ended = begin(
@@ -51,7 +59,7 @@ def command(study: str, html: str | None, fail_if: tuple[str, ...], as_json: boo
                 "blocks": budget.blocks,
                 "no_stop": asked.no_stop,
                 "controls": asked.controls,
-                "asked": sorted({*asked.conditions, *asked.sets}),
+                "asked": list(asked.named),
             },
         )
     return conclude(

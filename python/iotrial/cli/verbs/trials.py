@@ -13,12 +13,13 @@ from iotrial.cli.options import as_json as json_option
 @json_option
 def command(as_json: bool) -> None:
     """Stored trials, newest last."""
-    from iotrial.paths import store_path
-    from iotrial.store import Store
+    from iotrial.cli.storing import store_to_read, warn
     from iotrial.units import format_duration
 
-    path = store_path()
-    trials = Store.open(path, read_only=True).trials() if path.exists() else ()
+    store = store_to_read(needed=False)
+    trials, damaged = store.listing() if store is not None else ((), ())
+    for lost in damaged:
+        warn(f"trial {lost.number} cannot be read: {lost.problem}")
     if as_json:
         rows = [
             {
@@ -28,15 +29,18 @@ def command(as_json: bool) -> None:
                 "state": t.state.value,
                 "started": t.header.started,
                 "duration_s": t.duration_s,
+                "imported": t.imported,
             }
             for t in trials
         ]
-        click.echo(json.dumps({"schema": 1, "trials": rows}, indent=1))
+        lost_rows = [{"number": lost.number, "problem": lost.problem} for lost in damaged]
+        click.echo(json.dumps({"schema": 1, "trials": rows, "damaged": lost_rows}, indent=1))
         return
-    if not trials:
+    if not trials and not damaged:
         click.echo("No trials yet. Start with: iotrial run files/permissions")
     for t in trials:
         when = t.header.started[:16].replace("T", " ")
         click.echo(
             f"{t.number:>5}  {when}  {t.state.value:<11} {format_duration(t.duration_s):>8}  {t.header.study.name}"
+            + ("  (imported)" if t.imported is not None else "")
         )

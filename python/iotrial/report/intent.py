@@ -1,0 +1,84 @@
+"""What a run would do to this machine, in lines: every change as root, every command with its values.
+
+The same lines under ``iotrial plan`` and before a run of a study that is not from the catalogue. They are what
+the user consents to, so nothing is shortened, and nothing in them can steer a terminal.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from iotrial.conduct.resolve import Resolved
+from iotrial.report.notation import shown
+from iotrial.study.model import CommandWork, Setting, Study, Workload
+
+_WIDTH = 11
+_BARE = {ord("{"): "_", ord("}"): "_"}
+
+
+def intent_lines(resolved: Resolved, folder: str) -> tuple[str, ...]:
+    """Lab, notes, changes and commands, a name at the beginning of each."""
+    return tuple(_lines(resolved, folder))
+
+
+def runs_commands(study: Study) -> bool:
+    """Whether a run starts programs that the study names."""
+    return any(isinstance(workload.work, CommandWork) for workload in study.workloads)
+
+
+def _lines(resolved: Resolved, folder: str) -> Iterator[str]:
+    yield _line("lab", f"{resolved.lab}, in {shown(folder)}")
+    for note in resolved.notes:
+        yield _line("", shown(note))
+    if resolved.changes:
+        yield _line("changes", "made as root, and put back:")
+        for change in resolved.changes:
+            yield _line("", f"- {shown(change)}")
+    else:
+        yield _line("changes", "none outside that folder")
+    for workload in resolved.study.workloads:
+        if isinstance(workload.work, CommandWork):
+            yield from _commands(workload, workload.work)
+    if runs_commands(resolved.study):
+        yield from _values(resolved.study)
+
+
+def _commands(workload: Workload, work: CommandWork) -> Iterator[str]:
+    for step in work.steps:
+        words = " ".join(_word(word) for word in step.argv)
+        yield _line("command", f"{shown(workload.name)}: {shown(words)}")
+    if work.cwd != "{dir}":
+        yield _line("", f"in the folder {shown(work.cwd)}")
+    for name, value in work.environment:
+        yield _line("", f"with {shown(name)}={shown(value)}")
+    if work.stdin:
+        yield _line("", f"with the input {shown(shlex.quote(work.stdin))}")
+    if work.run_as == "root":
+        yield _line("", "as root")
+
+
+def _values(study: Study) -> Iterator[str]:
+    """What the placeholders and variables of the commands stand for."""
+    found: dict[str, list[str]] = {}
+    varied = [s for factor in study.factors for level in factor.levels for s in level.settings]
+    for setting in (*varied, *study.fixed):
+        name = _stands_for(setting)
+        if name is not None and setting.value not in found.setdefault(name, []):
+            found[name].append(setting.value)
+    for name, values in found.items():
+        yield _line("with", f"{shown(name)} = {', '.join(shown(shlex.quote(value)) for value in values)}")
+
+
+def _stands_for(setting: Setting) -> str | None:
+    options = dict(setting.options)
+    return options.get("placeholder", options.get("variable"))
+
+
+def _word(word: str) -> str:
+    """The argument, quoted where it could be taken for two or for none; ``{file}`` and the like stay bare."""
+    return word if word and shlex.quote(word.translate(_BARE)) == word.translate(_BARE) else shlex.quote(word)
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name:<{_WIDTH}}{text}"

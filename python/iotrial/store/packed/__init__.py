@@ -1,0 +1,23 @@
+"""Packed trials: one trial as one file, to be opened, analysed, reported or run again elsewhere.
+
+A gzip stream of JSON lines; no archive members, no paths, no links, so that reading one can write nowhere.
+Reading takes the file to be hostile: every length is bounded before it is believed, and the runs must be
+those that the study and its seed plan. docs/packed-trials.md describes the format.
+"""
+
+from iotrial.store.packed.file import open_packed
+from iotrial.store.packed.reading import PackedEnd, read_packed
+from iotrial.store.packed.records import PackedRecord, PackedRun, PackedState
+from iotrial.store.packed.stream import PackedError
+from iotrial.store.packed.writing import write_packed
+
+__all__ = [
+    "PackedEnd",
+    "PackedError",
+    "PackedRecord",
+    "PackedRun",
+    "PackedState",
+    "open_packed",
+    "read_packed",
+    "write_packed",
+]

@@ -1,0 +1,141 @@
+"""Whether the records of a packed trial can be those of its plan: the same study and seed give the same runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iotrial.design.model import Arm, Condition
+from iotrial.design.plan import Plan
+from iotrial.errors import RequestError, StoreError
+from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialHeader, TrialState
+from iotrial.store.packed.records import PackedRun, PackedState
+
+_AFTER: dict[TrialState | None, frozenset[TrialState]] = {
+    None: frozenset({TrialState.RUNNING}),
+    TrialState.RUNNING: frozenset(TrialState),
+    TrialState.INTERRUPTED: frozenset({TrialState.RUNNING}),
+    TrialState.FAILED: frozenset({TrialState.RUNNING}),
+    TrialState.DONE: frozenset(),
+    TrialState.INVALID: frozenset(),
+}
+
+
+@dataclass(slots=True)
+class _Block:
+    """What was met of one block: its slots as bits, its attempts."""
+
+    slots: int = 0
+    first_attempt: int = 0
+    attempts: int = 1
+    ended: bool = False
+
+
+class Consistency:
+    """Follows the records of one trial in their order. Every method raises ValueError for what cannot be."""
+
+    def __init__(self, header: TrialHeader) -> None:
+        try:
+            self._plan = Plan(header.study, header.seed, controls=bool(header.options.get("controls", True)))
+        except RequestError as error:
+            raise ValueError(error.message) from error
+        self._conditions = {condition.key: condition for condition in self._plan.conditions}
+        self._responses = {
+            key: {response.name for response in self._plan.responses(condition.workload)}
+            for key, condition in self._conditions.items()
+        }
+        self._pools = {
+            key: self._plan.pool_size(header.study.workload(condition.workload))
+            for key, condition in self._conditions.items()
+        }
+        self._blocks: dict[tuple[str, int], _Block] = {}
+        self._order: tuple[tuple[str, int], tuple[Arm, ...]] = (("", -1), ())
+        self._state: TrialState | None = None
+        self._attempts = 0
+        self._attempt = 0
+
+    def add_state(self, change: PackedState) -> None:
+        if change.state not in _AFTER[self._state]:
+            raise ValueError(f'the state "{change.state}" cannot follow "{self._state or "nothing"}"')
+        self._state = change.state
+        self._attempts += change.state is TrialState.RUNNING
+
+    def add_run(self, packed: PackedRun) -> None:
+        run = packed.run
+        condition = self._condition(run.condition)
+        if not max(1, self._attempt) <= packed.attempt <= self._attempts:
+            raise ValueError(f"there is no attempt {packed.attempt} at this place")
+        self._attempt = packed.attempt
+        self._check_arm(run, condition)
+        block = self._blocks.setdefault((run.condition, run.block), _Block(first_attempt=packed.attempt))
+        if block.slots >> run.slot & 1:
+            raise ValueError(f"slot {run.slot} of block {run.block} was measured twice")
+        block.slots |= 1 << run.slot
+        if packed.attempt != block.first_attempt:
+            block.attempts = 2
+        unknown = run.responses.keys() - self._responses[run.condition]
+        if unknown:
+            raise ValueError("a run has responses that its workload does not measure")
+        pool = self._pools[run.condition]
+        if run.files is not None and not all(0 <= index < pool for index in run.files):
+            raise ValueError(f"a run works on files outside its pool of {pool}")
+
+    def add_end(self, end: BlockEnd) -> None:
+        condition = self._condition(end.condition)
+        block = self._blocks.get((end.condition, end.block))
+        arms = self._arms(condition, end.block)
+        if block is None or block.slots != (1 << len(arms)) - 1:
+            raise ValueError(f"block {end.block} is ended and not complete")
+        if block.ended:
+            raise ValueError(f"block {end.block} is ended twice")
+        block.ended = True
+        if end.controls != (self._plan.controls and end.block % 2 == 0):
+            raise ValueError(
+                f"block {end.block} is said to have controls where the plan has none, or the reverse"
+            )
+        if block.attempts > 1 and not end.gap:
+            raise ValueError(f"block {end.block} was measured by two attempts and is not marked")
+        if end.void is None and end.void_level is not None:
+            raise ValueError(f"block {end.block} is not void and names the level that made it so")
+
+    def _condition(self, key: str) -> Condition:
+        try:
+            return self._conditions[key]
+        except KeyError:
+            raise ValueError("its plan has no such condition") from None
+
+    def _arms(self, condition: Condition, index: int) -> tuple[Arm, ...]:
+        key = (condition.key, index)
+        if self._order[0] != key:
+            self._order = (key, self._plan.order(condition, index))
+        return self._order[1]
+
+    def _check_arm(self, run: RunRecord, condition: Condition) -> None:
+        arms = self._arms(condition, run.block)
+        if run.slot >= len(arms):
+            raise ValueError(f"its plan has no slot {run.slot} in block {run.block}")
+        planned = arms[run.slot]
+        if (run.arm, run.kind, dict(run.treatment)) != (
+            planned.name,
+            planned.kind.value,
+            dict(planned.treatment),
+        ):
+            raise ValueError(
+                f"slot {run.slot} of block {run.block} is not what its plan has there: the seed, the study or "
+                "the run was changed"
+            )
+
+
+def check_stored(data: TrialData) -> None:
+    """StoreError where what a store holds cannot be what its study and seed planned: a damage that SQLite cannot see."""
+    try:
+        consistency = Consistency(data.trial.header)
+        consistency.add_state(PackedState(0.0, TrialState.RUNNING, None))
+        for run in data.runs:
+            consistency.add_run(PackedRun(run, 1, 0.0))
+        for end in data.ends:
+            consistency.add_end(end)
+    except (ValueError, KeyError, OverflowError) as error:
+        raise StoreError(
+            f"trial {data.trial.number} is damaged: {error}",
+            hint="its runs are still in the store; no verdict is drawn from them",
+        ) from error

@@ -1,0 +1,99 @@
+"""Packed trials on a disk: opened without waiting for anybody, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from iotrial.errors import RequestError, StoreError
+from iotrial.store.packed.stream import MAX_PACKED, PackedError
+from iotrial.study.wire import shown
+
+
+@contextmanager
+def open_packed(path: Path) -> Iterator[BinaryIO]:
+    """The file for reading; PackedError where it is no regular file, too large, or cannot be read."""
+    where = shown(str(path))[1:-1]
+    try:
+        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  closed below, whatever happens
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise PackedError(where, f"cannot be read: {reason}") from error
+    with file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise PackedError(where, "is not a regular file")
+        if status.st_size > MAX_PACKED:
+            raise PackedError(where, f"is larger than {MAX_PACKED >> 20} MiB, which no packed trial is")
+        yield file
+
+
+@contextmanager
+def written_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
+    """A file to fill (and to read back), that takes the name ``path`` when the context ends well, else vanishes.
+
+    RequestError where something has that name (``force``: where it is no regular file), StoreError where the
+    folder takes no file or the disk is full.
+    """
+    refuse_present(path, force=force)
+    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
+    try:
+        descriptor = os.open(
+            temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+        )
+        try:
+            with os.fdopen(descriptor, "w+b") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if force:
+                temporary.replace(path)
+            else:
+                _named_once(temporary, path)
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise StoreError(
+            f"writing {path}: {error.strerror}", hint="free some space, or name a file in another folder"
+        ) from error
+
+
+def refuse_present(path: Path, *, force: bool) -> None:
+    """RequestError where a file of this name must not be replaced."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return
+    if not force:
+        raise RequestError(f"{path} is there already", hint="--force replaces it")
+    if not stat.S_ISREG(status.st_mode):
+        raise RequestError(f"{path} is no regular file, and is not replaced", hint="name another file")
+
+
+def _named_once(temporary: Path, path: Path) -> None:
+    """Gives the file its name unless somebody took it meanwhile: a link never replaces."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise RequestError(f"{path} is there already", hint="--force replaces it") from None
+    except OSError:  # a file system without links
+        refuse_present(path, force=False)
+        temporary.replace(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)

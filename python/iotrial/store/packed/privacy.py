@@ -1,0 +1,125 @@
+"""What a packed trial leaves out: folders and names of the user's machine, and text that a terminal would obey.
+
+What is measured stays as it is; what is told about the user is reduced to what another machine can use. The
+same record gives the same answer twice, so that an import is exported as it came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from iotrial.store.model import Event, TrialHeader
+from iotrial.store.packed.records import MAX_REASON, OPTIONS, PackedRecord, PackedRun, PackedState
+from iotrial.study.model import Study
+from iotrial.study.wire import printable
+
+_PATH_OPTIONS = ("--html", "--markdown", "--on", "--like")
+_PATH = re.compile(r"(?<![\w.~)\]}/-])(?:~|\.{1,2})?/[^\s,:;\"'|]*")
+
+
+class Privacy:
+    """What to leave out of one trial: its lab's folder and the user's home in texts, paths in facts."""
+
+    def __init__(self, header: TrialHeader, *, home: str | None = None) -> None:
+        folder = header.options.get("folder")
+        places = [(folder, "LAB")] if isinstance(folder, str) else []
+        places.append((str(Path.home()) if home is None else home, "~"))
+        self._places = [(place.rstrip("/"), mark) for place, mark in places if len(place.rstrip("/")) > 1]
+
+    def reduced(self, record: PackedRecord) -> PackedRecord:
+        """The record as it may leave the machine."""
+        match record:
+            case TrialHeader():
+                return self._header(record)
+            case PackedState():
+                return replace(record, reason=self._said(record.reason))
+            case PackedRun():
+                run = record.run
+                checks = self._facts(run.checks)
+                return replace(record, run=replace(run, failure=self._said(run.failure), checks=checks))
+            case Event():
+                return replace(record, text=self._said(record.text) or "")
+            case _:
+                return record
+
+    def _header(self, header: TrialHeader) -> TrialHeader:
+        kept = {name: header.options[name] for name in header.options if name in OPTIONS}
+        if "argv" in kept:
+            kept["argv"] = _words(kept["argv"], header.study)
+        return replace(
+            header,
+            study=_study(header.study),
+            lab=_without_paths(self._facts(header.lab)),
+            host=_without_paths(self._facts(header.host)),
+            options=kept,
+        )
+
+    def _said(self, text: str | None) -> str | None:
+        if text is None:
+            return None
+        for place, mark in self._places:
+            text = re.sub(re.escape(place) + r"(?![\w.-])", mark, text)
+        text = visible(text)
+        return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
+
+    def _facts(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._said(value)
+        if isinstance(value, Mapping):
+            return {visible(str(key)): self._facts(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._facts(inner) for inner in value]
+        return value
+
+
+def visible(text: str) -> str:
+    """The text with every character that cannot be shown safely written as an escape; lines end in ``\\n``."""
+    text = text.replace("\r\n", "\n")
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" or _safe(c) else f"\\u{{{ord(c):x}}}" for c in text)
+
+
+def _safe(character: str) -> bool:
+    try:
+        printable(character)
+    except ValueError:
+        return False
+    return True
+
+
+def _study(study: Study) -> Study:
+    """A file's path is the user's; a name of the catalogue means the same everywhere. Trust does not travel."""
+    origin = study.origin if study.origin == study.name else PurePosixPath(study.origin).name
+    return replace(study, origin=visible(origin), text=visible(study.text), trusted=False)
+
+
+def _words(argv: object, study: Study) -> list[str]:
+    """The command line without options that name files and folders; other paths by their last part."""
+    kept: list[str] = []
+    skip = False
+    for word in map(str, argv if isinstance(argv, list | tuple) else ()):
+        name, equals, value = word.partition("=")
+        if skip or name in _PATH_OPTIONS:
+            skip = not skip and not equals
+            continue
+        if word != study.name:
+            base = PurePosixPath(value if equals else word).name
+            if (value if equals else word).startswith(("/", "./", "../", "~")) or word == study.origin:
+                word = f"{name}={base}" if equals else base
+        kept.append(visible(word))
+    return kept
+
+
+def _without_paths(value: Any) -> Any:
+    if isinstance(value, str):
+        return _PATH.sub(lambda found: PurePosixPath(found[0]).name, value)
+    if isinstance(value, Mapping):
+        return {key: _without_paths(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(inner) for inner in value]
+    return value

@@ -1,0 +1,93 @@
+"""From the file of a packed trial to its records, one at a time, each believed only when it fits the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from iotrial.errors import StudyError
+from iotrial.store.model import BlockEnd, Event, TrialHeader
+from iotrial.store.packed.consistency import Consistency
+from iotrial.store.packed.records import PackedRecord, PackedRun, PackedState, from_value
+from iotrial.store.packed.stream import Line, PackedError, read_lines
+
+COUNTS = {"state": "states", "run": "runs", "block_end": "block_ends", "event": "events"}
+LIMITS = {"states": 10_000, "runs": 2_000_000, "block_ends": 1_000_000, "events": 100_000}
+_ORDER = ("trial", "state", "run", "block_end", "event", "end")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedEnd:
+    """The end of a sound file: its digest."""
+
+    sha256: str
+
+
+def read_packed(file: BinaryIO, where: str) -> Iterator[PackedRecord | PackedEnd]:
+    """The header, states, runs, ends of blocks and events, then the end. Raises PackedError or StudyError.
+
+    ``where`` is what errors call the file. Nothing may be kept before the PackedEnd has come and the
+    iterator has ended.
+    """
+    counts = dict.fromkeys(COUNTS.values(), 0)
+    consistency: Consistency | None = None
+    place = -1
+    for line in read_lines(file, where):
+        try:
+            place = _next_place(place, line)
+            if line.kind == "end":
+                yield _end(line.value, counts)
+                continue
+            record = from_value(line.kind, line.value, where)
+            if isinstance(record, TrialHeader):
+                consistency = Consistency(record)
+            else:
+                _count(counts, COUNTS[line.kind])
+                assert consistency is not None
+                _follow(consistency, record)
+        except StudyError:
+            raise
+        except RecursionError:
+            raise PackedError(where, "is nested too deeply", line=line.number) from None
+        except (ValueError, OverflowError) as error:
+            raise PackedError(where, str(error), line=line.number) from error
+        yield record
+
+
+def _next_place(place: int, line: Line) -> int:
+    if line.kind not in _ORDER:
+        raise ValueError("no record is called so")
+    found = _ORDER.index(line.kind)
+    if place == -1 and found != 0:
+        raise ValueError("the trial comes first")
+    if found < place or (found == place and line.kind == "trial"):
+        raise ValueError(f"a record of kind {line.kind} is out of its place")
+    return found
+
+
+def _count(counts: dict[str, int], name: str) -> None:
+    counts[name] += 1
+    if counts[name] > LIMITS[name]:
+        raise ValueError(f"holds more than {LIMITS[name]:,} {name.replace('_', ' ')}")
+
+
+def _follow(consistency: Consistency, record: PackedRecord) -> None:
+    match record:
+        case PackedState():
+            consistency.add_state(record)
+        case PackedRun():
+            consistency.add_run(record)
+        case BlockEnd():
+            consistency.add_end(record)
+        case Event() | TrialHeader():
+            pass
+
+
+def _end(value: Any, counts: dict[str, int]) -> PackedEnd:
+    expected = {**counts, "sha256": value["sha256"]}
+    if value != expected or any(type(value[name]) is not int for name in counts):
+        raise ValueError("its counts do not match what it holds")
+    if counts["states"] == 0:
+        raise ValueError("it has no state")
+    return PackedEnd(value["sha256"])

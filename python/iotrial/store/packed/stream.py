@@ -1,0 +1,229 @@
+"""The outermost layer of a packed trial: gzip, lines, JSON, and the digest over all of it. Pure.
+
+Whatever the file claims, no more is held at a time than one line: the stream is unpacked in small pieces, and
+each piece is counted before the next is asked for. ``zlib`` itself checks the CRC and the length at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from iotrial.errors import RequestError
+from iotrial.study.wire import printable, shown
+
+FORMAT = "iotrial packed trial"
+VERSION = 1
+
+MAX_PACKED = 512 << 20
+MAX_BYTES = 2 << 30
+MAX_LINE = 4 << 20
+MAX_RATIO = 200  # of unpacked to packed bytes, beyond the first MAX_UNASKED: JSON of numbers gives 4 to 12
+MAX_UNASKED = 16 << 20
+MAX_DEPTH = 16
+MAX_TEXT = 1 << 20
+MAX_WHOLE = 2**63 - 1
+
+_GZIP = b"\x1f\x8b\x08\x00"  # deflate, no name, no comment, no extra field
+_PIECE = 1 << 16
+
+
+class PackedError(RequestError):
+    """A file that is no packed trial, or one that cannot be believed; nothing was stored."""
+
+    code = "bad_packed_trial"
+
+    def __init__(self, where: str, message: str, *, line: int | None = None, hint: str | None = None) -> None:
+        super().__init__(f"{where}{f', line {line}' if line else ''}: {message}", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: what kind of record it holds, and the record as JSON has it."""
+
+    number: int
+    kind: str
+    value: Any
+
+
+def read_lines(file: BinaryIO, where: str) -> Iterator[Line]:
+    """The records between header and end record, and the end record, in order. Raises PackedError.
+
+    The last one has been compared with the bytes before it; the file is sound when the iterator is exhausted.
+    """
+    digest = hashlib.sha256()
+    ended = False
+    for number, raw in enumerate(_split(_unpacked(file, where), where), start=1):
+        if ended:
+            raise PackedError(where, "something follows the end record", line=number)
+        value = _parsed(raw, where, number)
+        if number == 1:
+            _check_header(value, where)
+        else:
+            if len(value) != 1:
+                raise PackedError(where, "wanted an object with one key, its kind", line=number)
+            kind, inner = next(iter(value.items()))
+            if kind == "end":
+                ended = True
+                found = inner.get("sha256") if isinstance(inner, dict) else None
+                if found != digest.hexdigest():
+                    raise PackedError(
+                        where,
+                        "its digest does not match what it holds",
+                        line=number,
+                        hint="it was damaged or changed on its way; ask for another copy",
+                    )
+            yield Line(number, kind, inner)
+        digest.update(raw)
+        digest.update(b"\n")
+    if not ended:
+        raise PackedError(where, "it has no end record", hint="it was cut off; ask for another copy")
+
+
+def write_lines(file: BinaryIO, lines: Iterable[tuple[str, Any]], counts: dict[str, int]) -> str:
+    """Writes header, lines and end record; gives the digest. ``counts`` is read once all lines are written.
+
+    The same lines give the same bytes: the gzip header holds neither time nor name.
+    """
+    packer = zlib.compressobj(level=6, wbits=31)
+    digest = hashlib.sha256()
+
+    def put(value: object) -> None:
+        raw = as_line(value)
+        digest.update(raw)
+        file.write(packer.compress(raw))
+
+    put({"format": FORMAT, "version": VERSION})
+    for kind, value in lines:
+        put({kind: value})
+    found = digest.hexdigest()
+    put({"end": {**counts, "sha256": found}})
+    file.write(packer.flush())
+    return found
+
+
+def as_line(value: object) -> bytes:
+    """One line of the file. ValueError for a number that is not finite."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _unpacked(file: BinaryIO, where: str) -> Iterator[bytes]:
+    start = _read(file, len(_GZIP), where)
+    if start != _GZIP:
+        raise PackedError(where, "is no packed trial", hint="`iotrial export` makes one")
+    stream = zlib.decompressobj(wbits=31)
+    packed, unpacked, waiting = len(start), 0, start
+    while not stream.eof:
+        if not waiting:
+            waiting = _read(file, _PIECE, where)
+            packed += len(waiting)
+            if not waiting:
+                raise PackedError(where, "ends too early", hint="it was cut off; ask for another copy")
+            if packed > MAX_PACKED:
+                raise PackedError(where, f"is larger than {MAX_PACKED >> 20} MiB, which no packed trial is")
+        try:
+            piece = stream.decompress(waiting, _PIECE)
+        except zlib.error as error:
+            raise PackedError(where, f"is damaged ({error})", hint="ask for another copy") from error
+        waiting = stream.unconsumed_tail
+        unpacked += len(piece)
+        if unpacked > MAX_BYTES or (unpacked > MAX_UNASKED and unpacked > MAX_RATIO * packed):
+            raise PackedError(where, "unpacks to more than any trial needs, and is not read further")
+        yield piece
+    if stream.unused_data or _read(file, 1, where):
+        raise PackedError(where, "something follows the end of its gzip stream")
+
+
+def _read(file: BinaryIO, size: int, where: str) -> bytes:
+    try:
+        return file.read(size)
+    except OSError as error:
+        raise PackedError(where, f"cannot be read: {error.strerror}") from error
+
+
+def _split(pieces: Iterable[bytes], where: str) -> Iterator[bytes]:
+    rest, number = bytearray(), 1
+    for piece in pieces:
+        rest += piece
+        if b"\n" in piece:
+            *whole, last = rest.split(b"\n")
+            for line in whole:
+                yield bytes(line)
+                number += 1
+            rest = last
+        if len(rest) > MAX_LINE:
+            raise PackedError(where, f"a line is longer than {MAX_LINE >> 20} MiB", line=number)
+    if rest:
+        raise PackedError(where, "its last line has no end", line=number)
+
+
+def _parsed(raw: bytes, where: str, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_without_doubles, parse_constant=_no_constant
+        )
+        _check_plain(value, MAX_DEPTH)
+    except UnicodeDecodeError:
+        raise PackedError(where, "is not UTF-8 text", line=number) from None
+    except RecursionError:
+        raise PackedError(where, "is nested too deeply", line=number) from None
+    except ValueError as error:
+        raise PackedError(where, shown(str(error))[1:-1], line=number) from None
+    if not isinstance(value, dict):
+        raise PackedError(where, "wanted an object", line=number)
+    return value
+
+
+def _check_header(value: dict[str, Any], where: str) -> None:
+    if value.get("format") != FORMAT:
+        raise PackedError(where, "is no packed trial", hint="`iotrial export` makes one")
+    version = value.get("version")
+    if type(version) is int and version > VERSION:
+        raise PackedError(
+            where,
+            f"was written by a newer iotrial (version {version} of the format, this one knows {VERSION})",
+            hint="update iotrial",
+        )
+    if type(version) is not int or version != VERSION or set(value) != {"format", "version"}:
+        raise PackedError(where, "its header is not that of a packed trial", line=1)
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no finite number")
+
+
+def _check_plain(value: object, depth: int) -> None:
+    """ValueError where a value is nested too deeply, not finite, too large, or text that cannot be shown."""
+    if isinstance(value, str):
+        if not (value.isascii() and value.isprintable()):
+            printable(value.replace("\n", " ").replace("\t", " "))
+        if len(value) > MAX_TEXT:
+            raise ValueError(f"a text is longer than {MAX_TEXT >> 20} MiB")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("a number is not finite")
+    elif isinstance(value, int):
+        if abs(value) > MAX_WHOLE:
+            raise ValueError("a whole number does not fit into 64 bits")
+    elif isinstance(value, dict | list):
+        if depth == 0:
+            raise ValueError("is nested too deeply")
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                _check_plain(key, depth)
+                _check_plain(inner, depth - 1)
+        else:
+            for inner in value:
+                _check_plain(inner, depth - 1)

@@ -1,0 +1,425 @@
+"""Packed trials that somebody made to harm: every one ends in an error with a reason, and nothing is kept."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import hashlib
+import io
+import json
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from store_examples import filled, header
+
+from iotrial.cli.ending import document_of
+from iotrial.errors import IotrialError, RequestError
+from iotrial.report.jsonreport import report_json
+from iotrial.store import Store
+from iotrial.store.packed import read_packed, stream
+
+Lines = list[dict[str, Any]]
+COUNTED = {"state": "states", "run": "runs", "block_end": "block_ends", "event": "events"}
+
+
+@cache
+def sound() -> bytes:
+    store = Store.in_memory()
+    filled(store, header(controls=True, time_s=60.0, argv=["iotrial", "run", "x"], asked=["f"]), blocks=2)
+    file = io.BytesIO()
+    store.pack(1, file)
+    return file.getvalue()
+
+
+def sound_lines() -> Lines:
+    return [json.loads(line) for line in gzip.decompress(sound()).splitlines()]
+
+
+def signed(lines: Lines, *, counts: bool = True) -> bytes:
+    """A file with these lines whose digest and counts are right, as a forger would make it."""
+    if counts and "end" in lines[-1]:
+        kinds = [next(iter(line), "") for line in lines]
+        lines[-1]["end"].update({name: kinds.count(kind) for kind, name in COUNTED.items()})
+    *body, last = lines
+    raw = "".join(json.dumps(line) + "\n" for line in body).encode()
+    if isinstance(last.get("end"), dict):
+        last["end"]["sha256"] = hashlib.sha256(raw).hexdigest()
+    return gzip.compress(raw + json.dumps(last).encode() + b"\n", mtime=0)
+
+
+def read(data: bytes) -> Store:
+    store = Store.in_memory()
+    store.unpack(read_packed(io.BytesIO(data), "x.iotrial"), source="x.iotrial")
+    return store
+
+
+def refused(data: bytes) -> str:
+    with pytest.raises(RequestError) as caught:
+        read(data)
+    assert "x.iotrial" in caught.value.message
+    return caught.value.message
+
+
+def first(lines: Lines, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(line[kind] for line in lines if kind in line)
+    return found
+
+
+def study(lines: Lines) -> dict[str, Any]:
+    found: dict[str, Any] = first(lines, "trial")["study"]["study"]
+    return found
+
+
+def test_the_forger_s_tool_makes_sound_files() -> None:
+    assert len(read(signed(sound_lines())).data(1).runs) == 6
+
+
+def _set(kind: str, key: str, value: object) -> Callable[[Lines], None]:
+    def change(lines: Lines) -> None:
+        first(lines, kind)[key] = value
+
+    return change
+
+
+def _set_study(value: object, *path: str | int) -> Callable[[Lines], None]:
+    def change(lines: Lines) -> None:
+        place: Any = study(lines)
+        for part in path[:-1]:
+            place = place[part]
+        place[path[-1]] = value
+
+    return change
+
+
+def _insert(at: int, line: dict[str, Any]) -> Callable[[Lines], None]:
+    return lambda lines: lines.insert(at, line)
+
+
+def _deep(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_set("trial", "id", "../../etc/passwd"), "not of the form"),
+        (_set("trial", "id", "last"), "not of the form"),
+        (_set("trial", "seed", "0" * 31), "not of the form"),
+        (_set("trial", "seed", "f" * 32), "not what its plan has there"),
+        (_set("trial", "alpha", 0), '"alpha"'),
+        (_set("trial", "margin", 2), '"margin"'),
+        (_set("trial", "margin", True), '"margin"'),
+        (_set("trial", "started", "yesterday"), "ISO 8601"),
+        (_set("trial", "started", "0001-01-01T00:00:00+23:00"), "the year 1"),
+        (_set("trial", "version", "x" * 65), "at most 64"),
+        (_set("trial", "surprise", 1), "unknown key"),
+        (_set("trial", "options", {"folder": "/home/anna"}), "unknown key"),
+        (_set("trial", "options", {"controls": 1}), "true or false"),
+        (_set("trial", "options", {"controls": False}), "not what its plan|no slot|pool"),
+        (_set("trial", "host", {"kernel": "\x1b]0;owned\x07"}), "U.001B"),
+        (_set("trial", "host", {"kernel": "\x9b2J"}), "U.009B"),
+        (_set("trial", "host", {"\u202ekernel": 1}), "U.202E"),
+        (_set("trial", "host", {"kernel": "\ud800"}), "U.D800"),
+        (_set("trial", "host", {"x": _deep(100)}), "nested"),
+        (_set("trial", "host", {"x": _deep(900)}), "nested"),
+        (_set("trial", "host", {"x": [0] * 5000}), "more than 4096 facts"),
+        (_set("trial", "host", {"x": 2**63}), "64 bits"),
+        (_set("trial", "host", []), "an object"),
+        (_set_study("x" * 65, "name"), "study's name"),
+        (_set_study("../x", "name"), "study's name"),
+        (_set_study("a\x07", "question"), "U.0007"),
+        (_set_study("x" * 501, "question"), "question"),
+        (_set_study("x" * 9000, "why"), "why"),
+        (_set_study("x" * (1 << 20) + "é", "text"), "longer|larger"),
+        (_set_study("x" * 20000, "text"), "more than 16384"),
+        (_set_study(0.0, "margin"), "margin"),
+        (_set_study("nowhere", "lab", "kind"), "kind of lab"),
+        (_set_study(1, "lab", "size_bytes"), "size of the lab"),
+        (_set_study(1e12, "budget", "time_s"), "budget"),
+        (_set_study(0, "budget", "blocks"), "budget"),
+        (_set_study([], "factors"), "wanted 1 to 64 factors"),
+        (_set_study([], "workloads"), "wanted 1 to 64 workloads"),
+        (_set_study("all", "factors", 0, "levels", 0, "label"), "reserved"),
+        (_set_study("B", "factors", 0, "levels", 0, "label"), "one name"),
+        (_set_study("c", "factors", 0, "reference"), "reference"),
+        (_set_study([], "factors", 0, "default"), "defaults"),
+        (_set_study("Knob!", "factors", 0, "levels", 0, "settings", 0, "knob"), "knob"),
+        (_set_study("x" * 5000, "factors", 0, "levels", 0, "settings", 0, "value"), "4096"),
+        (_set_study([["path", "/etc"]], "factors", 0, "levels", 0, "settings", 0, "options"), "no option"),
+        (_set_study("rituals", "workloads", 0, "kind"), "no kind of workload"),
+        (_set_study("lukewarm", "workloads", 0, "cache"), "cache state"),
+        (_set_study(["read"], "workloads", 0, "work", "operations"), "before the file is open"),
+        (_set_study(10**7, "workloads", 0, "work", "files"), "files"),
+        (_set_study("CommandWork", "workloads", 0, "work", "is"), "damaged"),
+        (_set_study({"f": ["a"]}, "workloads", 0, "only"), "restricted"),
+        (_set_study("parsec", "responses", 0, "unit"), "measures no"),
+        (_set_study("wal", "responses", 0, "name"), "measures no"),
+        (_set_study(99, "schema"), "unknown schema"),
+        (_set("state", "state", "done"), "cannot follow"),
+        (_set("state", "state", "resting"), "no state is called"),
+        (_set("state", "at", -1), '"at"'),
+        (_set("run", "condition", "workload=v"), "no such condition"),
+        (_set("run", "block", 5), "not what its plan|no slot"),
+        (_set("run", "block", 10**7), '"block"'),
+        (_set("run", "block", 1.0), '"block"'),
+        (_set("run", "slot", 17), "no slot"),
+        (_set("run", "slot", -1), '"slot"'),
+        (_set("run", "arm", "c"), "not what its plan"),
+        (_set("run", "kind", "placebo"), "no kind of arm"),
+        (_set("run", "treatment", {}), "not what its plan"),
+        (_set("run", "attempt", 2), "no attempt"),
+        (_set("run", "responses", {"wall": -1}), "wall"),
+        (_set("run", "responses", {"wall": "fast"}), "wall"),
+        (_set("run", "responses", {"wall": 1e300}), "wall"),
+        (_set("run", "responses", {"beauty": 1}), "does not measure"),
+        (_set("run", "evidence", {str(n): 1 for n in range(600)}), "at most 512"),
+        (_set("run", "histograms", {"read": [[1]]}), "pairs"),
+        (_set("run", "histograms", {"read": [[1, -1]]}), "pairs"),
+        (_set("run", "histograms", {"read": [[1, 1]] * 9000}), "8192"),
+        (_set("run", "files", [10**9]), "outside its pool"),
+        (_set("run", "files", [1] * 257), "at most 256"),
+        (_set("run", "failure", "x" * 9000), "at most 8192"),
+        (_set("block_end", "controls", False), "controls"),
+        (_set("block_end", "block", 7), "not complete"),
+        (_set("block_end", "void_level", "b"), "not void"),
+        (_set("event", "kind", "imported"), "belongs to a store"),
+        (_set("event", "kind", "A b"), "not of the form"),
+        (_set("event", "at", "now"), "ISO 8601"),
+        (_insert(1, {"run": {}}), "the trial comes first"),
+        (_insert(3, {"oracle": {}}), "no record"),
+        (_insert(3, {}), "one key"),
+        (_insert(3, {"run": {}, "state": {}}), "one key"),
+        (lambda lines: lines.insert(3, lines[1]), "out of its place"),
+        (lambda lines: lines.insert(4, lines[4]), "measured twice"),
+        (lambda lines: lines.insert(-2, lines[-3]), "ended twice|out of its place"),
+        (lambda lines: lines.pop(4) and None, "not complete"),
+        (lambda lines: lines.insert(0, {"format": "tar"}), "no packed trial"),
+        (lambda lines: lines[0].update(version=2), "update iotrial|newer"),
+        (lambda lines: lines[0].update(version="1"), "header"),
+        (lambda lines: lines[0].update(author="me"), "header"),
+    ],
+)
+def test_a_forged_file_is_refused_with_the_reason(change: Callable[[Lines], None], says: str) -> None:
+    lines = sound_lines()
+    change(lines)
+    message = refused(signed(lines))
+    assert any(part in message.replace("+", ".") for part in says.split("|")), message
+
+
+def test_a_newer_version_says_to_update() -> None:
+    lines = sound_lines()
+    lines[0]["version"] = 2
+    with pytest.raises(RequestError) as caught:
+        read(signed(lines))
+    assert caught.value.hint == "update iotrial"
+
+
+@pytest.mark.parametrize("name", ["states", "runs", "block_ends", "events"])
+def test_counts_that_do_not_match_are_refused(name: str) -> None:
+    lines = sound_lines()
+    lines[-1]["end"][name] += 1
+    assert "counts" in refused(signed(lines, counts=False))
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (b'{"format":"iotrial packed trial","version":1,"version":1}\n', "key twice"),
+        (b'{"format":"iotrial packed trial","version":NaN}\n', "no finite number"),
+        (b'{"format":"iotrial packed trial","version":1e999}\n', "not finite"),
+        (b'{"format":"iotrial packed trial","version":' + b"9" * 5000 + b"}\n", "digits"),
+        (b"[" * 100_000 + b"\n", "nested"),
+        (b'{"a":' * 100_000 + b"\n", "nested"),
+        (b"[]\n", "an object"),
+        (b"\xff\n", "UTF-8"),
+        (b"\xef\xbb\xbf{}\n", "BOM"),
+        (b"{}", "no end"),
+        (b"", "no end record"),
+        (b"\n", "line 1"),
+    ],
+)
+def test_lines_that_are_no_plain_json_are_refused(raw: bytes, says: str) -> None:
+    assert says in refused(gzip.compress(raw))
+
+
+def test_what_is_wrong_with_the_gzip_stream_is_refused() -> None:
+    data = sound()
+    assert "no packed trial" in refused(b"PK\x03\x04" + data)
+    assert "no packed trial" in refused(b"")
+    assert "no packed trial" in refused(
+        gzip.compress(b"", mtime=0)[:3] + b"\x08" + data[4:]
+    )  # with a file name
+    for cut in (5, 20, len(data) // 2, len(data) - 9, len(data) - 1):
+        assert "too early" in refused(data[:cut])
+    assert "follows the end record" in refused(gzip.compress(gzip.decompress(data) + b"{}\n", mtime=0))
+    assert "follows" in refused(data + b"\0")
+    assert "follows" in refused(data + data)
+    assert "damaged" in refused(data[:-8] + bytes(4) + data[-4:])  # the CRC
+    assert "damaged" in refused(data[:-4] + bytes(4))  # the length
+
+
+def _bomb(line: bytes, times: int) -> bytes:
+    packer = zlib.compressobj(9, wbits=31)
+    return b"".join(packer.compress(line) for _ in range(times)) + packer.flush()
+
+
+@pytest.mark.parametrize("line", [b"\0" * (1 << 20), b" " * 1000 + b"\n", b"{}\n" * 1000])
+def test_a_bomb_stops_early_and_takes_little_memory(line: bytes) -> None:
+    bomb = _bomb(line, (64 << 20) // len(line))
+    tracemalloc.start()
+    try:
+        refused(bomb)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 << 20
+
+
+def test_what_unpacks_to_far_more_than_it_should_is_not_read_further() -> None:
+    data = signed(sound_lines())
+    body = gzip.decompress(data)
+    padding = body.splitlines(keepends=True)[0]
+    with pytest.raises(RequestError, match="more than any trial needs"):
+        for _ in stream._unpacked(io.BytesIO(_bomb(padding, (64 << 20) // len(padding))), "x"):
+            pass
+
+
+def test_limits_of_size_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_PACKED", 100)
+    assert "larger than" in refused(sound())
+    monkeypatch.undo()
+    monkeypatch.setattr(stream, "MAX_BYTES", 100)
+    assert "unpacks to more" in refused(sound())
+
+
+def test_a_study_that_multiplies_beyond_measure_is_refused_at_once() -> None:
+    lines = sound_lines()
+    declared = study(lines)
+    factor = declared["factors"][0]
+    labels = [f"l{n}" for n in range(200)]
+    wide = {
+        **factor,
+        "levels": [{"label": label, "settings": factor["levels"][0]["settings"]} for label in labels],
+        "default": labels,
+        "reference": "l0",
+    }
+    declared["factors"] = []
+    for index in range(8):
+        named = copy.deepcopy(wide)
+        named["name"] = f"f{index}"
+        for level in named["levels"]:
+            level["settings"] = [{"knob": f"k{index}", "value": "1", "options": []}]
+        declared["factors"].append(named)
+    assert "arms" in refused(signed(lines))
+    for factor in declared["factors"][1:]:
+        factor["role"] = "condition"
+    declared["factors"][0]["levels"] = declared["factors"][0]["levels"][:2]
+    declared["factors"][0]["default"] = labels[:2]
+    assert "conditions" in refused(signed(lines))
+
+
+# -- mutations: whatever is changed, the answer is an error of ours or a trial that can be reported
+
+
+def _survives(data: bytes) -> None:
+    try:
+        store = read(data)
+    except IotrialError:
+        return
+    try:
+        report = report_json(document_of(store, 1))
+    except IotrialError:
+        return
+    json.dumps(report, allow_nan=False).encode()
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_any_change_of_bytes_is_refused_or_harmless(draw: st.DataObject) -> None:
+    data = bytearray(sound())
+    for _ in range(draw.draw(st.integers(1, 4))):
+        if not data:
+            break
+        at = draw.draw(st.integers(0, len(data) - 1))
+        match draw.draw(st.sampled_from(["flip", "cut", "insert", "drop"])):
+            case "flip":
+                data[at] ^= 1 << draw.draw(st.integers(0, 7))
+            case "cut":
+                del data[max(at, 1) :]
+            case "insert":
+                data[at:at] = draw.draw(st.binary(min_size=1, max_size=8))
+            case _:
+                del data[at : at + draw.draw(st.integers(1, 8))]
+    if bytes(data) != sound():
+        _survives(bytes(data))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_any_change_of_the_unpacked_bytes_that_is_signed_again_is_refused_or_harmless(
+    draw: st.DataObject,
+) -> None:
+    body = bytearray(gzip.decompress(sound()).rpartition(b'{"end"')[0])
+    for _ in range(draw.draw(st.integers(1, 3))):
+        at = draw.draw(st.integers(0, len(body) - 1))
+        body[at : at + draw.draw(st.integers(0, 2))] = draw.draw(st.binary(max_size=2))
+    end = {**sound_lines()[-1]["end"], "sha256": hashlib.sha256(body).hexdigest()}
+    _survives(gzip.compress(bytes(body) + json.dumps({"end": end}).encode() + b"\n", mtime=0))
+
+
+_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=12)
+    | st.sampled_from(
+        ["", "a", "b", "wall", "done", "running", "files", "command", "FilesWork", "log", "1e9"]
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def _places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, part in inner for place in _places(part, (*path, key)))]
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.data())
+def test_any_change_of_a_value_that_is_signed_again_is_refused_or_harmless(draw: st.DataObject) -> None:
+    lines = sound_lines()
+    for _ in range(draw.draw(st.integers(1, 2))):
+        # half of the changes go to the trial's own record, which the study is in
+        line = lines[1] if draw.draw(st.booleans()) else lines[draw.draw(st.integers(0, len(lines) - 2))]
+        places = _places(line)[1:]
+        if not places:
+            continue
+        *way, last = draw.draw(st.sampled_from(places))
+        place: Any = line
+        for part in way:
+            place = place[part]
+        match draw.draw(st.sampled_from(["replace", "replace", "drop", "double"])):
+            case "replace":
+                place[last] = draw.draw(_values)
+            case "drop":
+                del place[last]
+            case _ if isinstance(place, list):
+                place.append(copy.deepcopy(place[last]))
+            case _:
+                place[draw.draw(st.text(max_size=5))] = place[last]
+    try:
+        data = signed(lines)
+    except UnicodeEncodeError:
+        return
+    _survives(data)
