@@ -178,7 +178,36 @@ cache = "as-is"
 argv = ["sh", "-c", "sleep {nap}; echo {dir} >/dev/null"]
 """
 
+KINDS = """
+[study]
+name = "kinds"
+question = "Do other file systems go as well?"
+[lab]
+kind = "image"
+[budget]
+time = "10 min"
+blocks = 2
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0444", "0777"]
+[[factor]]
+name = "kind"
+knob = "filesystem.type"
+levels = ["xfs", "btrfs"]
+role = "condition"
+[[workload]]
+name = "read"
+kind = "files"
+files = 5
+cache = "cold"
+operations = ["open", "read-to-end", "close"]
+"""
+
 ALL = {"settings": SETTINGS, "mounts": MOUNTS, "formats": FORMATS, "folder": FOLDER, "commands": COMMANDS}
+
+#: what takes some seconds a run
+SLOW = {"kinds": KINDS}
 
 
 def knobs_of(text: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Undone
+from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
 
@@ -145,3 +147,71 @@ def test_an_unreadable_entry_stops_everything_with_a_word(tmp_path: Path) -> Non
 def test_a_draft_left_by_a_power_cut_is_no_entry(tmp_path: Path) -> None:
     (tmp_path / "000001.draft").write_text("{half")
     assert Journal(tmp_path).pending() == ()
+
+
+def test_a_journal_that_cannot_be_written_says_so_and_leaves_no_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    journal = Journal(tmp_path / "journal")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(LabError, match=r"undo journal .*No space left") as caught:
+            record(journal)
+    assert "nothing was changed" in str(caught.value.hint)
+    assert journal.pending() == ()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LabError, match="Not a directory"):
+        record(Journal(tmp_path / "file" / "journal"))
+
+
+def test_what_is_noted_of_an_undo_under_way_survives_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    record(journal)
+    (entry,) = journal.pending()
+    journal.amend(entry, identity={"half": "done"})
+    (again,) = Journal(tmp_path).pending()
+    assert again.identity == {"half": "done"}
+    assert (again.number, again.original, again.ours) == (entry.number, entry.original, entry.ours)
+
+
+def test_processes_are_ended_before_anything_is_put_back(tmp_path: Path) -> None:
+    class Machine(Files):
+        def call(self, verb: str, **fields: object) -> dict[str, object]:
+            if verb == "end_session":
+                assert self.writes == [], "a process that still lived could have changed it again"
+                assert (fields["session"], fields["started"]) == (41, 99)
+                return {"killed": 1, "left": []}
+            return super().call(verb, **fields)
+
+    journal = Journal(tmp_path)
+    LabProcess().announce(journal, session=41, started=99, boot_id="boot-1")
+    record(journal)
+    machine = Machine({REQUESTS: "256"})
+    assert [r.entry.knob for r in restore(journal, Target(machine))] == ["lab.process", "block.nr_requests"]
+    assert machine.files[REQUESTS] == "64"
+    assert journal.pending() == ()
+
+
+def test_a_process_that_cannot_be_ended_is_named_and_its_entry_kept(tmp_path: Path) -> None:
+    class Stuck(Files):
+        def call(self, verb: str, **fields: object) -> dict[str, object]:
+            if verb == "end_session":
+                return {"killed": 0, "left": [{"pid": 42, "name": "dd", "state": "D"}]}
+            return super().call(verb, **fields)
+
+    journal = Journal(tmp_path)
+    LabProcess().announce(journal, session=41, started=99, boot_id="boot-1")
+    (result,) = restore(journal, Target(Stuck({})))
+    assert result.kept
+    assert "42 (dd, state D)" in str(result.problem)
+
+
+def test_kinds_of_entries_that_are_spared_stay_as_they_are(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    LabProcess().announce(journal, session=41, started=99, boot_id="boot-1")
+    record(journal)
+    restore(journal, Target(Files({REQUESTS: "256"})), spare={"lab.process"})
+    assert [entry.knob for entry in journal.pending()] == ["lab.process"]

@@ -20,7 +20,6 @@ QUEUE_FILES = ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec")
 #: what attaching an image changes by itself
 CHANGED_BY_ATTACHING = ("read_ahead_kb",)
 ATTEMPTS = 64
-CLEARED_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,8 @@ class LabLoop(LabObject):
     """One loop device, taken for the time of a trial."""
 
     name = "lab.loop"
+    #: how long the kernel may take to clear the device once its last user is gone
+    cleared_within_s = 10.0
 
     def attach(
         self, target: Target, journal: Journal, image: int, inode: int, *, boot_id: str, trial: str = ""
@@ -82,7 +83,7 @@ class LabLoop(LabObject):
 
     def _cleared(self, target: Target, entry: Entry, device: str) -> bool:
         """Wait until our image is no longer attached. False where another one is."""
-        deadline = time.monotonic() + CLEARED_WITHIN_S
+        deadline = time.monotonic() + self.cleared_within_s
         while True:
             status = target.call("loop_status", device=device)
             if not status["attached"]:
@@ -90,9 +91,7 @@ class LabLoop(LabObject):
             if str(status["inode"]) != entry.identity["inode"]:
                 return False
             if time.monotonic() > deadline:
-                raise TargetError(
-                    f"{device} still holds the lab's image: in use by {holders(target, device)}"
-                )
+                raise LabError(f"{device} still holds the lab's image: in use by {holders(target, device)}")
             time.sleep(0.01)
 
     def _put_back_queue(self, target: Target, entry: Entry, device: str) -> Undone:
