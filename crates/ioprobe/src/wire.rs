@@ -75,7 +75,7 @@ requests! {
     Path { path: String }
     Write { path: String, data: String }
     Stat { path: String, follow: bool = false }
-    MakeFolder { path: String, mode: Mode = Mode(0o755) }
+    MakeFolder { path: String, mode: Mode = Mode(0o755), exclusive: bool = false }
     Remove { path: String, recursive: bool = false }
     Mount {
         source: String,

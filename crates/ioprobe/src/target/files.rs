@@ -120,7 +120,7 @@ pub fn make(request: MakeFolder) -> Result<Value> {
         Err(Error::Os {
             errno: libc::EEXIST,
             ..
-        }) if kind_of(&stat(&request.path, true)?) == "directory" => {}
+        }) if !request.exclusive && kind_of(&stat(&request.path, true)?) == "directory" => {}
         other => other?,
     }
     Ok(json!({}))
