@@ -141,7 +141,7 @@ def _check_trust(study: Study, *, trust: bool) -> None:
     if wanted:
         raise RequestError(
             f"{study.origin}: not trusted, and {wanted[0]}",
-            hint="read its commands (`iotrial plan` shows them); if you trust the study, say so with --trust",
+            hint="`iotrial plan --trust` shows its commands and runs nothing; if you trust the study, run it with --trust",
         )
 
 

@@ -118,8 +118,8 @@ def answer_of(line: bytes, *, verb: str, number: int) -> dict[str, Any]:
     """
     try:
         message = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ProbeError(f"{verb}: the probe's answer is not JSON: {error}") from error
+    except (ValueError, RecursionError) as cause:
+        raise ProbeError(f"{verb}: the probe's answer is not JSON: {cause}") from cause
     if not isinstance(message, dict) or message.get("id") != number:
         found = message.get("id") if isinstance(message, dict) else message
         raise ProbeError(f'the probe answered {str(found)[:80]} where "{verb}" was {number}')

@@ -51,7 +51,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(
     files = make_set(probe, folder, count=3)
     before = state(victim)
     replace(files / "f000001", victim)
-    with pytest.raises(ProbeError, match="symbolic links|wanted"):
+    with pytest.raises(ProbeError, match=r"symbolic links|wanted"):
         probe(verb, set="s", **fields)
     assert state(victim) == before
 
@@ -110,13 +110,21 @@ def test_what_a_command_may_do_to_its_files_does_not_spoil_the_set(isolated: Pro
     assert (folder / "s" / "f000002").read_text() == "new\n"
 
 
-def test_removing_a_tree_removes_links_and_nothing_behind_them(probe: Probe, folder: Path, victim: Path) -> None:
+def test_removing_a_tree_removes_links_and_nothing_behind_them(
+    probe: Probe, folder: Path, victim: Path
+) -> None:
     tree = folder / "tree"
     (tree / "inner").mkdir(parents=True)
     kept = folder / "kept"
     kept.mkdir()
     (kept / "file").write_text("kept")
-    for name, target in (("up", ".."), ("root", "/"), ("kept", "../kept"), ("victim", "../victim"), ("self", ".")):
+    for name, target in (
+        ("up", ".."),
+        ("root", "/"),
+        ("kept", "../kept"),
+        ("victim", "../victim"),
+        ("self", "."),
+    ):
         (tree / name).symlink_to(target)
         (tree / "inner" / name).symlink_to(target)
     before = state(victim)

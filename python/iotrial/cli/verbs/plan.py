@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import asked_of, find_study, resolve_study, study_options
+from iotrial.cli.output import tell
+from iotrial.legible import shown
 
 
 @click.command("plan")
@@ -66,35 +69,55 @@ def command(study: str, rounds: int, as_json: bool, **values: Any) -> None:
     _print(resolved, plan, folder, listed)
 
 
+def _surroundings(work: Any) -> list[tuple[str, str]]:
+    """What a command finds besides its arguments, where a study says so."""
+    found = [(f"variable {name}", value) for name, value in getattr(work, "environment", ())]
+    if getattr(work, "cwd", "{dir}") != "{dir}":
+        found.append(("working folder", work.cwd))
+    if getattr(work, "stdin", ""):
+        found.append(("standard input", work.stdin))
+    if getattr(work, "run_as", "user") == "root":
+        found.append(("run as", "root"))
+    return found
+
+
 def _print(resolved: Any, plan: Any, folder: str, listed: list[dict[str, Any]]) -> None:
     from iotrial.units import format_duration, format_percent
 
     study = resolved.study
-    click.echo(f"{study.name}: {study.question}\n")
-    click.echo(f"lab        {resolved.lab}, in {folder}")
+    tell(f"{study.name}: {study.question}\n")
+    tell(f"lab        {resolved.lab}, in {folder}")
     for note in resolved.notes:
-        click.echo(f"           {note}")
-    click.echo(
+        tell(f"           {note}")
+    tell(
         "changes    "
         + ("none outside that folder" if not resolved.changes else "made as root, and put back:")
     )
     for change in resolved.changes:
-        click.echo(f"           - {change}")
+        tell(f"           - {change}")
     for workload in study.workloads:
         for step in getattr(workload.work, "steps", ()):
-            click.echo(f"command    {workload.name}: {' '.join(step.argv)}")
+            tell(f"command    {workload.name}: {shown(shlex.join(step.argv))}")
+        for name, value in _surroundings(workload.work):
+            tell(f"           {name}: {shown(value)}")
+    for factor in study.factors:
+        for level in factor.levels:
+            for setting in level.settings:
+                if setting.knob in ("command.argument", "environment.variable"):
+                    what = " ".join(value for _, value in setting.options)
+                    tell(f"           {what} is {shown(repr(setting.value))} at {factor.name} {level.label}")
     arms = ", ".join(arm.name for arm in plan.arms(controls=True))
-    click.echo(f"arms       {arms}")
-    click.echo(f"conditions {len(plan.conditions)}: " + "\n           ".join(c.key for c in plan.conditions))
-    click.echo(
+    tell(f"arms       {arms}")
+    tell(f"conditions {len(plan.conditions)}: " + "\n           ".join(c.key for c in plan.conditions))
+    tell(
         f"budget     {format_duration(study.budget.time_s)}, at most {study.budget.blocks} blocks of each condition"
     )
-    click.echo(
+    tell(
         f"statistics margin {format_percent(study.margin)}, "
         f"alpha {study.alpha:g} shared by {plan.primary_effects} primary effects"
     )
-    click.echo(f"seed       {plan.seed} (a run without --seed draws its own)\n")
-    click.echo("first blocks, each in the order of its runs:")
+    tell(f"seed       {plan.seed} (a run without --seed draws its own)\n")
+    tell("first blocks, each in the order of its runs:")
     for block in listed:
         order = " ".join(run["arm"] for run in block["runs"])
-        click.echo(f"  {block['condition']} block {block['block']}: {order}")
+        tell(f"  {block['condition']} block {block['block']}: {order}")

@@ -21,7 +21,7 @@ def command(
     trial: str, html: str | None, markdown: str | None, fail_if: tuple[str, ...], as_json: bool
 ) -> int:
     """Report a stored trial (its number, its id, or "last")."""
-    from iotrial.cli.ending import document_of, exit_status, say, write_html
+    from iotrial.cli.ending import document_of, exit_status, say, write_html, write_report
     from iotrial.errors import RequestError
     from iotrial.paths import store_path
     from iotrial.store import Store
@@ -33,7 +33,7 @@ def command(
     if markdown:
         from iotrial.report.markdown import markdown_report
 
-        Path(markdown).write_text(markdown_report(document))
+        write_report(markdown_report(document), Path(markdown))
     written = write_html(document, Path(html)) if html else None
     say(document, as_json=as_json, html=written)
     return exit_status(document, fail_if, None)
