@@ -84,7 +84,8 @@ INTERPRETERS = {
 _LOADER = re.compile(r"ld(?:-linux.*|-musl.*)?\.so(?:\..*)?")
 _VERSION = re.compile(r"[-.]?[0-9][0-9.]*$|-static$|[.-]distrib$")
 _WORDS = re.compile(r"[\s=;,:|&()'\"`]+")
-MOST_VARIANTS = 10_000
+#: arguments of all variants together, in characters; a study in good faith has some thousands
+MOST_LOOKED_AT = 4_000_000
 
 
 def demands(study: Study) -> tuple[str, ...]:
@@ -104,8 +105,10 @@ def demands(study: Study) -> tuple[str, ...]:
                 found.append(f'{name} takes the program of step "{step.name}" from a level or a file')
             elif "/" in step.argv[0] and not step.argv[0].startswith("/"):
                 found.append(f'{name} takes the program of step "{step.name}" from its working folder')
-            reasons = (reason for argv in _variants(step, settings) for reason in _reasons(argv))
+            variants = _variants(step, settings)
+            reasons = (reason for argv in variants for reason in _reasons(argv, stdin=work.stdin))
             found += [f"{name} {reason}" for reason in dict.fromkeys(reasons)]
+            found += [f"{name} {reason}" for reason in _nested(step, settings)]
         found += [
             f"{name} sets {variable}, which changes what its programs are"
             for variable, _ in work.environment
@@ -126,17 +129,34 @@ def unmet(study: Study) -> tuple[str, ...]:
 def _variants(step: Step, settings: list[Setting]) -> Iterator[tuple[str, ...]]:
     """The arguments as written, and with each placeholder as each level has it."""
     yield step.argv
-    tried = 0
+    length = sum(map(len, step.argv))
+    looked_at = 0
     for setting in settings:
         for key, placeholder in setting.options:
-            held = key == "placeholder" and any(placeholder in word for word in step.argv)
-            if held and placeholder and tried < MOST_VARIANTS:
-                tried += 1
+            if key == "placeholder" and placeholder and any(placeholder in word for word in step.argv):
+                looked_at += length
+                if looked_at > MOST_LOOKED_AT:
+                    yield ("{more levels than can be looked at}",)
+                    return
                 yield tuple(word.replace(placeholder, setting.value) for word in step.argv)
 
 
-def _reasons(argv: tuple[str, ...]) -> Iterator[str]:
+def _nested(step: Step, settings: list[Setting]) -> Iterator[str]:
+    """A level that holds another placeholder could put together what no single level shows."""
+    placeholders = {value for s in settings for key, value in s.options if key == "placeholder"}
+    used = [p for p in placeholders if any(p in word for word in step.argv)]
+    values = (
+        {s.value for s in settings if any(key == "placeholder" for key, _ in s.options)} if used else set()
+    )
+    if any(placeholder in value for value in values if "{" in value for placeholder in placeholders):
+        yield "has placeholders within the values of placeholders"
+
+
+def _reasons(argv: tuple[str, ...], *, stdin: str) -> Iterator[str]:
     """Why these arguments need trust, in words."""
+    if len(argv) == 1 and argv[0].startswith("{more"):
+        yield f"has {argv[0].strip('{}')}"
+        return
     first = _program(argv[0])
     if first in LAUNCHERS or _LOADER.fullmatch(PurePosixPath(argv[0]).name):
         # What it starts stands somewhere among the rest, perhaps inside one argument (`env -S "sh -c x"`).
@@ -146,12 +166,12 @@ def _reasons(argv: tuple[str, ...]) -> Iterator[str]:
             yield f"hands {first} arguments from a level, which may be a program"
         words = [part for word in argv for part in _WORDS.split(word) if part]
         for at, word in enumerate(words):
-            yield from _reasons_of(_program(word), words[at + 1 :])
+            yield from _reasons_of(_program(word), words[at + 1 :], stdin=stdin)
         return
-    yield from _reasons_of(first, list(argv[1:]))
+    yield from _reasons_of(first, list(argv[1:]), stdin=stdin)
 
 
-def _reasons_of(program: str, rest: list[str]) -> Iterator[str]:
+def _reasons_of(program: str, rest: list[str], *, stdin: str) -> Iterator[str]:
     if program in SHELLS:
         yield f"starts a shell ({program})"
     elif program in RAISERS:
@@ -159,7 +179,7 @@ def _reasons_of(program: str, rest: list[str]) -> Iterator[str]:
     elif program in INTERPRETERS:
         letters = INTERPRETERS[program]
         inline = [word for word in rest if _is_inline(word, letters)]
-        if inline or not letters:
+        if inline or stdin or not letters:
             yield f"has {program} run a text of the study"
 
 
