@@ -164,7 +164,7 @@ def _reasons(argv: tuple[str, ...], *, stdin: str) -> Iterator[str]:
             "{" in word.replace("{files}", "").replace("{file}", "").replace("{dir}", "") for word in argv[1:]
         ):
             yield f"hands {first} arguments from a level, which may be a program"
-        words = [part for word in argv for part in _WORDS.split(word) if part]
+        words = [part for word in argv for part in _WORDS.split(word.removeprefix("-S")) if part]
         for at, word in enumerate(words):
             yield from _reasons_of(_program(word), words[at + 1 :], stdin=stdin)
         return
