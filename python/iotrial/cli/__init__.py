@@ -32,7 +32,7 @@ class Verbs(click.Group):
         return [*(name for name in ORDER if name in found), *sorted(found - set(ORDER))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for name in (cmd_name, cmd_name + "_"):
+        for name in (cmd_name, cmd_name + "_") if cmd_name.isidentifier() else ():
             try:
                 module = importlib.import_module(f"iotrial.cli.verbs.{name}")
             except ModuleNotFoundError as error:
