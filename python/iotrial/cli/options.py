@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from iotrial.study.model import Study
 
 SEED_DIGITS = 32
+LARGEST_SEED = 2**128 - 1
+SEED_DECIMALS = len(str(LARGEST_SEED))
 F = TypeVar("F", bound=Callable[..., Any])
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
@@ -105,9 +107,14 @@ def _seed(text: str | None) -> str | None:
         return None
     if len(text) == SEED_DIGITS and set(text.lower()) <= set("0123456789abcdef"):
         return text.lower()
-    if not text.isascii() or not text.isdigit():
-        raise RequestError(f'--seed "{text}": wanted a whole number, or the 32 hexadecimal digits of a trial')
-    return seed_from_user(int(text))
+    number = (
+        int(text) if text.isascii() and text.isdigit() and len(text) <= SEED_DECIMALS else LARGEST_SEED + 1
+    )
+    if number > LARGEST_SEED:
+        raise RequestError(
+            f'--seed "{text[:80]}": wanted a whole number below 2^128, or the 32 hexadecimal digits of a trial'
+        )
+    return seed_from_user(number)
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
