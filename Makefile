@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find crates iotrial.data -type f) Cargo.toml Cargo.lock pyproject.toml .cargo/config.toml
 
-.PHONY: trial test test-long check lint bench build clean
+.PHONY: trial test test-long check lint fuzz bench build clean
 
 trial: $(VENV)/.installed
 	@$(BIN)/iotrial run files/permissions
@@ -31,6 +31,11 @@ lint: $(VENV)/.developer
 # What takes longer than a few minutes.
 test-long: $(VENV)/.developer
 	@$(BIN)/python -m pytest -m long
+
+# Every fuzzer for so many seconds each, one at a time; needs a nightly compiler for the probe's parsers. See tests/fuzz.
+FUZZ_SECONDS ?= 60
+fuzz: $(VENV)/.developer
+	@PYTHON=$(BIN)/python scripts/fuzz $(FUZZ_SECONDS)
 
 bench: $(VENV)/.installed
 	@$(BIN)/python benchmarks/speed.py

@@ -53,7 +53,7 @@ def test_the_kinds_there_are() -> None:
 def test_a_folder_goes_with_all_it_holds_and_leaves_no_trace_in_the_time_of_its_folder(
     target: Target, journal: Journal, home: Path
 ) -> None:
-    path = home / "lab"
+    path = home / "iotrial-lab-0f"
     LabPath().make_folder(target, journal, str(path))
     (path / "deep" / "deeper").mkdir(parents=True)
     (path / "link").symlink_to(home / "letter")
@@ -67,7 +67,7 @@ def test_a_folder_goes_with_all_it_holds_and_leaves_no_trace_in_the_time_of_its_
 def test_what_somebody_else_has_changed_since_keeps_its_time(
     target: Target, journal: Journal, home: Path
 ) -> None:
-    LabPath().make_folder(target, journal, str(home / "lab"))
+    LabPath().make_folder(target, journal, str(home / "iotrial-lab-0f"))
     time.sleep(0.05)  # more than the two clock ticks within which both changes would be one
     (home / "reply").write_text("y")
     theirs = home.stat().st_mtime_ns
@@ -79,7 +79,7 @@ def test_what_somebody_else_has_changed_since_keeps_its_time(
 def test_a_folder_that_was_never_made_is_nothing_to_undo(
     target: Target, journal: Journal, home: Path
 ) -> None:
-    LabPath().announce(target, journal, str(home / "lab"))
+    LabPath().announce(target, journal, str(home / "iotrial-lab-0f"))
     assert [r.outcome for r in restore(journal, target)] == [Undone.ALREADY]
     assert home.stat().st_mtime_ns == LONG_AGO
 
@@ -88,7 +88,7 @@ def test_a_folder_that_was_never_made_is_nothing_to_undo(
 def test_what_is_there_already_is_refused_and_never_removed(
     target: Target, journal: Journal, home: Path, kind: str
 ) -> None:
-    path = home / "lab"
+    path = home / "iotrial-lab-0f"
     if kind == "folder":
         path.mkdir()
     elif kind == "file":
@@ -116,10 +116,10 @@ def test_who_makes_the_folder_between_the_look_and_the_making_keeps_it(
             return target.call(verb, **fields)
 
     with pytest.raises(LabError, match="somebody else"):
-        LabPath().make_folder(Target(Race()), journal, str(home / "lab"))
+        LabPath().make_folder(Target(Race()), journal, str(home / "iotrial-lab-0f"))
     assert journal.pending() == ()
     assert restore(journal, target) == ()
-    assert (home / "lab" / "theirs").read_text() == "x"
+    assert (home / "iotrial-lab-0f" / "theirs").read_text() == "x"
 
 
 @pytest.mark.root

@@ -16,6 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
+from hostile_trial import hostile_document
 from report_fixtures import CONDITIONS, document, effect, factor, study
 
 from iotrial.analysis.model import Verdict
@@ -110,3 +111,33 @@ def test_the_page_follows_the_colour_scheme(
     with Image.open(picture) as image:
         assert image.width == width
         assert image.convert("RGB").getpixel((2, 2)) == page_colour
+
+
+@pytest.mark.parametrize("with_policy", [True, False])
+def test_a_page_of_attacks_runs_and_loads_nothing(tmp_path: Path, *, with_policy: bool) -> None:
+    """Also without its content security policy: escaping alone has to do."""
+    text = html_report(hostile_document())
+    if not with_policy:
+        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    path = tmp_path / "hostile.html"
+    path.write_text(text, "utf-8")
+    shown, asked = logged(tmp_path, path)
+    title = re.search(r"<title>(.*?)</title>", shown.stdout, flags=re.DOTALL)
+    assert title is not None
+    assert unescape(title[1]).endswith(": iotrial report")
+    assert "CONSOLE" not in shown.stderr
+    assert not [url for url in asked if "evil" in url or "127.0.0.1" in url]
+    assert not re.search(r"<(?:script|img|iframe)\b", shown.stdout)
+
+
+def test_the_log_of_addresses_would_have_shown_one(tmp_path: Path) -> None:
+    path = tmp_path / "loading.html"
+    path.write_text("<!DOCTYPE html><title>x</title><img src=http://127.0.0.1:9/x>")
+    assert "http://127.0.0.1:9/x" in logged(tmp_path, path)[1]
+
+
+def logged(tmp_path: Path, page: Path) -> tuple[subprocess.CompletedProcess[str], set[str]]:
+    """The page as shown, and every address that the browser asked the network for (its own services' too)."""
+    log = tmp_path / "net.json"
+    shown = chromium(tmp_path, page, f"--log-net-log={log}", "--virtual-time-budget=3000", "--dump-dom")
+    return shown, set(re.findall(r'"url":"([^"]*)"', log.read_text()))

@@ -26,7 +26,10 @@ def test_title_verdict_question_claim_and_table_come_in_this_order() -> None:
 
 def test_a_label_cannot_make_markup_tables_links_or_mentions() -> None:
     assert escaped("a|b") == r"a\|b"
-    assert escaped("[x](http://y)") == r"\[x\](http://y)"
+    assert escaped("[x](http://y)") == r"\[x\](http<!-- -->://y)"
+    assert escaped("![](https://y/z.png)") == r"!\[\](https<!-- -->://y/z.png)"
+    assert escaped("www.y.example, GH-12") == "www<!-- -->.y.example, GH<!-- -->-12"
+    assert [escaped(text) for text in ("- x", "1. x", "1.5 x", "=x")] == [r"\- x", r"1\. x", "1.5 x", r"\=x"]
     assert escaped("<script>") == "&lt;script&gt;"
     assert escaped("@team") == "@<!-- -->team"
     assert escaped("`*_~") == r"\`\*\_\~"

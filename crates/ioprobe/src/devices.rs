@@ -101,8 +101,8 @@ impl Activity {
     }
 }
 
-/// Discards are counted since 4.19, flushes since 5.5; where they are not, they are 0.
-fn parse(text: &str) -> Option<Activity> {
+/// The counters wrap, and so do their multiples: only differences mean anything. Discards are counted since 4.19, flushes since 5.5; where they are not, they are 0.
+pub fn parse(text: &str) -> Option<Activity> {
     let fields = text
         .split_whitespace()
         .map(str::parse)
@@ -114,12 +114,12 @@ fn parse(text: &str) -> Option<Activity> {
     let later = |index: usize| fields.get(index).copied().unwrap_or(0);
     Some(Activity {
         read_ios: fields[0],
-        read_bytes: fields[2] * SECTOR,
+        read_bytes: fields[2].wrapping_mul(SECTOR),
         write_ios: fields[4],
-        write_bytes: fields[6] * SECTOR,
+        write_bytes: fields[6].wrapping_mul(SECTOR),
         discard_ios: later(11),
         flush_ios: later(15),
-        busy_ns: fields[9] * 1_000_000,
+        busy_ns: fields[9].wrapping_mul(1_000_000),
     })
 }
 

@@ -12,6 +12,8 @@ mod fileset;
 mod identity;
 mod isolate;
 mod job;
+#[cfg(test)]
+mod parsers;
 mod process;
 mod recorder;
 mod session;
@@ -103,33 +105,8 @@ fn serve(session: &mut Session) -> Result<()> {
 
 fn respond(session: &mut Session, line: &[u8]) -> Value {
     let mut id = Value::Null;
-    match request(line, &mut id).and_then(|(verb, fields)| session.perform(&verb, fields)) {
+    match wire::request(line, &mut id).and_then(|(verb, fields)| session.perform(&verb, fields)) {
         Ok(ok) => json!({"id": id, "ok": ok}),
         Err(error) => json!({"id": id, "error": error.to_json()}),
-    }
-}
-
-/// Splits a line into id, verb and the verb's own fields. The id is set as soon as it is known, so that errors carry it.
-fn request(line: &[u8], id: &mut Value) -> Result<(String, wire::Fields)> {
-    let mut fields = match serde_json::from_slice(line) {
-        Ok(Value::Object(fields)) => fields,
-        Ok(other) => {
-            return Err(Error::bad(format!(
-                "request: wanted a JSON object, found {other}"
-            )))
-        }
-        Err(cause) => {
-            return Err(Error::bad(format!(
-                "request: wanted a JSON object: {cause}"
-            )))
-        }
-    };
-    *id = fields.remove("id").unwrap_or(Value::Null);
-    match fields.remove("verb") {
-        Some(Value::String(verb)) => Ok((verb, fields)),
-        Some(other) => Err(Error::bad(format!(
-            "request: verb: wanted a text, found {other}"
-        ))),
-        None => Err(Error::bad("request: missing field `verb`")),
     }
 }

@@ -106,9 +106,14 @@ impl Session {
                 job::files::run(request, sets, &self.clock, &self.lifeline)
             }
             "command" => {
-                let request = job_fields(verb, given)?;
+                let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;
+                let foreign = request.0.user.is_some();
                 let starter = &mut self.starter;
-                job::command::run(request, sets, starter, &self.clock, self.isolated)
+                let done = job::command::run(request, sets, starter, &self.clock, self.isolated);
+                if foreign {
+                    fileset::guard::inspect(sets)?;
+                }
+                done
             }
             _ => Err(Error::bad(format!(
                 "verb: wanted one of protocol {PROTOCOL}, found {verb:?}"

@@ -40,14 +40,41 @@ pub fn open(path: &str, flags: c_int, mode: c_uint) -> Result<OwnedFd> {
         .map_err(|errno| Error::errno(format!("open {path}"), errno))
 }
 
-/// Opens for reading without leaving a trace in atime; where only the owner may do so, plainly.
+/// What opening somebody else's name needs: a link is an error, and a pipe in its place is not waited for.
+pub const ITSELF: c_int = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+
+/// Opens for reading without leaving a trace in atime; where only the owner may do so, plainly. A link is an error.
 pub fn open_quietly(path: &str) -> Result<OwnedFd> {
+    open_quietly_with(path, ITSELF)
+}
+
+/// As `open_quietly`, for a name that is a link by right.
+pub fn open_quietly_through(path: &str) -> Result<OwnedFd> {
+    open_quietly_with(path, libc::O_NONBLOCK)
+}
+
+fn open_quietly_with(path: &str, flags: c_int) -> Result<OwnedFd> {
     let text = c_text(path)?;
-    match try_open(&text, libc::O_RDONLY | libc::O_NOATIME, 0) {
-        Err(libc::EPERM) => try_open(&text, libc::O_RDONLY, 0),
+    match try_open(&text, flags | libc::O_RDONLY | libc::O_NOATIME, 0) {
+        Err(libc::EPERM) => try_open(&text, flags | libc::O_RDONLY, 0),
         other => other,
     }
     .map_err(|errno| Error::errno(format!("open {path}"), errno))
+}
+
+/// chmod(2) that does not follow a link: an error (ELOOP) instead.
+pub fn set_mode(path: &str, mode: c_uint) -> Result<()> {
+    let doing = || format!("set the mode of {path} to {:04o}", mode & 0o7777);
+    let file = try_open(&c_text(path)?, libc::O_PATH | libc::O_NOFOLLOW, 0)
+        .map_err(|errno| Error::errno(doing(), errno))?;
+    if kind_of(&stat_of(&file, path)?) == "symlink" {
+        return Err(Error::errno(doing(), libc::ELOOP));
+    }
+    // chmod(2) of an O_PATH descriptor goes by its name in /proc (proc_pid_fd(5)); fchmod refuses it.
+    let itself = c_text(&format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    // SAFETY: the text ends with NUL.
+    check(unsafe { libc::chmod(itself.as_ptr(), mode) }, doing)?;
+    Ok(())
 }
 
 /// lstat(2) or stat(2).

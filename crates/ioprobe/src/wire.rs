@@ -9,14 +9,43 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use self::json::{excerpt, words, Reader, Request};
 pub use self::json::{fields, FromJson};
-use self::json::{words, Reader, Request};
 use crate::error::{Error, Result};
 use crate::identity::User;
 
 pub type Fields = Map<String, Value>;
+/// A longer text is the name of nothing, and errors repeat it.
+const LONGEST_VERB: usize = 64;
 /// Which files of a set: all, or these.
 pub type Selection = Option<Vec<u32>>;
+
+/// Splits a line into id, verb and the verb's own fields. The id is set as soon as it is known, so that errors carry it.
+pub fn request(line: &[u8], id: &mut Value) -> Result<(String, Fields)> {
+    let mut fields = match serde_json::from_slice(line) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(other) => {
+            return Err(Error::bad(format!(
+                "request: wanted a JSON object, found {}",
+                excerpt(&other.to_string())
+            )))
+        }
+        Err(cause) => {
+            return Err(Error::bad(format!(
+                "request: wanted a JSON object: {cause}"
+            )))
+        }
+    };
+    *id = fields.remove("id").unwrap_or(Value::Null);
+    match fields.remove("verb") {
+        Some(Value::String(verb)) if verb.len() <= LONGEST_VERB => Ok((verb, fields)),
+        Some(other) => Err(Error::bad(format!(
+            "request: verb: wanted a text, found {}",
+            excerpt(&other.to_string())
+        ))),
+        None => Err(Error::bad("request: missing field `verb`")),
+    }
+}
 
 /// Each line is a type, its fields, and what a field is that the request leaves out.
 macro_rules! requests {

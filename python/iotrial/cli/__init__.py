@@ -18,6 +18,7 @@ from iotrial.cli import verbs
 from iotrial.cli.errors import report_error
 from iotrial.cli.leftovers import mention_leftovers
 from iotrial.errors import IotrialError
+from iotrial.legible import shown_lines
 
 #: in the order in which a new user meets them
 ORDER = ("list", "show", "plan", "run", "resume", "report", "trials", "export", "import", "knobs", "restore")
@@ -31,7 +32,7 @@ class Verbs(click.Group):
         return [*(name for name in ORDER if name in found), *sorted(found - set(ORDER))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for name in (cmd_name, cmd_name + "_"):
+        for name in (cmd_name, cmd_name + "_") if cmd_name.isidentifier() else ():
             try:
                 module = importlib.import_module(f"iotrial.cli.verbs.{name}")
             except ModuleNotFoundError as error:
@@ -71,7 +72,11 @@ def main() -> None:
         if as_json:
             report_error("bad_request", error.format_message(), None, as_json=True)
         else:
-            error.show()
+            # as error.show() does, which would print what was typed as it is
+            context = getattr(error, "ctx", None)
+            if context is not None:
+                click.echo(context.get_usage(), err=True)
+            click.echo(f"Error: {shown_lines(error.format_message())}", err=True)
         sys.exit(2)
     except IotrialError as error:
         report_error(error.code, error.message, error.hint, as_json=as_json)

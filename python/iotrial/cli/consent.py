@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from iotrial.cli.output import tell
+
 if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
 
@@ -16,7 +18,7 @@ def show_intent(resolved: Resolved, folder: str) -> None:
     from iotrial.report.intent import intent_lines
 
     for line in intent_lines(resolved, folder):
-        click.echo(line, err=True)
+        tell(line, err=True)
 
 
 def ask_consent(resolved: Resolved, *, trust: bool) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from iotrial.legible import shown
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 NOT_STORED = 0  # where a trial's number would be
 EXIT_INVALID = 3
 EXIT_FAIL_IF = 4
+LONGEST_NAME = 80
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def document_of(store: Store, ref: str) -> Document:
@@ -42,18 +47,11 @@ def packed_document(path: Path) -> Document:
     from iotrial.store.packed import open_packed, read_packed
 
     with open_packed(path) as file, Store.in_memory() as store:
-        found = read_packed(file, printed(path))
-        trial = store.unpack(found, source=printed(path.name))
+        found = read_packed(file, shown(path))
+        trial = store.unpack(found, source=shown(path.name))
         document = document_of(store, trial.header.id)
     data = document.data
     return replace(document, data=replace(data, trial=replace(data.trial, number=NOT_STORED)))
-
-
-def printed(path: Path | str) -> str:
-    """A path as a message may show it."""
-    from iotrial.store.packed.privacy import visible
-
-    return visible(os.fsencode(path).decode("utf-8", "replace")).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def report_path(document: Document) -> Path:
@@ -61,18 +59,33 @@ def report_path(document: Document) -> Path:
     from iotrial.paths import state_folder
 
     trial = document.trial
-    name = trial.header.study.name.replace("/", "-")
-    return state_folder() / "reports" / f"{trial.number}-{name}.html"
+    # A stored or imported trial may bear any name; the file stays in its folder whatever it is.
+    name = _UNFIT.sub("-", trial.header.study.name)[:LONGEST_NAME].strip(".-")
+    return state_folder() / "reports" / f"{trial.number}-{name or 'trial'}.html"
 
 
-def write_html(document: Document, path: Path) -> Path:
-    """Write the report. Raises StoreError where the file cannot be written."""
-    from iotrial.errors import StoreError
+def write_html(document: Document, path: Path | None = None) -> Path:
+    """Write the report to the file that the user named, or (None) beside the store. Raises StoreError."""
     from iotrial.report.html import html_report
 
+    text = html_report(document)
+    if path is not None:
+        return write_report(text, path)
+    return write_report(text, report_path(document), follow=False)
+
+
+def write_report(text: str, path: Path, *, follow: bool = True) -> Path:
+    """Write a report in any format. ``follow``: a link at that name leads on, as it should for a name that the user gave.
+
+    Raises StoreError where the file cannot be written.
+    """
+    from iotrial.errors import StoreError
+
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(html_report(document))
+        with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
+            file.write(text.encode("utf-8", "replace"))  # a lone surrogate is no character of any file
     except OSError as error:
         raise StoreError(
             f"writing the report {path}: {error.strerror}", hint="name another file with --html"
@@ -99,7 +112,7 @@ def conclude(
 ) -> int:
     """Report a trial that has just ended, and give its exit status."""
     document = document_of(store, ref)
-    path = write_html(document, Path(html) if html else report_path(document))
+    path = write_html(document, Path(html) if html else None)
     say(document, as_json=as_json, html=path)
     return exit_status(document, fail_if, signal)
 

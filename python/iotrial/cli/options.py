@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from iotrial.study.model import Study
 
 SEED_DIGITS = 32
+LARGEST_SEED = 2**128 - 1
+SEED_DECIMALS = len(str(LARGEST_SEED))
 F = TypeVar("F", bound=Callable[..., Any])
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
@@ -119,9 +121,14 @@ def _seed(text: str | None) -> str | None:
         return None
     if len(text) == SEED_DIGITS and set(text.lower()) <= set("0123456789abcdef"):
         return text.lower()
-    if not text.isascii() or not text.isdigit():
-        raise RequestError(f'--seed "{text}": wanted a whole number, or the 32 hexadecimal digits of a trial')
-    return seed_from_user(int(text))
+    number = (
+        int(text) if text.isascii() and text.isdigit() and len(text) <= SEED_DECIMALS else LARGEST_SEED + 1
+    )
+    if number > LARGEST_SEED:
+        raise RequestError(
+            f'--seed "{text[:80]}": wanted a whole number below 2^128, or the 32 hexadecimal digits of a trial'
+        )
+    return seed_from_user(number)
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
@@ -176,20 +183,20 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
 
 def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
     """The study of a packed trial, which is foreign; seed, lab and controls of it unless others are asked for."""
-    from iotrial.cli.ending import printed
+    from iotrial.legible import shown
     from iotrial.store.model import TrialHeader
     from iotrial.store.packed import open_packed, read_packed
 
     path = Path(file).expanduser()
     with open_packed(path) as packed:
-        records = read_packed(packed, printed(path))
+        records = read_packed(packed, shown(path))
         header = next(records)
         for _ in records:  # the whole file must be sound
             pass
     assert isinstance(header, TrialHeader)
     options = header.options
     named = options.get("asked")
-    return replace(header.study, trusted=False, origin=printed(path)), replace(
+    return replace(header.study, trusted=False, origin=shown(path)), replace(
         asked,
         seed=asked.seed or header.seed,
         lab=asked.lab or (str(options["lab"]) if "lab" in options else None),

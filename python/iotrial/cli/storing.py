@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
+
+from iotrial.cli.output import tell
+from iotrial.legible import shown
 
 if TYPE_CHECKING:
     from iotrial.store import Store
@@ -31,6 +33,4 @@ def store_to_read(*, needed: bool) -> Store | None:
 
 def warn(text: str) -> None:
     """A line on standard error that is no error, with nothing in it that a terminal would obey."""
-    from iotrial.cli.ending import printed
-
-    print(f"iotrial: warning: {printed(text)}", file=sys.stderr)
+    tell(f"iotrial: warning: {shown(text)}", err=True)

@@ -120,7 +120,9 @@ def _check_names(study: Study) -> None:
                 registry.check_options(setting)
                 knob.parse(setting)
     for setting in study.fixed:
-        registry.knob(setting.knob, where=study.origin).parse(setting)
+        knob = registry.knob(setting.knob, where=study.origin)
+        registry.check_options(setting)
+        knob.parse(setting)
     if study.lab.filesystem not in FILESYSTEMS:
         raise RequestError(
             f'{study.origin}: [lab] filesystem = "{study.lab.filesystem}" is not known',
@@ -133,7 +135,31 @@ def _check_names(study: Study) -> None:
                 f'{study.origin}: [lab] mkfs option "{option}" is not on the list of {kind.name}'
             )
     for option in study.lab.mount_options:
-        registry.knob("mount.option").parse(Setting("mount.option", option))
+        if registry.knob("mount.option").parse(Setting("mount.option", option)) == "default":
+            raise RequestError(f'{study.origin}: [lab] mount option "default" is none', hint="leave it out")
+    _check_mkfs_options(study)
+
+
+def _check_mkfs_options(study: Study) -> None:
+    """A letter that is harmless to one mkfs names a folder to copy, or a device, to another: none meets the wrong one."""
+    groups = [level.settings for factor in study.factors for level in factor.levels] + [study.fixed]
+    made = [s.value for settings in groups for s in settings if s.knob == "filesystem.type"]
+    every = tuple(dict.fromkeys(made)) or (study.lab.filesystem,)
+    for settings in groups:
+        named = tuple(s.value for s in settings if s.knob == "filesystem.type") or every
+        for setting in settings:
+            if setting.knob == "mkfs.option":
+                option = registry.knob("mkfs.option").parse(setting)
+                wrong = [
+                    kind
+                    for kind in named
+                    if option != "default" and not FILESYSTEMS[kind].allows_mkfs(option)
+                ]
+                if wrong:
+                    raise RequestError(
+                        f'{study.origin}: mkfs option "{option}" is not on the list of {wrong[0]}',
+                        hint="it has patterns: " + "; ".join(FILESYSTEMS[wrong[0]].mkfs_allowed),
+                    )
 
 
 def _check_trust(study: Study, *, trust: bool) -> None:
@@ -141,7 +167,7 @@ def _check_trust(study: Study, *, trust: bool) -> None:
     if wanted:
         raise RequestError(
             f"{study.origin}: not trusted, and {wanted[0]}",
-            hint="read its commands (`iotrial plan` shows them); if you trust the study, say so with --trust",
+            hint="`iotrial plan --trust` shows its commands and runs nothing; if you trust the study, run it with --trust",
         )
 
 

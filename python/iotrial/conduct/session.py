@@ -243,10 +243,11 @@ class Session:
                     return int(turn.value)
         return default
 
-    def _owner(self) -> str | None:
-        user = invoking_user()
+    def _owner(self) -> dict[str, int] | None:
+        """Whose the files are where commands work on them: the invoking user's."""
+        uid, gid = invoking_user()
         commands = any(isinstance(w.work, CommandWork) for w in self.plan.study.workloads)
-        return f"{user[0]}:{user[1]}" if self.resolved.root and commands and user[0] != 0 else None
+        return {"uid": uid, "gid": gid} if self.resolved.root and commands and uid != 0 else None
 
     def _filesystems(self) -> tuple[str, ...]:
         found = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,25 @@ def default_folder(resolved: Resolved, on: str | None) -> str:
         raise RequestError(f"--on {on}: there is no such folder")
     if on and not os.access(folder, os.W_OK):
         raise RequestError(f"--on {on}: not writable for {'root' if resolved.root else 'you'}")
+    if on and resolved.root and resolved.lab == "directory":  # an image has no name
+        _check_ours(folder, on)
     return str(folder)
+
+
+def _check_ours(folder: Path, on: str) -> None:
+    """Root's folder among strangers: who can rename it away can put another, or a link, in its place."""
+    facts = folder.stat()
+    swappable = facts.st_mode & stat.S_IWOTH and not facts.st_mode & stat.S_ISVTX
+    owners = {
+        0,
+        os.geteuid(),
+        int(os.environ["SUDO_UID"]) if os.environ.get("SUDO_UID", "").isdecimal() else 0,
+    }
+    if swappable or facts.st_uid not in owners:
+        whose = "everybody may rename what is in it" if swappable else f"it belongs to user {facts.st_uid}"
+        raise RequestError(
+            f"--on {on}: {whose}, and root would work there", hint="name a folder that is yours or root's"
+        )
 
 
 def make_plan(resolved: Resolved, seed: str | None, *, controls: bool) -> Plan:

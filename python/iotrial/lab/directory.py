@@ -55,8 +55,10 @@ class DirectoryPlace(Place):
 
     def _containing_mount(self) -> tuple[str, str]:
         best, kind, options = "", "unknown", ""
-        for line in self.target.read("/proc/self/mounts").splitlines():
-            fields = line.split()
+        for line in self.target.read("/proc/self/mounts").split("\n"):
+            fields = line.split(" ")
+            if len(fields) < 4:
+                continue
             point = fields[1]
             inside = self.root == point or self.root.startswith(point.rstrip("/") + "/")
             if inside and len(point) >= len(best):

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from iotrial.errors import LabError
 
@@ -116,7 +118,8 @@ class Journal:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self._path(entry.number)
             draft = path.with_suffix(".draft")
-            with draft.open("w") as file:
+            draft.unlink(missing_ok=True)  # of a write that was cut off; and a link there is not followed
+            with draft.open("x") as file:
                 json.dump({"version": VERSION, **asdict(entry)}, file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -135,6 +138,7 @@ class Journal:
             ) from error
 
     def _read(self, path: Path) -> Entry:
+        self._refuse_foreign(path)
         try:
             data = json.loads(path.read_text())
             if data.pop("version") != VERSION:
@@ -142,12 +146,27 @@ class Journal:
                     f"undo journal {path}: written by another version of iotrial",
                     hint="run `iotrial restore` with the version that wrote it",
                 )
-            return Entry(**{**data, "ours": tuple(data["ours"])})
-        except (ValueError, KeyError, TypeError) as error:
+            return _entry(data)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise LabError(
                 f"undo journal {path}: not readable as an entry",
                 hint="look at the file: it names what was changed and what stood there before",
             ) from error
+        except OSError as error:
+            raise LabError(f"undo journal {path}: {error.strerror}") from error
+
+    def _refuse_foreign(self, path: Path) -> None:
+        """Whoever can write an entry can have something changed by whoever undoes it: only our own are obeyed."""
+        for checked in (self.folder, path):
+            seen = checked.lstat()
+            link = stat.S_ISLNK(seen.st_mode)
+            if link or seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
+                found = "a link" if link else f"owner {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}"
+                raise LabError(
+                    f"undo journal {checked}: wanted it to be user {os.geteuid()}'s alone to write, found {found}",
+                    hint="others could have written it: look at it before you give it back to its user "
+                    "(chown, chmod go-w), then run `iotrial restore`",
+                )
 
     def _sync_folder(self) -> None:
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -155,3 +174,16 @@ class Journal:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _entry(data: dict[str, Any]) -> Entry:
+    """The entry in a JSON object. Raises TypeError or KeyError for one of another form."""
+    entry = Entry(**{**data, "ours": tuple(data["ours"])})
+    texts = [entry.knob, entry.original, entry.trial, *entry.ours]
+    for mapping in (entry.address, entry.identity):
+        texts += [word for pair in mapping.items() for word in pair]
+    if entry.boot_id is not None:
+        texts.append(entry.boot_id)
+    if type(entry.number) is not int or not all(isinstance(text, str) for text in texts):
+        raise TypeError("fields of other types")
+    return entry

@@ -178,6 +178,15 @@ class Undone(IntEnum):
     FOREIGN = 4  # stands at a value that is neither ours nor the original: reported, not overwritten
 
 
+def whole_number(knob: str, value: str, least: int, most: int) -> str:
+    """The number as the kernel writes it. Raises UnsupportedLevel for anything but ASCII digits, and out of range."""
+    if value.isascii() and value.isdigit() and len(value) <= len(str(most)) and least <= int(value) <= most:
+        return str(int(value))
+    raise UnsupportedLevel(
+        f'{knob}: "{value}" is out of range, or no number in plain digits', hint=f"{least} to {most}"
+    )
+
+
 def one_of(knob: str, value: str, known: tuple[str, ...]) -> str:
     """The value if it is among the known. Raises UnsupportedLevel that names what there is."""
     if value in known:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from iotrial.errors import LabError, NoSpace, RequestError
+from iotrial.errors import NoSpace, RequestError
 from iotrial.lab.target import Target
 
 MEMORY_FILE_SYSTEMS = {"0x1021994": "tmpfs", "0x858458f6": "ramfs"}
@@ -72,8 +72,8 @@ class Place(ABC):
     def facts(self) -> Mapping[str, object]:
         """What a report should say of the place."""
 
-    def make_files(self, files: FileSet, seed: int, *, owner: str | None = None) -> None:
-        """Create a file set and remember it."""
+    def make_files(self, files: FileSet, seed: int, *, owner: Mapping[str, int] | None = None) -> None:
+        """Create a file set and remember it. ``owner``: user and group (``uid``, ``gid``) whose files they are to be."""
         self.target.call(
             "fileset",
             set=files.name,
@@ -85,12 +85,9 @@ class Place(ABC):
             directories=files.directories,
             mode="0644",
             create=True,
+            owner=owner,
         )
         self.sets[files.name] = files
-        if owner:
-            done = self.target.run(["chown", "-R", owner, files.folder])
-            if done.exit_status != 0:
-                raise LabError(f"giving {files.folder} to {owner}: {done.stderr.strip()}")
 
     def syncfs(self) -> None:
         """Write everything back that this file system holds dirty."""

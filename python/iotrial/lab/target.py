@@ -8,11 +8,14 @@ verbs are those of ``docs/probe-protocol.md``.
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from iotrial.errors import TargetError
+
+_OCTAL = re.compile(r"\\([0-3][0-7]{2})")
 
 
 class Channel(Protocol):
@@ -106,7 +109,7 @@ class Target:
     def mount_at(self, path: str) -> MountInfo | None:
         """What is mounted on exactly this path now (the topmost), as the kernel tells; None if nothing."""
         found = None
-        for line in self.read("/proc/self/mountinfo").splitlines():
+        for line in self.read("/proc/self/mountinfo").split("\n"):  # a name may hold what else ends a line
             info = parse_mountinfo(line)
             if info.target == path:
                 found = info
@@ -141,19 +144,22 @@ class Target:
 
 
 def parse_mountinfo(line: str) -> MountInfo:
-    """One line as proc_pid_mountinfo(5) describes it, with its octal escapes undone."""
+    """One line as proc_pid_mountinfo(5) describes it, with its octal escapes undone. Raises TargetError for another."""
     fields = line.split(" ")
-    dash = fields.index("-")
-    return MountInfo(
-        target=_unescape(fields[4]),
-        source=_unescape(fields[dash + 2]),
-        type=fields[dash + 1],
-        mount_options=frozenset(fields[5].split(",")),
-        super_options=frozenset(fields[dash + 3].split(",")),
-    )
+    try:
+        dash = fields.index("-", 6)
+        return MountInfo(
+            target=_unescape(fields[4]),
+            source=_unescape(fields[dash + 2]),
+            type=_unescape(fields[dash + 1]),
+            mount_options=frozenset(fields[5].split(",")),
+            super_options=frozenset(fields[dash + 3].split(",")),
+        )
+    except (ValueError, IndexError) as error:
+        raise TargetError(
+            f"reading /proc/self/mountinfo: wanted a line of it, found {line[:200]!r}"
+        ) from error
 
 
 def _unescape(text: str) -> str:
-    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, char)
-    return text
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), text)

@@ -70,17 +70,7 @@ class Probe:
             answer = b""
         if not answer:
             raise ProbeError(f'the probe died at "{verb}"{self._epitaph()}')
-        message = json.loads(answer)
-        if message.get("id") != self._last:
-            raise ProbeError(f'the probe answered {message.get("id")} where "{verb}" was {self._last}')
-        error = message.get("error")
-        if error is None:
-            ok: dict[str, Any] = message["ok"]
-            return ok
-        text = str(error.get("message", "no reason given"))
-        if error.get("code") in ("os", "unsupported"):
-            raise TargetError(text, errno=error.get("errno"))
-        raise ProbeError(f"{verb}: {text}")
+        return answer_of(answer, verb=verb, number=self._last)
 
     def _epitaph(self) -> str:
         status = self._process.wait()
@@ -119,3 +109,30 @@ class Probe:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def answer_of(line: bytes, *, verb: str, number: int) -> dict[str, Any]:
+    """What one line of the probe answers to request ``number``.
+
+    Raises TargetError where the target refused, ProbeError where the probe did, or where the line is no answer.
+    """
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as cause:
+        raise ProbeError(f"{verb}: the probe's answer is not JSON: {cause}") from cause
+    if not isinstance(message, dict) or message.get("id") != number:
+        found = message.get("id") if isinstance(message, dict) else message
+        raise ProbeError(f'the probe answered {str(found)[:80]} where "{verb}" was {number}')
+    error = message.get("error")
+    if error is None:
+        ok = message.get("ok")
+        if not isinstance(ok, dict):
+            raise ProbeError(f'the probe answered "{verb}" with neither an object nor an error')
+        return ok
+    if not isinstance(error, dict):
+        raise ProbeError(f'the probe answered "{verb}" with an error that says nothing')
+    text = str(error.get("message", "no reason given"))
+    errno = error.get("errno")
+    if error.get("code") in ("os", "unsupported"):
+        raise TargetError(text, errno=errno if isinstance(errno, int) else None)
+    raise ProbeError(f"{verb}: {text}")

@@ -25,8 +25,9 @@ from enum import StrEnum
 from math import log, log1p
 
 from iotrial.analysis.model import Effect, Verdict
+from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
-from iotrial.report.notation import bracketed, percent, shown
+from iotrial.report.notation import bracketed, percent
 from iotrial.study.model import Claim, Scale
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from iotrial.design.plan import condition_key
-from iotrial.report.notation import shown
+from iotrial.legible import shown
 from iotrial.study.model import Study
 
 EVERYWHERE = "all conditions"

@@ -7,7 +7,8 @@ as wide as it is and what a next trial could do better. The thresholds choose wo
 from __future__ import annotations
 
 from iotrial.analysis.model import Diagnostic
-from iotrial.report.notation import percent, shown
+from iotrial.legible import shown
+from iotrial.report.notation import percent
 
 _NOTABLE_CORRELATION = 0.2
 _NOTABLE_DRIFT = 0.05

@@ -12,15 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect
+from iotrial.legible import shown
 from iotrial.report.claims import HeldClaim, hold_claims
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.diagnostics import diagnostic_sentences
 from iotrial.report.evidence import EvidenceRow, gather
-from iotrial.report.notation import shown
 from iotrial.report.phrases import effect_sentence
 from iotrial.report.plan import plan_rows
 from iotrial.report.sentences import Summary, control_sentence, is_invalid, summarise, without_controls
 from iotrial.store.model import StoredTrial, TrialData
+
+_DEEPEST = 8  # facts of a host are two or three deep; an imported trial may claim anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +155,11 @@ def rerun_command(trial: StoredTrial) -> str:
     header = trial.header
     given = header.options.get("command_line", header.options.get("argv"))
     if isinstance(given, str):
-        words = given.split()
-    elif isinstance(given, Sequence):
-        words = [shlex.quote(str(word)) for word in given]
-    else:
-        words = ["iotrial", "run", shlex.quote(header.study.origin or header.study.name)]
+        given = _words(given)
+    known = [str(word) for word in given] if isinstance(given, Sequence) else []
+    # A stored or imported trial may say anything here, and readers paste it: nothing but a run of iotrial's.
+    words = known if known[:2] == ["iotrial", "run"] else []
+    words = words or ["iotrial", "run", header.study.origin or header.study.name]
     kept: list[str] = []
     skip = False
     for word in words:
@@ -168,19 +170,30 @@ def rerun_command(trial: StoredTrial) -> str:
             skip = True
             continue
         kept.append(word)
-    return shown(" ".join([*kept, "--seed", header.seed]))
+    return shown(shlex.join([*kept, "--seed", header.seed]))
 
 
-def flattened(facts: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
+
+
+def flattened(facts: Mapping[str, object], prefix: str = "", *, depth: int = 0) -> Iterator[tuple[str, str]]:
     """Nested facts as rows: ``{"cpu": {"model": "X"}}`` is ("cpu model", "X"); empty ones are left out."""
+    if depth > _DEEPEST:
+        yield shown(prefix), "…"
+        return
     for name, value in facts.items():
         label = f"{prefix} {name}".strip().replace("_", " ")
         if isinstance(value, Mapping):
-            yield from flattened({str(key): inner for key, inner in value.items()}, label)
+            yield from flattened({str(key): inner for key, inner in value.items()}, label, depth=depth + 1)
         elif isinstance(value, list | tuple):
             if value and all(isinstance(item, Mapping) for item in value):
                 for position, item in enumerate(value, start=1):
-                    yield from flattened(dict(item), f"{label} {position}" if len(value) > 1 else label)
+                    place = f"{label} {position}" if len(value) > 1 else label
+                    yield from flattened(dict(item), place, depth=depth + 1)
             elif value:
                 yield shown(label), shown(", ".join(str(item) for item in value))
         elif isinstance(value, bool):

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from math import inf, log
 
 from iotrial.analysis.model import Effect, Verdict
+from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import counted, interval_numbers, joined, percent, shown
+from iotrial.report.notation import counted, interval_numbers, joined, percent
 from iotrial.report.phrases import (
     Kind,
     excluded_beyond,

@@ -14,13 +14,14 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from iotrial.design.model import ArmKind
+from iotrial.legible import shown, shown_lines
 from iotrial.report.claims import Outcome, grouped
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.figures import Figures, draw_figures
 from iotrial.report.glossary import GLOSSARY
 from iotrial.report.jsonreport import utc
-from iotrial.report.notation import elided, percent, shown
+from iotrial.report.notation import elided, percent
 from iotrial.report.phrases import amount, interval, reason_in_words, spoken
 from iotrial.report.plots.canvas import DASHES, arm_marker
 from iotrial.report.series import Arm
@@ -100,7 +101,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         shown=shown,
-        shown_lines=lambda text: "\n".join(shown(line.expandtabs()) for line in text.split("\n")),
+        shown_lines=shown_lines,
         spoken=spoken,
         elided=elided,
         interval=interval,

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 
 from iotrial.conduct.resolve import Resolved
-from iotrial.report.notation import shown
+from iotrial.legible import shown
 from iotrial.study.model import CommandWork, Setting, Study, Workload
 
 _WIDTH = 11

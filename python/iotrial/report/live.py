@@ -12,7 +12,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from iotrial.report.notation import counted, elided, shown
+from iotrial.legible import shown
+from iotrial.report.notation import counted, elided
 from iotrial.report.progress import GOING_ON, EffectLine, Progress
 from iotrial.units import format_duration
 

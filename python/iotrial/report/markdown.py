@@ -5,16 +5,21 @@ Labels from a study are escaped so that they can neither make markup, tables or 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
+from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document, EffectRow
-from iotrial.report.notation import counted, quantity, shown
+from iotrial.report.notation import counted, quantity
 from iotrial.report.phrases import interval, reason_in_words, spoken
 
 _SPECIAL = frozenset("\\`*_[]|~$")
 # The comment splits "@name" and "#12", which code hosts look for after rendering, escaped or not.
 _REPLACED = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "@<!-- -->", "#": "#<!-- -->"}
+# What becomes a link without any brackets, and what would begin a list, a heading or a quotation.
+_LINKED = re.compile(r"(\bwww|\b(?:https?|ftp|xmpp|mailto)|\bGH)([.:-])", re.IGNORECASE)
+_STARTS = re.compile(r"^([0-9]{1,9}(?=[.)]\s)|)([-+=.)])")
 _MOST_FAILURES = 10
 
 
@@ -25,7 +30,9 @@ def markdown_report(document: Document) -> str:
 
 def escaped(text: str) -> str:
     """The text as Markdown shows it literally."""
-    return "".join(_REPLACED.get(c, f"\\{c}" if c in _SPECIAL else c) for c in shown(text))
+    plain = "".join(_REPLACED.get(c, f"\\{c}" if c in _SPECIAL else c) for c in shown(text).strip())
+    plain = _LINKED.sub(lambda found: f"{found[1]}<!-- -->{found[2]}", plain)
+    return _STARTS.sub(lambda found: f"{found[1]}\\{found[2]}", plain)
 
 
 def _lines(document: Document) -> Iterator[str]:

@@ -2,32 +2,21 @@
 
 An interval is rounded to the digits that it can carry, but never so far that it tells another story than
 its verdict: an end that lies beside 1 (or 0) is not printed as 1 (or 0). Labels come from study files that
-anybody may have written: characters that would steer a terminal or turn the direction of the text are shown
-as escapes instead of being obeyed. Escaping for HTML or Markdown is those renderers' own work.
+anybody may have written, and go through ``shown``.
 """
 
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterable
 
+from iotrial.legible import shown
 from iotrial.units import format_bytes, format_duration
 
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _BYTES = {"bytes", "byte", "B"}
 _MOST_DECIMALS = 7
 _NEAR_ONE = (0.9, 1.1)
-_INVISIBLE = {"Cc", "Cs", "Zl", "Zp"}
-_DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
-
-
-def shown(label: object) -> str:
-    """The label with control characters and marks of direction made visible (``\\x1b``, ``\\u202e``)."""
-    text = str(label)
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escape(c) if _steers(c) else c for c in text)
 
 
 def elided(text: str, width: int) -> str:
@@ -137,12 +126,3 @@ def _decimals(low: float | None, high: float | None, value: float | None) -> int
         if half >= least:
             return decimals
     return 4
-
-
-def _steers(character: str) -> bool:
-    return character in _DIRECTION or unicodedata.category(character) in _INVISIBLE
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

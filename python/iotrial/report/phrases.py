@@ -9,16 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from iotrial.analysis.model import Effect, Verdict
-from iotrial.report.notation import (
-    bracketed,
-    change,
-    elided,
-    interval_numbers,
-    percent,
-    plain,
-    quantity,
-    shown,
-)
+from iotrial.legible import shown
+from iotrial.report.notation import bracketed, change, elided, interval_numbers, percent, plain, quantity
 from iotrial.study.model import Better, Scale
 
 _LONGEST_LABEL = 48

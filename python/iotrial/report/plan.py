@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from iotrial.report.notation import counted, joined, percent, shown
+from iotrial.legible import shown
+from iotrial.report.notation import counted, joined, percent
 from iotrial.store.model import TrialData, TrialHeader
 from iotrial.study.model import CommandWork, Factor, FilesWork, Workload
 from iotrial.units import format_duration, format_size

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from iotrial.analysis.model import Effect
+from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import bracketed, shown
+from iotrial.report.notation import bracketed
 from iotrial.report.phrases import null_value
 from iotrial.study.model import Study
 

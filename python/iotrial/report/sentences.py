@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from iotrial.analysis.model import Analysis, Control, Effect, Verdict
+from iotrial.legible import shown
 from iotrial.report.answer import answer
 from iotrial.report.conditions import Conditions
 from iotrial.report.findings import by_level, finding
-from iotrial.report.notation import bracketed, counted, joined, percent, shown
+from iotrial.report.notation import bracketed, counted, joined, percent
 from iotrial.store.model import StoredTrial, TrialState
 from iotrial.units import format_duration, format_ratio
 

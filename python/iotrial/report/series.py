@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from iotrial.analysis.model import ObservedBlock
 from iotrial.design.model import ArmKind
+from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, sound_runs
-from iotrial.report.notation import shown
 from iotrial.store.model import TrialData
 from iotrial.study.model import Response, Study
 

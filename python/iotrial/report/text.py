@@ -11,9 +11,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Effect
+from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document, EffectRow
-from iotrial.report.notation import counted, elided, joined, percent, shown
+from iotrial.report.notation import counted, elided, joined, percent
 from iotrial.report.phrases import interval, reason_in_words, spoken
 from iotrial.report.sentences import Tone
 from iotrial.units import format_duration
@@ -61,7 +62,9 @@ def print_report(document: Document, console: Console, *, html_path: str | None 
     )
     console.print(Text("Again: ", style="dim").append(document.rerun), soft_wrap=True)
     if html_path is not None:
-        console.print(Text("Figures and everything else: ", style="dim").append(html_path), soft_wrap=True)
+        console.print(
+            Text("Figures and everything else: ", style="dim").append(shown(html_path)), soft_wrap=True
+        )
 
 
 def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
@@ -74,7 +77,8 @@ def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
     several = len({row.effect.response for row in rows}) > 1
     single = len(comparisons) == 1 and not several
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-    table.add_column(elided(comparisons.pop(), 40) if single else "comparison", overflow="fold", max_width=40)
+    first = elided(comparisons.pop(), 40) if single else "comparison"
+    table.add_column(Text(first), overflow="fold", max_width=40)
     table.add_column(Text("ratio [interval]"), justify="right", no_wrap=True)
     table.add_column("blocks", justify="right", no_wrap=True)
     table.add_column("verdict", overflow="fold")

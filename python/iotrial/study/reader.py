@@ -24,6 +24,7 @@ from iotrial.study.workloads import check_placeholders, read_workloads
 
 MAX_BYTES = 1 << 20
 MAX_LINE = 16384  # tomllib takes time quadratic in the parts of a dotted key
+_MAX_DOTS_SQUARED = 4_000_000  # a tenth of a second of that; a line in good faith has some tens of dots
 _PLACE = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 
 
@@ -92,6 +93,8 @@ def _parsed(text: str, origin: str) -> dict[str, object]:
     for number, line in enumerate(text.split("\n"), start=1):
         if len(line) > MAX_LINE:
             raise StudyError(f"a line has at most {MAX_LINE} characters", file=origin, line=number)
+    if sum(line.count(".") ** 2 for line in text.split("\n")) > _MAX_DOTS_SQUARED:
+        raise StudyError("has more dots in its lines than names and prose need", file=origin)
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -12,7 +12,9 @@ use serde_json::{json, Value};
 
 use super::Registry;
 use crate::error::{last_errno, Doing, Error, Result};
-use crate::syscall::{c_text, check, open_quietly, stat, stat_of, try_open};
+use crate::syscall::{
+    c_text, check, open_quietly, open_quietly_through, stat, stat_of, try_open, ITSELF,
+};
 use crate::wire::{OfFiles, Warm};
 
 /// `struct cachestat` of linux/mman.h.
@@ -84,7 +86,7 @@ fn open_any_way(path: &str) -> Result<OwnedFd> {
         Err(Error::Os {
             errno: libc::EACCES,
             ..
-        }) => try_open(&c_text(path)?, libc::O_WRONLY, 0)
+        }) => try_open(&c_text(path)?, libc::O_WRONLY | ITSELF, 0)
             .map_err(|errno| Error::errno(format!("open {path}"), errno)),
         other => other,
     }
@@ -98,7 +100,10 @@ pub fn warm(request: Warm, registry: &mut Registry) -> Result<Value> {
     let mut bytes = 0;
     for index in set.select_in(view, &request.files)? {
         let path = set.path_through(view, index)?;
-        let file = open_quietly(&path)?;
+        let file = match view {
+            None => open_quietly(&path)?,
+            Some(_) => open_quietly_through(&path)?,
+        };
         loop {
             // SAFETY: the buffer is valid for its length.
             let n =

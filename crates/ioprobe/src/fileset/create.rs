@@ -82,6 +82,7 @@ pub fn make(request: MakeSet, registry: &mut Registry) -> Result<Value> {
             request.count as usize
         ],
         views: BTreeMap::new(),
+        spoiled: None,
     };
     if request.create {
         make_folders(&set, None, request.owner)?;
@@ -197,7 +198,7 @@ pub fn set_size(request: SetSize, registry: &mut Registry) -> Result<Value> {
 /// A mode without write permission stops an owner who is not root: lifted for the moment of opening.
 fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
     let text = c_text(path)?;
-    let flags = libc::O_WRONLY | libc::O_TRUNC | libc::O_NOFOLLOW;
+    let flags = libc::O_WRONLY | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     match try_open(&text, flags, 0) {
         Ok(file) => Ok(file),
         Err(libc::EACCES) => {

@@ -5,6 +5,7 @@
 
 pub mod cache;
 pub mod create;
+pub mod guard;
 pub mod links;
 pub mod modes;
 pub mod times;
@@ -23,6 +24,8 @@ pub struct FileSet {
     pub mode: u32,
     pub files: Vec<FileState>,
     pub views: BTreeMap<String, View>,
+    /// Why nothing may be done with it any more (see `guard`).
+    pub spoiled: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -174,11 +177,15 @@ pub struct Registry {
 impl Registry {
     pub fn get(&mut self, name: &str) -> Result<&mut FileSet> {
         let known = self.sets.keys().cloned().collect::<Vec<_>>();
-        self.sets.get_mut(name).ok_or_else(|| {
-            Error::bad(format!(
+        match self.sets.get_mut(name) {
+            None => Err(Error::bad(format!(
                 "set {name}: wanted one that `fileset` made, found {known:?}"
-            ))
-        })
+            ))),
+            Some(FileSet {
+                spoiled: Some(why), ..
+            }) => Err(Error::verify(why.clone())),
+            Some(set) => Ok(set),
+        }
     }
 
     pub fn put(&mut self, name: String, set: FileSet) {
@@ -209,6 +216,7 @@ pub mod tests {
                 count as usize
             ],
             views: BTreeMap::new(),
+            spoiled: None,
         }
     }
 

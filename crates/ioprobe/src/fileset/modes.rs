@@ -6,20 +6,14 @@ use serde_json::{json, Value};
 
 use super::Registry;
 use crate::error::Result;
-use crate::syscall::{c_text, check, stat};
+use crate::syscall::{set_mode, stat};
 use crate::wire::{mode_text, OfFiles, SetMode};
 
 pub fn set(request: SetMode, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let files = set.select(&request.files)?;
     for index in &files {
-        let path = set.path(*index);
-        let text = c_text(&path)?;
-        // SAFETY: the text ends with NUL.
-        check(
-            unsafe { libc::chmod(text.as_ptr(), request.mode.0) },
-            || format!("set the mode of {path} to {}", mode_text(request.mode.0)),
-        )?;
+        set_mode(&set.path(*index), request.mode.0)?;
     }
     Ok(json!({"changed": files.len()}))
 }

@@ -178,6 +178,7 @@ fn prepare(
         descriptors: vec![-1; files.len()],
         bytes: bytes_to_write(&own.operations, files, &set.content),
         create_mode: set.mode,
+        itself: view.map_or(libc::O_NOFOLLOW, |_| 0),
         buffer: touched(own.buffer),
         names: touched(NAMES_BYTES),
         recorders: kinds.iter().map(|_| LatencyRecorder::new()).collect(),

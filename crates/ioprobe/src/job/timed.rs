@@ -27,6 +27,8 @@ pub struct Work {
     /// For each `write-byte` of the list, the byte of each file.
     pub bytes: Vec<Vec<u8>>,
     pub create_mode: u32,
+    /// O_NOFOLLOW where the names are no links by right.
+    pub itself: c_int,
     pub buffer: Vec<u8>,
     pub names: Vec<u8>,
     pub recorders: Vec<LatencyRecorder>,
@@ -113,11 +115,16 @@ impl Work {
         // SAFETY: paths end with NUL; buffers are valid for the lengths given; descriptors are this job's own.
         unsafe {
             match operation {
-                Operation::Open => self.opened(file, libc::open(path, libc::O_RDONLY)),
-                Operation::OpenWrite => self.opened(file, libc::open(path, libc::O_WRONLY)),
-                Operation::OpenTruncate => {
-                    self.opened(file, libc::open(path, libc::O_WRONLY | libc::O_TRUNC))
+                Operation::Open => {
+                    self.opened(file, libc::open(path, libc::O_RDONLY | self.itself))
                 }
+                Operation::OpenWrite => {
+                    self.opened(file, libc::open(path, libc::O_WRONLY | self.itself))
+                }
+                Operation::OpenTruncate => self.opened(
+                    file,
+                    libc::open(path, libc::O_WRONLY | libc::O_TRUNC | self.itself),
+                ),
                 Operation::Create => {
                     let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY;
                     self.opened(file, libc::open(path, flags, self.create_mode))

@@ -94,7 +94,7 @@ fn parent_of(pid: pid_t) -> Option<pid_t> {
 }
 
 /// The name in parentheses may hold anything, parentheses too: what follows the last one counts.
-fn parent_in_stat(text: &str) -> Option<pid_t> {
+pub fn parent_in_stat(text: &str) -> Option<pid_t> {
     text.rsplit_once(')')?
         .1
         .split_whitespace()

@@ -42,9 +42,14 @@ pub fn read<T: Request>(fields: Fields) -> std::result::Result<T, String> {
                 0 => "no fields".to_string(),
                 _ => format!("the fields {}", reader.known.join(", ")),
             };
-            Err(format!("wanted {known}, found also {unknown}"))
+            Err(format!("wanted {known}, found also {}", excerpt(unknown)))
         }
     }
+}
+
+/// So much of a text from outside as an error repeats.
+pub fn excerpt(text: &str) -> String {
+    text.chars().take(200).collect()
 }
 
 pub struct Reader {
@@ -64,8 +69,8 @@ impl Reader {
             (None | Some(Value::Null), Some(default)) => Ok(default),
             (None, None) => Err(format!("missing field {name}")),
             (Some(value), _) => T::from_json(&value).ok_or_else(|| {
-                let found: String = value.to_string().chars().take(200).collect();
-                format!("{name}: wanted {}, found {found}", T::WANTED)
+                let found = value.to_string();
+                format!("{name}: wanted {}, found {}", T::WANTED, excerpt(&found))
             }),
         }
     }

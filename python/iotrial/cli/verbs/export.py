@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
 
 if TYPE_CHECKING:
     from iotrial.store import Store
@@ -28,9 +29,9 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # a store that somebody else made may 
 @json_option
 def command(trial: str, file: str | None, force: bool, as_json: bool) -> None:
     """Pack a stored trial into FILE ("-": standard output), to be imported, reported or run again elsewhere."""
-    from iotrial.cli.ending import printed
     from iotrial.cli.storing import store_to_read
     from iotrial.errors import RequestError
+    from iotrial.legible import shown
     from iotrial.store.packed.file import refuse_present, written_whole
 
     if file == "-" and as_json:
@@ -61,7 +62,7 @@ def command(trial: str, file: str | None, force: bool, as_json: bool) -> None:
         }
         click.echo(json.dumps({"schema": 1, "exported": facts}, indent=1))
     else:
-        click.echo(f"trial {found.number} is in {printed(path)} ({size:,} bytes)", err=True)
+        tell(f"trial {found.number} is in {shown(path)} ({size:,} bytes)", err=True)
 
 
 def _pack(store: Store, number: int, file: BinaryIO) -> str:

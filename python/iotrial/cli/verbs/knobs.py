@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
 
 if TYPE_CHECKING:
     from iotrial.lab.knob import Knob, Subject
@@ -31,7 +32,7 @@ def command(as_json: bool) -> None:
     for row in rows:
         what = ", ".join(row["levels"]) or row["range"] or "nothing on this machine"
         option = f"  (needs `{row['option']}`)" if row["option"] else ""
-        click.echo(f"{row['name']:<{width}}  {row['title']}{option}\n{'':<{width}}    {what}")
+        tell(f"{row['name']:<{width}}  {row['title']}{option}\n{'':<{width}}    {what}")
 
 
 def _row(knob: Knob, subject: Subject) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import json
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
 
 
 @click.command("list")
@@ -25,5 +26,5 @@ def command(as_json: bool) -> None:
         return
     width = max(len(name) for name, _ in studies)
     for name, study in studies:
-        click.echo(f"{name:<{width}}  {study.question}")
-    click.echo("\nRun one: iotrial run NAME    Read about it: iotrial show NAME", err=True)
+        tell(f"{name:<{width}}  {study.question}")
+    tell("\nRun one: iotrial run NAME    Read about it: iotrial show NAME", err=True)

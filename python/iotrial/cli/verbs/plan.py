@@ -9,6 +9,7 @@ import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import asked_of, find_study, resolve_study, study_options
+from iotrial.cli.output import tell
 
 
 @click.command("plan")
@@ -72,21 +73,21 @@ def _print(resolved: Any, plan: Any, folder: str, listed: list[dict[str, Any]]) 
     from iotrial.units import format_duration, format_percent
 
     study = resolved.study
-    click.echo(f"{study.name}: {study.question}\n")
+    tell(f"{study.name}: {study.question}\n")
     for line in intent_lines(resolved, folder):
-        click.echo(line)
+        tell(line)
     arms = ", ".join(arm.name for arm in plan.arms(controls=True))
-    click.echo(f"arms       {arms}")
-    click.echo(f"conditions {len(plan.conditions)}: " + "\n           ".join(c.key for c in plan.conditions))
-    click.echo(
+    tell(f"arms       {arms}")
+    tell(f"conditions {len(plan.conditions)}: " + "\n           ".join(c.key for c in plan.conditions))
+    tell(
         f"budget     {format_duration(study.budget.time_s)}, at most {study.budget.blocks} blocks of each condition"
     )
-    click.echo(
+    tell(
         f"statistics margin {format_percent(study.margin)}, "
         f"alpha {study.alpha:g} shared by {plan.primary_effects} primary effects"
     )
-    click.echo(f"seed       {plan.seed} (a run without --seed draws its own)\n")
-    click.echo("first blocks, each in the order of its runs:")
+    tell(f"seed       {plan.seed} (a run without --seed draws its own)\n")
+    tell("first blocks, each in the order of its runs:")
     for block in listed:
         order = " ".join(run["arm"] for run in block["runs"])
-        click.echo(f"  {block['condition']} block {block['block']}: {order}")
+        tell(f"  {block['condition']} block {block['block']}: {order}")

@@ -26,13 +26,13 @@ def command(
     trial: str, html: str | None, markdown: str | None, fail_if: tuple[str, ...], as_json: bool
 ) -> int:
     """Report a stored trial (its number, its id, or "last"), or a packed one (its file)."""
-    from iotrial.cli.ending import exit_status, say, write_html
+    from iotrial.cli.ending import exit_status, say, write_html, write_report
 
     document = _document(trial)
     if markdown:
         from iotrial.report.markdown import markdown_report
 
-        Path(markdown).write_text(markdown_report(document))
+        write_report(markdown_report(document), Path(markdown))
     written = write_html(document, Path(html)) if html else None
     say(document, as_json=as_json, html=written)
     return exit_status(document, fail_if, None)

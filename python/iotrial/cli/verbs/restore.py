@@ -7,6 +7,7 @@ import json
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
 
 
 @click.command("restore")
@@ -49,9 +50,9 @@ def command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"schema": 1, "restored": rows}, indent=1))
     elif not rows:
-        click.echo("Nothing to restore.")
+        tell("Nothing to restore.")
     for row in [] if as_json else rows:
-        click.echo(
+        tell(
             f"{row['knob']} on {row['target']}: {row['outcome']}"
             + (f" ({row['problem']})" if row["problem"] else "")
         )

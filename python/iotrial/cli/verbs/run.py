@@ -29,7 +29,6 @@ def command(
     from iotrial.conduct.start import begin, default_folder, make_plan
     from iotrial.conduct.trial import Limits
     from iotrial.paths import store_path
-    from iotrial.report.intent import runs_commands
     from iotrial.store import Store
 
     asked = asked_of(values)
@@ -39,7 +38,7 @@ def command(
     budget = resolved.study.budget
     limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not asked.no_stop)
     folder = default_folder(resolved, asked.on)
-    if asked.like is not None or (not chosen.trusted and runs_commands(resolved.study)):
+    if asked.like is not None or not chosen.trusted:
         show_intent(resolved, folder)
     if asked.like is not None:
         ask_consent(resolved, trust=asked.trust)

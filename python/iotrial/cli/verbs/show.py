@@ -7,6 +7,7 @@ import json
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
 
 
 @click.command("show")
@@ -21,7 +22,10 @@ def command(study: str | None, workload: str | None, as_json: bool) -> None:
         from iotrial.study.kinds import describe
 
         described = describe(workload)
-        click.echo(json.dumps({"schema": 1, "workload": described}, indent=1) if as_json else described)
+        if as_json:
+            click.echo(json.dumps({"schema": 1, "workload": described}, indent=1))
+        else:
+            tell(described)
         return
     if study is None:
         raise RequestError("show what?", hint="name a study (`iotrial list`), or --workload files")
@@ -38,8 +42,8 @@ def _show(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"schema": 1, "study": study_to_json(study)}, indent=1))
         return
-    click.echo(f"{study.name}: {study.question}\n")
-    click.echo(click.wrap_text(study.why, 88, preserve_paragraphs=True) + "\n")
+    tell(f"{study.name}: {study.question}\n")
+    tell(click.wrap_text(study.why, 88, preserve_paragraphs=True) + "\n")
     for role in Role:
         for factor in (f for f in study.factors if f.role is role):
             words = []
@@ -47,17 +51,20 @@ def _show(name: str, as_json: bool) -> None:
                 mark = " (reference)" if role is Role.TREATMENT and level.label == factor.reference else ""
                 rest = " (on request)" if role is Role.CONDITION and level.label not in factor.default else ""
                 words.append(level.label + mark + rest)
-            click.echo(f"{role.value:<10} {factor.name}: {', '.join(words)}")
+            tell(f"{role.value:<10} {factor.name}: {', '.join(words)}")
     for workload in study.workloads:
         primary = [r.name for r in study.responses if r.workload == workload.name and r.primary]
         extra = "" if workload.default else " (on request)"
-        click.echo(
-            f"workload   {workload.name}{extra}: {workload.kind}, primary response {', '.join(primary)}"
-        )
-    click.echo(
+        tell(f"workload   {workload.name}{extra}: {workload.kind}, primary response {', '.join(primary)}")
+    tell(
         f"budget     {format_duration(study.budget.time_s)}, margin {format_percent(study.margin)}, alpha {study.alpha:g}"
     )
     for claim in study.claims:
-        click.echo(f"\nclaimed    {claim.text}\n           {claim.source}")
+        tell(f"\nclaimed    {_indented(claim.text)}\n           {claim.source}")
         if claim.note:
-            click.echo(f"           note: {claim.note}")
+            tell(f"           note: {_indented(claim.note)}")
+
+
+def _indented(prose: str) -> str:
+    """Prose beside the names of rows: a line of it cannot pass for a row."""
+    return prose.replace("\n", "\n           ")

@@ -7,6 +7,8 @@ import json
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
+from iotrial.legible import shown
 
 
 @click.command("trials")
@@ -37,10 +39,10 @@ def command(as_json: bool) -> None:
         click.echo(json.dumps({"schema": 1, "trials": rows, "damaged": lost_rows}, indent=1))
         return
     if not trials and not damaged:
-        click.echo("No trials yet. Start with: iotrial run files/permissions")
+        tell("No trials yet. Start with: iotrial run files/permissions")
     for t in trials:
         when = t.header.started[:16].replace("T", " ")
-        click.echo(
-            f"{t.number:>5}  {when}  {t.state.value:<11} {format_duration(t.duration_s):>8}  {t.header.study.name}"
+        tell(
+            f"{t.number:>5}  {when}  {t.state.value:<11} {format_duration(t.duration_s):>8}  {shown(t.header.study.name)}"
             + ("  (imported)" if t.imported is not None else "")
         )

@@ -8,13 +8,18 @@ and verified.
 
 from __future__ import annotations
 
+import re
+
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Requirement, Subject
+from iotrial.lab.knob import Requirement, Subject, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
+
+SCHEDULER = re.compile(r"[a-z][a-z0-9_-]{0,14}")  # ELV_NAME_MAX is 16, with the NUL
+QUEUE_FILE = re.compile(r"/sys/block/loop[0-9]{1,7}/queue/([a-z_]+)")
 
 
 class BlockKnob(KernelFileKnob):
@@ -42,6 +47,10 @@ class BlockKnob(KernelFileKnob):
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
         super().prepare(subject, setting, (*values, self.read(subject, setting)))
+
+    def is_own(self, path: str) -> bool:
+        found = QUEUE_FILE.fullmatch(path)
+        return found is not None and found[1] == self.file
 
     def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
         return {"backing": _backing(subject.target, str(subject.place.device)) or ""}
@@ -72,15 +81,7 @@ class BlockNumber(BlockKnob):
         super().prepare(subject, setting, (*values, *self.dragged))
 
     def parse(self, setting: Setting) -> str:
-        try:
-            number = int(setting.value)
-        except ValueError:
-            number = -1
-        if not self.least <= number <= self.most:
-            raise UnsupportedLevel(
-                f'knob {self.name}: "{setting.value}" is out of range', hint=f"{self.least} to {self.most}"
-            )
-        return str(number)
+        return whole_number(f"knob {self.name}", setting.value, self.least, self.most)
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ()
@@ -115,7 +116,7 @@ class BlockScheduler(BlockKnob):
                 f'knob block.scheduler: "{value}" left the kernel in 5.0',
                 hint=f'the nearest now is "{modern[value]}" (not the same algorithm, except noop)',
             )
-        if not value.replace("-", "").isalnum():
+        if not SCHEDULER.fullmatch(value):
             raise UnsupportedLevel(f'knob block.scheduler: "{value}" is no name of a scheduler')
         return value
 

@@ -5,12 +5,16 @@ They change nothing on the target; they are part of the job, which the probe ech
 
 from __future__ import annotations
 
+import re
+
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab import cache
 from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
 from iotrial.study.model import Setting
 
 MAXIMUM_TEXT = 4096
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+PLACEHOLDER = re.compile(r"\{[A-Za-z0-9_-]{1,64}\}")
 
 
 def _text(knob: str, value: str) -> str:
@@ -30,7 +34,7 @@ class CommandArgument(Knob):
 
     def parse(self, setting: Setting) -> str:
         placeholder = self.value_option(setting)
-        if not (placeholder.startswith("{") and placeholder.endswith("}") and len(placeholder) > 2):
+        if not PLACEHOLDER.fullmatch(placeholder):
             raise RequestError(
                 f'knob command.argument: "{placeholder}" is no placeholder', hint='for example "{threads}"'
             )
@@ -59,7 +63,7 @@ class EnvironmentVariable(Knob):
 
     def parse(self, setting: Setting) -> str:
         variable = self.value_option(setting)
-        if not variable or "=" in variable or not variable.isprintable():
+        if not VARIABLE.fullmatch(variable):
             raise RequestError(f'knob environment.variable: "{variable}" is no name of a variable')
         if variable.startswith("LD_"):
             raise RequestError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab.knob import FileSelection, Knob, Stage, Subject, one_of
 from iotrial.study.model import Setting
@@ -9,6 +11,8 @@ from iotrial.units import UnitError, parse_size
 
 VIEW = "view"
 MAXIMUM_SIZE = 4 << 30
+OCTAL = re.compile(r"(?:0o)?[0-7]{1,5}")
+SET_ID = ~0o1777
 
 
 def _selection(knob: str, subject: Subject) -> FileSelection:
@@ -31,18 +35,19 @@ class FileMode(Knob):
     rank = 2
     title = "permission bits of the files, as octal text"
     stage = Stage.FILES
-    open_levels = "0000 to 7777"
+    open_levels = "0000 to 1777"
 
     def parse(self, setting: Setting) -> str:
-        digits = setting.value.removeprefix("0o")
-        try:
-            mode = int(digits, 8)
-        except ValueError:
-            mode = -1
-        if not 0 <= mode <= 0o7777:
+        if not OCTAL.fullmatch(setting.value):
             raise UnsupportedLevel(
                 f'knob file.mode: "{setting.value}" is no file mode',
                 hint='write octal digits, for example "0644"',
+            )
+        mode = int(setting.value.removeprefix("0o"), 8)
+        if mode & SET_ID:
+            raise UnsupportedLevel(
+                f'knob file.mode: "{setting.value}" sets the user or group id of whoever executes the file',
+                hint="the files are root's, and others could fill them: at most 1777",
             )
         return f"{mode:04o}"
 

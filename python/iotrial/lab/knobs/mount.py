@@ -7,6 +7,7 @@ made of it is read back from /proc/self/mountinfo. mount(2) is called directly: 
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 from iotrial.errors import KnobError, UnsupportedLevel
@@ -15,6 +16,8 @@ from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
 from iotrial.lab.target import MountInfo
 from iotrial.study.model import Setting
 
+#: no comma (another option), no slash or dot (a path), no blank, nothing beyond ASCII
+ARGUMENT = re.compile(r"[A-Za-z0-9_:-]{1,32}")
 IMAGE_ONLY = Requirement(root=True, labs=frozenset({"image"}))
 
 
@@ -141,13 +144,13 @@ class MountOption(MountKnob):
         value = setting.value
         if value == "default":
             return value
-        key, _, argument = value.partition("=")
+        key, equals, argument = value.partition("=")
         if key not in self.ALLOWED:
             raise UnsupportedLevel(
                 f'knob mount.option: "{key}" is not on its list',
                 hint="it has: " + ", ".join(sorted(self.ALLOWED)),
             )
-        if not all(c.isalnum() or c in ":-_" for c in argument):
+        if equals and not ARGUMENT.fullmatch(argument):
             raise UnsupportedLevel(f'knob mount.option: "{argument}" is no value of {key}')
         return value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from iotrial.errors import KnobError, TargetError
+from iotrial.errors import KnobError, LabError, TargetError
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Knob, Stage, Subject, Undone
 from iotrial.lab.target import Target
@@ -20,6 +20,11 @@ class KernelFileKnob(Knob):
     @abstractmethod
     def path(self, subject: Subject, setting: Setting) -> str:
         """The file."""
+
+    @abstractmethod
+    def is_own(self, path: str) -> bool:
+        """Whether this is a file that the knob can ever turn. An entry of the undo journal that names another is not
+        obeyed: whoever could write the journal would else write any file as root."""
 
     def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
         """Facts that must still hold when the entry is undone."""
@@ -64,7 +69,12 @@ class KernelFileKnob(Knob):
         return True
 
     def undo(self, target: Target, entry: Entry) -> Undone:
-        path = entry.address["path"]
+        path = entry.address.get("path", "")
+        if not self.is_own(path):
+            raise LabError(
+                f"undo journal: knob {self.name} never turns {path}, so this entry is not iotrial's",
+                hint="look at the entry: somebody else has written or changed it",
+            )
         text = target.read_or_none(path)
         if text is None:
             return Undone.GONE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from iotrial.errors import KnobError, UnknownName, UnsupportedLevel
-from iotrial.lab.knob import Requirement, Stage, Subject
+from iotrial.errors import KnobError, UnknownName
+from iotrial.lab.knob import Requirement, Stage, Subject, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.study.model import Setting
 
@@ -44,21 +44,16 @@ class Sysctl(KernelFileKnob):
     def parse(self, setting: Setting) -> str:
         key = self._key(setting)
         least, most, _ = self.ALLOWED[key]
-        try:
-            number = int(setting.value)
-        except ValueError:
-            number = least - 1
-        if not least <= number <= most:
-            raise UnsupportedLevel(
-                f'sysctl {key}: "{setting.value}" is out of range', hint=f"{least} to {most}"
-            )
-        return str(number)
+        return whole_number(f"sysctl {key}", setting.value, least, most)
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ()
 
     def path(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
-        return "/proc/sys/" + self._key(setting).replace(".", "/")
+        return _file(self._key(setting))
+
+    def is_own(self, path: str) -> bool:
+        return path in {_file(key) for key in self.ALLOWED}
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         # any value serves that every arm passes through; the one in the middle of the list is harmless
@@ -66,7 +61,7 @@ class Sysctl(KernelFileKnob):
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
         for other in self.ALLOWED[self._key(setting)][2]:
-            found = subject.target.read("/proc/sys/" + other.replace(".", "/"))
+            found = subject.target.read(_file(other))
             if found != "0":
                 raise KnobError(
                     self.name,
@@ -79,3 +74,7 @@ class Sysctl(KernelFileKnob):
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"sysctl {self._key(setting)} of this machine: {', '.join(values)}",)
+
+
+def _file(key: str) -> str:
+    return "/proc/sys/" + key.replace(".", "/")

@@ -7,6 +7,7 @@ back too, unless somebody else has changed the folder in between: then theirs is
 from __future__ import annotations
 
 import errno
+import re
 from typing import Any
 
 from iotrial.errors import LabError, TargetError
@@ -19,6 +20,11 @@ from iotrial.lab.target import Target
 SAME_INSTANT_NS = 20_000_000
 #: from the note in the journal to the removal it announces
 REMOVAL_NS = 1_000_000_000
+
+#: the names that a lab gives, wherever they stand; an undo removes nothing else
+OWN = re.compile(
+    r"/run/iotrial|/(?:.*/)?(?:iotrial-lab-[0-9a-f]+|\.iotrial-[0-9a-f]*-[a-z0-9]+\.image)", re.DOTALL
+)
 
 
 class LabPath(LabObject):
@@ -73,6 +79,11 @@ class LabPath(LabObject):
 
     def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:
         path = entry.address["path"]
+        if not OWN.fullmatch(path):
+            raise LabError(
+                f"removing {path}: no name that a lab gives",
+                hint="the entry is not one of iotrial's: look at it",
+            )
         folder = _parent(path)
         found = _stat(target, path)
         if found is None:

@@ -1,0 +1,225 @@
+"""Every parser of text from outside, as a function of bytes that returns, whatever the bytes.
+
+What a parser refuses, it refuses by an error of ``iotrial.errors`` (or ``UnitError``); any other exception
+leaves here and is a finding. What it accepts is looked at too, where there is something that must hold of it. The
+same functions are replayed on the kept cases by a test, and driven by a coverage-guided fuzzer (``fuzz.py``).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from iotrial.cli.options import _pairs, _seed
+from iotrial.errors import IotrialError, TargetError
+from iotrial.lab.journal import Journal
+from iotrial.lab.target import MountInfo, parse_mountinfo
+from iotrial.probe.client import answer_of
+from iotrial.store import Store, records
+from iotrial.store.model import TrialHeader, TrialState
+from iotrial.store.packed import read_packed
+from iotrial.store.packed.reading import COUNTS
+from iotrial.study import trust
+from iotrial.study.catalogue import names, text
+from iotrial.study.codec import study_from_json, study_to_json
+from iotrial.study.locator import Locator
+from iotrial.study.reader import read_study
+from iotrial.units import (
+    UnitError,
+    format_size,
+    parse_alpha,
+    parse_duration,
+    parse_fraction,
+    parse_margin,
+    parse_size,
+)
+
+Parser = Callable[[bytes], None]
+
+
+def _text(data: bytes) -> str:
+    """The bytes as text; what is no UTF-8 becomes lone surrogates, as in arguments and file names."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def study(data: bytes) -> None:
+    """A study file. One that is accepted goes through the store's form without loss."""
+    try:
+        found = read_study(_text(data), "study.toml", trusted=False)
+    except IotrialError:
+        return
+    trust.demands(found)
+    assert study_from_json(json.loads(json.dumps(study_to_json(found)))) == found
+
+
+def locator(data: bytes) -> None:
+    """Lines of a document that need not be TOML at all."""
+    content = _text(data)
+    line = Locator(content).line("factor", 0, "levels", 1)
+    assert line is None or 1 <= line <= content.count("\n") + 1
+
+
+def units(data: bytes) -> None:
+    """Sizes, durations, margins."""
+    content = _text(data)
+    for parse in (parse_size, parse_duration, parse_margin, parse_alpha, parse_fraction):
+        try:
+            found = parse(content)
+        except UnitError:
+            continue
+        if parse is parse_size:
+            assert parse_size(format_size(int(found))) == found
+        assert 0 <= found < float("inf")
+
+
+def codec(data: bytes) -> None:
+    """A study as the store has it. One that is accepted comes back the same."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    try:
+        found = study_from_json(content)
+    except IotrialError:
+        return
+    trust.demands(found)
+    assert study_from_json(study_to_json(found)) == found
+
+
+def options(data: bytes) -> None:
+    """``--set``, ``--condition`` and ``--seed``."""
+    content = _text(data)
+    for parse in (lambda: _pairs("--set", tuple(content.split("\n"))), lambda: _seed(content)):
+        try:
+            parse()
+        except (IotrialError, click.UsageError):
+            continue
+
+
+def mountinfo(data: bytes) -> None:
+    """Lines of /proc/self/mountinfo: a mount point may have any name."""
+    for line in _text(data).split("\n"):
+        try:
+            assert isinstance(parse_mountinfo(line), MountInfo)
+        except TargetError:
+            continue
+
+
+def journal(data: bytes) -> None:
+    """An entry of the undo journal, damaged or written by somebody else."""
+    with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
+        (Path(folder) / "000001.entry").write_bytes(data)
+        try:
+            for entry in Journal(Path(folder)).pending():
+                assert isinstance(entry.target, str)
+        except IotrialError:
+            return
+
+
+def answer(data: bytes) -> None:
+    """A line that the probe answers."""
+    try:
+        found = answer_of(data, verb="read", number=1)
+    except IotrialError:
+        return
+    assert isinstance(found, dict)
+
+
+def record(data: bytes) -> None:
+    """Rows of the store whose JSON somebody has written by hand."""
+    content = _text(data)
+    number = 1.0
+    run = ("c", 0, 0, "a", "treatment", content, number, None, content, content, content, content, content)
+    header = ("id", content, "0" * 32, 1, 0.05, 0.03, "2026-01-01", content, content, content, "0.1")
+    for parse in (lambda: records.run_of(run), lambda: records.header_of(header)):
+        try:
+            parse()
+        except IotrialError:
+            continue
+
+
+def packed(data: bytes) -> None:
+    """A packed trial: as the bytes are, and as lines under a right signature. What is accepted can be taken into a store."""
+    for content in (data, gzip.compress(_signed(data), 1)):
+        try:
+            with Store.in_memory() as store:
+                store.unpack(read_packed(io.BytesIO(content), "packed"), source="packed")
+        except IotrialError:
+            continue
+
+
+def _signed(lines: bytes) -> bytes:
+    """The lines with the end record that belongs to them, so that a fuzzer comes past the digest."""
+    kept = [line for line in lines.split(b"\n") if line and not line.startswith(b'{"end"')]
+    body = b"".join(line + b"\n" for line in kept)
+    counts = {
+        name: sum(line.startswith(b'{"%s"' % kind.encode()) for line in kept) for kind, name in COUNTS.items()
+    }
+    end = {"end": {**counts, "sha256": hashlib.sha256(body).hexdigest()}}
+    return body + json.dumps(end, separators=(",", ":")).encode() + b"\n"
+
+
+def _packed_seed() -> bytes:
+    """The lines of a small trial that is right in all."""
+    found = read_study(text("files/permissions"), "seed", trusted=True)
+    header = TrialHeader("0" * 32, found, "0" * 32, False, 0.05, 0.03, "2026-01-01T00:00:00", {}, {}, {}, "0")
+    file = io.BytesIO()
+    with Store.in_memory() as store:
+        store.create_trial(header)
+        store.set_state(header.id, TrialState.INTERRUPTED, "a reason")
+        store.pack("last", file)
+    return gzip.decompress(file.getvalue())
+
+
+_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+PARSERS: dict[str, Parser] = {
+    "study": study,
+    "codec": codec,
+    "locator": locator,
+    "units": units,
+    "options": options,
+    "mountinfo": mountinfo,
+    "journal": journal,
+    "answer": answer,
+    "record": record,
+    "packed": packed,
+}
+
+
+def seeds(name: str) -> list[bytes]:
+    """Inputs from which a fuzzer starts, besides the kept cases: what is right in form."""
+    studies = [text(known) for known in names()]
+    if name in ("study", "locator"):
+        return [content.encode() for content in studies]
+    if name in ("codec", "record"):
+        read = [read_study(content, "seed", trusted=True) for content in studies]
+        return [json.dumps(study_to_json(found)).encode() for found in read]
+    if name == "packed":
+        return [_packed_seed()]
+    return [seed.encode() for seed in _SEEDS.get(name, ())]
+
+
+_SEEDS = {
+    "units": ("4 KiB", "1.5GiB", "1 h 30 min", "250 ms", "3 %", "0.03", ".5", "100 kB"),
+    "options": ("size=4KiB,1MiB\nmode=0444", "0123456789abcdef0123456789abcdef", "42", "workload=all"),
+    "mountinfo": (
+        "36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue",
+        "24 1 0:22 / /proc rw shared:5 - proc proc rw",
+    ),
+    "journal": (
+        '{"version": 1, "number": 1, "knob": "sysctl", "address": {"path": "/proc/sys/vm/swappiness"}, '
+        '"original": "60", "ours": ["0", "10"], "identity": {}, "boot_id": "b", "trial": "t"}',
+    ),
+    "answer": (
+        '{"id": 1, "ok": {"data": "12.3\\n"}}',
+        '{"id": 1, "error": {"code": "os", "message": "read /nope", "errno": 2}}',
+    ),
+}

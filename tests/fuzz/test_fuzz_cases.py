@@ -1,0 +1,89 @@
+"""What the fuzzers have found, and what they start from, replayed: every parser returns, and refuses in words of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from parsers import PARSERS, seeds
+
+HERE = Path(__file__).parent
+CASES = sorted((HERE / "cases").glob("*/*"))
+IN_RUST = {"wire", "counters", "stat"}  # replayed by `cargo test`
+HOSTILE_JSON = (
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"9" * 5000,
+    b"1e999",
+    b"NaN",
+    b'"\\ud800"',
+    b"\xff\xfe",
+    b"",
+    b"null",
+    b"[]",
+    b'{"schema": 1}',
+    b'{"schema": true, "study": []}',
+    b'{"schema": 1, "study": {"factors": {}}}',
+    b'{"id": 1}',
+    b'{"id": 1, "ok": []}',
+    b'{"id": 1, "error": "x"}',
+    b'{"id": 1, "error": {"code": [], "message": {}, "errno": "2"}}',
+    b'{"id": true, "ok": {}}',
+)
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.parent.name not in IN_RUST], ids=lambda c: f"{c.parent.name}/{c.name}"
+)
+def test_a_kept_case_comes_back(case: Path) -> None:
+    PARSERS[case.parent.name](case.read_bytes())
+
+
+def test_every_case_belongs_to_a_parser() -> None:
+    assert {case.parent.name for case in CASES} <= set(PARSERS) | IN_RUST
+    assert {case.parent.name for case in CASES} >= IN_RUST
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_what_is_right_in_form_is_taken(name: str) -> None:
+    for seed in seeds(name):
+        PARSERS[name](seed)
+
+
+@pytest.mark.parametrize("name", ["codec", "answer"])
+@pytest.mark.parametrize("data", HOSTILE_JSON, ids=lambda data: data[:30].decode("latin-1"))
+def test_json_that_is_nothing_is_refused(name: str, data: bytes) -> None:
+    PARSERS[name](data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join("a." * 8000 + f"a{n} = 1" for n in range(64)),
+        "\n".join("a." * 700 + f"a{n} = 1" for n in range(700)),
+        "\n".join('"".' * 700 + f"a{n} = 1" for n in range(450)),
+        "a." * 8000 + "a = 1",
+        "[" + "a." * 8000 + "a]",
+        "x = " + "[" * 16000,
+        "x = " + "{a=" * 5000,
+        "\n".join(f"[[factor]]\nname = '{n}'" for n in range(20_000)),
+        "\n".join(f"[a{n}.b]" for n in range(60_000)),
+        "[study]\nname = 'x'\nquestion = 'x'\n" + "\n".join(f"k{n} = 1" for n in range(60_000)),
+        "[[factor]]\nlevels = [" + "\n" + "\n".join(f"'{n}'," for n in range(60_000)) + "]",
+        'x = """' + '""\\\n' * 100_000,
+        "x = '''" + "''\n" * 200_000,
+        "# " + "\n#" * 500_000,
+        "x = " + "9" * 16000,
+        "x = 0x" + "f" * 16000,
+        "\ufeff[study]",
+        "x = 1979-05-27T07:32:00" + "." + "9" * 10000,
+    ],
+    ids=lambda text: text[:24],
+)
+def test_a_study_file_that_is_made_to_take_long_does_not(text: str) -> None:
+    """Each is slow, or would be, in a parser that takes time quadratic in a line, a key or a list."""
+    from iotrial.errors import StudyError
+    from iotrial.study.reader import read_study
+
+    with pytest.raises(StudyError):
+        read_study(text[: 1 << 20], "study.toml", trusted=False)

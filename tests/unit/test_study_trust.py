@@ -1,0 +1,106 @@
+"""What a study needs trust for: root, shells and their kin, text run as a program, by whatever way it is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from study_examples import whole
+
+from iotrial.study.model import CommandWork, Factor, Level, Role, Setting, Step, Study, Workload
+from iotrial.study.trust import demands, unmet
+
+
+def with_command(
+    *argv: str, levels: tuple[str, ...] = (), fixed: tuple[Setting, ...] = (), **changes: object
+) -> Study:
+    """A study whose one workload runs this; ``levels`` are those of the placeholder ``{x}``."""
+    options = (("placeholder", "{x}"),)
+    settings = tuple(
+        Level(value or "none", (Setting("command.argument", value, options),)) for value in levels
+    )
+    factors = (Factor("f", Role.TREATMENT, settings, levels[0], levels),) if levels else ()
+    work = replace(CommandWork(steps=(Step("s", argv),), files=1, size_bytes=1), **changes)  # type: ignore[arg-type]
+    return replace(
+        whole(),
+        factors=factors,
+        fixed=fixed,
+        workloads=(Workload("w", "command", work),),
+        claims=(),
+        trusted=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["sh"], ["/bin/bash", "-c", "x"], ["busybox", "ash"], ["bash5"], ["bash-static"], ["sudo", "id"], ["su"],
+        ["env", "sh"], ["env", "-S", "sh -c x"], ["env", "-Ssh -c x"], ["env", "A=b", "/bin/sh"], ["nice", "-n", "5", "zsh"],
+        ["find", ".", "-exec", "sh", "-c", "x", ";"], ["xargs", "sh"], ["timeout", "5", "dash"], ["time", "bash"],
+        ["stdbuf", "-o0", "sh"], ["taskset", "1", "sh"], ["strace", "-f", "sh"], ["flock", "/tmp/x", "-c", "sh"],
+        ["/lib64/ld-linux-x86-64.so.2", "/bin/sh"], ["script", "-c", "sh -i"], ["setsid", "env", "python3", "-c", "x"],
+        ["python3", "-c", "x"], ["python3.11", "-Ic", "x"], ["/usr/bin/python", "-c", "x"], ["perl", "-e", "x"],
+        ["perl", "-ne", "x"], ["perl", "-E", "x"], ["ruby", "-e", "x"], ["node", "--eval=x"], ["node", "-p", "x"],
+        ["php", "-r", "x"], ["lua5.4", "-e", "x"], ["awk", "BEGIN{system(\"id\")}"], ["gawk", "-f", "{file}"],
+        ["./own"], ["../x"], ["bin/x"], ["{file}"], ["{x}"], ["{dir}/x"], ["x{x}"],
+    ],
+    ids=lambda argv: " ".join(argv),
+)  # fmt: skip
+def test_it_needs_trust(argv: list[str]) -> None:
+    study = with_command(*argv)
+    assert unmet(study)
+    assert not unmet(replace(study, trusted=True))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["md5sum", "{file}"], ["cat", "{files}"], ["grep", "-r", "sh", "{dir}"], ["dd", "if={file}", "of=/dev/null"],
+        ["sort", "--parallel={x}", "{file}"], ["find", "{dir}", "-name", "*.c"], ["tar", "-cf", "/dev/null", "{dir}"],
+        ["python3", "script.py"], ["perl", "script.pl"], ["ls", "-l", "{dir}"], ["xz", "-T{x}", "-c", "{file}"],
+        ["echo", "sudo"], ["rsync", "-a", "{dir}/", "/dev/null"], ["/usr/bin/wc", "-l", "{file}"], ["nice", "cat", "{file}"],
+    ],
+    ids=lambda argv: " ".join(argv),
+)  # fmt: skip
+def test_it_needs_none(argv: list[str]) -> None:
+    assert demands(with_command(*argv)) == ()
+
+
+@pytest.mark.parametrize(
+    ("argv", "levels"),
+    [
+        (["env", "{x}"], ("true",)),
+        (["nice", "{x}"], ("5", "sh")),
+        (["python3", "{x}", "pass"], ("-V", "-c")),
+        (["perl", "-{x}", "x"], ("n", "e")),
+        (["cat", "{x}"], ("{y}",)),
+    ],
+)
+def test_a_level_that_makes_it_so_needs_trust(argv: list[str], levels: tuple[str, ...]) -> None:
+    nested = (Setting("command.argument", "-c", (("placeholder", "{y}"),)),)
+    assert unmet(with_command(*argv, levels=levels, fixed=nested))
+
+
+def test_root_by_a_condition_needs_trust_as_root_by_the_workload_does() -> None:
+    assert "runs its commands as root" in demands(with_command("true", run_as="root"))[0]
+    assert (
+        "runs its commands as root"
+        in demands(with_command("true", fixed=(Setting("process.user", "root"),)))[0]
+    )
+    assert demands(with_command("true", fixed=(Setting("process.user", "unprivileged"),))) == ()
+
+
+def test_text_for_the_standard_input_of_an_interpreter_is_a_program() -> None:
+    assert demands(with_command("python3", stdin="import os"))
+    assert not demands(with_command("cat", stdin="import os"))
+
+
+@pytest.mark.parametrize("variable", ["PATH", "LD_PRELOAD", "LD_LIBRARY_PATH"])
+def test_a_variable_that_decides_what_programs_are_needs_trust(variable: str) -> None:
+    assert variable in demands(with_command("true", environment=((variable, "/tmp"),)))[0]
+
+
+def test_more_levels_than_can_be_looked_at_need_trust_and_little_time() -> None:
+    study = with_command("echo", "{x}", *["a" * 4000] * 200, levels=tuple(str(n) for n in range(200)))
+    many = tuple(Setting("command.argument", str(n), (("placeholder", "{x}"),)) for n in range(64 * 256))
+    assert "more levels than can be looked at" in demands(replace(study, fixed=many))[0]
