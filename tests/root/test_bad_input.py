@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from running import SCHEDULERS, iotrial, write_study
+from running import SCHEDULERS, failures_of, iotrial, write_study
 
 pytestmark = pytest.mark.root
 
@@ -72,3 +72,39 @@ def test_a_plan_changes_nothing_and_lists_blocks_with_assignments(state: Path) -
     assert sorted(r["slot"] for r in runs) == list(range(6))
     assert plan == json.loads(iotrial("plan", "files/permissions", "--json", "--seed", "7").stdout)
     assert not state.exists() or not list(state.rglob("*.entry"))
+
+
+REACH = """
+[study]
+name = "reach"
+question = "Can who works in the lab enter it?"
+[lab]
+kind = "directory"
+[[factor]]
+name = "arm"
+knob = "environment.variable"
+variable = "ARM"
+levels = ["one", "two"]
+[[workload]]
+name = "read"
+kind = "command"
+files = 1
+cache = "as-is"
+argv = ["cat", "{file}"]
+"""
+
+
+def test_a_lab_that_the_user_of_its_commands_cannot_enter_is_told_before_the_first_run(
+    state: Path, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", "1000")
+    monkeypatch.setenv("SUDO_GID", "1000")
+    study = write_study(disk_folder, REACH)
+    done = iotrial("run", study, "--blocks", "2", check=1)
+    assert "user 1000" in done.stderr
+    assert "--on" in done.stderr
+    assert not list(state.rglob("*.entry"))
+    assert not list(state.rglob("iotrial-lab-*"))
+    disk_folder.chmod(0o755)
+    iotrial("run", study, "--blocks", "2", "--on", str(disk_folder), "--no-controls")
+    assert failures_of(state) == []

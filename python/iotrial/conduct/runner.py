@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iotrial.conduct.resolve import Turn, reads_bytes
-from iotrial.conduct.session import WRITING_OPERATIONS, Session, invoking_user
+from iotrial.conduct.session import NOBODY, WRITING_OPERATIONS, Session, invoking_user
 from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.errors import KnobError, ProbeError, TargetError
 from iotrial.lab import cache
@@ -22,7 +22,6 @@ from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import Place
 from iotrial.study.model import CommandWork, FilesWork, Response, Role, Workload
 
-NOBODY = 65534
 KERNEL_BLOCK = 512
 READ_BACK_FAILED = "read_back_failed"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

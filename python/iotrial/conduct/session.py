@@ -36,6 +36,7 @@ from iotrial.probe.client import Probe
 from iotrial.study.model import CommandWork, FilesWork, Role
 
 MOUNT_FOLDER = "/run/iotrial"
+NOBODY = 65534
 WRITING_OPERATIONS = frozenset({"open-write", "open-truncate", "create", "write-byte", "fsync", "unlink"})
 
 
@@ -268,6 +269,7 @@ class Session:
             )
             self.places["folder"] = place
             place.open()
+            self._check_reach(place)
             return
         if not self.target.exists(MOUNT_FOLDER):  # else it is another journal's to take away
             LabPath().make_folder(
@@ -292,6 +294,27 @@ class Session:
             )
             self.places[filesystem] = place
             place.open()
+
+    def _check_reach(self, place: Place) -> None:
+        """Whoever works in the lab must be able to enter it: root's state folder is closed to everybody else.
+
+        Raises LabError with the user and what to do.
+        """
+        owner = self._owner()
+        users = [] if owner is None else [owner]
+        if self.resolved.root and any(
+            turn.knob.name == "process.user" and turn.value == "unprivileged"
+            for turns in self.resolved.turns.values()
+            for turn in turns
+        ):
+            users.append({"uid": NOBODY, "gid": NOBODY})
+        for user in users:
+            found = self.target.call("run", argv=["test", "-x", f"{place.root}/."], cwd="/", user=user)
+            if found["exit"] != 0:
+                raise LabError(
+                    f"lab in {place.root}: user {user['uid']}, who works in it, cannot enter it",
+                    hint="name a folder that this user can enter with --on FOLDER",
+                )
 
     # settings that outlive the conductor
 
