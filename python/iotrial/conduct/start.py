@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from signal import SIGPIPE
 
 from iotrial import __version__
 from iotrial.analysis.analyse import Spec
@@ -65,10 +66,12 @@ def begin(
         for note in resolved.notes:
             watcher.say(note)
         watcher.say(_making(resolved))
-        session = Session(resolved, plan, state=state_folder(), folder=folder, trial=identity)
-        with signals.interruptible():
-            session.open()
+        session = Session(
+            resolved, plan, state=state_folder(), folder=folder, trial=identity, waiting=signals.waiting
+        )
         try:
+            with signals.interruptible():
+                session.open()
             header = TrialHeader(
                 id=identity,
                 study=resolved.study,
@@ -87,8 +90,9 @@ def begin(
                 version=__version__,
             )
             trial = store.create_trial(header)
-        except BaseException:
+        except BaseException as error:
             session.close()
+            session.check_restored(error)
             raise
         return _conduct(session, plan, store, trial, limits, watcher, signals, None)
 
@@ -101,10 +105,22 @@ def resume(
     folder = str(trial.header.options.get("folder", state_folder() / "lab"))
     with StopSignals() as signals:
         watcher.say(_making(resolved))
-        session = Session(resolved, plan, state=state_folder(), folder=folder, trial=trial.header.id)
-        with signals.interruptible():
-            session.open()
-        store.set_state(trial.header.id, TrialState.RUNNING)
+        session = Session(
+            resolved,
+            plan,
+            state=state_folder(),
+            folder=folder,
+            trial=trial.header.id,
+            waiting=signals.waiting,
+        )
+        try:
+            with signals.interruptible():
+                session.open()
+            store.set_state(trial.header.id, TrialState.RUNNING)
+        except BaseException as error:
+            session.close()
+            session.check_restored(error)
+            raise
         return _conduct(session, plan, store, trial, limits, watcher, signals, data)
 
 
@@ -130,10 +146,14 @@ def _conduct(
             signal = stopped.number
             session.abandon_probe()
             state = TrialState.INTERRUPTED
+        except BrokenPipeError:  # nobody reads any more what the watcher says: as if SIGPIPE had come
+            signal = SIGPIPE
+            state = TrialState.INTERRUPTED
         finally:
             session.close()
     except Exception as error:
         store.set_state(identity, TrialState.FAILED, str(error))
+        session.check_restored(error)
         raise
     store.set_state(identity, state, None)
     session.check_restored()

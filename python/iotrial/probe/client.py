@@ -8,8 +8,13 @@ terminal reaches the conductor alone, which then decides what happens to the pro
 from __future__ import annotations
 
 import json
+import os
+import select
 import subprocess
 import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +22,33 @@ from iotrial.errors import ProbeError, TargetError
 from iotrial.probe.binary import find_binary
 
 PROTOCOL = 1
+POLL_MS = 500
+#: how long a probe may be stopped (SIGSTOP) before it is given up: what it measured is void anyway
+STOPPED_S = 3.0
+ENDS_WITHIN_S = 20.0
 
 
 class Probe:
     """A running probe. Use as a context manager; leaving it ends the process and all that it holds.
 
     ``isolate`` (root) gives it a mount and a PID namespace of its own. Raises ProbeError where the binary is
-    missing or speaks another protocol.
+    missing or speaks another protocol. ``waiting`` makes a context that is entered for each wait for an answer,
+    and may raise what ends the waiting.
     """
 
-    def __init__(self, *, isolate: bool, binary: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        isolate: bool,
+        binary: Path | None = None,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.binary = binary or find_binary()
         self.name = "this machine"
         self._last = 0
+        self._waiting = waiting
+        self._received = b""
+        self._stopped_since: float | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         argv = [str(self.binary)] + (["--isolate"] if isolate else [])
         try:
@@ -43,7 +62,16 @@ class Probe:
             )
         except OSError as error:
             raise ProbeError(f"cannot start the probe {self.binary}: {error.strerror}") from error
-        self.facts = self.call("hello")
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests = self._process.stdin.fileno()
+        self._answers = self._process.stdout.fileno()
+        os.set_blocking(self._requests, False)
+        try:
+            self.facts = self.call("hello")
+        except BaseException:
+            self.kill()
+            raise
         if self.facts.get("protocol") != PROTOCOL:
             self.kill()
             raise ProbeError(
@@ -59,20 +87,14 @@ class Probe:
         """
         self._last += 1
         line = json.dumps({"id": self._last, "verb": verb, **fields}, separators=(",", ":"))
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
         try:
-            stdin.write(line.encode() + b"\n")
-            stdin.flush()
-            answer = stdout.readline()
+            self._send(line.encode() + b"\n", verb)
+            answer = self._receive(verb)
         except BrokenPipeError:
             answer = b""
         if not answer:
             raise ProbeError(f'the probe died at "{verb}"{self._epitaph()}')
-        message = json.loads(answer)
-        if message.get("id") != self._last:
-            raise ProbeError(f'the probe answered {message.get("id")} where "{verb}" was {self._last}')
+        message = self._message(answer, verb)
         error = message.get("error")
         if error is None:
             ok: dict[str, Any] = message["ok"]
@@ -82,8 +104,69 @@ class Probe:
             raise TargetError(text, errno=error.get("errno"))
         raise ProbeError(f"{verb}: {text}")
 
+    def _send(self, line: bytes, verb: str) -> None:
+        while line:
+            try:
+                line = line[os.write(self._requests, line) :]
+            except BlockingIOError:
+                self._wait(self._requests, select.POLLOUT, verb)
+
+    def _receive(self, verb: str) -> bytes:
+        """One line; empty where the probe has hung up, be it in the middle of a line."""
+        while b"\n" not in self._received:
+            if not self._wait(self._answers, select.POLLIN, verb):
+                continue
+            chunk = os.read(self._answers, 1 << 16)
+            if not chunk:
+                return b""
+            self._received += chunk
+        answer, _, self._received = self._received.partition(b"\n")
+        return answer
+
+    def _wait(self, descriptor: int, event: int, verb: str) -> bool:
+        poll = select.poll()
+        poll.register(descriptor, event)
+        with self._waiting():
+            if poll.poll(POLL_MS):
+                self._stopped_since = None
+                return True
+        self._give_up_if_stopped(verb)
+        return False
+
+    def _give_up_if_stopped(self, verb: str) -> None:
+        """A probe that was stopped would be waited for in vain, also by what puts things back."""
+        if not any(_state(pid) == "T" for pid in (self._process.pid, *_children(self._process.pid))):
+            self._stopped_since = None
+            return
+        now = time.monotonic()
+        self._stopped_since = self._stopped_since or now
+        if now - self._stopped_since >= STOPPED_S:
+            self.kill()
+            raise ProbeError(
+                f'the probe was stopped by a signal at "{verb}", and did not go on for {STOPPED_S:g} s',
+                hint="it was ended; what it was measuring then would have been worth nothing",
+            )
+
+    def _message(self, answer: bytes, verb: str) -> dict[str, Any]:
+        """The answer to the present request. Raises ProbeError, and ends a probe that answers anything else."""
+        try:
+            message = json.loads(answer)
+        except ValueError:
+            message = None
+        mine = isinstance(message, dict) and message.get("id") == self._last
+        if mine and (isinstance(message.get("ok"), dict) or isinstance(message.get("error"), dict)):
+            answered: dict[str, Any] = message
+            return answered
+        self.kill()  # whatever it says next could not be trusted
+        text = answer[:80].decode(errors="replace")
+        raise ProbeError(f'the probe answered "{verb}" (request {self._last}) with {text!r}: it was ended')
+
     def _epitaph(self) -> str:
-        status = self._process.wait()
+        try:
+            status = self._process.wait(timeout=ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.kill()  # it has hung up, but lives on
+            status = self._process.wait()
         self._log.seek(0)
         tail = self._log.read()[-400:].decode(errors="replace").strip()
         return f" (status {status})" + (f": {tail}" if tail else "")
@@ -104,7 +187,7 @@ class Probe:
             assert self._process.stdin is not None
             try:
                 self._process.stdin.close()
-                self._process.wait(timeout=20)
+                self._process.wait(timeout=ENDS_WITHIN_S)
             except (BrokenPipeError, subprocess.TimeoutExpired):
                 self.kill()
         self._log.close()
@@ -119,3 +202,18 @@ class Probe:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _state(pid: int) -> str:
+    """As proc_pid_stat(5) has it: "T" is stopped by a signal; empty where the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
