@@ -148,7 +148,7 @@ def children(pid: int) -> list[int]:
 
 def command_of(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
-        return [w for w in Path(f"/proc/{pid}/cmdline").read_text().split("\0") if w]
+        return [w for w in Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0") if w]
     return []
 
 
@@ -172,9 +172,9 @@ def processes_with(word: str) -> list[int]:
     """Running processes one of whose arguments is, or begins with, this."""
     found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and state_of(int(entry.name)) not in ("", "Z"):
-            if any(argument.startswith(word) for argument in command_of(int(entry.name))):
-                found.append(int(entry.name))
+        pid = int(entry.name) if entry.name.isdigit() else 0
+        if pid and state_of(pid) not in ("", "Z") and any(w.startswith(word) for w in command_of(pid)):
+            found.append(pid)
     return found
 
 

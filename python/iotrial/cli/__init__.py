@@ -12,6 +12,7 @@ import os
 import pkgutil
 import signal
 import sys
+from typing import Any
 
 import click
 
@@ -49,6 +50,12 @@ class Verbs(click.Group):
         if near:
             ctx.fail(f'there is no verb "{cmd_name}"; did you mean "{near[0]}"?')
         return None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # which click would make a plain failure
+            raise Stopped(signal.SIGPIPE) from None
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

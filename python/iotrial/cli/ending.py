@@ -61,8 +61,7 @@ def say(document: Document, *, as_json: bool, html: Path | None) -> None:
 
         click.echo(json.dumps(report_json(document), indent=1))
         return
-    from rich.console import Console
-
+    from iotrial.cli.console import Console
     from iotrial.report.text import print_report
 
     print_report(document, Console(file=sys.stdout), html_path=None if html is None else str(html))

@@ -136,27 +136,34 @@ def _conduct(
 ) -> Ended:
     identity = trial.header.id
     signal: int | None = None
+    state = TrialState.FAILED
+    failed: BaseException | None = None
     try:
-        try:
-            conductor = Conductor(
-                session, plan, Spec.from_plan(plan), store, trial, limits, watcher, signals, earlier
-            )
-            state = conductor.run()
-        except Stopped as stopped:
-            signal = stopped.number
-            session.abandon_probe()
-            state = TrialState.INTERRUPTED
-        except BrokenPipeError:  # nobody reads any more what the watcher says: as if SIGPIPE had come
-            signal = SIGPIPE
-            state = TrialState.INTERRUPTED
-        finally:
-            session.close()
+        conductor = Conductor(
+            session, plan, Spec.from_plan(plan), store, trial, limits, watcher, signals, earlier
+        )
+        state = conductor.run()
+    except Stopped as stopped:
+        signal = stopped.number
+        session.abandon_probe()
+        state = TrialState.INTERRUPTED
+    except BrokenPipeError:  # nobody reads any more what the watcher says: as if SIGPIPE had come
+        signal = SIGPIPE
+        state = TrialState.INTERRUPTED
+    except BaseException as error:
+        failed = error
+    try:
+        session.close()
     except Exception as error:
-        store.set_state(identity, TrialState.FAILED, str(error))
-        session.check_restored(error)
-        raise
-    store.set_state(identity, state, None)
-    session.check_restored()
+        failed = (
+            failed or error
+        )  # a lab that has failed is seldom taken down well: the first word is the cause
+    if failed is not None:
+        state = TrialState.FAILED
+    store.set_state(identity, state, None if failed is None else str(failed))
+    session.check_restored(failed)
+    if failed is not None:
+        raise failed
     return Ended(replace(trial, state=state), state, signal)
 
 

@@ -16,7 +16,8 @@ from iotrial.lab.place import Place
 
 #: what a file system answers that its kernel has given up, or whose disk has gone
 BROKEN = frozenset(
-    {errno.EIO, errno.EROFS, errno.ESHUTDOWN, errno.EUCLEAN, errno.ENODEV, errno.ENXIO, errno.ENOTCONN}
+    # EUCLEAN and EBADMSG are what file systems say of a damaged structure and a wrong checksum
+    {errno.EIO, errno.EROFS, errno.ESHUTDOWN, errno.EUCLEAN, errno.EBADMSG, errno.ENODEV, errno.ENXIO}
 )
 #: what mountinfo shows then, where the kernel tells (ext4 since Linux 6.15 and 5.18)
 FLAGS = ("emergency_ro", "shutdown")
@@ -43,8 +44,8 @@ def _shown(place: Place) -> str | None:
     for flag in FLAGS:
         if flag in info.options:
             return f"the kernel shows it as {flag}"
-    if "ro" in info.super_options and _writable(place):
-        return "the kernel has made it read-only"
+    if "ro" in info.options and _writable(place):
+        return "it has been made read-only"
     return None
 
 

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ POLL_MS = 500
 #: how long a probe may be stopped (SIGSTOP) before it is given up: what it measured is void anyway
 STOPPED_S = 3.0
 ENDS_WITHIN_S = 20.0
+#: how long a probe that has closed its output may live on
+HUNG_UP_S = 2.0
 
 
 class Probe:
@@ -135,7 +137,7 @@ class Probe:
 
     def _give_up_if_stopped(self, verb: str) -> None:
         """A probe that was stopped would be waited for in vain, also by what puts things back."""
-        if not any(_state(pid) == "T" for pid in (self._process.pid, *_children(self._process.pid))):
+        if not self._stopped():
             self._stopped_since = None
             return
         now = time.monotonic()
@@ -163,7 +165,7 @@ class Probe:
 
     def _epitaph(self) -> str:
         try:
-            status = self._process.wait(timeout=ENDS_WITHIN_S)
+            status = self._process.wait(timeout=HUNG_UP_S)
         except subprocess.TimeoutExpired:
             self.kill()  # it has hung up, but lives on
             status = self._process.wait()
@@ -185,12 +187,22 @@ class Probe:
         """End of input: the probe leaves by itself, and the kernel takes its namespaces down."""
         if self._process.poll() is None:
             assert self._process.stdin is not None
-            try:
+            with suppress(BrokenPipeError):
                 self._process.stdin.close()
-                self._process.wait(timeout=ENDS_WITHIN_S)
-            except (BrokenPipeError, subprocess.TimeoutExpired):
+            if not self._ends():
                 self.kill()
         self._log.close()
+
+    def _ends(self) -> bool:
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while time.monotonic() < deadline and not self._stopped():
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=POLL_MS / 1000)
+                return True
+        return False
+
+    def _stopped(self) -> bool:
+        return any(_state(pid) == "T" for pid in (self._process.pid, *_children(self._process.pid)))
 
     def kill(self) -> None:
         """End it at once; nothing that it holds outlives it."""
