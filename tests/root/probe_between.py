@@ -18,12 +18,12 @@ from typing import Any
 MIB = 1 << 20
 
 
-def install(where: Path, **fault: Any) -> dict[str, str]:
+def install(folder: Path, /, **fault: Any) -> dict[str, str]:
     """The environment of a conductor whose probe has this fault: ``verb``, ``nth`` (default 1), ``does`` (one of those
     below), and what that needs."""
     from iotrial.probe.binary import find_binary
 
-    script = where / "ioprobe-between"
+    script = folder / "ioprobe-between"
     words = shlex.join([sys.executable, "-S", __file__])
     script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     script.chmod(0o755)

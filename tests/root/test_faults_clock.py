@@ -92,7 +92,6 @@ def test_a_clock_that_is_set_back_does_not_touch_a_trial(
 def test_after_sigkill_and_a_clock_set_back_the_budget_counts_what_was_spent(
     state: Path, tmp_path: Path, shifting: tuple[dict[str, str], Path]
 ) -> None:
-    """Needs the store's duration to count runs by ``started_s``, not by the clock of the day."""
     environment, when = shifting
     study = command_study(tmp_path, QUICK, blocks=100_000)
     trial = Trial(state, study, "--no-stop", "--time", "2s", env=environment)

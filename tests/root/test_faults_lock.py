@@ -1,4 +1,4 @@
-"""One conductor a machine: a restore beside a trial, another user's trial, and lock files that are not what they should be."""
+"""One conductor a machine: a restore beside a trial, another user's trial, and locks that are not what they should be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from breaking import NOBODY, Trial, command_study, entries, iotrial, last_trial, nothing_left, send
 
 from iotrial.errors import IotrialError
-from iotrial.lab.lock import LOCK, Busy, MachineLock
+from iotrial.lab.lock import Busy, MachineLock
 
 pytestmark = pytest.mark.root
 
@@ -112,7 +112,3 @@ def test_a_lock_file_that_may_only_be_read_still_locks(tmp_path: Path) -> None:
     assert free.stdout == "held\n", free.stderr
     assert taken.returncode != 0
     assert "another iotrial is measuring" in taken.stderr
-
-
-def test_the_lock_is_where_it_is_said_to_be() -> None:
-    assert LOCK == Path("/run/lock/iotrial.lock")

@@ -148,6 +148,20 @@ def test_a_reader_that_goes_away_ends_the_trial_and_everything_is_put_back(
         assert iotrial("report").returncode in (0, 3)
 
 
+def test_a_reader_that_has_read_enough_ends_the_trial_as_a_signal_would(state: Path, tmp_path: Path) -> None:
+    """As in ``iotrial run ... 2>&1 | head -1``."""
+    trial = Trial(state, image_study(tmp_path, blocks=2000), "--no-stop")
+    assert trial.process.stderr
+    assert trial.process.stderr.readline()
+    trial.until_runs(4)
+    trial.process.stderr.close()
+    trial.process.stderr = None
+    status, out, _ = trial.end()
+    assert status == 128 + signal.SIGPIPE
+    assert "iotrial resume" in out or "interrupted" in out.lower()
+    nothing_left(state)
+
+
 @pytest.mark.parametrize("words", [["plan", "files/permissions", "--json"], ["knobs"], ["report", "--json"]])
 def test_a_signal_ends_what_changes_nothing_at_once_and_without_a_trace(
     state: Path, tmp_path: Path, words: list[str]

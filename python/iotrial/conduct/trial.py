@@ -113,7 +113,8 @@ class Conductor:
                 self._unfinished.setdefault(run.condition, []).append(run)
         self._round = max((end.round for end in earlier.ends), default=0)
         self._done_in_round = {end.condition for end in earlier.ends if end.round == self._round}
-        self._elapsed_before = earlier.trial.duration_s
+        # The store counts by the clock of the day, which may have been set back; runs count by the monotonic one.
+        self._elapsed_before = max([earlier.trial.duration_s, *(run.started_s for run in earlier.runs)])
         for line in self._lines.values():
             self._look(line, always=True)
 
