@@ -80,8 +80,22 @@ def state_of_user(user: str, state: Path, everybody: Path) -> Path:
     return everybody / "home" / "iotrial" if user == "nobody" else state
 
 
-@pytest.mark.parametrize("user", ["root", "nobody"])
-@pytest.mark.parametrize("how", HANGS)
+@pytest.mark.parametrize(
+    ("how", "user"),
+    [
+        ("ignores SIGTERM", "root"),
+        ("is a group", "nobody"),
+        *(
+            pytest.param(how, user, marks=pytest.mark.long)
+            for how, user in (
+                ("ignores SIGTERM", "nobody"),
+                ("is a group", "root"),
+                ("stops itself", "root"),
+                ("stops itself", "nobody"),
+            )
+        ),
+    ],
+)
 def test_a_command_that_hangs_is_ended_with_all_it_started_and_counted_for_its_level(
     state: Path, tmp_path: Path, everybody: Path, user: str, how: str
 ) -> None:
@@ -100,8 +114,24 @@ def test_a_command_that_hangs_is_ended_with_all_it_started_and_counted_for_its_l
     nothing_left(state_of_user(user, state, everybody))
 
 
-@pytest.mark.parametrize("user", ["root", "nobody"])
-@pytest.mark.parametrize("what", LEAVES)
+@pytest.mark.parametrize(
+    ("what", "user"),
+    [
+        ("a daemon", "root"),
+        ("a writer", "nobody"),
+        *(
+            pytest.param(what, user, marks=pytest.mark.long)
+            for what, user in (
+                ("a daemon", "nobody"),
+                ("a writer", "root"),
+                ("nohup", "root"),
+                ("nohup", "nobody"),
+                ("an open output", "root"),
+                ("an open output", "nobody"),
+            )
+        ),
+    ],
+)
 def test_what_a_command_leaves_running_is_ended_before_the_next_run(
     state: Path, tmp_path: Path, everybody: Path, user: str, what: str
 ) -> None:
@@ -123,7 +153,7 @@ def test_what_a_command_leaves_running_is_ended_before_the_next_run(
     nothing_left(state_of_user(user, state, everybody))
 
 
-@pytest.mark.parametrize("user", ["root", "nobody"])
+@pytest.mark.parametrize("user", [pytest.param("root", marks=pytest.mark.long), "nobody"])
 def test_two_hundred_children_at_once_that_end_are_no_failure(
     state: Path, tmp_path: Path, everybody: Path, user: str
 ) -> None:

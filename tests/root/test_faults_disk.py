@@ -81,7 +81,7 @@ def test_an_image_that_is_cut_off_ends_the_trial_as_a_failure_of_the_lab(
     nothing_left(state)
 
 
-@pytest.mark.parametrize("way", ["shutdown", "read-only"])
+@pytest.mark.parametrize("way", ["shutdown", pytest.param("read-only", marks=pytest.mark.long)])
 @pytest.mark.parametrize("filesystem", ["ext4", pytest.param("xfs", marks=pytest.mark.long)])
 def test_a_file_system_that_the_kernel_gives_up_is_noticed_after_the_first_failed_run(
     state: Path, tmp_path: Path, filesystem: str, way: str
@@ -114,7 +114,7 @@ def test_the_users_own_disk_failing_under_a_folder_keeps_the_entry_until_it_work
     state: Path, tmp_path: Path
 ) -> None:
     with own_disk(state.parent, 600 * MIB) as (image, disk):
-        study = command_study(tmp_path, WRITES, blocks=60)
+        study = command_study(tmp_path, WRITES, blocks=40)
         trial = Trial(state, study, "--on", str(disk), "--no-stop", "--json")
         trial.until_runs(6)
         shut_down(disk)
@@ -130,6 +130,7 @@ def test_the_users_own_disk_failing_under_a_folder_keeps_the_entry_until_it_work
         nothing_left(state, disk)
 
 
+@pytest.mark.long
 def test_the_users_own_disk_failing_under_an_image_is_a_failure_of_the_lab(
     state: Path, tmp_path: Path
 ) -> None:

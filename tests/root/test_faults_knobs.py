@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from breaking import iotrial, last_trial, nothing_left, resumes_to_the_end
+from breaking import iotrial, last_trial, nothing_left
 from probe_between import install
 from running import SCHEDULERS, stored_runs, write_study
 
@@ -109,13 +109,30 @@ def test_read_ahead_that_the_kernel_rounds_to_pages_is_told_before_the_first_run
 
 
 @pytest.mark.root
+@pytest.mark.long
+def test_a_mount_option_that_btrfs_lowers_without_a_word_is_told_with_both_values(
+    state: Path, tmp_path: Path
+) -> None:
+    study = READ_AHEAD.replace("block.read_ahead_kb", "mount.option").replace(
+        '"4", "{level}"', '"default", "compress=zstd:20"'
+    )
+    study = study.replace('size = "64 MiB"', 'filesystem = "btrfs"')
+    done = iotrial("run", write_study(tmp_path, study), "--no-stop", "--json")
+    assert done.returncode == 1, done.stderr
+    error = json.loads(done.stderr.splitlines()[-1])["error"]
+    # zstd has levels up to 15 in btrfs (btrfs(5))
+    assert 'wrote "compress=zstd:20", kernel reports "compress=zstd:15"' in error["message"]
+    nothing_left(state)
+
+
+@pytest.mark.root
 def test_the_third_setting_that_does_not_take_ends_the_trial_and_keeps_its_runs(
     state: Path, tmp_path: Path
 ) -> None:
     study = write_study(tmp_path, SCHEDULERS.replace("blocks = 3", "blocks = 6"))
     # what comes before the first run (journal, pins, rehearsal) still takes
     environment = install(
-        tmp_path, verb="write", nth=12, does="swallow", where={"path": "/queue/scheduler", "data": "bfq"}
+        tmp_path, verb="write", nth=4, does="swallow", where={"path": "/queue/scheduler", "data": "bfq"}
     )
     done = iotrial("run", study, "--no-stop", "--json", env=environment)
     assert done.returncode == 1, done.stderr
@@ -127,6 +144,4 @@ def test_the_third_setting_that_does_not_take_ends_the_trial_and_keeps_its_runs(
     assert sum(run["checks"].get("void") == "read_back_failed" for run in finished) == 3
     assert len(finished) > 3
     assert last_trial()["state"] == "failed"
-    nothing_left(state)
-    resumes_to_the_end(state, finished)
     nothing_left(state)

@@ -31,7 +31,7 @@ def _kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def failed_and_resumed(trial: Trial, state: Path, kept: int, says: str) -> None:
+def failed_well(trial: Trial, state: Path, kept: int, says: str, *, resume: bool = True) -> None:
     status, _, err = trial.end()
     assert status == 1, err
     assert "the probe" in err
@@ -41,8 +41,9 @@ def failed_and_resumed(trial: Trial, state: Path, kept: int, says: str) -> None:
     assert [run["failure"] for run in finished if run["failure"] is not None] == []
     assert last_trial()["state"] == "failed"
     nothing_left(state)
-    resumes_to_the_end(state, finished)
-    nothing_left(state)
+    if resume:
+        resumes_to_the_end(state, finished)
+        nothing_left(state)
 
 
 @pytest.mark.parametrize(
@@ -59,10 +60,10 @@ def test_a_probe_that_is_killed_or_stopped_fails_the_trial_and_keeps_its_runs(
     trial.until_runs(6)
     trial.worker()
     does(trial.probes()[which])
-    failed_and_resumed(trial, state, 6, says)
+    failed_well(trial, state, 6, says, resume=lab == "image" or (does is _kill and which == 1))
 
 
-@pytest.mark.parametrize("lab", ["image", "directory"])
+@pytest.mark.parametrize("lab", ["image", pytest.param("directory", marks=pytest.mark.long)])
 def test_the_outer_process_only_waits_so_that_stopping_it_hinders_nothing(
     state: Path, tmp_path: Path, lab: str
 ) -> None:
@@ -76,17 +77,24 @@ def test_the_outer_process_only_waits_so_that_stopping_it_hinders_nothing(
     nothing_left(state)
 
 
-@pytest.mark.parametrize("does", ["garbage", "half", pytest.param("hang-up", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "does",
+    [
+        "garbage",
+        pytest.param("half", marks=pytest.mark.long),
+        pytest.param("hang-up", marks=pytest.mark.long),
+    ],
+)
 def test_a_probe_that_talks_nonsense_or_hangs_up_fails_the_trial_and_keeps_its_runs(
     state: Path, tmp_path: Path, does: str
 ) -> None:
     study = command_study(tmp_path, QUICK, blocks=60)
     environment = install(tmp_path, verb="command", nth=20, does=does)
     trial = Trial(state, study, "--no-stop", env=environment)
-    failed_and_resumed(trial, state, 6, SAYS[does])
+    failed_well(trial, state, 6, SAYS[does])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_signal_ends_a_trial_whose_probe_is_stopped(state: Path, tmp_path: Path, number: int) -> None:
     trial = Trial(state, command_study(tmp_path, QUICK, blocks=2000), "--no-stop")
     trial.until_runs(6)

@@ -128,7 +128,7 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(state: Path, tmp_p
     assert report_of(out)["trial"]["state"] in ("done", "invalid")
 
 
-@pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])
+@pytest.mark.parametrize("stream", ["stdout", "stderr", pytest.param("both", marks=pytest.mark.long)])
 def test_a_reader_that_goes_away_ends_the_trial_and_everything_is_put_back(
     state: Path, tmp_path: Path, stream: str
 ) -> None:
@@ -148,6 +148,7 @@ def test_a_reader_that_goes_away_ends_the_trial_and_everything_is_put_back(
         assert iotrial("report").returncode in (0, 3)
 
 
+@pytest.mark.long  # a pipe gets a line every ten seconds
 def test_a_reader_that_has_read_enough_ends_the_trial_as_a_signal_would(state: Path, tmp_path: Path) -> None:
     """As in ``iotrial run ... 2>&1 | head -1``."""
     trial = Trial(state, image_study(tmp_path, blocks=2000), "--no-stop")
