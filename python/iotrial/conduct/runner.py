@@ -90,8 +90,6 @@ class Runner:
         outcome = self._outcome(answer, subject, workload, state)
         if outcome.failure is not None:
             health.check(place, outcome.failure, files=subject.files)
-        elif outcome.void is not None:
-            health.check(place, outcome.void)
         return outcome
 
     # before the timed part
