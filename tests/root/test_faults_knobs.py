@@ -116,7 +116,7 @@ def test_a_mount_option_that_btrfs_lowers_without_a_word_is_told_with_both_value
     study = READ_AHEAD.replace("block.read_ahead_kb", "mount.option").replace(
         '"4", "{level}"', '"default", "compress=zstd:20"'
     )
-    study = study.replace('size = "64 MiB"', 'filesystem = "btrfs"')
+    study = study.replace('size = "64 MiB"', 'filesystem = "btrfs"').replace("blocks = 2", "blocks = 6")
     done = iotrial("run", write_study(tmp_path, study), "--no-stop", "--json")
     assert done.returncode == 1, done.stderr
     error = json.loads(done.stderr.splitlines()[-1])["error"]
