@@ -1,5 +1,15 @@
 """``python -m iotrial``: the same as the program ``iotrial``."""
 
-from iotrial.cli import main
+from iotrial.conduct.signals import end_at_once
 
-main()
+
+def run() -> None:
+    """The program. Signals are seen to before anything that takes time is imported."""
+    end_at_once()
+    from iotrial.cli import main
+
+    main()
+
+
+if __name__ == "__main__":
+    run()

@@ -104,35 +104,20 @@ class Steps:
     def _probe(self) -> None:
         step = self.step
         original: Callable[..., dict[str, Any]] = client.Probe.call
-
-        class Sent:
-            """The pipe to the probe, which tells when a request has gone out."""
-
-            def __init__(inner, pipe: Any, verb: str) -> None:
-                inner.pipe, inner.verb = pipe, verb
-
-            def write(inner, data: bytes) -> int:
-                return int(inner.pipe.write(data))
-
-            def flush(inner) -> None:
-                inner.pipe.flush()
-                step("verb", f"after sending {inner.verb}")
-
-            def __getattr__(inner, name: str) -> Any:
-                return getattr(inner.pipe, name)
+        send: Callable[..., None] = client.Probe._send
 
         def call(probe: client.Probe, verb: str, **fields: object) -> dict[str, Any]:
             if verb in LOOKING:
                 return original(probe, verb, **fields)
             step("verb", f"before {verb}")
-            process: Any = probe._process
-            pipe = process.stdin
-            process.stdin = Sent(pipe, verb)
-            try:
-                answer = original(probe, verb, **fields)
-            finally:
-                process.stdin = pipe
+            answer = original(probe, verb, **fields)
             step("verb", f"after {verb}")
             return answer
 
+        def sent(probe: client.Probe, line: bytes, verb: str) -> None:
+            send(probe, line, verb)
+            if verb not in LOOKING:
+                step("verb", f"after sending {verb}")
+
         client.Probe.call = call  # type: ignore[method-assign]
+        client.Probe._send = sent  # type: ignore[method-assign]

@@ -27,7 +27,7 @@ class Recording:
     alive = True
     facts: ClassVar[dict[str, int]] = {"session": 1, "session_started": 1}
 
-    def __init__(self, *, isolate: bool) -> None:
+    def __init__(self, *, isolate: bool, **_: object) -> None:
         self.isolated = isolate
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.mount_words = ["rw"]

@@ -8,8 +8,11 @@ restore incomplete, 128 + signal.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
+import signal
 import sys
+from typing import Any
 
 import click
 
@@ -17,6 +20,7 @@ from iotrial import __version__
 from iotrial.cli import verbs
 from iotrial.cli.errors import report_error
 from iotrial.cli.leftovers import mention_leftovers
+from iotrial.conduct.signals import Stopped, end_at_once
 from iotrial.errors import IotrialError
 from iotrial.legible import shown_lines
 
@@ -48,6 +52,12 @@ class Verbs(click.Group):
             ctx.fail(f'there is no verb "{cmd_name}"; did you mean "{near[0]}"?')
         return None
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # which click would make a plain failure
+            raise Stopped(signal.SIGPIPE) from None
+
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="iotrial")
@@ -61,13 +71,29 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of the program."""
+    end_at_once()
+    try:
+        status = _status()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        # Whoever read is gone; what is still in the buffers must not be tried again at exit.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        status = 128 + signal.SIGPIPE
+    sys.exit(status)
+
+
+def _status() -> int:
+    """Do what the command line asks; its exit status."""
     as_json = "--json" in sys.argv[1:]
     if not as_json and "restore" not in sys.argv[1:2]:
         mention_leftovers()
     try:
         status = cli.main(prog_name="iotrial", standalone_mode=False)
     except click.exceptions.Abort:
-        sys.exit(130)
+        return 128 + signal.SIGINT
     except click.ClickException as error:
         if as_json:
             report_error("bad_request", error.format_message(), None, as_json=True)
@@ -77,15 +103,10 @@ def main() -> None:
             if context is not None:
                 click.echo(context.get_usage(), err=True)
             click.echo(f"Error: {shown_lines(error.format_message())}", err=True)
-        sys.exit(2)
+        return 2
     except IotrialError as error:
         report_error(error.code, error.message, error.hint, as_json=as_json)
-        sys.exit(error.exit_status)
-    except BrokenPipeError:
-        sys.exit(141)
-    except BaseException as error:
-        number = getattr(error, "number", None)
-        if number is None:
-            raise
-        sys.exit(128 + int(number))
-    sys.exit(status if isinstance(status, int) else 0)
+        return error.exit_status
+    except Stopped as stopped:
+        return 128 + stopped.number
+    return status if isinstance(status, int) else 0

@@ -100,8 +100,7 @@ def say(document: Document, *, as_json: bool, html: Path | None) -> None:
 
         click.echo(json.dumps(report_json(document), indent=1))
         return
-    from rich.console import Console
-
+    from iotrial.cli.console import Console
     from iotrial.report.text import print_report
 
     print_report(document, Console(file=sys.stdout), html_path=None if html is None else str(html))
@@ -110,11 +109,15 @@ def say(document: Document, *, as_json: bool, html: Path | None) -> None:
 def conclude(
     store: Store, ref: str, *, as_json: bool, html: str | None, fail_if: tuple[str, ...], signal: int | None
 ) -> int:
-    """Report a trial that has just ended, and give its exit status."""
-    document = document_of(store, ref)
-    path = write_html(document, Path(html) if html else None)
-    say(document, as_json=as_json, html=path)
-    return exit_status(document, fail_if, signal)
+    """Report a trial that has just ended, and give its exit status. A signal waits for the report."""
+    from iotrial.conduct.signals import Held
+
+    with Held() as held:
+        document = document_of(store, ref)
+        path = write_html(document, Path(html) if html else None)
+        say(document, as_json=as_json, html=path)
+        sys.stdout.flush()
+    return exit_status(document, fail_if, signal or held.pending)
 
 
 def exit_status(document: Document, fail_if: tuple[str, ...], signal: int | None) -> int:

@@ -22,8 +22,7 @@ def watcher_for(plan: Plan, *, quiet: bool) -> Iterator[Watcher]:
     if quiet:
         yield Silent()
         return
-    from rich.console import Console
-
+    from iotrial.cli.console import Console
     from iotrial.report.live import live_view
 
     with live_view(Console(stderr=True)) as view:

@@ -59,7 +59,7 @@ class Resolved:
         if not any(turn.knob.name == "cache.state" for turn in found):
             state = self.study.workload(condition.workload).cache
             if state is not None:
-                found.append(cache_turn(state))
+                found.append(cache_turn(cache.resolve(state, self.lab)))
         return tuple(sorted(found, key=lambda turn: (turn.knob.stage, turn.knob.rank)))
 
     def treatment_stages(self) -> frozenset[Stage]:

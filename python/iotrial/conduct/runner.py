@@ -14,12 +14,12 @@ from typing import Any
 from iotrial.conduct.resolve import Turn, reads_bytes
 from iotrial.conduct.session import NOBODY, WRITING_OPERATIONS, Session, invoking_user
 from iotrial.design.model import ArmKind, Condition, PlannedRun
-from iotrial.errors import KnobError, ProbeError, TargetError
-from iotrial.lab import cache
+from iotrial.errors import KnobError, LabError, ProbeError, TargetError
+from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
 from iotrial.lab.knobs.mount import MountKnob
-from iotrial.lab.place import Place
+from iotrial.lab.place import FULL, Place
 from iotrial.study.model import CommandWork, FilesWork, Response, Role, Workload
 
 KERNEL_BLOCK = 512
@@ -64,18 +64,32 @@ class Runner:
         try:
             subject, state = self._prepare(condition, run, turns, place)
         except KnobError as error:
+            health.check(place, error.message)
             return Outcome(void=READ_BACK_FAILED, problem=error.message)
+        except LabError as error:
+            health.check(place, error.message)
+            raise
+        except TargetError as error:
+            health.check(place, error.message, number=error.errno)
+            if error.errno not in FULL:
+                raise
+            return Outcome(failure=error.message)  # the work of an earlier run has filled the lab
         workload = self._session.plan.study.workload(condition.workload)
         stretch = self._stretch if run.arm.kind is ArmKind.POSITIVE else 0.0
         try:
             answer = self._measure(subject, workload, stretch)
         except TargetError as error:
+            health.check(place, error.message, number=error.errno)
             return Outcome(failure=error.message)
         except ProbeError as error:
             if not self._session.probe.alive:
                 raise
+            health.check(place, error.message)
             return Outcome(failure=error.message)
-        return self._outcome(answer, subject, workload, state)
+        outcome = self._outcome(answer, subject, workload, state)
+        if outcome.failure is not None:
+            health.check(place, outcome.failure, files=subject.files)
+        return outcome
 
     # before the timed part
 

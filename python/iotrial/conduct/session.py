@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from iotrial.conduct.resolve import Resolved, Turn
@@ -43,7 +44,16 @@ WRITING_OPERATIONS = frozenset({"open-write", "open-truncate", "create", "write-
 class Session:
     """Everything that is open for one trial, between ``open`` and ``close``."""
 
-    def __init__(self, resolved: Resolved, plan: Plan, *, state: Path, folder: str, trial: str) -> None:
+    def __init__(
+        self,
+        resolved: Resolved,
+        plan: Plan,
+        *,
+        state: Path,
+        folder: str,
+        trial: str,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.resolved = resolved
         self.plan = plan
         self.trial = trial
@@ -52,6 +62,7 @@ class Session:
         self.places: dict[str, Place] = {}
         self.restored: tuple[Restored, ...] = ()
         self._lock = MachineLock()
+        self._waiting = waiting
         self._sets: dict[str, FileSet] = {}
         self._pins: tuple[Turn, ...] = ()
         self.probe: Probe
@@ -64,8 +75,8 @@ class Session:
         self._lock.__enter__()
         try:
             refuse_leftovers(self.journal)
-            Path(self.folder).mkdir(parents=True, exist_ok=True)
-            self.probe = Probe(isolate=self.resolved.root)
+            _make_folder(Path(self.folder))
+            self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
             self.target = Target(self.probe)
             self.boot_id = host.boot_id(self.target)
             LabProcess().announce(
@@ -87,17 +98,17 @@ class Session:
             self.close()
             raise
 
-    def check_restored(self) -> None:
-        """Raises RestoreError where something could not be put back."""
-        kept = [r for r in self.restored if r.kept]
+    def check_restored(self, error: BaseException | None = None) -> None:
+        """Raises RestoreError where something could not be put back; ``error`` is what had ended the trial before."""
+        problems = {r.entry.number: r.problem or "foreign value" for r in self.restored if r.kept}
+        kept = [entry for entry in self.journal.pending() if entry.trial == self.trial]
         if kept:
             raise RestoreError(
-                "not everything could be put back: "
-                + "; ".join(
-                    f"{r.entry.knob} on {r.entry.target}: {r.problem or 'foreign value'}" for r in kept
-                ),
-                hint="see `iotrial restore`",
-            )
+                (f"{error}; and then " if isinstance(error, IotrialError) else "")
+                + "not everything could be put back: "
+                + "; ".join(f"{e.knob} on {e.target}: {problems.get(e.number, 'not tried')}" for e in kept),
+                hint="its entry is kept: see to the cause, then run `iotrial restore`",
+            ) from error
 
     def abandon_probe(self) -> None:
         """Kill the probe in the middle of a job: mounts, devices and images go with it."""
@@ -120,7 +131,7 @@ class Session:
                 self._close_gently(probe)
             else:
                 self._undo_through_a_fresh_probe()
-        except IotrialError:
+        except Exception:
             probe.kill()
             self._undo_through_a_fresh_probe()
             raise
@@ -347,6 +358,15 @@ class Session:
             for turn in sorted((*varied, *self._pins), key=lambda t: t.knob.name == "block.scheduler"):
                 self._record(subject, turn)
             self.repin(place)
+            self._try_out(subject, varied)
+
+    def _try_out(self, subject: Subject, varied: list[Turn]) -> None:
+        """Raises KnobError for a level that the kernel does not take as it is written, before the first run."""
+        if any(turn.knob.name == "block.scheduler" for turn in varied):
+            return  # it drags the others along: only a run has them all as they belong together
+        for turn in varied:
+            turn.knob.write(subject, turn.setting, turn.value)
+            turn.knob.verify(subject, turn.setting, turn.value)
 
     def _record(self, subject: Subject, turn: Turn) -> None:
         neutral = turn.knob.neutral(turn.setting, turn.values)
@@ -384,6 +404,15 @@ def refuse_leftovers(journal: Journal) -> None:
             f"(first: {pending[0].knob} on {pending[0].target})",
             hint="run `iotrial restore` first",
         )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(
+            f"making the lab's folder {folder}: {error.strerror}", hint="name another one with --on FOLDER"
+        ) from error
 
 
 def invoking_user() -> tuple[int, int]:

@@ -1,9 +1,19 @@
-"""SIGINT, SIGTERM and SIGHUP end a trial well: at once while the probe works, else at the next safe point."""
+"""SIGINT, SIGTERM and SIGHUP: an end at any instant, with the status 128 + signal and without a trace.
+
+Three ways, by what is at stake. Outside a trial nothing is: the process ends at once. In a trial a signal is
+noted, and raised where the conductor waits for the probe or asks: never in the middle of a note in the journal.
+While a report is written the first signal waits for it and the second does not.
+
+A signal that was ignored when the program was started (nohup, a shell's background jobs) stays ignored.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 from types import FrameType, TracebackType
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
@@ -14,20 +24,34 @@ class Stopped(BaseException):
         self.number = number
 
 
-class StopSignals:
-    """While entered, the three signals raise Stopped: inside ``interruptible`` at once, else at ``check``."""
+def end_at_once() -> None:
+    """From here on a signal ends the process where it stands: for all that changes nothing, imports included."""
+    _install(_end)
 
-    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    # Not an exception: raised in a finaliser or in the import machinery it would be printed, and lost.
+    os._exit(128 + number)
+
+
+def _install(handler: object) -> dict[int, object]:
+    """Handlers as they were, of those signals that are not ignored."""
+    before: dict[int, object] = {}
+    for number in NUMBERS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, handler)  # type: ignore[arg-type]
+    return before
+
+
+class _Handlers:
+    """Handlers for the time of a ``with``."""
 
     def __init__(self) -> None:
         self.pending: int | None = None
-        self._at_once = False
         self._before: dict[int, object] = {}
 
-    def __enter__(self) -> StopSignals:
-        for number in self.NUMBERS:
-            self._before[number] = signal.signal(number, self._note)
-        return self
+    def __enter__(self) -> None:
+        self._before = _install(self._note)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -36,9 +60,39 @@ class StopSignals:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.pending = self.pending or number
+
+
+class Held(_Handlers):
+    """While entered, a first signal is noted in ``pending``; a second ends the process at once."""
+
+    def __enter__(self) -> Held:  # type: ignore[override]
+        super().__enter__()
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.pending is not None:
+            _end(number, frame)
         self.pending = number
-        if self._at_once:
-            self._at_once = False
+
+
+class StopSignals(_Handlers):
+    """While entered, a signal raises Stopped at ``check``, and inside ``interruptible`` while the probe is
+    waited for (``waiting``)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._interruptible = False
+        self._waiting = False
+
+    def __enter__(self) -> StopSignals:  # type: ignore[override]
+        super().__enter__()
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        super()._note(number, frame)
+        if self._waiting and self._interruptible:
+            self._interruptible = False
             raise Stopped(number)
 
     def check(self) -> None:
@@ -47,14 +101,24 @@ class StopSignals:
             raise Stopped(self.pending)
 
     def interruptible(self) -> _Interruptible:
-        """Within, a signal raises Stopped at once: for work that may be abandoned at any instant."""
+        """For work that may be abandoned whenever it waits for the probe."""
         return _Interruptible(self)
 
-    def arm(self, at_once: bool) -> None:
+    def waiting(self) -> _Waiting:
+        """Entered by the probe's client around each wait for an answer."""
+        return _Waiting(self)
+
+    def arm(self, armed: bool) -> None:
         """Used by ``interruptible``."""
-        if at_once:
+        if armed:
             self.check()
-        self._at_once = at_once
+        self._interruptible = armed
+
+    def wait(self, waits: bool) -> None:
+        """Used by ``waiting``."""
+        self._waiting = waits
+        if waits and self._interruptible:
+            self.check()  # it came just before
 
 
 class _Interruptible:
@@ -66,3 +130,14 @@ class _Interruptible:
 
     def __exit__(self, *_: object) -> None:
         self._signals.arm(False)
+
+
+class _Waiting:
+    def __init__(self, signals: StopSignals) -> None:
+        self._signals = signals
+
+    def __enter__(self) -> None:
+        self._signals.wait(True)
+
+    def __exit__(self, *_: object) -> None:
+        self._signals.wait(False)

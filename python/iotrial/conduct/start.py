@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from signal import SIGPIPE
 
 from iotrial import __version__
 from iotrial.analysis.analyse import Spec
@@ -85,10 +86,12 @@ def begin(
         for note in resolved.notes:
             watcher.say(note)
         watcher.say(_making(resolved))
-        session = Session(resolved, plan, state=state_folder(), folder=folder, trial=identity)
-        with signals.interruptible():
-            session.open()
+        session = Session(
+            resolved, plan, state=state_folder(), folder=folder, trial=identity, waiting=signals.waiting
+        )
         try:
+            with signals.interruptible():
+                session.open()
             header = TrialHeader(
                 id=identity,
                 study=resolved.study,
@@ -107,8 +110,9 @@ def begin(
                 version=__version__,
             )
             trial = store.create_trial(header)
-        except BaseException:
+        except BaseException as error:
             session.close()
+            session.check_restored(error)
             raise
         return _conduct(session, plan, store, trial, limits, watcher, signals, None)
 
@@ -121,10 +125,22 @@ def resume(
     folder = str(trial.header.options.get("folder", state_folder() / "lab"))
     with StopSignals() as signals:
         watcher.say(_making(resolved))
-        session = Session(resolved, plan, state=state_folder(), folder=folder, trial=trial.header.id)
-        with signals.interruptible():
-            session.open()
-        store.set_state(trial.header.id, TrialState.RUNNING)
+        session = Session(
+            resolved,
+            plan,
+            state=state_folder(),
+            folder=folder,
+            trial=trial.header.id,
+            waiting=signals.waiting,
+        )
+        try:
+            with signals.interruptible():
+                session.open()
+            store.set_state(trial.header.id, TrialState.RUNNING)
+        except BaseException as error:
+            session.close()
+            session.check_restored(error)
+            raise
         return _conduct(session, plan, store, trial, limits, watcher, signals, data)
 
 
@@ -140,34 +156,46 @@ def _conduct(
 ) -> Ended:
     identity = trial.header.id
     signal: int | None = None
+    state = TrialState.FAILED
+    failed: BaseException | None = None
     try:
-        try:
-            conductor = Conductor(
-                session, plan, Spec.from_plan(plan), store, trial, limits, watcher, signals, earlier
-            )
-            state = conductor.run()
-        except Stopped as stopped:
-            signal = stopped.number
-            session.abandon_probe()
-            state = TrialState.INTERRUPTED
-        finally:
-            session.close()
+        conductor = Conductor(
+            session, plan, Spec.from_plan(plan), store, trial, limits, watcher, signals, earlier
+        )
+        state = conductor.run()
+    except Stopped as stopped:
+        signal = stopped.number
+        session.abandon_probe()
+        state = TrialState.INTERRUPTED
+    except BrokenPipeError:  # nobody reads any more what the watcher says: as if SIGPIPE had come
+        signal = SIGPIPE
+        state = TrialState.INTERRUPTED
+    except BaseException as error:
+        failed = error
+    try:
+        session.close()
     except Exception as error:
-        with told_beside(error):
-            store.set_state(identity, TrialState.FAILED, str(error))
-        raise
-    try:
-        store.set_state(identity, state, None)
-    except StoreError as error:
-        with told_beside(error):
-            session.check_restored()
-        raise
-    session.check_restored()
+        failed = (
+            failed or error
+        )  # a lab that has failed is seldom taken down well: the first word is the cause
+    if failed is None:
+        try:
+            store.set_state(identity, state, None)
+        except StoreError as error:
+            with told_beside(error):
+                session.check_restored()
+            raise
+        session.check_restored()
+    else:
+        with told_beside(failed):
+            store.set_state(identity, TrialState.FAILED, str(failed))
+        session.check_restored(failed)
+        raise failed
     return Ended(replace(trial, state=state), state, signal)
 
 
 @contextmanager
-def told_beside(first: Exception) -> Iterator[None]:
+def told_beside(first: BaseException) -> Iterator[None]:
     """Lets the error that is under way be told with a second one that happens while it is dealt with.
 
     What could not be put back outweighs what could not be stored: a RestoreError gives the exit status.

@@ -18,7 +18,8 @@ from iotrial.conduct.session import Session
 from iotrial.conduct.signals import StopSignals
 from iotrial.design.model import Arm, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
-from iotrial.errors import LabError
+from iotrial.errors import LabError, TargetError
+from iotrial.lab import health
 from iotrial.store import Store
 from iotrial.store.model import BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
 from iotrial.study.model import CommandWork
@@ -270,11 +271,19 @@ class Conductor:
 
     def _finish(self) -> TrialState:
         with self._signals.interruptible():
-            self._session.verify_files()
+            self._verify_files()
         for line in self._lines.values():
             self._look(line, always=True)
         blocks = [block for line in self._lines.values() for block in line.blocks]
         return state_of(self._spec, blocks)
+
+    def _verify_files(self) -> None:
+        try:
+            self._session.verify_files()
+        except TargetError as error:
+            for place in self._session.places.values():
+                health.check(place, error.message, number=error.errno)
+            raise
 
 
 def state_of(spec: Spec, blocks: Sequence[ObservedBlock]) -> TrialState:

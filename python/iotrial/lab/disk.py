@@ -18,6 +18,8 @@ from iotrial.lab.target import Target
 class DiskPlace(Place):
     """A file system on a block device. Subclasses set ``device`` in ``open`` and then ``format``."""
 
+    more_space = "make the lab larger ([lab] size), or the files fewer or smaller"
+
     def __init__(
         self,
         name: str,
@@ -47,6 +49,11 @@ class DiskPlace(Place):
     def size_bytes(self) -> int:
         """Size of the lab: as asked for, or the least that its file system needs."""
         return self._size
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it is mounted so that nothing can be written, because a knob wants it."""
+        return self._mounted is None or "ro" in self._mounted
 
     def want_filesystem(self, kind: str) -> None:
         """The type to make at the next ``format``."""
@@ -138,9 +145,10 @@ class DiskPlace(Place):
         except TargetError as error:
             if error.errno != errno.EBUSY:
                 raise
+            holders = self._holders() or "something that cannot be seen from inside it"
             raise LabError(
-                f"unmounting {self.label}: still in use by {self._holders() or 'something that cannot be found'}",
-                hint="a command of the study leaves something running or open in the lab",
+                f"unmounting {self.label}: still in use by {holders}",
+                hint="a command of the study leaves something running or open in the lab, or somebody has entered it",
             ) from error
         self._mounted = None
         # the probe holds the device open, so its own cached pages survive an unmount

@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 
-from iotrial.errors import TargetError
+from iotrial.errors import NoSpace, TargetError
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.path import LabPath
-from iotrial.lab.place import check_space
+from iotrial.lab.place import FULL, check_space
 from iotrial.lab.target import Target
 
 
@@ -88,6 +88,11 @@ class ImagePlace(DiskPlace):
         try:
             return self.target.call("image", folder=self._folder, size=self._size, fill="write")
         except TargetError as error:
+            if error.errno in FULL:  # there was enough a moment ago
+                raise NoSpace(
+                    f"lab in {self._folder}: writing an image of {self._size >> 20} MiB: {error.message}",
+                    hint="somebody else is filling that disk: name another folder with --on FOLDER",
+                ) from error
             if error.errno != errno.EOPNOTSUPP:
                 raise
         # A file system without anonymous files: for an instant the image has a name, so that goes into the journal.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from pathlib import Path
 from types import TracebackType
 
 from iotrial.errors import IotrialError
 
 LOCK = Path("/run/lock/iotrial.lock")
+_REMOVE = "no iotrial makes it so: look who has put it there, and remove it"
 
 
 class Busy(IotrialError):
@@ -46,12 +48,21 @@ class MachineLock:
 
     def _open(self) -> int:
         # Without O_CREAT first: in a sticky folder the kernel refuses O_CREAT on another user's file.
+        always = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         for flags in (os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_CREAT):
             try:
-                return os.open(self._path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+                descriptor = os.open(self._path, flags | always, 0o666)
             except (FileNotFoundError, PermissionError) as error:
+                last: OSError = error
+                continue
+            except OSError as error:  # ELOOP, EISDIR, ENXIO: not a file
                 last = error
-        raise IotrialError(f"lock {self._path}: {last.strerror}") from last
+                break
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return descriptor
+            os.close(descriptor)
+            raise IotrialError(f"lock {self._path}: wanted a plain file, found something else", hint=_REMOVE)
+        raise IotrialError(f"lock {self._path}: {last.strerror}", hint=_REMOVE) from last
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

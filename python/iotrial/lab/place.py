@@ -6,15 +6,17 @@ A folder of the user's (``lab.directory``), a file system on a loop device over 
 
 from __future__ import annotations
 
+import errno
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from iotrial.errors import NoSpace, RequestError
+from iotrial.errors import NoSpace, RequestError, TargetError
 from iotrial.lab.target import Target
 
 MEMORY_FILE_SYSTEMS = {"0x1021994": "tmpfs", "0x858458f6": "ramfs"}
 MARGIN_BYTES = 1 << 30
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Place(ABC):
     kind: str
     root: str
     device: str | None
+    #: what to do where it is too small
+    more_space = "make some room there, or name another folder with --on FOLDER"
 
     def __init__(self, name: str, target: Target) -> None:
         self.name = name
@@ -73,20 +77,31 @@ class Place(ABC):
         """What a report should say of the place."""
 
     def make_files(self, files: FileSet, seed: int, *, owner: Mapping[str, int] | None = None) -> None:
-        """Create a file set and remember it. ``owner``: user and group (``uid``, ``gid``) whose files they are to be."""
-        self.target.call(
-            "fileset",
-            set=files.name,
-            dir=files.folder,
-            count=files.count,
-            size=files.bytes_each,
-            seed=seed,
-            content=files.content,
-            directories=files.directories,
-            mode="0644",
-            create=True,
-            owner=owner,
-        )
+        """Create a file set and remember it. ``owner``: user and group (``uid``, ``gid``) whose files they are to be.
+
+        Raises NoSpace where the place is too small for it.
+        """
+        try:
+            self.target.call(
+                "fileset",
+                set=files.name,
+                dir=files.folder,
+                count=files.count,
+                size=files.bytes_each,
+                seed=seed,
+                content=files.content,
+                directories=files.directories,
+                mode="0644",
+                create=True,
+                owner=owner,
+            )
+        except TargetError as error:
+            if error.errno not in FULL:
+                raise
+            raise NoSpace(
+                f"making {files.count} files of {files.bytes_each} bytes on {self.label}: {error.message}",
+                hint=self.more_space,
+            ) from error
         self.sets[files.name] = files
 
     def syncfs(self) -> None:

@@ -10,6 +10,8 @@ from iotrial.errors import IotrialError
 from iotrial.lab import host, registry
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import Undone
+from iotrial.lab.objects.loop import LabLoop
+from iotrial.lab.objects.path import LabPath
 from iotrial.lab.target import Target
 
 
@@ -35,11 +37,18 @@ def restore(journal: Journal, target: Target, *, spare: Collection[str] = ()) ->
         return ()
     boot = host.boot_id(target)
     done = []
+    stuck: set[str] = set()
     for entry in sorted(entries, key=_order):
+        if entry.knob == LabPath.name and entry.trial in stuck:
+            # Removing a folder would tear away what is mounted on it in another namespace (rmdir detaches it there).
+            done.append(Restored(entry, None, "waits for the loop device"))
+            continue
         try:
             outcome = undo(entry, target, journal, boot)
         except IotrialError as error:
             done.append(Restored(entry, None, error.message))
+            if entry.knob == LabLoop.name:
+                stuck.add(entry.trial)
             continue
         if outcome is not Undone.FOREIGN:
             journal.drop(entry)

@@ -8,8 +8,13 @@ terminal reaches the conductor alone, which then decides what happens to the pro
 from __future__ import annotations
 
 import json
+import os
+import select
 import subprocess
 import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +22,35 @@ from iotrial.errors import ProbeError, TargetError
 from iotrial.probe.binary import find_binary
 
 PROTOCOL = 1
+POLL_MS = 500
+#: how long a probe may be stopped (SIGSTOP) before it is given up: what it measured is void anyway
+STOPPED_S = 3.0
+ENDS_WITHIN_S = 20.0
+#: how long a probe that has closed its output may live on
+HUNG_UP_S = 2.0
 
 
 class Probe:
     """A running probe. Use as a context manager; leaving it ends the process and all that it holds.
 
     ``isolate`` (root) gives it a mount and a PID namespace of its own. Raises ProbeError where the binary is
-    missing or speaks another protocol.
+    missing or speaks another protocol. ``waiting`` makes a context that is entered for each wait for an answer,
+    and may raise what ends the waiting.
     """
 
-    def __init__(self, *, isolate: bool, binary: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        isolate: bool,
+        binary: Path | None = None,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.binary = binary or find_binary()
         self.name = "this machine"
         self._last = 0
+        self._waiting = waiting
+        self._received = b""
+        self._stopped_since: float | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         argv = [str(self.binary)] + (["--isolate"] if isolate else [])
         try:
@@ -43,7 +64,16 @@ class Probe:
             )
         except OSError as error:
             raise ProbeError(f"cannot start the probe {self.binary}: {error.strerror}") from error
-        self.facts = self.call("hello")
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests = self._process.stdin.fileno()
+        self._answers = self._process.stdout.fileno()
+        os.set_blocking(self._requests, False)
+        try:
+            self.facts = self.call("hello")
+        except BaseException:
+            self.kill()
+            raise
         if self.facts.get("protocol") != PROTOCOL:
             self.kill()
             raise ProbeError(
@@ -59,21 +89,68 @@ class Probe:
         """
         self._last += 1
         line = json.dumps({"id": self._last, "verb": verb, **fields}, separators=(",", ":"))
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
         try:
-            stdin.write(line.encode() + b"\n")
-            stdin.flush()
-            answer = stdout.readline()
+            self._send(line.encode() + b"\n", verb)
+            answer = self._receive(verb)
         except BrokenPipeError:
             answer = b""
         if not answer:
             raise ProbeError(f'the probe died at "{verb}"{self._epitaph()}')
-        return answer_of(answer, verb=verb, number=self._last)
+        try:
+            return answer_of(answer, verb=verb, number=self._last)
+        except NoAnswer:
+            self.kill()  # whatever it says next could not be trusted
+            raise
+
+    def _send(self, line: bytes, verb: str) -> None:
+        while line:
+            try:
+                line = line[os.write(self._requests, line) :]
+            except BlockingIOError:
+                self._wait(self._requests, select.POLLOUT, verb)
+
+    def _receive(self, verb: str) -> bytes:
+        """One line; empty where the probe has hung up, be it in the middle of a line."""
+        while b"\n" not in self._received:
+            if not self._wait(self._answers, select.POLLIN, verb):
+                continue
+            chunk = os.read(self._answers, 1 << 16)
+            if not chunk:
+                return b""
+            self._received += chunk
+        answer, _, self._received = self._received.partition(b"\n")
+        return answer
+
+    def _wait(self, descriptor: int, event: int, verb: str) -> bool:
+        poll = select.poll()
+        poll.register(descriptor, event)
+        with self._waiting():
+            if poll.poll(POLL_MS):
+                self._stopped_since = None
+                return True
+        self._give_up_if_stopped(verb)
+        return False
+
+    def _give_up_if_stopped(self, verb: str) -> None:
+        """A probe that was stopped would be waited for in vain, also by what puts things back."""
+        if not self._stopped():
+            self._stopped_since = None
+            return
+        now = time.monotonic()
+        self._stopped_since = self._stopped_since or now
+        if now - self._stopped_since >= STOPPED_S:
+            self.kill()
+            raise ProbeError(
+                f'the probe was stopped by a signal at "{verb}", and did not go on for {STOPPED_S:g} s',
+                hint="it was ended; what it was measuring then would have been worth nothing",
+            )
 
     def _epitaph(self) -> str:
-        status = self._process.wait()
+        try:
+            status = self._process.wait(timeout=HUNG_UP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()  # it has hung up, but lives on
+            status = self._process.wait()
         self._log.seek(0)
         tail = self._log.read()[-400:].decode(errors="replace").strip()
         return f" (status {status})" + (f": {tail}" if tail else "")
@@ -92,12 +169,22 @@ class Probe:
         """End of input: the probe leaves by itself, and the kernel takes its namespaces down."""
         if self._process.poll() is None:
             assert self._process.stdin is not None
-            try:
+            with suppress(BrokenPipeError):
                 self._process.stdin.close()
-                self._process.wait(timeout=20)
-            except (BrokenPipeError, subprocess.TimeoutExpired):
+            if not self._ends():
                 self.kill()
         self._log.close()
+
+    def _ends(self) -> bool:
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while time.monotonic() < deadline and not self._stopped():
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=POLL_MS / 1000)
+                return True
+        return False
+
+    def _stopped(self) -> bool:
+        return any(_state(pid) == "T" for pid in (self._process.pid, *_children(self._process.pid)))
 
     def kill(self) -> None:
         """End it at once; nothing that it holds outlives it."""
@@ -111,28 +198,43 @@ class Probe:
         self.close()
 
 
+class NoAnswer(ProbeError):
+    """What the probe said is no answer to what it was asked."""
+
+
 def answer_of(line: bytes, *, verb: str, number: int) -> dict[str, Any]:
     """What one line of the probe answers to request ``number``.
 
-    Raises TargetError where the target refused, ProbeError where the probe did, or where the line is no answer.
+    Raises TargetError where the target refused, ProbeError where the probe did, NoAnswer where the line is none.
     """
     try:
         message = json.loads(line)
-    except (ValueError, RecursionError) as cause:
-        raise ProbeError(f"{verb}: the probe's answer is not JSON: {cause}") from cause
-    if not isinstance(message, dict) or message.get("id") != number:
-        found = message.get("id") if isinstance(message, dict) else message
-        raise ProbeError(f'the probe answered {str(found)[:80]} where "{verb}" was {number}')
-    error = message.get("error")
-    if error is None:
-        ok = message.get("ok")
-        if not isinstance(ok, dict):
-            raise ProbeError(f'the probe answered "{verb}" with neither an object nor an error')
-        return ok
+    except (ValueError, RecursionError):
+        message = None
+    error, ok = (message.get("error"), message.get("ok")) if isinstance(message, dict) else (None, None)
+    if not isinstance(message, dict) or message.get("id") != number or not isinstance(error or ok, dict):
+        found = line[:80].decode(errors="replace")
+        raise NoAnswer(f'the probe answered "{verb}" (request {number}) with {found!r}: it was ended')
     if not isinstance(error, dict):
-        raise ProbeError(f'the probe answered "{verb}" with an error that says nothing')
+        assert isinstance(ok, dict)
+        return ok
     text = str(error.get("message", "no reason given"))
     errno = error.get("errno")
     if error.get("code") in ("os", "unsupported"):
         raise TargetError(text, errno=errno if isinstance(errno, int) else None)
     raise ProbeError(f"{verb}: {text}")
+
+
+def _state(pid: int) -> str:
+    """As proc_pid_stat(5) has it: "T" is stopped by a signal; empty where the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []

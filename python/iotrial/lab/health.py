@@ -1,0 +1,77 @@
+"""Whether the lab's file system still works, asked after something in it has failed.
+
+A kernel that meets errors of a disk makes ext4 and btrfs read-only and shuts xfs down. Runs fail from then on, in
+whatever arm they are: that is no effect of a treatment, and the trial must not count it as one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from iotrial.errors import LabError, TargetError
+from iotrial.lab.disk import DiskPlace
+from iotrial.lab.knob import FileSelection
+from iotrial.lab.place import Place
+
+#: what a file system answers that its kernel has given up, or whose disk has gone
+BROKEN = frozenset(
+    # EUCLEAN and EBADMSG are what file systems say of a damaged structure and a wrong checksum
+    {errno.EIO, errno.EROFS, errno.ESHUTDOWN, errno.EUCLEAN, errno.EBADMSG, errno.ENODEV, errno.ENXIO}
+)
+#: what mountinfo shows then, where the kernel tells (ext4 since Linux 6.15 and 5.18)
+FLAGS = ("emergency_ro", "shutdown")
+HINT = "the kernel's log (dmesg) says why; check the disk. Finished runs are kept: `iotrial resume` goes on in a new lab"
+
+
+def check(place: Place, cause: str, *, number: int | None = None, files: FileSelection | None = None) -> None:
+    """Raises LabError where the place no longer works. ``cause``: what has failed, with the ``errno`` it had.
+
+    ``files``: read them too, because programs do not tell why they failed.
+    """
+    found = _shown(place) or _written(place) or _read(place, files)
+    if found is None and number in BROKEN - {errno.EROFS}:
+        found = os.strerror(int(number or 0))
+    if found is not None:
+        raise LabError(f"the lab has failed, {place.label}: {found}; noticed at: {cause}", hint=HINT)
+
+
+def _shown(place: Place) -> str | None:
+    """What the kernel shows of the mount: read-only though it was not mounted so, or shut down."""
+    info = place.target.mount_at(place.root)
+    if info is None:
+        return None
+    for flag in FLAGS:
+        if flag in info.options:
+            return f"the kernel shows it as {flag}"
+    if "ro" in info.options and _writable(place):
+        return "it has been made read-only"
+    return None
+
+
+def _written(place: Place) -> str | None:
+    """What writing says: some kernels show nothing of a file system that they have shut down."""
+    if not _writable(place):
+        return None
+    try:
+        path = f"{place.root}/.iotrial-health"
+        place.target.call("mkdir", path=path)
+        place.target.call("remove", path=path)
+        place.syncfs()
+    except TargetError as error:
+        return error.message if error.errno in BROKEN else None
+    return None
+
+
+def _read(place: Place, files: FileSelection | None) -> str | None:
+    if files is None:
+        return None
+    try:
+        place.target.call("warm", set=files.set, files=files.wire, names=False)
+    except TargetError as error:
+        return error.message if error.errno in BROKEN else None
+    return None
+
+
+def _writable(place: Place) -> bool:
+    return not isinstance(place, DiskPlace) or not place.read_only

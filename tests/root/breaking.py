@@ -1,0 +1,265 @@
+"""What the tests of faults share: a trial as a process, where it stands, its probe, what it has left, and a disk of the
+test's own that may break. All waiting is for the store, the journal or the kernel's own files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from running import SCHEMA, stored_runs
+
+NOBODY = 65534
+MIB = 1 << 20
+LIMIT_S = 60.0
+
+#: a quick image lab; the parts in brackets are filled in by the tests
+IMAGE = """
+[study]
+name = "modes"
+question = "Do permission bits matter to reading?"
+[lab]
+kind = "image"
+filesystem = "{filesystem}"
+size = "64 MiB"
+[budget]
+time = "60 s"
+blocks = {blocks}
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0444", "0777"]
+[[workload]]
+name = "read"
+kind = "files"
+files = 5
+size = "{size}"
+cache = "cold"
+operations = ["open", "read-to-end", "close"]
+"""
+
+#: a command in a folder; `{work}` is its first step, as a TOML list
+FOLDER = """
+[study]
+name = "words"
+question = "Does the word matter?"
+[lab]
+kind = "{lab}"
+size = "64 MiB"
+[budget]
+time = "60 s"
+blocks = {blocks}
+[[factor]]
+name = "word"
+knob = "command.argument"
+placeholder = "{{word}}"
+levels = ["one", "two"]
+[[workload]]
+name = "say"
+kind = "command"
+cache = "as-is"
+files = 2
+size = "4 KiB"
+timeout = "{timeout}"
+argv = {work}
+"""
+
+
+def image_study(folder: Path, *, filesystem: str = "ext4", blocks: int = 3, size: str = "64 KiB") -> str:
+    return _written(folder, IMAGE.format(filesystem=filesystem, blocks=blocks, size=size))
+
+
+def command_study(
+    folder: Path, work: list[str], *, lab: str = "directory", blocks: int = 3, timeout: str = "20 s"
+) -> str:
+    text = FOLDER.format(lab=lab, blocks=blocks, timeout=timeout, work=json.dumps(work))
+    return _written(folder, text)
+
+
+def _written(folder: Path, text: str) -> str:
+    path = folder / "faulty.toml"
+    path.write_text(text)
+    return str(path)
+
+
+class Trial:
+    """``iotrial run ...`` (or another verb) as a process of its own."""
+
+    def __init__(self, state: Path, *words: str, verb: str = "run", **popen: Any) -> None:
+        self.state = state
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "iotrial", verb, *words],
+            stdout=popen.pop("stdout", subprocess.PIPE),
+            stderr=popen.pop("stderr", subprocess.PIPE),
+            text=True,
+            **popen,
+        )
+
+    @property
+    def runs(self) -> int:
+        with contextlib.suppress(sqlite3.Error, OSError):
+            return len(stored_runs(self.state))
+        return 0
+
+    def until_runs(self, wanted: int) -> None:
+        self.until(lambda: self.runs >= wanted, f"{wanted} stored runs")
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        assert eventually(lambda: condition() or self.process.poll() is not None), f"never came: {what}"
+        if self.process.poll() is not None and not condition():
+            out, err = self.process.communicate()
+            raise AssertionError(f"ended with {self.process.returncode} before {what}: {out}{err}")
+
+    def end(self) -> tuple[int, str, str]:
+        """Its exit status, output and errors."""
+        try:
+            out, err = self.process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            out, err = self.process.communicate()
+            raise AssertionError(f"did not end: {out}{err}") from None
+        assert "Traceback" not in (err or ""), err
+        return self.process.returncode, out or "", err or ""
+
+    def probes(self) -> list[int]:
+        """The probe's processes, outermost first: guard or outer, and the one that works."""
+        outer = [pid for pid in children(self.process.pid) if command_of(pid)[:1] != []]
+        return outer + [inner for pid in outer for inner in children(pid)]
+
+    def worker(self) -> int:
+        self.until(lambda: len(self.probes()) >= 2, "a probe at work")
+        return self.probes()[1]
+
+
+def children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def command_of(pid: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        return [w for w in Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0") if w]
+    return []
+
+
+def state_of(pid: int) -> str:
+    """As proc_pid_stat(5) has it; empty where the process is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    return ""
+
+
+def eventually(condition: Callable[[], bool], seconds: float = LIMIT_S) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return condition()
+
+
+def processes_with(word: str) -> list[int]:
+    """Running processes one of whose arguments is, or begins with, this."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        pid = int(entry.name) if entry.name.isdigit() else 0
+        if pid and state_of(pid) not in ("", "Z") and any(w.startswith(word) for w in command_of(pid)):
+            found.append(pid)
+    return found
+
+
+def entries(state: Path) -> list[Path]:
+    return sorted((state / "journal").glob("*"))
+
+
+def traces(state: Path, *folders: Path) -> list[str]:
+    """What a trial that has ended may not leave: journal, folders, mounts, loop devices, processes."""
+    found = [f"journal {path.name}" for path in entries(state)]
+    found += [str(p) for p in (*folders, state / "lab") if p.is_dir() for p in p.glob("*iotrial*")]
+    if Path("/run/iotrial").exists():
+        found.append("/run/iotrial")
+    found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if "iotrial/" in line]
+    for device in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            text = device.read_text().strip()
+            if text.endswith("(deleted)") and "/#" in text:
+                found.append(f"{device.parts[3]} over {text}")
+    found += [f"process {pid} ioprobe" for pid in processes_with(os.environ.get("IOTRIAL_PROBE", "ioprobe"))]
+    return found
+
+
+def nothing_left(state: Path, *folders: Path) -> None:
+    """The kernel takes mounts and loop devices down a moment after the last process that held them."""
+    assert eventually(lambda: not traces(state, *folders), 10), traces(state, *folders)
+
+
+def iotrial(*words: str, **popen: Any) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "iotrial", *words],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        **popen,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def report_of(text: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(text)
+    jsonschema.validate(report, SCHEMA)
+    return report
+
+
+def last_trial() -> dict[str, Any]:
+    trial: dict[str, Any] = json.loads(iotrial("trials", "--json").stdout)["trials"][-1]
+    return trial
+
+
+def resumes_to_the_end(state: Path, finished: list[dict[str, Any]]) -> dict[str, Any]:
+    """``resume`` completes the trial; every run that was stored before is kept as it was."""
+    done = iotrial("resume", "--json")
+    assert done.returncode in (0, 3), done.stderr
+    assert stored_runs(state)[: len(finished)] == finished
+    slots = [(r["condition"], r["block"], r["slot"]) for r in stored_runs(state)]
+    assert len(set(slots)) == len(slots)
+    return report_of(done.stdout)
+
+
+@contextlib.contextmanager
+def own_disk(folder: Path, size: int, *, kind: str = "ext4") -> Iterator[tuple[Path, Path]]:
+    """A file system on a sparse image that stands for the user's disk: its image, and where it is mounted."""
+    image, mounted = folder / "disk.image", folder / "disk"
+    with image.open("wb") as file:
+        file.truncate(size)
+    mounted.mkdir()
+    options = ["-E", "lazy_itable_init=1", "-m", "0"] if kind == "ext4" else []
+    subprocess.run([f"mkfs.{kind}", "-q", *options, str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(mounted)], check=True)
+    try:
+        yield image, mounted
+    finally:
+        subprocess.run(["umount", str(mounted)], check=True)
+        mounted.rmdir()
+        image.unlink()
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    assert eventually(lambda: state_of(pid) in ("T", "t", ""))
+
+
+def send(trial: Trial, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        trial.process.send_signal(number)

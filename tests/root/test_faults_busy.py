@@ -1,0 +1,74 @@
+"""A mount that stays busy: by a command of the study (which is ended), by somebody who has entered the lab."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from breaking import (
+    Trial,
+    command_study,
+    entries,
+    eventually,
+    iotrial,
+    last_trial,
+    nothing_left,
+    processes_with,
+)
+from running import failures_of, stored_runs
+
+pytestmark = pytest.mark.root
+
+LAB = "/run/iotrial/ext4"
+
+
+def test_a_command_that_stays_in_the_lab_with_an_open_file_is_ended_and_the_trial_goes_on(
+    state: Path, tmp_path: Path
+) -> None:
+    stays = "cat {file} > /dev/null; cd {dir}; sleep 83171 > held-{word} & true"
+    study = Path(command_study(tmp_path, ["sh", "-c", stays], lab="image"))
+    # cold: each run unmounts what the one before it was in
+    study.write_text(study.read_text().replace('"as-is"', '"cold"'))
+    done = iotrial("run", str(study), "--trust", "--json")
+    assert done.returncode in (0, 3), done.stderr
+    assert len(stored_runs(state)) >= 6
+    assert failures_of(state) == []
+    assert processes_with("83171") == []
+    nothing_left(state)
+
+
+def test_somebody_who_has_entered_the_lab_is_named_and_the_entry_kept_until_he_leaves(
+    state: Path, tmp_path: Path
+) -> None:
+    trial = Trial(
+        state,
+        command_study(tmp_path, ["test", "-n", "{word}"], lab="image", blocks=2000),
+        "--no-stop",
+        "--json",
+        "--time",
+        "3s",
+    )
+    trial.until_runs(4)
+    enter = ["nsenter", "-t", str(trial.worker()), "-m", "sh", "-c", f"cd {LAB} && exec sleep 83172"]
+    holder = subprocess.Popen(enter)
+    try:
+        assert eventually(lambda: processes_with("83172") == [holder.pid])
+        status, _, err = trial.end()
+        assert status == 5, err
+        error = json.loads(err.splitlines()[-1])["error"]
+        assert error["code"] == "restore_incomplete"
+        assert f"process {holder.pid} (sleep)" in error["message"]
+        assert "iotrial restore" in error["hint"]
+        assert entries(state)
+        assert last_trial()["state"] == "failed"
+        # Nothing was torn away from under him: the lab is mounted where he is, as before.
+        assert LAB in Path(f"/proc/{holder.pid}/mounts").read_text()
+    finally:
+        holder.kill()
+        holder.wait()
+    done = iotrial("restore", "--json")
+    assert done.returncode == 0, done.stderr
+    assert not any(row["kept"] for row in json.loads(done.stdout)["restored"])
+    nothing_left(state)
