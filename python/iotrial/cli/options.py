@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
+    from iotrial.lab.guard import Consent
     from iotrial.study.model import Study
 
 SEED_DIGITS = 32
@@ -35,6 +36,7 @@ class Asked:
     controls: bool
     no_stop: bool
     trust: bool
+    consent: Consent | None
 
 
 def study_options(function: F) -> F:
@@ -55,7 +57,16 @@ def study_options(function: F) -> F:
             help="Run under these levels of a condition (or workload=...); NAME=all for every one.",
         ),
         click.option("--full", is_flag=True, help="Every level of every condition, every workload."),
-        click.option("--lab", metavar="KIND", help="directory or image."),
+        click.option("--lab", metavar="KIND", help="directory, image or device."),
+        click.option("--device", metavar="PATH", help="The spare disk of a device lab; with --erase."),
+        click.option(
+            "--erase", metavar="NAME", help="Its serial number or WWN: consent to overwrite that disk."
+        ),
+        click.option(
+            "--discard-contents",
+            is_flag=True,
+            help="The disk may hold data; signatures, mounts and users are refused all the same.",
+        ),
         click.option("--on", metavar="FOLDER", help="Folder whose disk is used."),
         click.option("--time", metavar="DURATION", help="Budget of measuring, such as 5m."),
         click.option(
@@ -79,6 +90,8 @@ def study_options(function: F) -> F:
 
 def asked_of(values: dict[str, Any]) -> Asked:
     """The options as typed values. Raises RequestError for one that is not NAME=LEVEL."""
+    from iotrial.lab.guard import consent
+
     return Asked(
         sets=_pairs("--set", values["sets"]),
         conditions=_pairs("--condition", values["conditions"]),
@@ -93,6 +106,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         controls=not values["no_controls"],
         no_stop=values["no_stop"],
         trust=values["trust"],
+        consent=consent(values["device"], values["erase"], discard_contents=values["discard_contents"]),
     )
 
 
@@ -160,4 +174,5 @@ def resolve_study(study: Study, asked: Asked) -> Resolved:
         lab=asked.lab,
         asked=set(asked.conditions) | set(asked.sets),
         trust=asked.trust,
+        consent=asked.consent,
     )

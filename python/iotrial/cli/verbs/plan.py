@@ -20,12 +20,13 @@ from iotrial.cli.options import asked_of, find_study, resolve_study, study_optio
 @json_option
 def command(study: str, rounds: int, as_json: bool, **values: Any) -> None:
     """The design, the order of runs, and every change to this machine that a run would make."""
-    from iotrial.conduct.start import default_folder, make_plan
+    from iotrial.conduct.start import default_folder, look_at_disk, make_plan
 
     asked = asked_of(values)
     resolved = resolve_study(find_study(study, asked), asked)
     plan = make_plan(resolved, asked.seed, controls=asked.controls)
     folder = default_folder(resolved, asked.on)
+    disk = look_at_disk(resolved, asked.consent) if asked.consent else None
     listed = [
         {
             "round": number,
@@ -53,6 +54,7 @@ def command(study: str, rounds: int, as_json: bool, **values: Any) -> None:
             "study": resolved.study.name,
             "lab": resolved.lab,
             "folder": folder,
+            "disk": disk,
             "seed": plan.seed,
             "seed_chosen": asked.seed is not None,
             "primary_effects": plan.primary_effects,
@@ -63,15 +65,23 @@ def command(study: str, rounds: int, as_json: bool, **values: Any) -> None:
         }
         click.echo(json.dumps(document, indent=1))
         return
-    _print(resolved, plan, folder, listed)
+    _print(resolved, plan, folder, disk, listed)
 
 
-def _print(resolved: Any, plan: Any, folder: str, listed: list[dict[str, Any]]) -> None:
+def _print(
+    resolved: Any, plan: Any, folder: str, disk: dict[str, Any] | None, listed: list[dict[str, Any]]
+) -> None:
     from iotrial.units import format_duration, format_percent
 
     study = resolved.study
     click.echo(f"{study.name}: {study.question}\n")
-    click.echo(f"lab        {resolved.lab}, in {folder}")
+    if disk is None:
+        click.echo(f"lab        {resolved.lab}, in {folder}")
+    else:
+        click.echo(f"lab        device, on {disk['path']}: {disk['model'] or 'a disk'}, {disk['name']}")
+        click.echo(
+            f"           {disk['bytes']:,} bytes, of which the first {disk['lab_bytes']:,} are the lab's"
+        )
     for note in resolved.notes:
         click.echo(f"           {note}")
     click.echo(

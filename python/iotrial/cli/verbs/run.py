@@ -53,6 +53,7 @@ def command(study: str, html: str | None, fail_if: tuple[str, ...], as_json: boo
                 "controls": asked.controls,
                 "asked": sorted({*asked.conditions, *asked.sets}),
             },
+            consent=asked.consent,
         )
     return conclude(
         store, ended.trial.header.id, as_json=as_json, html=html, fail_if=fail_if, signal=ended.signal

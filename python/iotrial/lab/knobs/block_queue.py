@@ -3,16 +3,20 @@
 A loop device keeps its queue settings after it was detached, for whoever attaches it next, and a
 change of scheduler drags others along (`none` sets nr_requests 128, any scheduler 256; bfq switches
 write-back throttling off). So all are journaled, and those that a study does not vary are pinned
-and verified.
+and verified. On a disk of the user's they are pinned to what they are, for a disk has a queue of its
+own length, which a loop device has not.
 """
 
 from __future__ import annotations
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.lab import identity
+from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Requirement, Subject
+from iotrial.lab.knob import DISK_LABS, Requirement, Subject
 from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
@@ -23,7 +27,7 @@ class BlockKnob(KernelFileKnob):
     file: str
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
-        return Requirement(root=True, labs=frozenset({"image"}))
+        return Requirement(root=True, labs=DISK_LABS)
 
     def path(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         device = subject.place.device
@@ -44,16 +48,20 @@ class BlockKnob(KernelFileKnob):
         super().prepare(subject, setting, (*values, self.read(subject, setting)))
 
     def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
+        if isinstance(subject.place, DevicePlace):
+            return {"disk": subject.place.disk_name}
         return {"backing": _backing(subject.target, str(subject.place.device)) or ""}
 
     def still_same(self, target: Target, entry: Entry) -> bool:
         # Detached (as after the probe's death) is still ours to put back; attached to another file is not.
         device = entry.address["path"].split("/")[3]
+        if "disk" in entry.identity:
+            return device in identity.disks_named(target, entry.identity["disk"])
         backing = _backing(target, device)
         return backing is None or backing == entry.identity.get("backing")
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
-        return (f"queue/{self.file} of the lab's loop device: {', '.join(values)}",)
+        return (f"queue/{self.file} of the lab's device: {', '.join(values)}",)
 
 
 def _backing(target: Target, device: str) -> str | None:
@@ -179,3 +187,19 @@ PINNED: tuple[Setting, ...] = (
     Setting("block.read_ahead_kb", "128"),
     Setting("block.wbt_lat_usec", "0"),
 )
+
+
+def pinned(place: Place, *, scheduler_varies: bool) -> tuple[Setting, ...]:
+    """What is pinned on a place unless the study varies it: a loop device to the same everywhere, a disk to what it has,
+    but for what the schedulers of a study do not have in common (bfq has no write-back throttling)."""
+    if not isinstance(place, DevicePlace):
+        return PINNED
+    found = []
+    for setting in PINNED:
+        text = place.target.read_or_none(f"/sys/block/{place.device}/queue/{setting.knob.partition('.')[2]}")
+        if text is not None and scheduler_varies and setting.knob == BlockWriteThrottle.name:
+            found.append(setting)
+        elif text is not None:
+            value = BlockScheduler().shown(text) if setting.knob == BlockScheduler.name else text.strip()
+            found.append(Setting(setting.knob, value))
+    return tuple(found)
