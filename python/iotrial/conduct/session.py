@@ -12,9 +12,9 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict
 
-from iotrial.conduct.resolve import Resolved, Turn, disk_bytes
+from iotrial.conduct.disks import place_for
+from iotrial.conduct.resolve import Resolved, Turn
 from iotrial.conduct.signals import Stopped
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
@@ -24,12 +24,10 @@ from iotrial.lab.device import DevicePlace
 from iotrial.lab.directory import DirectoryPlace
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.guard import Consent
-from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import FileSelection, Stage, Subject, WorkDraft
 from iotrial.lab.knobs.block_queue import BlockNrRequests, BlockScheduler, pinned
 from iotrial.lab.knobs.file import VIEW
-from iotrial.lab.knobs.mount import MountOption
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
@@ -287,27 +285,18 @@ class Session:
             )
         self.target.mount("iotrial", MOUNT_FOLDER, "tmpfs", ["mode=0755", "size=1m"])
         for filesystem in self._filesystems():
-            place = self.places[filesystem] = self._disk_place(filesystem)
+            place = self.places[filesystem] = place_for(
+                self.resolved,
+                filesystem,
+                self.target,
+                self.journal,
+                folder=self.folder,
+                mounts=MOUNT_FOLDER,
+                consent=self.consent,
+                boot_id=self.boot_id,
+                trial=self.trial,
+            )
             place.open()
-
-    def _disk_place(self, filesystem: str) -> DiskPlace:
-        lab = self.plan.study.lab
-        common: _DiskOptions = {
-            "mount_point": f"{MOUNT_FOLDER}/{filesystem}",
-            "filesystem": filesystem,
-            "size_bytes": lab.size_bytes,
-            "mkfs_options": lab.mkfs_options if filesystem == lab.filesystem else (),
-            "mount_options": tuple(
-                o for o in lab.mount_options if filesystem in MountOption.ALLOWED[o.partition("=")[0]]
-            ),
-            "boot_id": self.boot_id,
-            "trial": self.trial,
-        }
-        if self.resolved.lab == "device":
-            assert self.consent is not None
-            common["size_bytes"] = disk_bytes(self.plan.study)
-            return DevicePlace(filesystem, self.target, self.journal, consent=self.consent, **common)
-        return ImagePlace(filesystem, self.target, self.journal, folder=self.folder, **common)
 
     # settings that outlive the conductor
 
@@ -378,18 +367,6 @@ class Session:
             "notes": list(self.resolved.notes),
             "file_sets": {k: v.name for k, v in self._sets.items()},
         }
-
-
-class _DiskOptions(TypedDict):
-    """What every place with a file system of its own is made with."""
-
-    mount_point: str
-    filesystem: str
-    size_bytes: int
-    mkfs_options: tuple[str, ...]
-    mount_options: tuple[str, ...]
-    boot_id: str
-    trial: str
 
 
 def _pin(setting: Setting) -> Turn:
