@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import uuid4
 
-from iotrial.errors import LabError, TargetError
+from iotrial.errors import IotrialError, LabError, TargetError
 from iotrial.lab import guard
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.filesystem import Filesystem
@@ -118,11 +118,16 @@ class DevicePlace(DiskPlace):
         )
         try:
             self._run_tool([*argv, *kind.uuid_option(uuid), f"/dev/{loop.device}"], kind)
-        finally:
-            self.target.call("loop_detach", device=f"/dev/{loop.device}")
-            LabLoop().put_back(self.target, self._journal, loop.device)
+        except IotrialError:
+            self._detach(loop.device)
+            raise
+        self._detach(loop.device)
         self.target.call("evict_device", device=f"/dev/{disk.device}")
         self._entry = LabDevice().made(self._journal, entry)
+
+    def _detach(self, loop: str) -> None:
+        self.target.call("loop_detach", device=f"/dev/{loop}")
+        LabLoop().put_back(self.target, self._journal, loop)
 
     def _mount(self, options: tuple[str, ...]) -> None:
         """mount(2) claims the disk for the file system, which it cannot while the probe does."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from iotrial.errors import MissingTool, ProbeError, RequestError, TargetError
+from iotrial.errors import IotrialError, MissingTool, ProbeError, RequestError, TargetError
 from iotrial.lab import identity
 from iotrial.lab.target import Target
 
@@ -97,7 +97,7 @@ def claim(target: Target, consent: Consent, lab_bytes: int, *, node: str | None 
         _check_signatures(target, path, str(answer["descriptor"]))
         _check_empty(target, consent, path, device, lab_bytes)
         _check_unused(target, path, device)
-    except BaseException:
+    except IotrialError:  # a signal ends the probe, and the claim with it
         target.call("device_close", device=device)
         raise
     return Disk(

@@ -11,7 +11,7 @@ import errno
 import json
 import time
 
-from iotrial.errors import MissingTool, TargetError
+from iotrial.errors import IotrialError, MissingTool, TargetError
 from iotrial.lab import identity
 from iotrial.lab.guard import BLOCK_BYTES, Disk
 from iotrial.lab.journal import Entry, Journal
@@ -58,9 +58,12 @@ class LabDevice(LabObject):
         claimed = self._claim(target, entry)
         device = str(claimed["device"])
         try:
-            return self.empty(target, journal, entry, device, claimed)
-        finally:
+            done = self.empty(target, journal, entry, device, claimed)
+        except IotrialError:
             target.call("device_close", device=device)
+            raise
+        target.call("device_close", device=device)
+        return done
 
     def empty(
         self, target: Target, journal: Journal, entry: Entry, device: str, claimed: dict[str, object]
