@@ -107,14 +107,16 @@ def test_a_conductor_that_is_killed_at_any_moment_leaves_a_disk_that_restore_emp
     met: Counter[str] = Counter()
     for _ in range(100):
         child = subprocess.Popen([sys.executable, str(CHILD), *words])
-        time.sleep(drawn.uniform(0.05, 0.9))
+        while not list(journal.folder.glob("*.entry")) and child.poll() is None:
+            time.sleep(0.001)
+        time.sleep(drawn.uniform(0, 0.07))
         child.kill()
         child.wait()
         done = put_back(journal)
         met[done["lab.device"].outcome.name if "lab.device" in done else "nothing to do"] += 1  # type: ignore[union-attr]
         assert disk.empty
         assert journal.pending() == ()
-    print(dict(met))
+    print(dict(met))  # shown by -s
     assert met["RESTORED"] > 20
 
 

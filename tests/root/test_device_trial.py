@@ -132,7 +132,7 @@ def test_a_disk_that_is_not_named_twice_is_not_touched(
 def test_a_value_of_a_study_cannot_name_a_disk(state: Path, disk: StandIn, disk_folder: Path) -> None:
     text = STUDY.replace("BLOCKS", "2").replace('size = "24 MiB"', f'device = "{disk.path}"')
     study = write_study(disk_folder, text)
-    assert "found device" in iotrial("run", study, *on(disk), status=2).stderr
+    assert '[lab] has no key "device"' in iotrial("run", study, *on(disk), status=2).stderr
 
 
 def test_after_sigkill_restore_empties_the_disk_and_resume_completes_the_trial(
