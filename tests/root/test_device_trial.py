@@ -55,10 +55,11 @@ def disk(disk_folder: Path) -> Iterator[StandIn]:
     disk = StandIn(disk_folder, "disk.img", 64 * MIB)
     before = queue_of(disk)
     yield disk
-    assert queue_of(disk) == before
-    assert disk.empty
+    after, empty = queue_of(disk), disk.empty
     disk.detach()
     disk.file.unlink()
+    assert after == before
+    assert empty
 
 
 def queue_of(disk: StandIn) -> dict[str, str]:
