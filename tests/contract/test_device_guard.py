@@ -21,7 +21,6 @@ from stand_in import LAB, MIB, SERIAL, SIZE, StandIn, place_on, replace_look_up,
 
 from iotrial.errors import IotrialError, RequestError
 from iotrial.lab import guard, identity
-from iotrial.lab.device import DevicePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
@@ -503,24 +502,27 @@ def test_data_that_comes_while_the_disk_is_looked_at_by_one_who_keeps_it_open_is
     assert not disk.bytes_at(0, LAB + 4096).strip(b"\0")
 
 
-def test_while_a_lab_is_on_it_nobody_else_can_mount_format_or_claim_it(disk: StandIn, tmp_path: Path) -> None:
+def test_while_a_lab_is_on_it_nobody_else_can_claim_or_format_it(disk: StandIn, tmp_path: Path) -> None:
     with place_on(disk.path, Journal(tmp_path / "journal")) as place:
         place.open()
-        _cannot_be_taken(disk, place, tmp_path)
+        _cannot_be_taken(disk)
+        with (
+            place_on(disk.path, Journal(tmp_path / "second")) as second,
+            pytest.raises(RequestError, match="in use"),
+        ):
+            second.open()
         place._unmount()
-        _cannot_be_taken(disk, place, tmp_path)
+        _cannot_be_taken(disk)
+        (tmp_path / "m").mkdir()
+        done = subprocess.run(["mount", disk.path, str(tmp_path / "m")], capture_output=True, check=False)
+        assert done.returncode != 0
 
 
-def _cannot_be_taken(disk: StandIn, place: DevicePlace, tmp_path: Path) -> None:
+def _cannot_be_taken(disk: StandIn) -> None:
     with pytest.raises(OSError, match="busy"):
         os.open(disk.path, os.O_RDONLY | os.O_EXCL)
     for argv in (["mkfs.ext4", "-q", "-F", disk.path], ["mkswap", disk.path]):
         assert subprocess.run(argv, capture_output=True, check=False).returncode != 0
-    with (
-        place_on(disk.path, Journal(tmp_path / "second")) as second,
-        pytest.raises(RequestError, match="in use"),
-    ):
-        second.open()
 
 
 def test_the_claim_ends_with_the_probe(disk: StandIn) -> None:

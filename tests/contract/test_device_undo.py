@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stand_in import LAB, MIB, SERIAL, StandIn, replace_look_up, run
+from stand_in import LAB, MIB, SERIAL, StandIn, place_on, replace_look_up, run
 
+from iotrial.errors import TargetError
 from iotrial.lab import identity
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Undone
@@ -212,6 +213,29 @@ def test_a_disk_that_is_in_use_is_kept_and_its_user_named(
     run("umount", str(tmp_path / "m"))
     assert f"mounted on {tmp_path}/m" in str(done.problem)
     assert put_back(cut_off)["lab.device"].outcome is Undone.RESTORED
+    assert disk.empty
+
+
+def test_a_lab_that_root_has_mounted_too_is_emptied_only_when_that_mount_is_gone(
+    disk: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the kernel lets a mounted file system be mounted once more, by whoever is root
+    monkeypatch.setattr("iotrial.lab.objects.device.GIVEN_UP_WITHIN_S", 0.1)
+    journal, folder = Journal(tmp_path / "journal"), tmp_path / "m"
+    folder.mkdir()
+
+    def trial() -> None:
+        with place_on(disk.path, journal) as place:
+            place.open()
+            run("mount", disk.path, str(folder))
+
+    with pytest.raises(TargetError, match=f"in use: mounted on {folder}"):
+        trial()
+    (folder / "theirs").write_text("something")
+    assert f"mounted on {folder}" in str(put_back(journal)["lab.device"].problem)
+    assert (folder / "theirs").read_text() == "something"
+    run("umount", str(folder))
+    assert put_back(journal)["lab.device"].outcome is Undone.RESTORED
     assert disk.empty
 
 

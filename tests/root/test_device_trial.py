@@ -152,7 +152,7 @@ def test_after_sigkill_restore_empties_the_disk_and_resume_completes_the_trial(
     assert "lab.device on" in iotrial("restore").stdout
     assert disk.empty
     assert iotrial("restore").stdout == "Nothing to restore.\n"
-    report = json.loads(iotrial("resume", "--json", "--time", "4 s").stdout)
+    report = json.loads(iotrial("resume", "--json", "--time", "2 s").stdout)
     assert report["trial"]["state"] == "done"
     assert len(stored_runs(state)) > kept
     assert failures_of(state) == []
