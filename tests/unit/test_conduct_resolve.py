@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from iotrial.conduct import resolve as module
-from iotrial.conduct.resolve import reads_bytes, resolve
+from iotrial.conduct.resolve import disk_bytes, reads_bytes, resolve
 from iotrial.errors import MissingTool, PrivilegeError, RequestError, UnknownName, UnsupportedLevel
+from iotrial.lab.guard import Consent
 from iotrial.study.catalogue import find, names
 from iotrial.study.model import CommandWork, FilesWork, Setting, Step, Study
 from iotrial.study.reader import read_study
@@ -156,3 +157,45 @@ def test_a_cold_run_must_read_what_its_operations_need() -> None:
     assert reads_bytes(names_only, 10_000, 3) == 1
     assert reads_bytes(command, 10_000, 3) == 30_000
     assert reads_bytes(replace(command, reads="names"), 10_000, 3) == 1
+
+
+CONSENT = Consent("/dev/sdx", "S-1234")
+
+
+def test_a_device_lab_needs_root_and_a_disk_that_was_named() -> None:
+    with pytest.raises(PrivilegeError, match="claims a disk"):
+        resolve(study(), root=False, lab="device", consent=CONSENT)
+    with pytest.raises(RequestError, match="no disk is named") as caught:
+        resolve(study(), root=True, lab="device")
+    assert "lsblk" in str(caught.value.hint)
+    assert resolve(study(), root=True, lab="device", consent=CONSENT).lab == "device"
+
+
+@pytest.mark.parametrize("lab", ["image", "directory", None])
+def test_a_disk_that_was_named_for_another_lab_is_refused(lab: str | None) -> None:
+    with pytest.raises(RequestError, match="--device and --erase name a disk"):
+        resolve(study(), root=True, lab=lab, consent=CONSENT)
+
+
+def test_a_disk_is_never_the_lab_that_is_chosen_for_you() -> None:
+    for name in names():
+        assert resolve(study(name), root=True).lab != "device"
+
+
+def test_a_device_lab_holds_one_file_system_at_a_time() -> None:
+    with pytest.raises(RequestError, match="one file system at a time"):
+        resolve(study(filesystem=["all"]), root=True, lab="device", consent=CONSENT)
+    resolve(study(filesystem=["ext4"]), root=True, lab="device", consent=CONSENT)
+
+
+def test_what_is_overwritten_is_announced_to_the_byte() -> None:
+    said = "\n".join(resolve(study(), root=True, lab="device", consent=CONSENT).changes)
+    assert "the first 536,870,912 bytes of the disk" in said
+    assert "ZEROS" in said
+
+
+def test_a_lab_is_as_large_as_the_largest_of_its_file_systems_needs() -> None:
+    small = own("filesystem.type", "ext4", "xfs")
+    small = replace(small, lab=replace(small.lab, size_bytes=(20 << 20) + 1))
+    assert disk_bytes(small) == 300 << 20
+    assert disk_bytes(replace(small, factors=())) == (20 << 20) + 4096

@@ -138,9 +138,11 @@ fn pass_on(status: c_int) -> ! {
 }
 
 /// The session that the probe and all it starts belong to, as the host sees it: how a later process finds what is left.
+/// And the host's /proc, from before the probe moved to a namespace in which it sees no other processes.
 pub struct Origin {
     pub session: pid_t,
     pub started: u64,
+    pub proc: OwnedFd,
 }
 
 impl Origin {
@@ -159,6 +161,7 @@ impl Origin {
         Ok(Origin {
             session: leader,
             started,
+            proc: crate::syscall::open("/proc", libc::O_PATH | libc::O_DIRECTORY, 0)?,
         })
     }
 }

@@ -1,7 +1,6 @@
 //! One session: what the probe holds between requests, and which verb is done where.
 
 use std::collections::BTreeMap;
-use std::os::unix::io::OwnedFd;
 
 use serde_json::{json, Value};
 
@@ -13,7 +12,8 @@ use crate::job;
 use crate::process::left;
 use crate::process::start::{Inherited, Starter};
 use crate::syscall::{check, open_files, stat_of};
-use crate::target::loop_device::{self, LoopDevice};
+use crate::target::device::{content, Device};
+use crate::target::loop_device::{self, Backing, LoopDevice, Window};
 use crate::target::{files, image, mount, remove, run};
 use crate::wire::{self, fields, job_fields, Fields};
 
@@ -26,9 +26,10 @@ pub struct Session {
     origin: Origin,
     starter: Starter,
     sets: Registry,
-    images: BTreeMap<u64, OwnedFd>,
+    images: BTreeMap<u64, Backing>,
     next_image: u64,
     loops: BTreeMap<String, LoopDevice>,
+    devices: BTreeMap<String, Device>,
 }
 
 impl Session {
@@ -48,6 +49,7 @@ impl Session {
             images: BTreeMap::new(),
             next_image: 1,
             loops: BTreeMap::new(),
+            devices: BTreeMap::new(),
         })
     }
 
@@ -83,6 +85,48 @@ impl Session {
             "loop_remove" => loop_device::remove(&fields(verb, given)?),
             "loop_detach" => self.detach(fields(verb, given)?),
             "evict_device" => self.evict(fields(verb, given)?),
+            "device_claim" => self.claim(&fields(verb, given)?),
+            "device_users" => {
+                let request: wire::OfDevice = fields(verb, given)?;
+                Ok(claimed(&mut self.devices, &request.device)?.users(&self.origin.proc))
+            }
+            "device_check" => {
+                let request: wire::DeviceCheck = fields(verb, given)?;
+                content::look(claimed(&mut self.devices, &request.device)?, &request)
+            }
+            "device_scan" => {
+                let request: wire::DeviceRange = fields(verb, given)?;
+                content::scan(claimed(&mut self.devices, &request.device)?, &request)
+            }
+            "device_zero" => {
+                let request: wire::DeviceRange = fields(verb, given)?;
+                content::zero(claimed(&mut self.devices, &request.device)?, &request)
+            }
+            "device_mark" => {
+                let request: wire::DeviceMark = fields(verb, given)?;
+                content::mark(claimed(&mut self.devices, &request.device)?, &request)
+            }
+            "device_marked" => {
+                let request: wire::DeviceMarked = fields(verb, given)?;
+                content::marked(claimed(&mut self.devices, &request.device)?, &request)
+            }
+            "device_window" => self.window(&fields(verb, given)?),
+            "device_release" => {
+                let request: wire::OfDevice = fields(verb, given)?;
+                claimed(&mut self.devices, &request.device)?.release();
+                Ok(json!({}))
+            }
+            "device_reclaim" => {
+                let request: wire::OfDevice = fields(verb, given)?;
+                let device = claimed(&mut self.devices, &request.device)?;
+                device.reclaim(&self.origin.proc).map(|()| json!({}))
+            }
+            "device_close" => {
+                let request: wire::OfDevice = fields(verb, given)?;
+                claimed(&mut self.devices, &request.device)?;
+                self.devices.remove(&request.device);
+                Ok(json!({}))
+            }
             "run" => run::run(fields(verb, given)?, &mut self.starter, self.isolated),
 
             "fileset" => fileset::create::make(fields(verb, given)?, sets),
@@ -145,19 +189,44 @@ impl Session {
     }
 
     fn make_image(&mut self, request: wire::Image) -> Result<Value> {
-        let image = image::make(&request)?;
-        let inode = stat_of(&image, "the image")?.st_ino;
+        let file = image::make(&request)?;
+        self.keep_image(Backing { file, window: None })
+    }
+
+    fn keep_image(&mut self, image: Backing) -> Result<Value> {
+        let inode = stat_of(&image.file, "the image")?.st_ino;
         let number = self.next_image;
         self.next_image += 1;
         self.images.insert(number, image);
         Ok(json!({ "image": number, "inode": inode }))
     }
 
+    fn claim(&mut self, request: &wire::DeviceClaim) -> Result<Value> {
+        require_privilege("claim a disk")?;
+        let device = Device::claim(request, &self.origin.proc)?;
+        let answer = device.describe(&self.origin.proc)?;
+        self.devices.insert(device.name.clone(), device);
+        Ok(answer)
+    }
+
+    /// The first bytes of a claimed disk as something that a loop device can be attached over.
+    fn window(&mut self, request: &wire::DeviceWindow) -> Result<Value> {
+        let device = claimed(&mut self.devices, &request.device)?;
+        let backing = Backing {
+            file: device.writing(0)?,
+            window: Some(Window {
+                size: request.size,
+                sector: device.sector(),
+            }),
+        };
+        self.keep_image(backing)
+    }
+
     fn free_image(&mut self, request: wire::ImageFree) -> Result<Value> {
         self.take_image(request.image).map(|_| json!({}))
     }
 
-    fn take_image(&mut self, number: u64) -> Result<OwnedFd> {
+    fn take_image(&mut self, number: u64) -> Result<Backing> {
         self.images.remove(&number).ok_or_else(|| {
             Error::bad(format!(
                 "image {number}: wanted one that is made and not attached, found {:?}",
@@ -188,6 +257,10 @@ impl Session {
     }
 
     fn evict(&mut self, request: wire::EvictDevice) -> Result<Value> {
+        let disk = request.device.strip_prefix("/dev/");
+        if let Some(device) = disk.and_then(|name| self.devices.get(name)) {
+            return device.evict().map(|()| json!({}));
+        }
         let device = self.loops.get(&request.device).ok_or_else(|| {
             Error::bad(format!(
                 "evict {}: wanted one that is attached here, found {:?}",
@@ -216,4 +289,13 @@ impl Session {
             }
         }
     }
+}
+
+fn claimed<'a>(devices: &'a mut BTreeMap<String, Device>, name: &str) -> Result<&'a mut Device> {
+    let known = devices.keys().cloned().collect::<Vec<_>>();
+    devices.get_mut(name).ok_or_else(|| {
+        Error::bad(format!(
+            "device {name:?}: wanted one that is claimed here, found {known:?}"
+        ))
+    })
 }

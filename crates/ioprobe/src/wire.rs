@@ -94,6 +94,13 @@ requests! {
     LoopRemove { device: String, node: bool }
     LoopDetach { device: String }
     EvictDevice { device: String }
+    DeviceClaim { path: String, node: Option<String> = None }
+    OfDevice { device: String }
+    DeviceCheck { device: String, samples: u64 = 4096, edge_bytes: u64 = 4 << 20 }
+    DeviceRange { device: String, offset: u64, length: u64 }
+    DeviceMark { device: String, offset: u64, text: String }
+    DeviceMarked { device: String, offset: u64 }
+    DeviceWindow { device: String, size: u64 }
     Run {
         argv: Vec<String>,
         environment: Option<BTreeMap<String, String>> = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
 
 
-def show_intent(resolved: Resolved, folder: str) -> None:
-    """Every change and every command, on standard error."""
+def show_intent(resolved: Resolved, folder: str, disk: Mapping[str, object] | None) -> None:
+    """Every change and every command, on standard error. ``disk``: that of a device lab."""
     from iotrial.report.intent import intent_lines
 
-    for line in intent_lines(resolved, folder):
+    for line in intent_lines(resolved, folder, disk):
         tell(line, err=True)
 
 

@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
+    from iotrial.lab.guard import Consent
     from iotrial.study.model import Study
 
 SEED_DIGITS = 32
@@ -41,6 +42,7 @@ class Asked:
     controls: bool
     no_stop: bool
     trust: bool
+    consent: Consent | None
     like: str | None = None
     named: tuple[str, ...] = ()
 
@@ -68,7 +70,16 @@ def study_options(function: F) -> F:
             metavar="FILE",
             help="The study and the plan of a packed trial, instead of STUDY (--seed: another plan).",
         ),
-        click.option("--lab", metavar="KIND", help="directory or image."),
+        click.option("--lab", metavar="KIND", help="directory, image or device."),
+        click.option("--device", metavar="PATH", help="The spare disk of a device lab; with --erase."),
+        click.option(
+            "--erase", metavar="NAME", help="Its serial number or WWN: consent to overwrite that disk."
+        ),
+        click.option(
+            "--discard-contents",
+            is_flag=True,
+            help="The disk may hold data; signatures, mounts and users are refused all the same.",
+        ),
         click.option("--on", metavar="FOLDER", help="Folder whose disk is used."),
         click.option("--time", metavar="DURATION", help="Budget of measuring, such as 5m."),
         click.option(
@@ -92,6 +103,8 @@ def study_options(function: F) -> F:
 
 def asked_of(values: dict[str, Any]) -> Asked:
     """The options as typed values. Raises RequestError for one that is not NAME=LEVEL."""
+    from iotrial.lab.guard import consent
+
     sets, conditions = _pairs("--set", values["sets"]), _pairs("--condition", values["conditions"])
     return Asked(
         sets=sets,
@@ -109,6 +122,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         trust=values["trust"],
         like=values["like"],
         named=tuple(sorted({*sets, *conditions})),
+        consent=consent(values["device"], values["erase"], discard_contents=values["discard_contents"]),
     )
 
 
@@ -218,4 +232,5 @@ def resolve_study(study: Study, asked: Asked) -> Resolved:
         lab=asked.lab,
         asked=set(asked.named),
         trust=asked.trust,
+        consent=asked.consent,
     )

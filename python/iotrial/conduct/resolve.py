@@ -15,11 +15,12 @@ from iotrial.design.model import Arm, Condition
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import Knob, Requirement, Stage
+from iotrial.lab.guard import LOOK_IT_UP, Consent, whole_blocks
+from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage
 from iotrial.study.model import CommandWork, Factor, FilesWork, Level, Role, Setting, Study, Workload
 from iotrial.study.trust import unmet
 
-LABS = ("directory", "image")
+LABS = ("directory", "image", "device")
 STRETCHABLE_SUFFIX = "_time"
 FILES_FOR_ATIME = 1000
 TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
@@ -75,15 +76,23 @@ def cache_turn(state: str) -> Turn:
 
 
 def resolve(
-    study: Study, *, root: bool, lab: str | None = None, asked: Iterable[str] = (), trust: bool = False
+    study: Study,
+    *,
+    root: bool,
+    lab: str | None = None,
+    asked: Iterable[str] = (),
+    trust: bool = False,
+    consent: Consent | None = None,
 ) -> Resolved:
-    """Decide lab and knobs. ``asked`` names condition factors that the user set himself: those are never dropped.
+    """Decide lab and knobs. ``asked`` names condition factors that the user set himself: those are never dropped;
+    ``consent``, the disk of a device lab.
 
     Raises UnknownName, UnsupportedLevel, PrivilegeError, MissingTool or RequestError; nothing is changed.
     """
     _check_names(study)
     _check_trust(study, trust=trust)
     kind = _choose_lab(study, lab, root=root)
+    _check_consent(kind, consent)
     study, notes = _fit_to_lab(study, kind, root=root, asked=frozenset(asked))
     turns = {
         (factor.name, level.label): _turns(factor, level, kind)
@@ -100,8 +109,12 @@ def resolve(
     for turn in every:
         _check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
     _check_bundles(study)
-    if kind == "image":
+    if kind in DISK_LABS:
         _check_tool(study.lab.filesystem)
+    if kind == "device":
+        for tool in ("blkid", "wipefs"):
+            _check_program(tool, "util-linux")
+        _check_one_filesystem(study)
     _check_commands(study)
     for workload in study.workloads:
         _check_primary(study, workload)
@@ -184,7 +197,36 @@ def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
             f"study {study.name}: the image lab makes loop devices and mounts, which needs root",
             hint="run it with sudo, or use --lab directory",
         )
+    if wanted == "device" and not root:
+        raise PrivilegeError(
+            f"study {study.name}: the device lab claims a disk, which needs root", hint="run it with sudo"
+        )
     return wanted
+
+
+def _check_consent(kind: str, consent: Consent | None) -> None:
+    if kind == "device" and consent is None:
+        raise RequestError("a device lab: no disk is named, and none is chosen for you", hint=LOOK_IT_UP)
+    if kind != "device" and consent is not None:
+        raise RequestError(
+            f"--device and --erase name a disk, but this is a lab of kind {kind}", hint="add --lab device"
+        )
+
+
+def _check_one_filesystem(study: Study) -> None:
+    for factor in study.condition_factors:
+        if len(factor.levels) > 1 and any(s.knob == "filesystem.type" for s in factor.levels[0].settings):
+            raise RequestError(
+                f"condition {factor.name}: a device lab holds one file system at a time",
+                hint=f"name one with --condition {factor.name}={factor.levels[0].label}",
+            )
+
+
+def disk_bytes(study: Study) -> int:
+    """How much of a disk the study's device lab takes, its mark not counted: enough for every file system that it makes."""
+    settings = [s for factor in study.factors for level in factor.levels for s in level.settings]
+    kinds = {study.lab.filesystem, *(s.value for s in settings if s.knob == "filesystem.type")}
+    return whole_blocks(max(study.lab.size_bytes, *(FILESYSTEMS[kind].smallest_bytes for kind in kinds)))
 
 
 def _directory_can_serve(study: Study) -> bool:
@@ -339,6 +381,16 @@ def _changes(study: Study, kind: str, turns: Sequence[Turn]) -> tuple[str, ...]:
         )
         found.append(
             "queue settings of that loop device (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
+        )
+    if kind == "device":
+        size = disk_bytes(study)
+        found.append(
+            f"the first {size:,} bytes of the disk that is named with --device and --erase are overwritten, and one block "
+            "of 4,096 behind them; a mount that no other process sees"
+        )
+        found.append("at the end those bytes are ZEROS, whatever was there before; no other byte is written")
+        found.append(
+            "queue settings of that disk (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
         )
     for turn in turns:
         found.extend(turn.knob.changes(turn.setting, turn.values))

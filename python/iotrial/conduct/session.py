@@ -14,19 +14,21 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from iotrial.conduct.disks import place_for
 from iotrial.conduct.resolve import Resolved, Turn
 from iotrial.conduct.signals import Stopped
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, LabError, RestoreError
 from iotrial.lab import host, registry
+from iotrial.lab.device import DevicePlace
 from iotrial.lab.directory import DirectoryPlace
-from iotrial.lab.image import ImagePlace
+from iotrial.lab.disk import DiskPlace
+from iotrial.lab.guard import Consent
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import FileSelection, Stage, Subject, WorkDraft
-from iotrial.lab.knobs.block_queue import PINNED
+from iotrial.lab.knobs.block_queue import BlockNrRequests, BlockScheduler, pinned
 from iotrial.lab.knobs.file import VIEW
-from iotrial.lab.knobs.mount import MountOption
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
@@ -34,7 +36,7 @@ from iotrial.lab.place import FileSet, Place
 from iotrial.lab.restore import Restored, restore
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
-from iotrial.study.model import CommandWork, FilesWork, Role
+from iotrial.study.model import CommandWork, FilesWork, Role, Setting
 
 MOUNT_FOLDER = "/run/iotrial"
 NOBODY = 65534
@@ -53,12 +55,14 @@ class Session:
         folder: str,
         trial: str,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        consent: Consent | None = None,
     ) -> None:
         self.resolved = resolved
         self.plan = plan
         self.trial = trial
         self.journal = Journal(state / "journal")
         self.folder = folder
+        self.consent = consent
         self.places: dict[str, Place] = {}
         self.restored: tuple[Restored, ...] = ()
         self._lock = MachineLock()
@@ -145,7 +149,7 @@ class Session:
         self._restore_settings()
         for place in reversed(list(self.places.values())):
             place.close()
-        if self.resolved.lab == "image" and self.target.mount_at(MOUNT_FOLDER) is not None:
+        if self.resolved.lab != "directory" and self.target.mount_at(MOUNT_FOLDER) is not None:
             self.target.unmount(MOUNT_FOLDER)
         self.restored += restore(self.journal, self.target, spare={LabProcess.name})
         probe.close()  # which waits for its end, and so proves it
@@ -271,7 +275,6 @@ class Session:
         return tuple(dict.fromkeys(found)) or (self.plan.study.lab.filesystem,)
 
     def _open_places(self) -> None:
-        lab = self.plan.study.lab
         if self.resolved.lab == "directory":
             needed = sum(f.count * max(f.bytes_each, 4096) for f in map(self._set_of, self.plan.conditions))
             folder = f"{self.folder.rstrip('/')}/iotrial-lab-{self.trial[:8]}"
@@ -288,22 +291,17 @@ class Session:
             )
         self.target.mount("iotrial", MOUNT_FOLDER, "tmpfs", ["mode=0755", "size=1m"])
         for filesystem in self._filesystems():
-            place = ImagePlace(
+            place = self.places[filesystem] = place_for(
+                self.resolved,
                 filesystem,
                 self.target,
                 self.journal,
                 folder=self.folder,
-                mount_point=f"{MOUNT_FOLDER}/{filesystem}",
-                filesystem=filesystem,
-                size_bytes=lab.size_bytes,
-                mkfs_options=lab.mkfs_options if filesystem == lab.filesystem else (),
-                mount_options=tuple(
-                    o for o in lab.mount_options if filesystem in MountOption.ALLOWED[o.partition("=")[0]]
-                ),
+                mounts=MOUNT_FOLDER,
+                consent=self.consent,
                 boot_id=self.boot_id,
                 trial=self.trial,
             )
-            self.places[filesystem] = place
             place.open()
 
     def _check_reach(self, place: Place) -> None:
@@ -345,18 +343,17 @@ class Session:
         """Journal everything that outlives the conductor, then pin what the study does not vary."""
         every = [t for turns in self.resolved.turns.values() for t in turns] + list(self.resolved.pinned)
         varied = [t for t in every if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
-        if self.resolved.lab == "image":
-            taken = {t.knob.name for t in varied}
-            self._pins = tuple(
-                Turn(registry.knob(s.knob), s, s.value, (s.value,), None)
-                for s in PINNED
-                if s.knob not in taken
-            )
+        taken = {t.knob.name for t in varied}
         # The scheduler last, so that it is the first to be put back: it drags the others along.
         for place in self.places.values():
             subject = self.subject(place)
-            for turn in sorted((*varied, *self._pins), key=lambda t: t.knob.name == "block.scheduler"):
+            if isinstance(place, DiskPlace):
+                settings = pinned(place, scheduler_varies=BlockScheduler.name in taken)
+                self._pins = tuple(_pin(s) for s in settings if s.knob not in taken)
+            for turn in sorted((*varied, *self._pins), key=lambda t: t.knob.name == BlockScheduler.name):
                 self._record(subject, turn)
+            if isinstance(place, DevicePlace) and BlockScheduler.name in taken:
+                self._pin_a_length_for_all_schedulers(subject)
             self.repin(place)
             self._try_out(subject, varied)
 
@@ -374,6 +371,19 @@ class Session:
         if turn.knob.stage is Stage.DEVICE and turn.role is not None:
             # Tried on the lab's own device before the first run: what the kernel lacks is told now, with what it has.
             turn.knob.write(subject, turn.setting, turn.value)
+            for pin in self._pins:  # what it has dragged along is ours too
+                pin.knob.prepare(subject, pin.setting, ())
+
+    def _pin_a_length_for_all_schedulers(self, subject: Subject) -> None:
+        """Without a scheduler a queue is as long as the disk's own, with one twice that; the shorter fits both."""
+        scheduler = registry.knob(BlockScheduler.name)
+        scheduler.write(subject, Setting(BlockScheduler.name, "none"), "none")
+        self._pins = tuple(
+            _pin(Setting(pin.knob.name, pin.knob.read(subject, pin.setting)))
+            if pin.knob.name == BlockNrRequests.name
+            else pin
+            for pin in self._pins
+        )
 
     def repin(self, place: Place) -> None:
         """Write and verify the pinned queue settings, which a change of scheduler drags along."""
@@ -393,6 +403,10 @@ class Session:
             "notes": list(self.resolved.notes),
             "file_sets": {k: v.name for k, v in self._sets.items()},
         }
+
+
+def _pin(setting: Setting) -> Turn:
+    return Turn(registry.knob(setting.knob), setting, setting.value, (setting.value,), None)
 
 
 def refuse_leftovers(journal: Journal) -> None:

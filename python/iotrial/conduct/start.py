@@ -15,14 +15,17 @@ from signal import SIGPIPE
 from iotrial import __version__
 from iotrial.analysis.analyse import Spec
 from iotrial.conduct.progress import Watcher
-from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.resolve import Resolved, disk_bytes
 from iotrial.conduct.session import Session
 from iotrial.conduct.signals import Stopped, StopSignals
 from iotrial.conduct.trial import Conductor, Limits
 from iotrial.design.plan import Plan, new_seed
 from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host
+from iotrial.lab.guard import Consent, claim
+from iotrial.lab.target import Target
 from iotrial.paths import state_folder
+from iotrial.probe.client import Probe
 from iotrial.store import Store
 from iotrial.store.model import StoredTrial, TrialData, TrialHeader, TrialState
 
@@ -79,6 +82,7 @@ def begin(
     folder: str,
     seed_chosen: bool,
     options: Mapping[str, object],
+    consent: Consent | None = None,
 ) -> Ended:
     """Run a new trial to its end. The trial is stored before its first run."""
     identity = uuid.uuid4().hex
@@ -87,7 +91,13 @@ def begin(
             watcher.say(note)
         watcher.say(_making(resolved))
         session = Session(
-            resolved, plan, state=state_folder(), folder=folder, trial=identity, waiting=signals.waiting
+            resolved,
+            plan,
+            state=state_folder(),
+            folder=folder,
+            trial=identity,
+            consent=consent,
+            waiting=signals.waiting,
         )
         try:
             with signals.interruptible():
@@ -106,6 +116,11 @@ def begin(
                     **options,
                     "folder": folder,
                     "lab": resolved.lab,
+                    **(
+                        {"disk": consent.name, "discard_contents": consent.discard_contents}
+                        if consent
+                        else {}
+                    ),
                 },
                 version=__version__,
             )
@@ -122,6 +137,7 @@ def resume(
 ) -> Ended:
     """Go on with an interrupted trial: same plan, same seed; its unfinished block is completed first."""
     trial = data.trial
+    consent = consent_of(trial.header)
     folder = str(trial.header.options.get("folder", state_folder() / "lab"))
     with StopSignals() as signals:
         watcher.say(_making(resolved))
@@ -131,6 +147,7 @@ def resume(
             state=state_folder(),
             folder=folder,
             trial=trial.header.id,
+            consent=consent,
             waiting=signals.waiting,
         )
         try:
@@ -142,6 +159,33 @@ def resume(
             session.check_restored(error)
             raise
         return _conduct(session, plan, store, trial, limits, watcher, signals, data)
+
+
+def look_at_disk(resolved: Resolved, consent: Consent) -> dict[str, object]:
+    """What a run would be made on: claimed, looked at as a run would, and given up again. Nothing is written.
+
+    Raises what the guard raises.
+    """
+    wanted = disk_bytes(resolved.study)
+    with Probe(isolate=False) as probe:
+        disk = claim(Target(probe), consent, wanted)
+        return {
+            "path": consent.path,
+            "device": disk.device,
+            "model": disk.model,
+            "name": disk.name,
+            "bytes": disk.size_bytes,
+            "lab_bytes": wanted,
+            "discard_contents": consent.discard_contents,
+        }
+
+
+def consent_of(header: TrialHeader) -> Consent | None:
+    """The disk to which the user consented when the trial was begun; it is found by its name, not by its path then."""
+    name = header.options.get("disk")
+    if name is None:
+        return None
+    return Consent(None, str(name), bool(header.options.get("discard_contents", False)))
 
 
 def _conduct(
@@ -215,4 +259,6 @@ def told_beside(first: BaseException) -> Iterator[None]:
 def _making(resolved: Resolved) -> str:
     if resolved.lab == "image":
         return f"making the lab: an image of {resolved.study.lab.size_bytes >> 20} MiB, {resolved.study.lab.filesystem}"
+    if resolved.lab == "device":
+        return f"making the lab: {resolved.study.lab.filesystem} on the disk that you named"
     return "making the lab: a folder on your own file system (nothing is mounted, nothing needs root)"

@@ -11,9 +11,11 @@ from __future__ import annotations
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab.knob import Subject
 
+ON_A_DISK = ("cold-files", "cold-data", "cold-system", "warm", "as-is")
 #: states by kind of lab; the first is what ``cold`` means there
 STATES: dict[str, tuple[str, ...]] = {
-    "image": ("cold-files", "cold-data", "cold-system", "warm", "as-is"),
+    "image": ON_A_DISK,
+    "device": ON_A_DISK,
     "directory": ("cold-data", "cold-system", "warm", "as-is"),
 }
 

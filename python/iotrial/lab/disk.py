@@ -55,6 +55,11 @@ class DiskPlace(Place):
         """Whether it is mounted so that nothing can be written, because a knob wants it."""
         return self._mounted is None or "ro" in self._mounted
 
+    @property
+    def source(self) -> str:
+        """The path that is mounted."""
+        return f"/dev/{self.device}"
+
     def want_filesystem(self, kind: str) -> None:
         """The type to make at the next ``format``."""
         self._wanted_filesystem = kind
@@ -69,7 +74,7 @@ class DiskPlace(Place):
             self._unmount()
         kind = FILESYSTEMS[self._wanted_filesystem]
         argv = [*kind.mkfs, *(w for o in self._mkfs_options for w in o.split()), *self.made_with.split()]
-        self._run_tool([*argv, f"/dev/{self.device}"], kind)
+        self._make(argv, kind)
         self.filesystem = kind.name
         self.sets.clear()
         self._mount(self._base())
@@ -125,7 +130,7 @@ class DiskPlace(Place):
         return (*FILESYSTEMS[self._wanted_filesystem].mount_options, *self._mount_options)
 
     def _mount(self, options: tuple[str, ...]) -> None:
-        self.target.mount(f"/dev/{self.device}", self.root, self.filesystem, options)
+        self.target.mount(self.source, self.root, self.filesystem, options)
         self._mounted = options
 
     def _remount(self, options: tuple[str, ...]) -> None:
@@ -134,7 +139,7 @@ class DiskPlace(Place):
         if not {"relatime", "noatime", "strictatime"} & set(words):
             words = (*words, "relatime")
         try:
-            self.target.mount(f"/dev/{self.device}", self.root, self.filesystem, ("remount", *words))
+            self.target.mount(self.source, self.root, self.filesystem, ("remount", *words))
         except TargetError as error:
             raise LabError(f"remounting {self.label} with {','.join(words)}: {error.message}") from error
         self._mounted = options
@@ -166,6 +171,10 @@ class DiskPlace(Place):
             except TargetError:
                 continue  # it ended meanwhile
         return ", ".join(holders)
+
+    def _make(self, argv: list[str], kind: Filesystem) -> None:
+        """Run mkfs, all but its last argument being given."""
+        self._run_tool([*argv, f"/dev/{self.device}"], kind)
 
     def _run_tool(self, argv: list[str], kind: Filesystem) -> None:
         try:

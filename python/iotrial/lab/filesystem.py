@@ -14,14 +14,19 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Filesystem:
     """``mkfs`` is the argument list up to the device, ``mkfs_allowed`` patterns of further options
-    that a study may ask for."""
+    that a study may ask for, ``mkfs_uuid`` how it is told the UUID to give."""
 
     name: str
     mkfs: tuple[str, ...]
     package: str
     smallest_bytes: int
+    mkfs_uuid: str
     mount_options: tuple[str, ...]
     mkfs_allowed: tuple[str, ...]
+
+    def uuid_option(self, uuid: str) -> tuple[str, ...]:
+        """The arguments of mkfs that give the file system this UUID."""
+        return tuple(self.mkfs_uuid.format(uuid).split())
 
     def allows_mkfs(self, option: str) -> bool:
         """Whether a study may pass this text to mkfs. No pattern admits a path or a device."""
@@ -34,6 +39,7 @@ FILESYSTEMS: dict[str, Filesystem] = {
         mkfs=("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
         package="e2fsprogs",
         smallest_bytes=16 << 20,
+        mkfs_uuid="-U {}",
         mount_options=(),
         mkfs_allowed=(
             r"-b (1024|2048|4096)",
@@ -49,6 +55,7 @@ FILESYSTEMS: dict[str, Filesystem] = {
         mkfs=("mkfs.xfs", "-q", "-f", "-K"),
         package="xfsprogs",
         smallest_bytes=300 << 20,
+        mkfs_uuid="-m uuid={}",
         mount_options=(),
         mkfs_allowed=(
             r"-b size=(1024|2048|4096)",
@@ -65,6 +72,7 @@ FILESYSTEMS: dict[str, Filesystem] = {
         mkfs=("mkfs.btrfs", "-q", "-f", "-K"),
         package="btrfs-progs",
         smallest_bytes=128 << 20,
+        mkfs_uuid="-U {}",
         # btrfs turns on discard=async by itself
         mount_options=("nodiscard",),
         mkfs_allowed=(

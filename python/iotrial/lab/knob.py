@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from iotrial.lab.target import Target
 
 
+#: labs that have a block device and a file system of their own
+DISK_LABS = frozenset({"image", "device"})
+
+
 class Stage(IntEnum):
     """When in a run a knob is turned."""
 
@@ -84,7 +88,7 @@ class Requirement:
     """What a setting needs: root, one of some labs, programs (name to Debian package)."""
 
     root: bool = False
-    labs: frozenset[str] = frozenset({"directory", "image"})
+    labs: frozenset[str] = frozenset({"directory"}) | DISK_LABS
     tools: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -7,7 +7,8 @@ the user consents to, so nothing is shortened, and nothing in them can steer a t
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from iotrial.conduct.resolve import Resolved
 from iotrial.legible import shown
@@ -17,9 +18,10 @@ _WIDTH = 11
 _BARE = {ord("{"): "_", ord("}"): "_"}
 
 
-def intent_lines(resolved: Resolved, folder: str) -> tuple[str, ...]:
-    """Lab, notes, changes and commands, a name at the beginning of each."""
-    return tuple(_lines(resolved, folder))
+def intent_lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Lab, notes, changes and commands, a name at the beginning of each. ``disk``: that of a device lab, as
+    ``conduct.start.look_at_disk`` found it."""
+    return tuple(_lines(resolved, folder, disk))
 
 
 def runs_commands(study: Study) -> bool:
@@ -27,8 +29,13 @@ def runs_commands(study: Study) -> bool:
     return any(isinstance(workload.work, CommandWork) for workload in study.workloads)
 
 
-def _lines(resolved: Resolved, folder: str) -> Iterator[str]:
-    yield _line("lab", f"{resolved.lab}, in {shown(folder)}")
+def _lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None) -> Iterator[str]:
+    if disk is None:
+        yield _line("lab", f"{resolved.lab}, in {shown(folder)}")
+    else:
+        model = disk["model"] or "a disk"
+        yield _line("lab", f"device, on {shown(disk['path'])}: {shown(model)}, {shown(disk['name'])}")
+        yield _line("", f"{disk['bytes']:,} bytes, of which the first {disk['lab_bytes']:,} are the lab's")
     for note in resolved.notes:
         yield _line("", shown(note))
     if resolved.changes:

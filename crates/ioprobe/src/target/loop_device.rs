@@ -51,13 +51,26 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
+/// What a loop device stands over: an image, or the first bytes of a claimed disk.
+pub struct Backing {
+    pub file: OwnedFd,
+    pub window: Option<Window>,
+}
+
+/// The part of a disk that a loop device shows: no program that writes to it can reach beyond.
+#[derive(Clone, Copy)]
+pub struct Window {
+    pub size: u64,
+    pub sector: u32,
+}
+
 pub struct LoopDevice {
     pub name: String,
     pub direct_io: bool,
     pub inode: u64,
     /// Held open and nothing else: at the last close the kernel clears the device.
     device: File,
-    image: OwnedFd,
+    image: Backing,
     made: Made,
 }
 
@@ -70,10 +83,10 @@ struct Made {
 
 /// Attaches an image to a free loop device. Between asking for one and taking it another process may be faster: then again.
 pub fn attach(
-    image: OwnedFd,
+    image: Backing,
     direct_io: bool,
     device: Option<&str>,
-) -> std::result::Result<LoopDevice, (OwnedFd, Error)> {
+) -> std::result::Result<LoopDevice, (Backing, Error)> {
     match try_attach(&image, direct_io, device) {
         Ok((name, device, made, found)) => Ok(LoopDevice {
             name,
@@ -88,7 +101,7 @@ pub fn attach(
 }
 
 fn try_attach(
-    image: &OwnedFd,
+    image: &Backing,
     direct_io: bool,
     device: Option<&str>,
 ) -> Result<(String, File, Made, LoopInfo)> {
@@ -111,7 +124,7 @@ fn try_attach(
 
 /// Attaches to this very device, which is added if there is none of that number. `os` EBUSY where it is taken.
 fn attach_to(
-    image: &OwnedFd,
+    image: &Backing,
     direct_io: bool,
     number: u32,
 ) -> Result<(String, File, Made, LoopInfo)> {
@@ -127,7 +140,7 @@ fn attach_to(
     outcome.map(|(device, found)| (name, device, made, found))
 }
 
-fn configure(image: &OwnedFd, direct_io: bool, name: &str, path: &str) -> Result<(File, LoopInfo)> {
+fn configure(image: &Backing, direct_io: bool, name: &str, path: &str) -> Result<(File, LoopInfo)> {
     let config = configuration(image, direct_io);
     let device = OpenOptions::new()
         .read(true)
@@ -137,7 +150,7 @@ fn configure(image: &OwnedFd, direct_io: bool, name: &str, path: &str) -> Result
     // SAFETY: the kernel reads one structure of this size.
     if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &config) } == 0 {
         let found = status(&device, path)?;
-        let wanted = stat_of(image, "the image")?.st_ino;
+        let wanted = stat_of(&image.file, "the image")?.st_ino;
         if found.inode != wanted {
             return Err(Error::verify(format!(
                 "attach to {name}: wanted inode {wanted} behind it, found {}",
@@ -266,15 +279,16 @@ fn number_of(name: &str) -> Result<u32> {
         })
 }
 
-fn configuration(image: &OwnedFd, direct_io: bool) -> LoopConfig {
+fn configuration(image: &Backing, direct_io: bool) -> LoopConfig {
     // SAFETY: all of it are numbers, for which zero is a value.
     let mut config: LoopConfig = unsafe { std::mem::zeroed() };
-    config.fd = image.as_raw_fd() as u32;
-    config.block_size = if direct_io {
-        direct_io_unit(image)
-    } else {
-        512
+    config.fd = image.file.as_raw_fd() as u32;
+    config.block_size = match image.window {
+        Some(window) => window.sector,
+        None if direct_io => direct_io_unit(&image.file),
+        None => 512,
     };
+    config.info.size_limit = image.window.map_or(0, |window| window.size);
     config.info.flags = LO_FLAGS_AUTOCLEAR | if direct_io { LO_FLAGS_DIRECT_IO } else { 0 };
     config.info.file_name[..7].copy_from_slice(b"iotrial");
     config
@@ -348,10 +362,10 @@ impl LoopDevice {
         )?;
         // SAFETY: no pointers are involved.
         let status = unsafe {
-            check(libc::fdatasync(self.image.as_raw_fd()), || {
+            check(libc::fdatasync(self.image.file.as_raw_fd()), || {
                 format!("write back the image of {}", self.path())
             })?;
-            libc::posix_fadvise(self.image.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED)
+            libc::posix_fadvise(self.image.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED)
         };
         match status {
             0 => Ok(()),

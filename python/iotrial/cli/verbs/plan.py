@@ -21,13 +21,14 @@ from iotrial.cli.output import tell
 @json_option
 def command(study: str | None, rounds: int, as_json: bool, **values: Any) -> None:
     """The design, the order of runs, and every change to this machine that a run would make."""
-    from iotrial.conduct.start import default_folder, make_plan
+    from iotrial.conduct.start import default_folder, look_at_disk, make_plan
 
     asked = asked_of(values)
     chosen, asked = find_study(study, asked)
     resolved = resolve_study(chosen, asked)
     plan = make_plan(resolved, asked.seed, controls=asked.controls)
     folder = default_folder(resolved, asked.on)
+    disk = look_at_disk(resolved, asked.consent) if asked.consent else None
     listed = [
         {
             "round": number,
@@ -55,6 +56,7 @@ def command(study: str | None, rounds: int, as_json: bool, **values: Any) -> Non
             "study": resolved.study.name,
             "lab": resolved.lab,
             "folder": folder,
+            "disk": disk,
             "seed": plan.seed,
             "seed_chosen": asked.seed is not None,
             "primary_effects": plan.primary_effects,
@@ -65,16 +67,18 @@ def command(study: str | None, rounds: int, as_json: bool, **values: Any) -> Non
         }
         click.echo(json.dumps(document, indent=1))
         return
-    _print(resolved, plan, folder, listed)
+    _print(resolved, plan, folder, disk, listed)
 
 
-def _print(resolved: Any, plan: Any, folder: str, listed: list[dict[str, Any]]) -> None:
+def _print(
+    resolved: Any, plan: Any, folder: str, disk: dict[str, Any] | None, listed: list[dict[str, Any]]
+) -> None:
     from iotrial.report.intent import intent_lines
     from iotrial.units import format_duration, format_percent
 
     study = resolved.study
     tell(f"{study.name}: {study.question}\n")
-    for line in intent_lines(resolved, folder):
+    for line in intent_lines(resolved, folder, disk):
         tell(line)
     arms = ", ".join(arm.name for arm in plan.arms(controls=True))
     tell(f"arms       {arms}")

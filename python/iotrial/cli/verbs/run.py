@@ -26,7 +26,7 @@ def command(
     from iotrial.cli.consent import ask_consent, show_intent
     from iotrial.cli.ending import conclude
     from iotrial.cli.watching import watcher_for
-    from iotrial.conduct.start import begin, default_folder, make_plan
+    from iotrial.conduct.start import begin, default_folder, look_at_disk, make_plan
     from iotrial.conduct.trial import Limits
     from iotrial.paths import store_path
     from iotrial.store import Store
@@ -39,7 +39,8 @@ def command(
     limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not asked.no_stop)
     folder = default_folder(resolved, asked.on)
     if asked.like is not None or not chosen.trusted:
-        show_intent(resolved, folder)
+        disk = look_at_disk(resolved, asked.consent) if asked.consent else None
+        show_intent(resolved, folder, disk)
     if asked.like is not None:
         ask_consent(resolved, trust=asked.trust)
     store = Store.open(store_path())
@@ -60,6 +61,7 @@ def command(
                 "controls": asked.controls,
                 "asked": list(asked.named),
             },
+            consent=asked.consent,
         )
     return conclude(
         store, ended.trial.header.id, as_json=as_json, html=html, fail_if=fail_if, signal=ended.signal

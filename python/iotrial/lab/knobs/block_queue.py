@@ -3,7 +3,8 @@
 A loop device keeps its queue settings after it was detached, for whoever attaches it next, and a
 change of scheduler drags others along (`none` sets nr_requests 128, any scheduler 256; bfq switches
 write-back throttling off). So all are journaled, and those that a study does not vary are pinned
-and verified.
+and verified. On a disk of the user's they are pinned to what they are, for a disk has a queue of its
+own length, which a loop device has not.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from __future__ import annotations
 import re
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.lab import identity
+from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Requirement, Subject, whole_number
+from iotrial.lab.knob import DISK_LABS, Requirement, Subject, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
 SCHEDULER = re.compile(r"[a-z][a-z0-9_-]{0,14}")  # ELV_NAME_MAX is 16, with the NUL
-QUEUE_FILE = re.compile(r"/sys/block/loop[0-9]{1,7}/queue/([a-z_]+)")
+LOOP_QUEUE = re.compile(r"/sys/block/loop[0-9]{1,7}/queue/([a-z_]+)", re.ASCII)
+DISK_QUEUE = re.compile(r"/sys/block/[A-Za-z0-9!_-]{1,31}/queue/([a-z_]+)")
 
 
 class BlockKnob(KernelFileKnob):
@@ -28,7 +33,7 @@ class BlockKnob(KernelFileKnob):
     file: str
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
-        return Requirement(root=True, labs=frozenset({"image"}))
+        return Requirement(root=True, labs=DISK_LABS)
 
     def path(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         device = subject.place.device
@@ -48,21 +53,26 @@ class BlockKnob(KernelFileKnob):
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
         super().prepare(subject, setting, (*values, self.read(subject, setting)))
 
-    def is_own(self, path: str) -> bool:
-        found = QUEUE_FILE.fullmatch(path)
+    def is_own(self, path: str, entry: Entry) -> bool:
+        # A disk is one that the user has named by its serial number or WWN; ``still_same`` looks whether it is that one.
+        found = (DISK_QUEUE if "disk" in entry.identity else LOOP_QUEUE).fullmatch(path)
         return found is not None and found[1] == self.file
 
     def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
+        if isinstance(subject.place, DevicePlace):
+            return {"disk": subject.place.disk_name}
         return {"backing": _backing(subject.target, str(subject.place.device)) or ""}
 
     def still_same(self, target: Target, entry: Entry) -> bool:
         # Detached (as after the probe's death) is still ours to put back; attached to another file is not.
         device = entry.address["path"].split("/")[3]
+        if "disk" in entry.identity:
+            return device in identity.disks_named(target, entry.identity["disk"])
         backing = _backing(target, device)
         return backing is None or backing == entry.identity.get("backing")
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
-        return (f"queue/{self.file} of the lab's loop device: {', '.join(values)}",)
+        return (f"queue/{self.file} of the lab's device: {', '.join(values)}",)
 
 
 def _backing(target: Target, device: str) -> str | None:
@@ -180,3 +190,19 @@ PINNED: tuple[Setting, ...] = (
     Setting("block.read_ahead_kb", "128"),
     Setting("block.wbt_lat_usec", "0"),
 )
+
+
+def pinned(place: Place, *, scheduler_varies: bool) -> tuple[Setting, ...]:
+    """What is pinned on a place unless the study varies it: a loop device to the same everywhere, a disk to what it has,
+    but for what the schedulers of a study do not have in common (bfq has no write-back throttling)."""
+    if not isinstance(place, DevicePlace):
+        return PINNED
+    found = []
+    for setting in PINNED:
+        text = place.target.read_or_none(f"/sys/block/{place.device}/queue/{setting.knob.partition('.')[2]}")
+        if text is not None and scheduler_varies and setting.knob == BlockWriteThrottle.name:
+            found.append(setting)
+        elif text is not None:
+            value = BlockScheduler().shown(text) if setting.knob == BlockScheduler.name else text.strip()
+            found.append(Setting(setting.knob, value))
+    return tuple(found)

@@ -1,11 +1,11 @@
-"""Knobs of the file system itself: its type and options of its making. Only on the lab's own images."""
+"""Knobs of the file system itself: its type and options of its making. Only on the lab's own disks."""
 
 from __future__ import annotations
 
 from iotrial.errors import UnsupportedLevel
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
 from iotrial.study.model import Setting
 
 
@@ -13,7 +13,7 @@ class FilesystemType(Knob):
     """ext4, xfs or btrfs."""
 
     name = "filesystem.type"
-    title = "file system of the lab's image"
+    title = "file system of the lab"
     stage = Stage.FORMAT
 
     def parse(self, setting: Setting) -> str:
@@ -25,7 +25,7 @@ class FilesystemType(Knob):
 
     def requires(self, setting: Setting) -> Requirement:
         kind = FILESYSTEMS[setting.value]
-        return Requirement(root=True, labs=frozenset({"image"}), tools={kind.mkfs[0]: kind.package})
+        return Requirement(root=True, labs=DISK_LABS, tools={kind.mkfs[0]: kind.package})
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         place = disk_place(self.name, subject.place)
@@ -56,7 +56,7 @@ class MkfsOption(Knob):
         return ("default", *FILESYSTEMS[disk_place(self.name, subject.place).filesystem].mkfs_allowed)
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
-        return Requirement(root=True, labs=frozenset({"image"}))
+        return Requirement(root=True, labs=DISK_LABS)
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         return disk_place(self.name, subject.place).made_with or "default"

@@ -12,13 +12,13 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
 from iotrial.lab.target import MountInfo
 from iotrial.study.model import Setting
 
 #: no comma (another option), no slash or dot (a path), no blank, nothing beyond ASCII
 ARGUMENT = re.compile(r"[A-Za-z0-9_:-]{1,32}")
-IMAGE_ONLY = Requirement(root=True, labs=frozenset({"image"}))
+OWN_MOUNT = Requirement(root=True, labs=DISK_LABS)
 
 
 def _mounted(knob: str, subject: Subject) -> MountInfo:
@@ -36,7 +36,7 @@ class MountKnob(Knob):
     remountable = True
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
-        return IMAGE_ONLY
+        return OWN_MOUNT
 
     def words(self, value: str) -> tuple[str, ...]:
         """The mount options that stand for a value."""

@@ -22,7 +22,7 @@ class KernelFileKnob(Knob):
         """The file."""
 
     @abstractmethod
-    def is_own(self, path: str) -> bool:
+    def is_own(self, path: str, entry: Entry) -> bool:
         """Whether this is a file that the knob can ever turn. An entry of the undo journal that names another is not
         obeyed: whoever could write the journal would else write any file as root."""
 
@@ -70,7 +70,7 @@ class KernelFileKnob(Knob):
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         path = entry.address.get("path", "")
-        if not self.is_own(path):
+        if not self.is_own(path, entry):
             raise LabError(
                 f"undo journal: knob {self.name} never turns {path}, so this entry is not iotrial's",
                 hint="look at the entry: somebody else has written or changed it",

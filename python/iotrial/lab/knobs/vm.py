@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from iotrial.errors import KnobError, UnknownName
+from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Requirement, Stage, Subject, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.study.model import Setting
@@ -52,7 +53,7 @@ class Sysctl(KernelFileKnob):
     def path(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         return _file(self._key(setting))
 
-    def is_own(self, path: str) -> bool:
+    def is_own(self, path: str, entry: Entry) -> bool:  # noqa: ARG002
         return path in {_file(key) for key in self.ALLOWED}
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:

@@ -68,6 +68,13 @@ class LabLoop(LabObject):
             return Attached(device, bool(answer["direct_io"]), before)
         raise LabError(f"attaching an image: {ATTEMPTS} free loop devices were taken by others")
 
+    def put_back(self, target: Target, journal: Journal, device: str) -> None:
+        """Undo what taking this device has changed, at once: where it was needed for one moment only."""
+        for entry in journal.pending():
+            if entry.knob == self.name and entry.address["device"] == device:
+                self.undo(target, entry, journal)
+                journal.drop(entry)
+
     def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:  # noqa: ARG002
         device = entry.address["device"]
         if not target.exists(f"/sys/block/{device}"):

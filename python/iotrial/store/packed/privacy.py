@@ -17,7 +17,7 @@ from iotrial.store.packed.records import MAX_REASON, OPTIONS, PackedRecord, Pack
 from iotrial.study.model import Study
 from iotrial.study.wire import printable
 
-_PATH_OPTIONS = ("--html", "--markdown", "--on", "--like")
+_PATH_OPTIONS = ("--html", "--markdown", "--on", "--like", "--device", "--erase")
 _PATH = re.compile(r"(?<![\w.~)\]}/-])(?:~|\.{1,2})?/[^\s,:;\"'|]*")
 
 

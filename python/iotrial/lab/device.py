@@ -1,0 +1,154 @@
+"""The device lab: a file system on a disk that the user has given up, claimed for the whole trial.
+
+File systems are made through a loop device over the lab's part of the disk: mkfs.xfs clears the last
+MiB of whatever it is given, beyond the size that it was told, and no program can reach beyond the loop
+device. It is the disk itself that is mounted and measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import uuid4
+
+from iotrial.errors import IotrialError, LabError, TargetError
+from iotrial.lab import guard
+from iotrial.lab.disk import DiskPlace
+from iotrial.lab.filesystem import Filesystem
+from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.knob import Undone
+from iotrial.lab.objects.device import LabDevice, mark
+from iotrial.lab.objects.loop import LabLoop
+from iotrial.lab.target import Target
+
+
+class DevicePlace(DiskPlace):
+    """A file system of its own on the first bytes of a disk."""
+
+    kind = "device"
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        journal: Journal,
+        *,
+        consent: guard.Consent,
+        mount_point: str,
+        filesystem: str,
+        size_bytes: int,
+        mkfs_options: tuple[str, ...] = (),
+        mount_options: tuple[str, ...] = (),
+        boot_id: str = "",
+        trial: str = "",
+    ) -> None:
+        super().__init__(
+            name,
+            target,
+            mount_point=mount_point,
+            filesystem=filesystem,
+            size_bytes=size_bytes,
+            mkfs_options=mkfs_options,
+            mount_options=mount_options,
+        )
+        self._size = guard.whole_blocks(self._size)
+        self._journal = journal
+        self._consent = consent
+        self._boot_id = boot_id
+        self._trial = trial
+        self._disk: guard.Disk | None = None
+        self._entry: Entry | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.filesystem} on {self.device or 'a disk'}"
+
+    @property
+    def disk_name(self) -> str:
+        """The serial number or WWN by which the user has named the disk."""
+        return self._consent.name
+
+    @property
+    def source(self) -> str:
+        return f"{self.root}.disk"  # a node of the lab's own: what /dev calls the disk may change
+
+    def open(self) -> None:
+        self._disk = guard.claim(self.target, self._consent, self._size, node=self.source)
+        self.device = self._disk.device
+        self._entry = LabDevice().take(self.target, self._journal, self._disk, self._size, trial=self._trial)
+        self.target.call("mkdir", path=self.root, mode="0755")
+        self.format()
+
+    def close(self) -> None:
+        if self._mounted is not None:
+            self._unmount()
+        if self._disk is None:
+            return
+        if self._entry is not None:
+            claimed = {"size": self._disk.size_bytes, "partitions": [], "descriptor": self._disk.descriptor}
+            done = LabDevice().empty(self.target, self._journal, self._entry, self._disk.device, claimed)
+            if done is Undone.FOREIGN:
+                raise LabError(f"emptying {self._disk.device}: somebody else has written to it")
+            self._journal.drop(self._entry)
+            self._entry = None
+        self.target.call("device_close", device=self._disk.device)
+        self._disk = self.device = None
+
+    def facts(self) -> Mapping[str, object]:
+        disk = self._disk
+        return {
+            **super().facts(),
+            "model": disk.model if disk else "",
+            "disk_bytes": disk.size_bytes if disk else None,
+        }
+
+    def _make(self, argv: list[str], kind: Filesystem) -> None:
+        disk, entry = self._disk, self._entry
+        assert disk is not None
+        assert entry is not None
+        uuid = str(uuid4())
+        self._entry = entry = LabDevice().making(self._journal, entry, uuid)
+        window = self.target.call("device_window", device=disk.device, size=self._size)
+        loop = LabLoop().attach(
+            self.target,
+            self._journal,
+            window["image"],
+            window["inode"],
+            boot_id=self._boot_id,
+            trial=self._trial,
+        )
+        try:
+            self._run_tool([*argv, *kind.uuid_option(uuid), f"/dev/{loop.device}"], kind)
+        except IotrialError:
+            self._detach(loop.device)
+            raise
+        self._detach(loop.device)
+        self.target.call("evict_device", device=f"/dev/{disk.device}")
+        self._entry = LabDevice().made(self._journal, entry)
+
+    def _detach(self, loop: str) -> None:
+        self.target.call("loop_detach", device=f"/dev/{loop}")
+        LabLoop().put_back(self.target, self._journal, loop)
+
+    def _mount(self, options: tuple[str, ...]) -> None:
+        """mount(2) claims the disk for the file system, which it cannot while the probe does."""
+        self.target.call("device_release", device=self.device)
+        try:
+            super()._mount(options)
+        except TargetError:
+            self._take_back()
+            raise
+
+    def _unmount(self) -> None:
+        super()._unmount()
+        self._take_back()
+
+    def _take_back(self) -> None:
+        """Raises TargetError, ProbeError where somebody was faster, LabError where the mark is no longer there."""
+        self.target.call("device_reclaim", device=self.device)
+        assert self._entry is not None
+        found = self.target.call("device_marked", device=self.device, offset=self._size)["text"]
+        if found != mark(self._entry):
+            raise LabError(
+                f"taking {self.device} back: wanted the mark of this trial behind the lab, found {found or 'none'}",
+                hint="somebody else writes to this disk",
+            )

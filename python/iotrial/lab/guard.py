@@ -1,0 +1,208 @@
+"""Whether a disk may become a lab: the one place where a user's data could be at stake.
+
+A disk is taken only if its user has named it twice (by path and by serial number or WWN), and nothing
+speaks against it: nobody uses it or a partition of it, nothing on it is known by its signature, and
+it is empty. It is claimed first and looked at through the claim, so that what was checked is what is
+used; until all checks have passed it is not opened for writing.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from iotrial.errors import IotrialError, MissingTool, ProbeError, RequestError, TargetError
+from iotrial.lab import identity
+from iotrial.lab.target import Target
+
+SAMPLES = 4096
+EDGE_BYTES = 4 << 20
+BLOCK_BYTES = 4096
+#: programs that look at new disks have them open for a moment
+LOOKED_AT_WITHIN_S = 2.0
+BLKID_FOUND_NOTHING = 2
+LOOK_IT_UP = (
+    "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`, and say --device PATH --erase SERIAL-OR-WWN"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What the user has said of a disk. ``path`` None: a trial that is resumed, which finds its disk by ``name``."""
+
+    path: str | None
+    name: str
+    discard_contents: bool = False
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the consent was given to an earlier part of the same trial."""
+        return self.path is None
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk that is claimed and has passed. ``descriptor`` is a path that leads to what is claimed, whatever its name
+    means by now; ``name`` the one it was consented by."""
+
+    device: str
+    number: str
+    name: str
+    model: str
+    size_bytes: int
+    sector_bytes: int
+    descriptor: str
+
+
+def consent(device: str | None, erase: str | None, *, discard_contents: bool) -> Consent | None:
+    """What the options say; None where none of them is given. Raises RequestError where one is missing."""
+    if device is None and erase is None and not discard_contents:
+        return None
+    if device is None or not device:
+        raise RequestError("a device lab: --device is missing, the path of the disk", hint=LOOK_IT_UP)
+    if erase is None or not erase.strip():
+        raise RequestError(
+            f"a device lab on {device}: --erase is missing, the serial number or WWN of the disk that may be erased",
+            hint=LOOK_IT_UP,
+        )
+    return Consent(device, erase.strip(), discard_contents)
+
+
+def whole_blocks(size_bytes: int) -> int:
+    """The least number of bytes in whole blocks that is no less."""
+    return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def claim(target: Target, consent: Consent, lab_bytes: int, *, node: str | None = None) -> Disk:
+    """Claim the disk, for as long as the probe lives, and look at it. ``lab_bytes`` from its start are the lab's, and one
+    block behind them for its mark.
+
+    Raises RequestError (or MissingTool) where anything speaks against it; then it is given up again, as it was.
+    """
+    path = consent.path or _found_again(target, consent.name)
+    try:
+        answer = target.call("device_claim", path=path, node=node)
+    except TargetError as error:
+        raise RequestError(f"--device {path}: {error.message}", hint=error.hint) from error
+    except ProbeError as error:
+        if not error.message.startswith("device_claim:"):
+            raise
+        raise RequestError(f"--device {path}: {error.message.partition(': ')[2]}") from error
+    device, number = str(answer["device"]), ":".join(map(str, answer["rdevice"]))
+    try:
+        known = identity.names_of(target, number)
+        _check_identity(target, consent, path, device, known)
+        _check_shape(path, answer, lab_bytes)
+        _check_unused(target, path, device)
+        _check_signatures(target, path, str(answer["descriptor"]))
+        _check_empty(target, consent, path, device, lab_bytes)
+        _check_unused(target, path, device)
+    except IotrialError:  # a signal ends the probe, and the claim with it
+        target.call("device_close", device=device)
+        raise
+    return Disk(
+        device=device,
+        number=number,
+        name=consent.name,
+        model=known.model,
+        size_bytes=int(answer["size"]),
+        sector_bytes=int(answer["sector"]),
+        descriptor=str(answer["descriptor"]),
+    )
+
+
+def _found_again(target: Target, name: str) -> str:
+    found = identity.disks_named(target, name)
+    if len(found) != 1:
+        raise RequestError(
+            f"the disk of this trial ({name}): wanted one, found {' and '.join(found) or 'none'}",
+            hint="plug it in again" if not found else None,
+        )
+    return f"/dev/{found[0]}"
+
+
+def _check_identity(target: Target, consent: Consent, path: str, device: str, known: identity.Names) -> None:
+    if not known.names:
+        raise RequestError(
+            f"--device {path} ({device}): it has no serial number and no WWN, so that it cannot be told from another disk",
+            hint="only a disk that can be named for certain is erased",
+        )
+    if identity.normal(consent.name) not in known.names:
+        raise RequestError(
+            f'--erase "{consent.name}": not the serial number or WWN of {path} ({device})', hint=LOOK_IT_UP
+        )
+    others = [other for other in identity.disks_named(target, consent.name) if other != device]
+    if others:
+        raise RequestError(
+            f'--erase "{consent.name}": {device} and {" and ".join(others)} both go by that name',
+            hint="two paths to one disk, or two disks of one serial number: neither is erased",
+        )
+
+
+def _check_shape(path: str, answer: dict[str, object], lab_bytes: int) -> None:
+    size, sector = int(str(answer["size"])), int(str(answer["sector"]))
+    partitions = answer["partitions"]
+    if answer["read_only"]:
+        raise RequestError(f"--device {path}: it is read-only")
+    if isinstance(partitions, list) and partitions:
+        raise RequestError(
+            f"--device {path}: it has partitions ({', '.join(map(str, partitions))})", hint=_TAKE_OFF
+        )
+    if sector > BLOCK_BYTES:
+        raise RequestError(f"--device {path}: blocks of {sector} bytes, wanted at most {BLOCK_BYTES}")
+    needed = lab_bytes + BLOCK_BYTES
+    if size < needed:
+        raise RequestError(
+            f"--device {path}: the lab needs {needed:,} bytes, found {size:,}",
+            hint="make the lab smaller ([lab] size), or name a larger disk",
+        )
+
+
+_TAKE_OFF = (
+    "is this the right disk? To take off what it holds (`wipefs`) is your own decision, not a lab's; "
+    "where an earlier trial was cut off on it: `iotrial restore`"
+)
+
+
+def _check_unused(target: Target, path: str, device: str) -> None:
+    deadline = time.monotonic() + LOOKED_AT_WITHIN_S
+    while True:
+        users = target.call("device_users", device=device)["users"]
+        if not users:
+            return
+        if time.monotonic() > deadline:
+            raise RequestError(f"--device {path} ({device}): in use: {', '.join(users)}")
+        time.sleep(0.05)
+
+
+def _check_signatures(target: Target, path: str, descriptor: str) -> None:
+    try:
+        done = target.run(["blkid", "-p", "-o", "export", descriptor])
+    except TargetError as error:
+        raise MissingTool(
+            "looking for signatures: blkid is not installed", hint="apt-get install util-linux"
+        ) from error
+    if done.exit_status == BLKID_FOUND_NOTHING and not done.stdout.strip():
+        return
+    wanted = ("TYPE=", "PTTYPE=", "USAGE=", "LABEL=")
+    words = [line for line in done.stdout.splitlines() if line.startswith(wanted)]
+    found = ", ".join(words) or done.stderr.strip() or f"blkid ended with {done.exit_status}"
+    raise RequestError(f"--device {path}: it is not empty: blkid found {found}", hint=_TAKE_OFF)
+
+
+def _check_empty(target: Target, consent: Consent, path: str, device: str, lab_bytes: int) -> None:
+    """Both ends and random blocks of the whole disk, and every byte that the lab would overwrite."""
+    found = None
+    if not consent.discard_contents:
+        look = target.call("device_check", device=device, samples=SAMPLES, edge_bytes=EDGE_BYTES)
+        found = look["nonzero"]
+    # what a cut-off trial had written was put back to zeros: anything else has come since, without consent
+    if found is None and (consent.resumed or not consent.discard_contents):
+        found = target.call("device_scan", device=device, offset=0, length=lab_bytes + BLOCK_BYTES)["nonzero"]
+    if found is not None:
+        raise RequestError(
+            f"--device {path}: it is not empty: there is data at byte {found:,}",
+            hint=None
+            if consent.resumed
+            else "if nothing on it is wanted any more, say so with --discard-contents",
+        )

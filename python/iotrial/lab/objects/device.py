@@ -1,0 +1,136 @@
+"""A disk that holds a lab: made empty again, as far as the lab has written to it, and no further.
+
+Before anything else a block with the trial's mark is written behind the lab's range, and it goes last.
+So what an undo finds says how far the lab had come; and where the mark is missing, or a file system
+that the lab did not make stands there, the disk is somebody else's by now and is not touched.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+
+from iotrial.errors import IotrialError, MissingTool, TargetError
+from iotrial.lab import identity
+from iotrial.lab.guard import BLOCK_BYTES, Disk
+from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.knob import Undone
+from iotrial.lab.object import LabObject
+from iotrial.lab.target import Target
+
+GIVEN_UP_WITHIN_S = 10.0
+
+#: how far a lab has come, in this order; only from "making" on has it written more than its mark
+ANNOUNCED, MAKING, MADE, ZEROING = "announced", "making", "made", "zeroing"
+
+
+class LabDevice(LabObject):
+    """The first bytes of one disk, for the time of a trial."""
+
+    name = "lab.device"
+
+    def take(self, target: Target, journal: Journal, disk: Disk, lab_bytes: int, *, trial: str) -> Entry:
+        """Record the disk, then mark it: the first write of all. It has passed the guard."""
+        entry = journal.record(
+            self.name,
+            {"disk": disk.name},
+            "empty",
+            ("lab",),
+            identity={"stage": ANNOUNCED, "bytes": str(lab_bytes), "uuids": ""},
+            trial=trial,
+        )
+        target.call("device_mark", device=disk.device, offset=lab_bytes, text=mark(entry))
+        return entry
+
+    def making(self, journal: Journal, entry: Entry, uuid: str) -> Entry:
+        """Note that a file system of this UUID is about to be made."""
+        # the one before it may be found until the new one is complete
+        uuids = [*entry.identity["uuids"].split()[-1:], uuid]
+        return journal.amend(entry, identity={**entry.identity, "stage": MAKING, "uuids": " ".join(uuids)})
+
+    def made(self, journal: Journal, entry: Entry) -> Entry:
+        """Note that it is complete."""
+        uuid = entry.identity["uuids"].split()[-1]
+        return journal.amend(entry, identity={**entry.identity, "stage": MADE, "uuids": uuid})
+
+    def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:
+        claimed = self._claim(target, entry)
+        device = str(claimed["device"])
+        try:
+            done = self.empty(target, journal, entry, device, claimed)
+        except IotrialError:
+            target.call("device_close", device=device)
+            raise
+        target.call("device_close", device=device)
+        return done
+
+    def empty(
+        self, target: Target, journal: Journal, entry: Entry, device: str, claimed: dict[str, object]
+    ) -> Undone:
+        """Zeros over what the lab has written, on a disk that is claimed. Any number of times."""
+        lab_bytes = int(entry.identity["bytes"])
+        stage = entry.identity["stage"]
+        if int(str(claimed["size"])) < lab_bytes + BLOCK_BYTES:
+            return Undone.FOREIGN
+        marked = target.call("device_marked", device=device, offset=lab_bytes)["text"] == mark(entry)
+        if not marked:
+            if stage == ANNOUNCED:
+                return Undone.ALREADY  # cut off before the first write
+            whole = target.call("device_scan", device=device, offset=0, length=lab_bytes + BLOCK_BYTES)
+            return Undone.ALREADY if whole["nonzero"] is None else Undone.FOREIGN
+        if stage != ANNOUNCED:
+            if claimed["partitions"] or not self._ours(target, entry, str(claimed["descriptor"])):
+                return Undone.FOREIGN
+            journal.amend(entry, identity={**entry.identity, "stage": ZEROING})
+            target.call("device_zero", device=device, offset=0, length=lab_bytes)
+        target.call("device_zero", device=device, offset=lab_bytes, length=BLOCK_BYTES)
+        return Undone.RESTORED
+
+    def _claim(self, target: Target, entry: Entry) -> dict[str, object]:
+        """The disk by its own name, whatever the kernel calls it now. Raises TargetError where it is not there, or not
+        the only one, or in use."""
+        name = entry.address["disk"]
+        deadline = time.monotonic() + GIVEN_UP_WITHIN_S
+        while True:
+            found = identity.disks_named(target, name)
+            if len(found) != 1:
+                raise TargetError(
+                    f"emptying the disk {name}: wanted one, found {' and '.join(found) or 'none'}",
+                    hint=None if found else "plug it in again, and run `iotrial restore`",
+                )
+            try:
+                claimed = target.call("device_claim", path=f"/dev/{found[0]}", node=None)
+            except TargetError as error:
+                # the kernel takes the mount of a probe that was killed down a moment after it
+                if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+                continue
+            number = ":".join(map(str, claimed["rdevice"]))
+            if identity.normal(name) in identity.names_of(target, number).names:
+                return claimed
+            target.call("device_close", device=claimed["device"])
+            raise TargetError(f"emptying the disk {name}: /dev/{found[0]} is another one now")
+
+    def _ours(self, target: Target, entry: Entry, descriptor: str) -> bool:
+        """Whether every signature on the disk is that of a file system which the lab has made. None at all is what a
+        making or a zeroing that was cut off leaves."""
+        try:
+            done = target.run(["wipefs", "--no-act", "--json", descriptor])
+        except TargetError as error:
+            raise MissingTool(
+                "looking for signatures: wipefs is not installed", hint="apt-get install util-linux"
+            ) from error
+        if done.exit_status != 0:
+            raise TargetError(f"looking for signatures: {done.stderr.strip()}")
+        found = json.loads(done.stdout)["signatures"] if done.stdout.strip() else []
+        if not found:
+            return entry.identity["stage"] in (MAKING, ZEROING)
+        uuids = entry.identity["uuids"].split()
+        return all(signature.get("uuid") in uuids for signature in found)
+
+
+def mark(entry: Entry) -> str:
+    """What stands in the block behind the lab."""
+    return f"trial {entry.trial} bytes {entry.identity['bytes']}"

@@ -1,0 +1,127 @@
+"""Loop devices that stand in for disks, and the serial numbers that a replaced look-up gives them.
+
+A loop device has neither serial number nor WWN, so that the program itself never takes one for a disk. The look-up is
+replaced in the process of the test alone; a stand-in is known by the name of the file behind it, as a disk is by its serial
+number, whatever number the kernel gives it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from iotrial.lab import guard, identity
+from iotrial.lab.device import DevicePlace
+from iotrial.lab.journal import Journal
+from iotrial.lab.target import Target
+from iotrial.probe.client import Probe
+
+MIB = 1 << 20
+LAB = 16 * MIB
+SIZE = 48 * MIB
+SERIAL = "STANDIN-0001"
+
+
+class StandIn:
+    """A sparse file and the loop device over it."""
+
+    def __init__(self, folder: Path, name: str, size: int = SIZE, *options: str) -> None:
+        self.file = folder / name
+        with self.file.open("wb") as file:
+            file.truncate(size)
+        self.size = size
+        self.options = options
+        self.path = ""
+        self.attach()
+
+    @property
+    def name(self) -> str:
+        return self.path.removeprefix("/dev/")
+
+    def attach(self) -> None:
+        done = run("losetup", "--show", "--find", *self.options, str(self.file))
+        self.path = done.strip()
+
+    def detach(self) -> None:
+        if self.path:
+            run("losetup", "--detach", self.path)
+            self.path = ""
+
+    def put(self, offset: int, data: bytes) -> None:
+        """Data as another program would write it, through the device."""
+        with open(self.path, "r+b", buffering=0) as disk:  # noqa: PTH123
+            disk.seek(offset)
+            disk.write(data)
+            os.fsync(disk.fileno())
+
+    def digest(self) -> str:
+        """Of every byte, past the cache of the loop device."""
+        if self.path:
+            run("blockdev", "--flushbufs", self.path)
+        with self.file.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def bytes_at(self, offset: int, length: int) -> bytes:
+        if self.path:
+            run("blockdev", "--flushbufs", self.path)
+        with self.file.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    @property
+    def empty(self) -> bool:
+        return not self.bytes_at(0, self.size).strip(b"\0")
+
+
+def run(*argv: str, check: bool = True) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert not check or done.returncode == 0, (argv, done.stderr)
+    return done.stdout
+
+
+def replace_look_up(serials: dict[str, str]) -> None:
+    """For this process: the name of the file behind a loop device, to its serial number."""
+
+    def names_of(target: Target, number: str) -> identity.Names:
+        behind = target.read_or_none(f"/sys/dev/block/{number}/loop/backing_file") or ""
+        name = identity.normal(serials.get(behind.rpartition("/")[2], ""))
+        return identity.Names(frozenset() if name is None else frozenset({name}), "stand-in")
+
+    identity.names_of = names_of
+
+
+@contextmanager
+def place_on(
+    path: str | None,
+    journal: Journal,
+    *,
+    serial: str = SERIAL,
+    discard: bool = False,
+    filesystem: str = "ext4",
+    size: int = LAB,
+    trial: str = "1" * 32,
+) -> Iterator[DevicePlace]:
+    """A place that is not open yet, with an isolated probe of its own."""
+    with Probe(isolate=True) as probe:
+        target = Target(probe)
+        folder = str(journal.folder.parent / "mounts")
+        target.call("mkdir", path=folder, mode="0755")
+        target.mount("iotrial", folder, "tmpfs", ["mode=0755", "size=1m"])
+        place = DevicePlace(
+            filesystem,
+            target,
+            journal,
+            consent=guard.Consent(path, serial, discard),
+            mount_point=f"{folder}/{filesystem}",
+            filesystem=filesystem,
+            size_bytes=size,
+            boot_id="b",
+            trial=trial,
+        )
+        yield place
+        place.close()
+        target.unmount(folder)
