@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iotrial.conduct.filesets import WRITING_OPERATIONS, invoking_user
 from iotrial.conduct.resolve import Turn, reads_bytes
-from iotrial.conduct.session import NOBODY, WRITING_OPERATIONS, Session, invoking_user
+from iotrial.conduct.session import NOBODY, Session
 from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
@@ -111,7 +112,7 @@ class Runner:
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
         )
-        subject.files = session.files_of(condition, run.files, size)
+        subject.files = session.files.selection(place, condition, run.files, size)
         files = [
             t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
         ]
@@ -138,7 +139,7 @@ class Runner:
         settings.sort(key=lambda t: t.knob.name != "block.scheduler")
         self._turn_through_neutral(subject, settings, verify=False)
         if any(t.knob.stage is Stage.DEVICE for t in settings):
-            self._session.repin(subject.place)
+            self._session.settings.repin(subject.place)
         for turn in settings:
             turn.knob.verify(subject, turn.setting, turn.value)
 

@@ -8,39 +8,34 @@ down, and the journal is undone through a fresh probe.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from iotrial.conduct.disks import place_for
-from iotrial.conduct.resolve import Resolved, Turn
+from iotrial.conduct.filesets import FileSets
+from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.settings import Settings
 from iotrial.conduct.signals import Stopped
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, LabError, RestoreError
 from iotrial.lab import host, registry
-from iotrial.lab.device import DevicePlace
 from iotrial.lab.directory import DirectoryPlace
-from iotrial.lab.disk import DiskPlace
 from iotrial.lab.guard import Consent
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import FileSelection, Stage, Subject, WorkDraft
-from iotrial.lab.knobs.block_queue import BlockNrRequests, BlockScheduler, pinned
-from iotrial.lab.knobs.file import VIEW
+from iotrial.lab.knob import FileSelection, Subject, WorkDraft
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
-from iotrial.lab.place import FileSet, Place
+from iotrial.lab.place import Place
 from iotrial.lab.restore import Restored, restore
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
-from iotrial.study.model import CommandWork, FilesWork, Role, Setting
+from iotrial.study.model import Role
 
 MOUNT_FOLDER = "/run/iotrial"
 NOBODY = 65534
-WRITING_OPERATIONS = frozenset({"open-write", "open-truncate", "create", "write-byte", "fsync", "unlink"})
 
 
 class Session:
@@ -67,8 +62,8 @@ class Session:
         self.restored: tuple[Restored, ...] = ()
         self._lock = MachineLock()
         self._waiting = waiting
-        self._sets: dict[str, FileSet] = {}
-        self._pins: tuple[Turn, ...] = ()
+        self.files = FileSets(resolved, plan)
+        self.settings = Settings(resolved, self.subject)
         self.probe: Probe
         self.target: Target
         self.boot_id = ""
@@ -91,7 +86,7 @@ class Session:
                 trial=self.trial,
             )
             self._open_places()
-            self._settle_settings()
+            self.settings.settle(self.places.values())
             for place in self.places.values():
                 self.make_files(place)
         except Stopped:
@@ -168,7 +163,7 @@ class Session:
             if entry.knob not in registry.objects():
                 registry.knob(entry.knob).undo(self.target, entry)
 
-    # places and files
+    # places
 
     def place_of(self, condition: Condition) -> Place:
         """The place where a condition's runs happen."""
@@ -178,92 +173,14 @@ class Session:
                     return self.places[turn.value]
         return next(iter(self.places.values()))
 
-    def files_of(
-        self, condition: Condition, indices: tuple[int, ...] | None, size: int | None
-    ) -> FileSelection:
-        """The selection of a run; ``size`` where a treatment sets it."""
-        files = self._set_of(condition)
-        return FileSelection(
-            set=self.wire_set(self.place_of(condition), files.name),
-            indices=indices,
-            bytes_each=files.bytes_each if size is None else size,
-            count=files.count if indices is None else len(indices),
-        )
-
-    def wire_set(self, place: Place, name: str) -> str:
-        """The probe's name of a file set on a place."""
-        return f"{place.name}-{name}"
-
     def make_files(self, place: Place) -> None:
         """Create every file set that a condition of this place needs."""
-        wanted: dict[str, FileSet] = {}
-        for condition in self.plan.conditions:
-            if self.place_of(condition) is place:
-                files = self._set_of(condition)
-                wanted[files.name] = files
-        for files in wanted.values():
-            placed = FileSet(
-                name=self.wire_set(place, files.name),
-                folder=f"{place.root}/{files.name}",
-                count=files.count,
-                bytes_each=files.bytes_each,
-                content=files.content,
-                directories=files.directories,
-            )
-            digest = hashlib.sha256(f"{self.plan.seed}/{placed.name}".encode()).digest()
-            place.make_files(placed, int.from_bytes(digest[:7], "big"), owner=self._owner())
-        place.syncfs()
+        self.files.make(place, [c for c in self.plan.conditions if self.place_of(c) is place])
 
     def verify_files(self) -> None:
-        """Every file that no workload writes to, byte by byte against what was written when the lab was made.
-
-        Raises ProbeError where one differs: then what was measured was not what was meant.
-        """
-        written = {self._set_of(c).name for c in self.plan.conditions if self._writes(c)}
+        """Raises ProbeError where a file that no workload writes to is not as it was made."""
         for place in self.places.values():
-            place.to_neutral(always=False, fresh=False)
-            for name in place.sets:
-                if name.removeprefix(f"{place.name}-") not in written:
-                    self.target.call("unlink", set=name, view=VIEW)
-                    self.target.call("set_mode", set=name, files=None, mode="0644")
-                    self.target.call("fileset_verify", set=name)
-
-    def _writes(self, condition: Condition) -> bool:
-        work = self.plan.study.workload(condition.workload).work
-        if isinstance(work, FilesWork):
-            return bool(WRITING_OPERATIONS & set(work.operations))
-        return True  # a command may do anything to its files
-
-    def _set_of(self, condition: Condition) -> FileSet:
-        workload = self.plan.study.workload(condition.workload)
-        size = self._size_of(condition, workload.work.size_bytes)
-        count = self.plan.pool_size(workload)
-        key = f"{count}-{size}-{workload.work.content}-{workload.work.directories}"
-        known = self._sets.get(key)
-        if known is None:
-            known = FileSet(
-                name=f"s{len(self._sets)}",
-                folder="",
-                count=count,
-                bytes_each=size,
-                content=workload.work.content,
-                directories=workload.work.directories,
-            )
-            self._sets[key] = known
-        return known
-
-    def _size_of(self, condition: Condition, default: int) -> int:
-        for factor, label in condition.levels.items():
-            for turn in self.resolved.turns[factor, label]:
-                if turn.knob.name == "file.size":
-                    return int(turn.value)
-        return default
-
-    def _owner(self) -> dict[str, int] | None:
-        """Whose the files are where commands work on them: the invoking user's."""
-        uid, gid = invoking_user()
-        commands = any(isinstance(w.work, CommandWork) for w in self.plan.study.workloads)
-        return {"uid": uid, "gid": gid} if self.resolved.root and commands and uid != 0 else None
+            self.files.verify(place)
 
     def _filesystems(self) -> tuple[str, ...]:
         found = [
@@ -276,10 +193,14 @@ class Session:
 
     def _open_places(self) -> None:
         if self.resolved.lab == "directory":
-            needed = sum(f.count * max(f.bytes_each, 4096) for f in map(self._set_of, self.plan.conditions))
             folder = f"{self.folder.rstrip('/')}/iotrial-lab-{self.trial[:8]}"
             place: Place = DirectoryPlace(
-                "folder", self.target, self.journal, folder=folder, bytes_needed=needed, trial=self.trial
+                "folder",
+                self.target,
+                self.journal,
+                folder=folder,
+                bytes_needed=self.files.bytes_needed(),
+                trial=self.trial,
             )
             self.places["folder"] = place
             place.open()
@@ -309,7 +230,7 @@ class Session:
 
         Raises LabError with the user and what to do.
         """
-        owner = self._owner()
+        owner = self.files.owner()
         users = [] if owner is None else [owner]
         if self.resolved.root and any(
             turn.knob.name == "process.user" and turn.value == "unprivileged"
@@ -339,74 +260,15 @@ class Session:
             trial=self.trial,
         )
 
-    def _settle_settings(self) -> None:
-        """Journal everything that outlives the conductor, then pin what the study does not vary."""
-        every = [t for turns in self.resolved.turns.values() for t in turns] + list(self.resolved.pinned)
-        varied = [t for t in every if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
-        taken = {t.knob.name for t in varied}
-        # The scheduler last, so that it is the first to be put back: it drags the others along.
-        for place in self.places.values():
-            subject = self.subject(place)
-            if isinstance(place, DiskPlace):
-                settings = pinned(place, scheduler_varies=BlockScheduler.name in taken)
-                self._pins = tuple(_pin(s) for s in settings if s.knob not in taken)
-            for turn in sorted((*varied, *self._pins), key=lambda t: t.knob.name == BlockScheduler.name):
-                self._record(subject, turn)
-            if isinstance(place, DevicePlace) and BlockScheduler.name in taken:
-                self._pin_a_length_for_all_schedulers(subject)
-            self.repin(place)
-            self._try_out(subject, varied)
-
-    def _try_out(self, subject: Subject, varied: list[Turn]) -> None:
-        """Raises KnobError for a level that the kernel does not take as it is written, before the first run."""
-        if any(turn.knob.name == "block.scheduler" for turn in varied):
-            return  # it drags the others along: only a run has them all as they belong together
-        for turn in varied:
-            turn.knob.write(subject, turn.setting, turn.value)
-            turn.knob.verify(subject, turn.setting, turn.value)
-
-    def _record(self, subject: Subject, turn: Turn) -> None:
-        neutral = turn.knob.neutral(turn.setting, turn.values)
-        turn.knob.prepare(subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
-        if turn.knob.stage is Stage.DEVICE and turn.role is not None:
-            # Tried on the lab's own device before the first run: what the kernel lacks is told now, with what it has.
-            turn.knob.write(subject, turn.setting, turn.value)
-            for pin in self._pins:  # what it has dragged along is ours too
-                pin.knob.prepare(subject, pin.setting, ())
-
-    def _pin_a_length_for_all_schedulers(self, subject: Subject) -> None:
-        """Without a scheduler a queue is as long as the disk's own, with one twice that; the shorter fits both."""
-        scheduler = registry.knob(BlockScheduler.name)
-        scheduler.write(subject, Setting(BlockScheduler.name, "none"), "none")
-        self._pins = tuple(
-            _pin(Setting(pin.knob.name, pin.knob.read(subject, pin.setting)))
-            if pin.knob.name == BlockNrRequests.name
-            else pin
-            for pin in self._pins
-        )
-
-    def repin(self, place: Place) -> None:
-        """Write and verify the pinned queue settings, which a change of scheduler drags along."""
-        subject = self.subject(place)
-        for turn in self._pins:
-            if turn.knob.read(subject, turn.setting) != turn.value:
-                turn.knob.write(subject, turn.setting, turn.value)
-        for turn in self._pins:
-            turn.knob.verify(subject, turn.setting, turn.value)
-
     def facts(self) -> Mapping[str, object]:
         """The lab for the stored trial."""
         return {
             "kind": self.resolved.lab,
             "places": [dict(place.facts()) for place in self.places.values()],
-            "pinned": {turn.knob.name: turn.value for turn in self._pins},
+            "pinned": dict(self.settings.pinned()),
             "notes": list(self.resolved.notes),
-            "file_sets": {k: v.name for k, v in self._sets.items()},
+            "file_sets": dict(self.files.names()),
         }
-
-
-def _pin(setting: Setting) -> Turn:
-    return Turn(registry.knob(setting.knob), setting, setting.value, (setting.value,), None)
 
 
 def refuse_leftovers(journal: Journal) -> None:
@@ -427,10 +289,3 @@ def _make_folder(folder: Path) -> None:
         raise LabError(
             f"making the lab's folder {folder}: {error.strerror}", hint="name another one with --on FOLDER"
         ) from error
-
-
-def invoking_user() -> tuple[int, int]:
-    """User and group who typed the command: behind sudo, who called it; else who we are."""
-    if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdigit():
-        return int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", os.environ["SUDO_UID"]))
-    return os.geteuid(), os.getegid()

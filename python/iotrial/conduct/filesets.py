@@ -1,0 +1,128 @@
+"""The files of a trial: which set each condition works on, whose they are, and that nobody has changed them.
+
+Conditions that agree in number, size, content and folders share a set on their place. What a run works on is a selection
+of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+
+from iotrial.conduct.resolve import Resolved
+from iotrial.design.model import Condition
+from iotrial.design.plan import Plan
+from iotrial.lab.knob import FileSelection
+from iotrial.lab.knobs.file import VIEW
+from iotrial.lab.place import FileSet, Place
+from iotrial.study.model import CommandWork, FilesWork
+
+WRITING_OPERATIONS = frozenset({"open-write", "open-truncate", "create", "write-byte", "fsync", "unlink"})
+
+
+class FileSets:
+    """The file sets of one trial. Their names are given in the order in which conditions come."""
+
+    def __init__(self, resolved: Resolved, plan: Plan) -> None:
+        self._resolved = resolved
+        self._plan = plan
+        self._sets: dict[str, FileSet] = {}
+
+    def selection(
+        self, place: Place, condition: Condition, indices: tuple[int, ...] | None, size: int | None
+    ) -> FileSelection:
+        """The selection of a run; ``size`` where a treatment sets it."""
+        files = self.of(condition)
+        return FileSelection(
+            set=_on(place, files.name),
+            indices=indices,
+            bytes_each=files.bytes_each if size is None else size,
+            count=files.count if indices is None else len(indices),
+        )
+
+    def make(self, place: Place, conditions: list[Condition]) -> None:
+        """Create every set that these conditions of a place need."""
+        for files in {files.name: files for files in map(self.of, conditions)}.values():
+            placed = FileSet(
+                name=_on(place, files.name),
+                folder=f"{place.root}/{files.name}",
+                count=files.count,
+                bytes_each=files.bytes_each,
+                content=files.content,
+                directories=files.directories,
+            )
+            digest = hashlib.sha256(f"{self._plan.seed}/{placed.name}".encode()).digest()
+            place.make_files(placed, int.from_bytes(digest[:7], "big"), owner=self.owner())
+        place.syncfs()
+
+    def verify(self, place: Place) -> None:
+        """Every file that no workload writes to, byte by byte against what was written when the lab was made.
+
+        Raises ProbeError where one differs: then what was measured was not what was meant.
+        """
+        written = {self.of(c).name for c in self._plan.conditions if self._writes(c)}
+        place.to_neutral(always=False, fresh=False)
+        for name in place.sets:
+            if name.removeprefix(f"{place.name}-") not in written:
+                place.target.call("unlink", set=name, view=VIEW)
+                place.target.call("set_mode", set=name, files=None, mode="0644")
+                place.target.call("fileset_verify", set=name)
+
+    def bytes_needed(self) -> int:
+        """What all of them take on a disk."""
+        return sum(f.count * max(f.bytes_each, 4096) for f in map(self.of, self._plan.conditions))
+
+    def owner(self) -> dict[str, int] | None:
+        """Whose the files are where commands work on them: the invoking user's."""
+        uid, gid = invoking_user()
+        commands = any(isinstance(w.work, CommandWork) for w in self._plan.study.workloads)
+        return {"uid": uid, "gid": gid} if self._resolved.root and commands and uid != 0 else None
+
+    def names(self) -> Mapping[str, str]:
+        """Each set's description and name, for the stored trial."""
+        return {key: files.name for key, files in self._sets.items()}
+
+    def of(self, condition: Condition) -> FileSet:
+        """The set of a condition, not yet on a place."""
+        workload = self._plan.study.workload(condition.workload)
+        size = self._size_of(condition, workload.work.size_bytes)
+        count = self._plan.pool_size(workload)
+        key = f"{count}-{size}-{workload.work.content}-{workload.work.directories}"
+        known = self._sets.get(key)
+        if known is None:
+            known = FileSet(
+                name=f"s{len(self._sets)}",
+                folder="",
+                count=count,
+                bytes_each=size,
+                content=workload.work.content,
+                directories=workload.work.directories,
+            )
+            self._sets[key] = known
+        return known
+
+    def _size_of(self, condition: Condition, default: int) -> int:
+        for factor, label in condition.levels.items():
+            for turn in self._resolved.turns[factor, label]:
+                if turn.knob.name == "file.size":
+                    return int(turn.value)
+        return default
+
+    def _writes(self, condition: Condition) -> bool:
+        work = self._plan.study.workload(condition.workload).work
+        if isinstance(work, FilesWork):
+            return bool(WRITING_OPERATIONS & set(work.operations))
+        return True  # a command may do anything to its files
+
+
+def _on(place: Place, name: str) -> str:
+    """The probe's name of a set on a place."""
+    return f"{place.name}-{name}"
+
+
+def invoking_user() -> tuple[int, int]:
+    """User and group who typed the command: behind sudo, who called it; else who we are."""
+    if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdigit():
+        return int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", os.environ["SUDO_UID"]))
+    return os.geteuid(), os.getegid()

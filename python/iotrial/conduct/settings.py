@@ -1,0 +1,89 @@
+"""Settings that outlive the conductor: journaled before the first write, tried out; what a study does not vary is pinned.
+
+A change of scheduler drags other settings of the queue along; so these are written again and read back after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from iotrial.conduct.resolve import Resolved, Turn
+from iotrial.lab import registry
+from iotrial.lab.device import DevicePlace
+from iotrial.lab.disk import DiskPlace
+from iotrial.lab.knob import Stage, Subject
+from iotrial.lab.knobs.block_queue import BlockNrRequests, BlockScheduler, pinned
+from iotrial.lab.place import Place
+from iotrial.study.model import Setting
+
+
+class Settings:
+    """The settings of one trial. ``subject_of`` gives what knobs act on, on a place."""
+
+    def __init__(self, resolved: Resolved, subject_of: Callable[[Place], Subject]) -> None:
+        self._resolved = resolved
+        self._subject_of = subject_of
+        self._pins: tuple[Turn, ...] = ()
+
+    def pinned(self) -> Mapping[str, str]:
+        """What is pinned, by name of the knob."""
+        return {turn.knob.name: turn.value for turn in self._pins}
+
+    def settle(self, places: Iterable[Place]) -> None:
+        """Journal everything that outlives the conductor, then pin what the study does not vary."""
+        every = [t for turns in self._resolved.turns.values() for t in turns] + list(self._resolved.pinned)
+        varied = [t for t in every if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
+        taken = {t.knob.name for t in varied}
+        # The scheduler last, so that it is the first to be put back: it drags the others along.
+        for place in places:
+            subject = self._subject_of(place)
+            if isinstance(place, DiskPlace):
+                settings = pinned(place, scheduler_varies=BlockScheduler.name in taken)
+                self._pins = tuple(_pin(s) for s in settings if s.knob not in taken)
+            for turn in sorted((*varied, *self._pins), key=lambda t: t.knob.name == BlockScheduler.name):
+                self._record(subject, turn)
+            if isinstance(place, DevicePlace) and BlockScheduler.name in taken:
+                self._pin_a_length_for_all_schedulers(subject)
+            self.repin(place)
+            self._try_out(subject, varied)
+
+    def _try_out(self, subject: Subject, varied: list[Turn]) -> None:
+        """Raises KnobError for a level that the kernel does not take as it is written, before the first run."""
+        if any(turn.knob.name == "block.scheduler" for turn in varied):
+            return  # it drags the others along: only a run has them all as they belong together
+        for turn in varied:
+            turn.knob.write(subject, turn.setting, turn.value)
+            turn.knob.verify(subject, turn.setting, turn.value)
+
+    def _record(self, subject: Subject, turn: Turn) -> None:
+        neutral = turn.knob.neutral(turn.setting, turn.values)
+        turn.knob.prepare(subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
+        if turn.knob.stage is Stage.DEVICE and turn.role is not None:
+            # Tried on the lab's own device before the first run: what the kernel lacks is told now, with what it has.
+            turn.knob.write(subject, turn.setting, turn.value)
+            for pin in self._pins:  # what it has dragged along is ours too
+                pin.knob.prepare(subject, pin.setting, ())
+
+    def _pin_a_length_for_all_schedulers(self, subject: Subject) -> None:
+        """Without a scheduler a queue is as long as the disk's own, with one twice that; the shorter fits both."""
+        scheduler = registry.knob(BlockScheduler.name)
+        scheduler.write(subject, Setting(BlockScheduler.name, "none"), "none")
+        self._pins = tuple(
+            _pin(Setting(pin.knob.name, pin.knob.read(subject, pin.setting)))
+            if pin.knob.name == BlockNrRequests.name
+            else pin
+            for pin in self._pins
+        )
+
+    def repin(self, place: Place) -> None:
+        """Write and verify the pinned queue settings, which a change of scheduler drags along."""
+        subject = self._subject_of(place)
+        for turn in self._pins:
+            if turn.knob.read(subject, turn.setting) != turn.value:
+                turn.knob.write(subject, turn.setting, turn.value)
+        for turn in self._pins:
+            turn.knob.verify(subject, turn.setting, turn.value)
+
+
+def _pin(setting: Setting) -> Turn:
+    return Turn(registry.knob(setting.knob), setting, setting.value, (setting.value,), None)
