@@ -28,7 +28,7 @@ class Disk(Recording):
 
     journal: Path
 
-    def __init__(self, *, isolate: bool) -> None:
+    def __init__(self, *, isolate: bool, **_: object) -> None:
         super().__init__(isolate=isolate)
         self.marked: str | None = None
         self.uuid = ""

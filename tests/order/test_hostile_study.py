@@ -37,10 +37,10 @@ SYSCTLS = {
     )
 }  # fmt: skip
 PLACES = re.compile(
-    r"/run/iotrial(?:/(?:ext4|xfs|btrfs)(?:/s[0-9]+)?)?"
+    r"/run/iotrial(?:/(?:ext4|xfs|btrfs)(?:/s[0-9]+|/\.iotrial-health)?)?"
     r"|/dev/loop9"
     r"|/sys/block/loop9/queue/(?:scheduler|nr_requests|read_ahead_kb|wbt_lat_usec)"
-    r"|LAB(?:/iotrial-lab-0{8}(?:/s[0-9]+)?)?"
+    r"|LAB(?:/iotrial-lab-0{8}(?:/s[0-9]+|/\.iotrial-health)?)?"
 )
 READING = {"hello", "read", "stat", "statfs", "list", "readlink", "time"}
 TOOLS = {"mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "chown"}
@@ -150,7 +150,7 @@ def hostile_studies(draw: st.DrawFn) -> Study:
 class Willing(Recording):
     """A recording that also runs commands, and in which every setting of the kernel takes."""
 
-    def __init__(self, *, isolate: bool) -> None:
+    def __init__(self, *, isolate: bool, **_: object) -> None:
         super().__init__(isolate=isolate)
         self.written: dict[str, str] = {}
 
