@@ -16,13 +16,14 @@ from iotrial import __version__
 from iotrial.analysis.analyse import Spec
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.resolve import Resolved, disk_bytes
-from iotrial.conduct.session import Session
+from iotrial.conduct.session import Session, refuse_leftovers
 from iotrial.conduct.signals import Stopped, StopSignals
 from iotrial.conduct.trial import Conductor, Limits
 from iotrial.design.plan import Plan, new_seed
 from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host
 from iotrial.lab.guard import Consent, claim
+from iotrial.lab.journal import Journal
 from iotrial.lab.target import Target
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
@@ -167,6 +168,7 @@ def look_at_disk(resolved: Resolved, consent: Consent) -> dict[str, object]:
     Raises what the guard raises.
     """
     wanted = disk_bytes(resolved.study)
+    refuse_leftovers(Journal(state_folder() / "journal"))  # of a trial on this very disk, perhaps
     with Probe(isolate=False) as probe:
         disk = claim(Target(probe), consent, wanted)
         return {
