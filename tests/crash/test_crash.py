@@ -146,7 +146,7 @@ def test_killed_at_each_step_of_journal_and_probe_nothing_is_left(place: Site, s
     kill_at_each_step(place, study, ("journal", "verb"))
 
 
-def restore_killed_at_each_step(place: Site, study: str) -> None:
+def restore_killed_at_each_step(place: Site, study: str, restoring: tuple[str, ...]) -> None:
     """The restore of a trial that was cut off among its runs is itself killed at each of its steps, then run again."""
     kinds = ("journal", "verb")
     steps = whole(place, study, kinds, *SHORT).steps
@@ -156,7 +156,7 @@ def restore_killed_at_each_step(place: Site, study: str) -> None:
     number = 0
     while not failures:
         assert place.run(*words(place, study, *SHORT), die_at=middle, kinds=kinds).status == KILLED
-        ended = place.run("restore", "--json", die_at=number, kinds=kinds)
+        ended = place.run("restore", "--json", die_at=number, kinds=restoring)
         left = remains(place, before)
         if left:
             failures[f"restore killed at {number}"] = left
@@ -167,12 +167,22 @@ def restore_killed_at_each_step(place: Site, study: str) -> None:
         assert ended.status == KILLED, ended
         number += 1
     assert not failures, report(failures)
-    assert number > 10
+    assert number > 5
 
 
 @pytest.mark.parametrize("study", ["settings", "folder"])
-def test_a_restore_killed_at_each_of_its_steps_is_finished_by_the_next(place: Site, study: str) -> None:
-    restore_killed_at_each_step(place, study)
+def test_a_restore_killed_at_each_step_of_the_journal_is_finished_by_the_next(
+    place: Site, study: str
+) -> None:
+    restore_killed_at_each_step(place, study, ("journal",))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("study", sorted(studies.ALL | studies.SLOW))
+def test_a_restore_killed_at_each_step_of_journal_and_probe_is_finished_by_the_next(
+    place: Site, study: str
+) -> None:
+    restore_killed_at_each_step(place, study, ("journal", "verb"))
 
 
 def kill_at_random(place: Site, times: int, names: list[str]) -> None:

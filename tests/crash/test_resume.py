@@ -155,4 +155,4 @@ def test_a_round_that_was_cut_off_goes_on_in_the_order_drawn_for_the_whole_of_it
     assert conditions == 4
     # in the last round: what has spent its blocks is no longer waiting, and still counts for the order
     last = count // int(BLOCKS)
-    killed_around_runs(place, "mounts", wanted, range(2 * (count - last) + 1, 2 * count, 3))
+    killed_around_runs(place, "mounts", wanted, range(2 * (count - last) + 1, 2 * count, 7))
