@@ -184,6 +184,7 @@ name = "kinds"
 question = "Do other file systems go as well?"
 [lab]
 kind = "image"
+size = "16 MiB"
 [budget]
 time = "10 min"
 blocks = 2
