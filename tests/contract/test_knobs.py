@@ -147,6 +147,22 @@ def test_remounting_with_relatime_leaves_noatime_behind(subject: Subject) -> Non
         assert ("lazytime" in line) == (value == "lazytime")
 
 
+@pytest.mark.parametrize("value", ["allocsize=1m", "allocsize=64k", "logbsize=65536", "logbufs=4"])
+def test_a_size_that_the_kernel_shows_in_another_unit_has_taken(subject: Subject, value: str) -> None:
+    knob = registry.knob("mount.option")
+    place = subject.place
+    assert isinstance(place, ImagePlace)
+    place.want_filesystem("xfs")
+    place.format()
+    place.to_neutral(always=True, fresh=False)
+    knob.write(subject, Setting("mount.option", value), value)
+    place.settle(always=True, fresh=False)
+    shown = subject.target.mount_at(place.root)
+    assert shown is not None
+    assert any(option.startswith(value.partition("=")[0]) for option in shown.options)
+    knob.verify(subject, Setting("mount.option", value), value)
+
+
 def test_a_scheduler_that_the_kernel_lacks_is_an_error_that_names_what_it_has(subject: Subject) -> None:
     knob = registry.knob("block.scheduler")
     with pytest.raises(UnsupportedLevel) as caught:

@@ -171,7 +171,14 @@ class MountOption(MountKnob):
         # A kernel leaves options that are its default out of mountinfo, and rewrites others; what it
         # cannot do, it refuses at mount(2). A value given with "=" that is shown must be shown as wanted.
         super().verify(subject, setting, value)
-        key, equals, _ = value.partition("=")
+        key, equals, wanted = value.partition("=")
         shown = [o for o in _mounted(self.name, subject).options if o.partition("=")[0] == key]
-        if equals and shown and value not in shown and not shown[0].startswith(value):
+        same = [o for o in shown if o.startswith(value) or _amount(o.partition("=")[2]) == _amount(wanted)]
+        if equals and shown and not same:
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=shown[0])
+
+
+def _amount(text: str) -> int | str:
+    """A size as a number of bytes, because the kernel shows 1m as 1024k; any other text as it is."""
+    found = re.fullmatch(r"([0-9]+)([kmg]?)", text, re.ASCII | re.IGNORECASE)
+    return text if found is None else int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2].lower()]
