@@ -53,6 +53,11 @@ class Steps:
             def __getattr__(inner, name: str) -> Any:
                 return getattr(os, name)
 
+            def open(inner, path: Any, flags: int, *mode: int) -> int:
+                if flags & os.O_CREAT:
+                    self.step("journal", f"before opening {Path(path).name}")
+                return os.open(path, flags, *mode)
+
             def fsync(inner, descriptor: int) -> None:
                 what = Path(f"/proc/self/fd/{descriptor}").readlink().name
                 self.step("journal", f"before syncing {what}")
@@ -83,11 +88,6 @@ class Steps:
         step = self.step
 
         class WatchedPath(type(Path())):  # type: ignore[misc]
-            def open(inner, mode: str = "r", *words: Any, **named: Any) -> Any:
-                if "w" in mode:
-                    step("journal", f"before opening {inner.name}")
-                return super().open(mode, *words, **named)
-
             def rename(inner, target: Any) -> Any:
                 step("journal", f"before renaming {inner.name}")
                 done = super().rename(target)

@@ -25,6 +25,7 @@ class Recording:
 
     name = "a recording"
     alive = True
+    token = "t"
     facts: ClassVar[dict[str, int]] = {"session": 1, "session_started": 1}
 
     def __init__(self, *, isolate: bool, **_: object) -> None:
@@ -43,7 +44,8 @@ class Recording:
         self.calls.append((verb, fields))
         return getattr(self, f"_{verb}", lambda **_: {})(**fields) or {}
 
-    def close(self) -> None: ...
+    def close(self) -> bool:
+        return True
 
     def kill(self) -> None: ...
 

@@ -182,12 +182,12 @@ def test_processes_are_ended_before_anything_is_put_back(tmp_path: Path) -> None
         def call(self, verb: str, **fields: object) -> dict[str, object]:
             if verb == "end_session":
                 assert self.writes == [], "a process that still lived could have changed it again"
-                assert (fields["session"], fields["started"]) == (41, 99)
+                assert (fields["session"], fields["started"], fields["token"]) == (41, 99, "t")
                 return {"killed": 1, "left": []}
             return super().call(verb, **fields)
 
     journal = Journal(tmp_path)
-    LabProcess().announce(journal, session=41, started=99, boot_id="boot-1")
+    LabProcess().announce(journal, session=41, started=99, token="t", boot_id="boot-1")
     record(journal)
     machine = Machine({REQUESTS: "256"})
     assert [r.entry.knob for r in restore(journal, Target(machine))] == ["lab.process", "block.nr_requests"]
@@ -203,7 +203,7 @@ def test_a_process_that_cannot_be_ended_is_named_and_its_entry_kept(tmp_path: Pa
             return super().call(verb, **fields)
 
     journal = Journal(tmp_path)
-    LabProcess().announce(journal, session=41, started=99, boot_id="boot-1")
+    LabProcess().announce(journal, session=41, started=99, token="t", boot_id="boot-1")
     (result,) = restore(journal, Target(Stuck({})))
     assert result.kept
     assert "42 (dd, state D)" in str(result.problem)
@@ -211,7 +211,84 @@ def test_a_process_that_cannot_be_ended_is_named_and_its_entry_kept(tmp_path: Pa
 
 def test_kinds_of_entries_that_are_spared_stay_as_they_are(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    LabProcess().announce(journal, session=41, started=99, boot_id="boot-1")
+    LabProcess().announce(journal, session=41, started=99, token="t", boot_id="boot-1")
     record(journal)
     restore(journal, Target(Files({REQUESTS: "256"})), spare={"lab.process"})
     assert [entry.knob for entry in journal.pending()] == ["lab.process"]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
+def test_entries_are_ours_alone_to_write_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        journal = Journal(tmp_path / "journal")
+        record(journal)
+        record(journal, REQUESTS.replace("loop9", "loop8"))
+    finally:
+        os.umask(before)
+    assert len(journal.pending()) == 2
+    assert {path.stat().st_mode & 0o777 for path in journal.folder.iterdir()} == {0o600}
+
+
+def test_while_processes_of_a_trial_live_the_rest_of_it_waits(tmp_path: Path) -> None:
+    class Stuck(Files):
+        def call(self, verb: str, **fields: object) -> dict[str, object]:
+            if verb == "end_session":
+                return {"killed": 0, "left": [{"pid": 42, "name": "dd", "state": "D"}]}
+            return super().call(verb, **fields)
+
+    journal = Journal(tmp_path)
+    LabProcess().announce(journal, session=41, started=99, token="t", boot_id="boot-1")
+    record(journal)
+    machine = Stuck({REQUESTS: "256"})
+    assert all(r.kept for r in restore(journal, Target(machine)))
+    assert machine.writes == []
+    assert len(journal.pending()) == 2
+
+
+READ_AHEAD = "/sys/block/loop9/queue/read_ahead_kb"
+
+
+class Loop(Files):
+    """A machine with one idle loop device."""
+
+    def call(self, verb: str, **fields: object) -> dict[str, object]:
+        if verb == "stat" and fields["path"] == "/sys/block/loop9":
+            return {}
+        if verb == "loop_status":
+            return {"attached": False, "inode": None}
+        return super().call(verb, **fields)
+
+
+def taken(journal: Journal, **identity: str) -> None:
+    journal.record(
+        "lab.loop",
+        {"device": "loop9"},
+        "present",
+        ("attached",),
+        identity={"inode": "1", "node": "present", "read_ahead_kb": "128", **identity},
+        boot_id="boot-1",
+    )
+
+
+def test_a_read_ahead_that_attaching_has_changed_is_put_back(tmp_path: Path) -> None:
+    for identity in ({}, {"read_ahead_kb attached": "2560"}):
+        journal = Journal(tmp_path / str(len(identity)))
+        taken(journal, **identity)
+        machine = Loop({READ_AHEAD: "2560"})
+        assert [r.outcome for r in restore(journal, Target(machine))] == [Undone.RESTORED]
+        assert machine.files[READ_AHEAD] == "128"
+
+
+def test_a_read_ahead_that_somebody_else_has_set_is_left_alone_by_loop_device_and_knob(
+    tmp_path: Path,
+) -> None:
+    journal = Journal(tmp_path)
+    taken(journal, **{"read_ahead_kb attached": "2560"})
+    machine = Loop({READ_AHEAD: "333"})
+    assert [r.outcome for r in restore(journal, Target(machine))] == [Undone.FOREIGN]
+    journal.record("block.read_ahead_kb", {"path": READ_AHEAD}, "128", ("512", "2560"), boot_id="boot-1")
+    restore(journal, Target(machine))
+    assert machine.writes == []
+    # the knob's own entry stands for that file, and is kept
+    assert [entry.knob for entry in journal.pending()] == ["block.read_ahead_kb"]

@@ -197,6 +197,7 @@ fn guard_of(inner: pid_t, outer: &Lifeline) -> ! {
             let mut status = 0;
             match libc::waitpid(inner, &mut status, libc::WNOHANG) {
                 0 => {}
+                -1 if crate::error::last_errno() == libc::EINTR => {}
                 _ => break status,
             }
             if !outer.parent_lives() {

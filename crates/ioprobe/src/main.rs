@@ -63,6 +63,9 @@ fn main() -> ExitCode {
 }
 
 fn begin(isolated: bool) -> Result<Session> {
+    // Inherited as ignored, the kernel would reap our children itself, and nobody would learn of their end.
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mut lifeline = Lifeline::to_parent();
     isolate::leave_terminal();
     let origin = isolate::Origin::here()?;

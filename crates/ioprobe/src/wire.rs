@@ -78,7 +78,7 @@ requests! {
     MakeFolder { path: String, mode: Mode = Mode(0o755), exclusive: bool = false }
     Remove { path: String, recursive: bool = false, keep: bool = false }
     SetTimes { path: String, mtime_ns: i64 }
-    EndSession { session: i32, started: u64 }
+    EndSession { session: i32, started: u64, token: Option<String> = None }
     Mount {
         source: String,
         target: String,

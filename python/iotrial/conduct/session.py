@@ -9,7 +9,7 @@ down, and the journal is undone through a fresh probe.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from iotrial.conduct.disks import place_for
@@ -23,7 +23,7 @@ from iotrial.errors import IotrialError, LabError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace
 from iotrial.lab.guard import Consent
-from iotrial.lab.journal import Journal
+from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import FileSelection, Subject, WorkDraft
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.objects.path import LabPath
@@ -57,6 +57,7 @@ class Session:
         self.trial = trial
         self.journal = Journal(state / "journal")
         self.folder = folder
+        self._own_folder = state / "lab"
         self.consent = consent
         self.places: dict[str, Place] = {}
         self.restored: tuple[Restored, ...] = ()
@@ -74,7 +75,10 @@ class Session:
         self._lock.__enter__()
         try:
             refuse_leftovers(self.journal)
-            _make_folder(Path(self.folder))
+            if (
+                Path(self.folder) == self._own_folder
+            ):  # a user's folder is there, or it is not the one that was meant
+                _make_folder(self._own_folder)
             self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
             self.target = Target(self.probe)
             self.boot_id = host.boot_id(self.target)
@@ -82,6 +86,7 @@ class Session:
                 self.journal,
                 session=self.probe.facts["session"],
                 started=self.probe.facts["session_started"],
+                token=self.probe.token,
                 boot_id=self.boot_id,
                 trial=self.trial,
             )
@@ -89,12 +94,13 @@ class Session:
             self.settings.settle(self.places.values())
             for place in self.places.values():
                 self.make_files(place)
-        except Stopped:
-            self.abandon_probe()
-            self.close()
-            raise
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            if isinstance(error, Stopped):
+                self.abandon_probe()
+            with suppress(
+                IotrialError
+            ):  # what cannot be put back is told by check_restored, beside this error
+                self.close()
             raise
 
     def check_restored(self, error: BaseException | None = None) -> None:
@@ -147,10 +153,14 @@ class Session:
         if self.resolved.lab != "directory" and self.target.mount_at(MOUNT_FOLDER) is not None:
             self.target.unmount(MOUNT_FOLDER)
         self.restored += restore(self.journal, self.target, spare={LabProcess.name})
-        probe.close()  # which waits for its end, and so proves it
+        if not probe.close():  # it had to be killed: whether all of it has ended is for a fresh one to see
+            self._undo_through_a_fresh_probe()
         for entry in self.journal.pending():
-            if entry.knob == LabProcess.name:
+            if entry.knob == LabProcess.name and entry.trial == self.trial and not self._kept(entry):
                 self.journal.drop(entry)
+
+    def _kept(self, entry: Entry) -> bool:
+        return any(r.kept and r.entry.number == entry.number for r in self.restored)
 
     def _undo_through_a_fresh_probe(self) -> None:
         self.places.clear()

@@ -68,6 +68,8 @@ class Settings:
         """Without a scheduler a queue is as long as the disk's own, with one twice that; the shorter fits both."""
         scheduler = registry.knob(BlockScheduler.name)
         scheduler.write(subject, Setting(BlockScheduler.name, "none"), "none")
+        for pin in self._pins:  # what this has dragged along is ours too
+            pin.knob.prepare(subject, pin.setting, ())
         self._pins = tuple(
             _pin(Setting(pin.knob.name, pin.knob.read(subject, pin.setting)))
             if pin.knob.name == BlockNrRequests.name

@@ -24,6 +24,7 @@ from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host
 from iotrial.lab.guard import Consent, claim
 from iotrial.lab.journal import Journal
+from iotrial.lab.lock import MachineLock
 from iotrial.lab.target import Target
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
@@ -139,7 +140,9 @@ def resume(
     """Go on with an interrupted trial: same plan, same seed; its unfinished block is completed first."""
     trial = data.trial
     consent = consent_of(trial.header)
-    folder = str(trial.header.options.get("folder", state_folder() / "lab"))
+    named = str(trial.header.options.get("folder", state_folder() / "lab"))
+    # the same folder as then, or none: on a disk that is not mounted now another one would be measured
+    folder = default_folder(resolved, None if named == str(state_folder() / "lab") else named)
     with StopSignals() as signals:
         watcher.say(_making(resolved))
         session = Session(
@@ -168,8 +171,8 @@ def look_at_disk(resolved: Resolved, consent: Consent) -> dict[str, object]:
     Raises what the guard raises.
     """
     wanted = disk_bytes(resolved.study)
-    refuse_leftovers(Journal(state_folder() / "journal"))  # of a trial on this very disk, perhaps
-    with Probe(isolate=False) as probe:
+    with MachineLock(), Probe(isolate=False) as probe:
+        refuse_leftovers(Journal(state_folder() / "journal"))  # of a trial on this very disk, perhaps
         disk = claim(Target(probe), consent, wanted)
         return {
             "path": consent.path,
@@ -237,7 +240,7 @@ def _conduct(
             store.set_state(identity, TrialState.FAILED, str(failed))
         session.check_restored(failed)
         raise failed
-    return Ended(replace(trial, state=state), state, signal)
+    return Ended(replace(trial, state=state), state, signal or signals.pending)
 
 
 @contextmanager

@@ -51,7 +51,11 @@ class _Line:
     void: int = 0
     failures: int = 0
     block_s: float = 0.0
-    dropped: bool = False
+
+    @property
+    def dropped(self) -> bool:
+        """Whether it fails too often, or never comes to a block that counts."""
+        return self.failures >= FAILURES_TO_DROP or (self.void >= VOIDS_TO_DROP and not self.complete)
 
     @property
     def decided(self) -> bool:
@@ -207,7 +211,6 @@ class Conductor:
         )
         line.void += rule is not None
         line.failures += any(o.failure for o in observations)
-        line.dropped = line.failures >= FAILURES_TO_DROP or (line.void >= VOIDS_TO_DROP and not line.complete)
         line.block_s = time.monotonic() - began
         self._look(line)
         self._show()

@@ -86,19 +86,25 @@ class ImagePlace(DiskPlace):
 
     def _make_image(self) -> Mapping[str, int]:
         try:
-            return self.target.call("image", folder=self._folder, size=self._size, fill="write")
+            return self._image()
         except TargetError as error:
-            if error.errno in FULL:  # there was enough a moment ago
-                raise NoSpace(
-                    f"lab in {self._folder}: writing an image of {self._size >> 20} MiB: {error.message}",
-                    hint="somebody else is filling that disk: name another folder with --on FOLDER",
-                ) from error
             if error.errno != errno.EOPNOTSUPP:
                 raise
         # A file system without anonymous files: for an instant the image has a name, so that goes into the journal.
         path = f"{self._folder.rstrip('/')}/.iotrial-{self._trial}-{self.name}.image"
         entry: Entry = LabPath().announce(self.target, self._journal, path, fleeting=True, trial=self._trial)
-        image = self.target.call("image", folder=self._folder, size=self._size, fill="write", path=path)
+        image = self._image(path=path)
         LabPath().undo(self.target, entry, self._journal)
         self._journal.drop(entry)
         return image
+
+    def _image(self, **more: str) -> Mapping[str, int]:
+        try:
+            return self.target.call("image", folder=self._folder, size=self._size, fill="write", **more)
+        except TargetError as error:
+            if error.errno not in FULL:  # there was enough a moment ago
+                raise
+            raise NoSpace(
+                f"lab in {self._folder}: writing an image of {self._size >> 20} MiB: {error.message}",
+                hint="somebody else is filling that disk: name another folder with --on FOLDER",
+            ) from error

@@ -119,7 +119,9 @@ class Journal:
             path = self._path(entry.number)
             draft = path.with_suffix(".draft")
             draft.unlink(missing_ok=True)  # of a write that was cut off; and a link there is not followed
-            with draft.open("x") as file:
+            # whatever the umask: an entry that others could write is not obeyed
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
                 json.dump({"version": VERSION, **asdict(entry)}, file)
                 file.flush()
                 os.fsync(file.fileno())

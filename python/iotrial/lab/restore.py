@@ -10,9 +10,16 @@ from iotrial.errors import IotrialError
 from iotrial.lab import host, registry
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import Undone
+from iotrial.lab.objects.device import LabDevice
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.path import LabPath
+from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.target import Target
+
+PROCESSES = "processes of the trial that cannot be ended"
+#: what keeps other entries of its trial waiting while it cannot be undone: processes all of them, for they could still
+#: write; a device that is in use the lab's folder, for removing that would tear away what is mounted on it elsewhere
+HOLDING = {LabProcess.name: PROCESSES, LabLoop.name: "the loop device", LabDevice.name: "the lab's disk"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +44,18 @@ def restore(journal: Journal, target: Target, *, spare: Collection[str] = ()) ->
         return ()
     boot = host.boot_id(target)
     done = []
-    stuck: set[str] = set()
+    waiting: dict[str, str] = {}
     for entry in sorted(entries, key=_order):
-        if entry.knob == LabPath.name and entry.trial in stuck:
-            # Removing a folder would tear away what is mounted on it in another namespace (rmdir detaches it there).
-            done.append(Restored(entry, None, "waits for the loop device"))
+        held = waiting.get(entry.trial)
+        if held == PROCESSES or (held is not None and entry.knob == LabPath.name):
+            done.append(Restored(entry, None, f"waits for {held}"))
             continue
         try:
             outcome = undo(entry, target, journal, boot)
         except IotrialError as error:
             done.append(Restored(entry, None, error.message))
-            if entry.knob == LabLoop.name:
-                stuck.add(entry.trial)
+            if entry.knob in HOLDING:
+                waiting[entry.trial] = HOLDING[entry.knob]
             continue
         if outcome is not Undone.FOREIGN:
             journal.drop(entry)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import select
+import signal
 import subprocess
 import tempfile
 import time
@@ -28,6 +30,7 @@ STOPPED_S = 3.0
 ENDS_WITHIN_S = 20.0
 #: how long a probe that has closed its output may live on
 HUNG_UP_S = 2.0
+TOKEN = "IOTRIAL_SESSION"
 
 
 class Probe:
@@ -49,6 +52,9 @@ class Probe:
         self.name = "this machine"
         self._last = 0
         self._waiting = waiting
+        self._isolated = isolate
+        #: in the environment of the probe and of all that it starts: by this they are known, whoever's child they are
+        self.token = secrets.token_hex(16)
         self._received = b""
         self._stopped_since: float | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
@@ -61,6 +67,7 @@ class Probe:
                 stderr=self._log,
                 start_new_session=True,
                 close_fds=True,
+                env={**os.environ, TOKEN: self.token},
             )
         except OSError as error:
             raise ProbeError(f"cannot start the probe {self.binary}: {error.strerror}") from error
@@ -165,15 +172,18 @@ class Probe:
         """Whether the process still runs."""
         return self._process.poll() is None
 
-    def close(self) -> None:
+    def close(self) -> bool:
         """End of input: the probe leaves by itself, and the kernel takes its namespaces down."""
+        ended = True
         if self._process.poll() is None:
             assert self._process.stdin is not None
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
-            if not self._ends():
+            ended = self._ends()
+            if not ended:
                 self.kill()
         self._log.close()
+        return ended
 
     def _ends(self) -> bool:
         deadline = time.monotonic() + ENDS_WITHIN_S
@@ -188,6 +198,12 @@ class Probe:
 
     def kill(self) -> None:
         """End it at once; nothing that it holds outlives it."""
+        if not self._isolated and self._process.poll() is None:
+            # What we have started is the guard, which ends all below it first: orphans in sessions of their own too.
+            self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(signal.SIGCONT)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=HUNG_UP_S)
         self._process.kill()
         self._process.wait()
 

@@ -23,10 +23,11 @@ def leaving(mark: str) -> list[str]:
 def conductor(mark: str) -> subprocess.Popen[str]:
     """A process that has started a probe, which has started a command."""
     program = f"""
+import os
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from probe_client import Probe
-probe = Probe(start_new_session=True)
+probe = Probe(start_new_session=True, env={{**os.environ, "IOTRIAL_SESSION": {mark!r}}})
 print(probe.process.pid, probe("hello")["session_started"], flush=True)
 probe("command", steps=[{{"name": "sleep", "argv": {leaving(mark)!r}}}])
 """
@@ -69,7 +70,7 @@ def test_nothing_outlives_the_working_process_below_the_guard() -> None:
     probe.process.stdout.close()
 
 
-def test_a_session_whose_guard_was_killed_too_is_ended_by_its_number(probe: Probe) -> None:
+def test_a_session_whose_guard_was_killed_too_is_known_by_its_token_and_all_of_it_ended(probe: Probe) -> None:
     mark = f"4324.{os.getpid()}"
     parent = conductor(mark)
     assert parent.stdout
@@ -80,14 +81,15 @@ def test_a_session_whose_guard_was_killed_too_is_ended_by_its_number(probe: Prob
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    answer = probe("end_session", session=guard, started=started)
-    assert answer["left"] == []
-    stayed = [pid for pid in processes_with(mark) if os.getsid(pid) == guard]
-    assert stayed == []
-    for pid in processes_with(mark):  # only the one that made a session of its own
-        assert os.getsid(pid) == pid
-        os.kill(pid, signal.SIGKILL)
+    # without proof they could be strangers' by now
     assert probe("end_session", session=guard, started=started) == {"killed": 0, "left": []}
+    assert probe("end_session", session=guard, started=started, token="another") == {"killed": 0, "left": []}
+    left = processes_with(mark)
+    assert left
+    answer = probe("end_session", session=guard, started=started, token=mark)
+    assert answer["left"] == []
+    assert answer["killed"] >= len(left)
+    assert processes_with(mark) == []
 
 
 def test_a_session_of_another_leader_is_left_alone(probe: Probe) -> None:

@@ -1,7 +1,8 @@
 //! What is left of an earlier probe's session, and how it is ended.
 //!
-//! A session keeps its number for as long as any process is in it, and the kernel gives no process that number meanwhile.
-//! So the number with the start time of its leader says whose processes they are, also when the leader has gone.
+//! While its leader lives, the number of a session and the start time of the leader say whose processes they are. Without
+//! the leader the number may have come to mean strangers; then, and for those that have left the session, a token in
+//! their environment is the proof, or there is none.
 
 use std::fs;
 use std::thread::sleep;
@@ -11,6 +12,7 @@ use libc::{c_int, pid_t};
 use serde_json::{json, Value};
 
 use crate::error::{Error, Result};
+use crate::process::program::TOKEN;
 use crate::wire::EndSession;
 
 const ATTEMPTS: u32 = 1000;
@@ -36,7 +38,11 @@ pub fn end_session(request: EndSession, isolated: bool) -> Result<Value> {
     let mut killed = std::collections::BTreeSet::new();
     let mut left = Vec::new();
     for _ in 0..ATTEMPTS {
-        left = members(&processes(), request.session, request.started);
+        let all = processes();
+        let token = request.token.as_deref();
+        left = members(&all, request.session, request.started, |pid| {
+            carries(pid, token)
+        });
         if left.is_empty() {
             break;
         }
@@ -59,18 +65,33 @@ pub fn started(pid: pid_t) -> Option<u64> {
     read(pid).map(|process| process.started)
 }
 
-/// The living ones of the session; none where another leader has the number by now.
-fn members(all: &[Process], session: pid_t, started: u64) -> Vec<Process> {
+/// The living ones that are ours: of the session while its own leader is there, and whoever carries the token.
+fn members(
+    all: &[Process],
+    session: pid_t,
+    started: u64,
+    carries_token: impl Fn(pid_t) -> bool,
+) -> Vec<Process> {
     let alive = |p: &&Process| !matches!(p.state, 'Z' | 'X' | 'x');
-    let taken = all.iter().any(|p| p.pid == session && p.started != started);
-    if taken {
-        return Vec::new();
-    }
-    all.iter()
-        .filter(|p| p.session == session || p.pid == session)
-        .filter(alive)
-        .cloned()
-        .collect()
+    let led = all
+        .iter()
+        .any(|p| p.pid == session && p.started == started && alive(&p));
+    let ours =
+        |p: &&Process| (led && (p.session == session || p.pid == session)) || carries_token(p.pid);
+    all.iter().filter(alive).filter(ours).cloned().collect()
+}
+
+/// Whether the token stands in the environment with which a process was started.
+fn carries(pid: pid_t, token: Option<&str>) -> bool {
+    let wanted = match token {
+        Some(token) if !token.is_empty() => format!("{TOKEN}={token}"),
+        _ => return false,
+    };
+    fs::read(format!("/proc/{pid}/environ")).map_or(false, |environment| {
+        environment
+            .split(|byte| *byte == 0)
+            .any(|word| word == wanted.as_bytes())
+    })
 }
 
 /// SIGKILL to this very process: a descriptor of it cannot come to mean another.
@@ -156,13 +177,24 @@ mod tests {
             process(8, 4, 90, 'S'),
         ];
         let pids = |found: Vec<Process>| found.iter().map(|p| p.pid).collect::<Vec<_>>();
-        assert_eq!(pids(members(&all, 5, 100)), [5, 6]);
-        assert_eq!(pids(members(&all[1..], 5, 100)), [6]);
+        assert_eq!(pids(members(&all, 5, 100, |_| false)), [5, 6]);
+    }
+
+    #[test]
+    fn without_the_leader_only_the_token_tells() {
+        let all = [
+            process(6, 5, 120, 'S'),
+            process(7, 7, 130, 'S'),
+            process(8, 5, 90, 'S'),
+        ];
+        let pids = |found: Vec<Process>| found.iter().map(|p| p.pid).collect::<Vec<_>>();
+        assert!(members(&all, 5, 100, |_| false).is_empty());
+        assert_eq!(pids(members(&all, 5, 100, |pid| pid < 8)), [6, 7]);
     }
 
     #[test]
     fn a_number_that_another_leader_has_by_now_is_left_alone() {
         let all = [process(5, 5, 999, 'S'), process(6, 5, 1000, 'S')];
-        assert!(members(&all, 5, 100).is_empty());
+        assert!(members(&all, 5, 100, |_| false).is_empty());
     }
 }

@@ -48,6 +48,9 @@ impl CArray {
     }
 }
 
+/// In the environment of the probe, where its conductor put it, and of all that it starts.
+pub const TOKEN: &str = "IOTRIAL_SESSION";
+
 /// What a command finds in its environment: a minimum, with the request's names over it.
 pub struct Environment {
     variables: BTreeMap<String, String>,
@@ -61,6 +64,10 @@ impl Environment {
             ("HOME".to_string(), "/".to_string()),
             ("LC_ALL".to_string(), "C".to_string()),
         ]);
+        // By this what is left of a session is known for ours later, whoever's child it has become.
+        if let Ok(token) = std::env::var(TOKEN) {
+            variables.insert(TOKEN.to_string(), token);
+        }
         for (name, value) in given.into_iter().flatten() {
             if name.is_empty() || name.contains('=') {
                 return Err(Error::bad(format!(

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, UnknownName
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Requirement, Stage, Subject, whole_number
+from iotrial.lab.knob import Requirement, Stage, Subject, Undone, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
 
@@ -72,6 +73,13 @@ class Sysctl(KernelFileKnob):
                     hint=f"{other} is in force; writing {self._key(setting)} would clear it, and it is yours",
                 )
         super().prepare(subject, setting, values)
+
+    def undo(self, target: Target, entry: Entry) -> Undone:
+        path = entry.address.get("path", "")
+        others = {_file(key): keys for key, (_, _, keys) in self.ALLOWED.items()}.get(path, ())
+        if any(target.read_or_none(_file(other)) not in ("0", None) for other in others):
+            return Undone.FOREIGN  # somebody has set it since, and writing this one would clear it
+        return super().undo(target, entry)
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"sysctl {self._key(setting)} of this machine: {', '.join(values)}",)

@@ -65,6 +65,10 @@ class LabLoop(LabObject):
                     raise
                 journal.drop(entry)  # taken by somebody else in between: not ours to undo
                 continue
+            after = {
+                f"{file} attached": _queue(target, device).get(file, "") for file in CHANGED_BY_ATTACHING
+            }
+            journal.amend(entry, identity={**entry.identity, **after})
             return Attached(device, bool(answer["direct_io"]), before)
         raise LabError(f"attaching an image: {ATTEMPTS} free loop devices were taken by others")
 
@@ -75,10 +79,13 @@ class LabLoop(LabObject):
                 self.undo(target, entry, journal)
                 journal.drop(entry)
 
-    def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:  # noqa: ARG002
+    def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:
         device = entry.address["device"]
         if not target.exists(f"/sys/block/{device}"):
-            return Undone.GONE if entry.original == "present" else Undone.ALREADY
+            if entry.original == "absent":  # an undo that was cut off may have left its node
+                target.call("loop_remove", device=device, node=entry.identity["node"] == "absent")
+                return Undone.ALREADY
+            return Undone.GONE
         if not self._cleared(target, entry, device):
             return Undone.GONE  # it is somebody else's now, with a file of their own
         if entry.original == "absent":
@@ -86,7 +93,7 @@ class LabLoop(LabObject):
             if target.exists(f"/sys/block/{device}"):
                 raise TargetError(f"removing {device}: it is still there")
             return Undone.RESTORED
-        return self._put_back_queue(target, entry, device)
+        return self._put_back_queue(target, entry, device, journal)
 
     def _cleared(self, target: Target, entry: Entry, device: str) -> bool:
         """Wait until our image is no longer attached. False where another one is."""
@@ -101,12 +108,15 @@ class LabLoop(LabObject):
                 raise LabError(f"{device} still holds the lab's image: in use by {holders(target, device)}")
             time.sleep(0.01)
 
-    def _put_back_queue(self, target: Target, entry: Entry, device: str) -> Undone:
+    def _put_back_queue(self, target: Target, entry: Entry, device: str, journal: Journal) -> Undone:
         outcome = Undone.ALREADY
+        others = {other.address.get("path") for other in journal.pending()}
         for file in CHANGED_BY_ATTACHING:
             path, before = f"/sys/block/{device}/queue/{file}", entry.identity.get(file)
-            if before is None or target.read(path) == before:
+            if before is None or path in others or target.read(path) == before:
                 continue
+            if target.read(path) != entry.identity.get(f"{file} attached", target.read(path)):
+                return Undone.FOREIGN
             target.write(path, before)
             found = target.read(path)
             if found != before:

@@ -19,7 +19,7 @@ from iotrial.lab.target import Target
 #: birth of the name and change of its folder are two readings of the kernel's coarse clock (4 ms at HZ=250)
 SAME_INSTANT_NS = 20_000_000
 #: from the note in the journal to the removal it announces
-REMOVAL_NS = 1_000_000_000
+REMOVAL_NS = 10_000_000_000
 
 #: the names that a lab gives, wherever they stand; an undo removes nothing else
 OWN = re.compile(

@@ -14,28 +14,32 @@ from iotrial.lab.target import Target
 
 
 class LabProcess(LabObject):
-    """The processes of one session, known by the id and the start time of its leader."""
+    """The processes of one session, known by its leader, as long as that lives, and by a token."""
 
     name = "lab.process"
     first = True
 
     def announce(
-        self, journal: Journal, *, session: int, started: int, boot_id: str, trial: str = ""
+        self, journal: Journal, *, session: int, started: int, token: str, boot_id: str, trial: str = ""
     ) -> Entry:
-        """Record a session that has just been started by us; ``started`` in clock ticks since boot."""
+        """Record a session that has just been started by us: when its leader started, in clock ticks since boot, and what
+        its processes have in their environment."""
         return journal.record(
             self.name,
             {"session": str(session)},
             "absent",
             ("alive",),
-            identity={"started": str(started)},
+            identity={"started": str(started), "token": token},
             boot_id=boot_id,
             trial=trial,
         )
 
     def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:  # noqa: ARG002
         answer = target.call(
-            "end_session", session=int(entry.address["session"]), started=int(entry.identity["started"])
+            "end_session",
+            session=int(entry.address["session"]),
+            started=int(entry.identity["started"]),
+            token=entry.identity["token"],
         )
         if answer["left"]:
             names = ", ".join(f"{p['pid']} ({p['name']}, state {p['state']})" for p in answer["left"])
