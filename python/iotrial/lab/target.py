@@ -103,7 +103,7 @@ class Target:
         self.call("mount", source=source, target=target, type=kind, options=list(options))
 
     def unmount(self, target: str) -> None:
-        """umount2(2), never lazy. Raises TargetError (EBUSY names nothing: see ``lab.place``)."""
+        """umount2(2), never lazy. Raises TargetError (EBUSY names nothing: see ``lab.disk``)."""
         self.call("unmount", target=target)
 
     def mount_at(self, path: str) -> MountInfo | None:
