@@ -36,7 +36,7 @@ role = "condition"
 name = "pressure"
 knob = "sysctl"
 key = "vm.vfs_cache_pressure"
-levels = ["50", "200"]
+levels = ["50"]
 role = "condition"
 [[factor]]
 name = "expire"

@@ -198,9 +198,11 @@ def as_never_used() -> Iterator[None]:
     before = {path / "queue/read_ahead_kb": (path / "queue/read_ahead_kb").read_text() for path in idle}
     for file in before:
         file.write_text("128")
-    yield
-    for file, text in before.items():
-        file.write_text(text)
+    try:
+        yield
+    finally:
+        for file, text in before.items():
+            file.write_text(text)
 
 
 def _run(*argv: str) -> None:

@@ -43,10 +43,16 @@ pub fn end_session(request: EndSession, isolated: bool) -> Result<Value> {
         left = members(&all, request.session, request.started, |pid| {
             carries(pid, token)
         });
-        if left.is_empty() {
+        let dying: Vec<Process> = all
+            .into_iter()
+            .filter(|p| p.session == request.session && is_dying(p))
+            .collect();
+        if left.is_empty() && dying.is_empty() {
             break;
         }
-        for process in &left {
+        let ours = left.clone();
+        left.extend(dying);
+        for process in &ours {
             if kill(process) {
                 killed.insert(process.pid);
             }
@@ -79,6 +85,14 @@ fn members(
     let ours =
         |p: &&Process| (led && (p.session == session || p.pid == session)) || carries_token(p.pid);
     all.iter().filter(alive).filter(ours).cloned().collect()
+}
+
+/// Whether a process has given up its memory, and with it its environment, but not yet its files and mounts: it is waited
+/// for, because what it holds (an image's space, say) is not free before. Whose it was can no longer be told, nor matters.
+fn is_dying(process: &Process) -> bool {
+    !matches!(process.state, 'Z' | 'X' | 'x')
+        && fs::read(format!("/proc/{}/environ", process.pid))
+            .map_or(false, |environment| environment.is_empty())
 }
 
 /// Whether the token stands in the environment with which a process was started.
