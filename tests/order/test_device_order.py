@@ -102,7 +102,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, state: Path, tmp_path: Path) -> Iter
         consent = Consent("/dev/disk/by-id/x", "S-1234")
         resolved = resolve(study, root=True, lab="device", consent=consent)
         plan = Plan(resolved.study, "0" * 32)
-        session = Session(resolved, plan, state=state, folder=str(tmp_path), trial="0" * 32, consent=consent)
+        session = Session(resolved, plan, state=state, folder=str(tmp_path), trial="0" * 32)
         session.open()
         return session, plan, session.probe  # type: ignore[return-value]
 

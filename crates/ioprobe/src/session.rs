@@ -14,7 +14,7 @@ use crate::process::start::{Inherited, Starter};
 use crate::syscall::{check, open_files, stat_of};
 use crate::target::device::{content, Device};
 use crate::target::loop_device::{self, Backing, LoopDevice, Window};
-use crate::target::{files, image, mount, remove, run};
+use crate::target::{files, image, loop_table, mount, remove, run};
 use crate::wire::{self, fields, job_fields, Fields};
 
 pub const PROTOCOL: u32 = 1;
@@ -79,10 +79,10 @@ impl Session {
             "image_free" => self.free_image(fields(verb, given)?),
             "loop_attach" => self.attach(fields(verb, given)?),
             "loop_free" => {
-                fields::<wire::Nothing>(verb, given).and_then(|_| loop_device::describe_free())
+                fields::<wire::Nothing>(verb, given).and_then(|_| loop_table::describe_free())
             }
             "loop_status" => loop_device::describe(&fields(verb, given)?),
-            "loop_remove" => loop_device::remove(&fields(verb, given)?),
+            "loop_remove" => loop_table::remove(&fields(verb, given)?),
             "loop_detach" => self.detach(fields(verb, given)?),
             "evict_device" => self.evict(fields(verb, given)?),
             "device_claim" => self.claim(&fields(verb, given)?),

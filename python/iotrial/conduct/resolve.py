@@ -6,24 +6,20 @@ levels, missing root, missing programs, factors that this lab cannot vary.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from iotrial.conduct import refusals
 from iotrial.design.model import Arm, Condition
-from iotrial.errors import MissingTool, PrivilegeError, RequestError
+from iotrial.errors import PrivilegeError, RequestError
 from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.guard import LOOK_IT_UP, Consent, whole_blocks
-from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage
-from iotrial.study.model import CommandWork, Factor, FilesWork, Level, Role, Setting, Study, Workload
-from iotrial.study.trust import unmet
+from iotrial.lab.guard import Consent, whole_blocks
+from iotrial.lab.knob import DISK_LABS, Knob, Stage
+from iotrial.study.model import CommandWork, Factor, FilesWork, Level, Role, Setting, Study
 
 LABS = ("directory", "image", "device")
-STRETCHABLE_SUFFIX = "_time"
 FILES_FOR_ATIME = 1000
-TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +37,7 @@ class Turn:
 class Resolved:
     """A study as it can be run here.
 
-    ``notes`` say what this lab leaves out, ``changes`` what is changed as root.
+    ``notes`` say what this lab leaves out, ``changes`` what is changed as root, ``consent`` which disk may be one.
     """
 
     study: Study
@@ -51,6 +47,7 @@ class Resolved:
     changes: tuple[str, ...]
     turns: Mapping[tuple[str, str], tuple[Turn, ...]]
     pinned: tuple[Turn, ...]
+    consent: Consent | None = None
 
     def turns_of(self, condition: Condition, arm: Arm) -> tuple[Turn, ...]:
         """Every knob of a run in the order of stages."""
@@ -89,10 +86,10 @@ def resolve(
 
     Raises UnknownName, UnsupportedLevel, PrivilegeError, MissingTool or RequestError; nothing is changed.
     """
-    _check_names(study)
-    _check_trust(study, trust=trust)
+    refusals.check_names(study)
+    refusals.check_trust(study, trust=trust)
     kind = _choose_lab(study, lab, root=root)
-    _check_consent(kind, consent)
+    refusals.check_consent(kind, consent)
     study, notes = _fit_to_lab(study, kind, root=root, asked=frozenset(asked))
     turns = {
         (factor.name, level.label): _turns(factor, level, kind)
@@ -107,81 +104,21 @@ def resolve(
     )
     every = [turn for group in turns.values() for turn in group] + list(pinned)
     for turn in every:
-        _check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
-    _check_bundles(study)
+        refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
+    refusals.check_bundles(study)
     if kind in DISK_LABS:
-        _check_tool(study.lab.filesystem)
+        refusals.check_tool(study.lab.filesystem)
     if kind == "device":
         for tool in ("blkid", "wipefs"):
-            _check_program(tool, "util-linux")
-        _check_one_filesystem(study)
-    _check_commands(study)
+            refusals.check_program(tool, "util-linux")
+        refusals.check_one_filesystem(study)
+    refusals.check_commands(study)
     for workload in study.workloads:
-        _check_primary(study, workload)
+        refusals.check_primary(study, workload)
         if workload.cache is not None:
             cache.resolve(workload.cache, kind)
     notes += _coarse_clock(study, every)
-    return Resolved(study, kind, root, tuple(notes), _changes(study, kind, every), turns, pinned)
-
-
-def _check_names(study: Study) -> None:
-    for factor in study.factors:
-        where = f"{study.origin}:{factor.line}" if factor.line else study.origin
-        for level in factor.levels:
-            for setting in level.settings:
-                knob = registry.knob(setting.knob, where=where)
-                registry.check_options(setting)
-                knob.parse(setting)
-    for setting in study.fixed:
-        knob = registry.knob(setting.knob, where=study.origin)
-        registry.check_options(setting)
-        knob.parse(setting)
-    if study.lab.filesystem not in FILESYSTEMS:
-        raise RequestError(
-            f'{study.origin}: [lab] filesystem = "{study.lab.filesystem}" is not known',
-            hint="it can be: " + ", ".join(FILESYSTEMS),
-        )
-    kind = FILESYSTEMS[study.lab.filesystem]
-    for option in study.lab.mkfs_options:
-        if not kind.allows_mkfs(option):
-            raise RequestError(
-                f'{study.origin}: [lab] mkfs option "{option}" is not on the list of {kind.name}'
-            )
-    for option in study.lab.mount_options:
-        if registry.knob("mount.option").parse(Setting("mount.option", option)) == "default":
-            raise RequestError(f'{study.origin}: [lab] mount option "default" is none', hint="leave it out")
-    _check_mkfs_options(study)
-
-
-def _check_mkfs_options(study: Study) -> None:
-    """A letter that is harmless to one mkfs names a folder to copy, or a device, to another: none meets the wrong one."""
-    groups = [level.settings for factor in study.factors for level in factor.levels] + [study.fixed]
-    made = [s.value for settings in groups for s in settings if s.knob == "filesystem.type"]
-    every = tuple(dict.fromkeys(made)) or (study.lab.filesystem,)
-    for settings in groups:
-        named = tuple(s.value for s in settings if s.knob == "filesystem.type") or every
-        for setting in settings:
-            if setting.knob == "mkfs.option":
-                option = registry.knob("mkfs.option").parse(setting)
-                wrong = [
-                    kind
-                    for kind in named
-                    if option != "default" and not FILESYSTEMS[kind].allows_mkfs(option)
-                ]
-                if wrong:
-                    raise RequestError(
-                        f'{study.origin}: mkfs option "{option}" is not on the list of {wrong[0]}',
-                        hint="it has patterns: " + "; ".join(FILESYSTEMS[wrong[0]].mkfs_allowed),
-                    )
-
-
-def _check_trust(study: Study, *, trust: bool) -> None:
-    wanted = () if trust else unmet(study)
-    if wanted:
-        raise RequestError(
-            f"{study.origin}: not trusted, and {wanted[0]}",
-            hint="`iotrial plan --trust` shows its commands and runs nothing; if you trust the study, run it with --trust",
-        )
+    return Resolved(study, kind, root, tuple(notes), _changes(study, kind, every), turns, pinned, consent)
 
 
 def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
@@ -202,24 +139,6 @@ def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
             f"study {study.name}: the device lab claims a disk, which needs root", hint="run it with sudo"
         )
     return wanted
-
-
-def _check_consent(kind: str, consent: Consent | None) -> None:
-    if kind == "device" and consent is None:
-        raise RequestError("a device lab: no disk is named, and none is chosen for you", hint=LOOK_IT_UP)
-    if kind != "device" and consent is not None:
-        raise RequestError(
-            f"--device and --erase name a disk, but this is a lab of kind {kind}", hint="add --lab device"
-        )
-
-
-def _check_one_filesystem(study: Study) -> None:
-    for factor in study.condition_factors:
-        if len(factor.levels) > 1 and any(s.knob == "filesystem.type" for s in factor.levels[0].settings):
-            raise RequestError(
-                f"condition {factor.name}: a device lab holds one file system at a time",
-                hint=f"name one with --condition {factor.name}={factor.levels[0].label}",
-            )
 
 
 def disk_bytes(study: Study) -> int:
@@ -287,76 +206,6 @@ def _turns(factor: Factor, level: Level, kind: str) -> tuple[Turn, ...]:
             value = cache.resolve(value, kind)
         turns.append(Turn(knob, setting, value, tuple(dict.fromkeys(values)), factor.role))
     return tuple(turns)
-
-
-def _check_requirement(setting: Setting, need: Requirement, kind: str, *, root: bool) -> None:
-    if kind not in need.labs:
-        raise RequestError(
-            f"knob {setting.knob}: a {kind} lab cannot turn it",
-            hint="it needs: "
-            + ", ".join(sorted(need.labs))
-            + (" (as root)" if need.root and not root else ""),
-        )
-    if need.root and not root:
-        raise PrivilegeError(f"knob {setting.knob}: needs root", hint="run it with sudo")
-    for tool, package in need.tools.items():
-        _check_program(tool, package)
-
-
-def _check_tool(filesystem: str) -> None:
-    kind = FILESYSTEMS[filesystem]
-    _check_program(kind.mkfs[0], kind.package)
-
-
-def _check_program(tool: str, package: str) -> None:
-    if shutil.which(tool, path=TOOL_FOLDERS) is None:
-        raise MissingTool(f"{tool} is not installed", hint=f"apt-get install {package}")
-
-
-def _check_commands(study: Study) -> None:
-    packages = {
-        "md5sum": "coreutils",
-        "dd": "coreutils",
-        "cat": "coreutils",
-        "ls": "coreutils",
-        "grep": "grep",
-    }
-    for workload in study.workloads:
-        if not isinstance(workload.work, CommandWork):
-            continue
-        for step in workload.work.steps:
-            program = step.argv[0]
-            search = os.environ.get("PATH", "") + ":" + TOOL_FOLDERS
-            if "{" in program or shutil.which(program, path=search):
-                continue
-            raise MissingTool(
-                f"workload {workload.name}: program {program} is not installed",
-                hint=f"apt-get install {packages.get(program, program)}",
-            )
-
-
-def _check_bundles(study: Study) -> None:
-    for factor in study.factors:
-        knobs = [{(s.knob, s.options) for s in level.settings} for level in factor.levels]
-        for level, mine in zip(factor.levels, knobs, strict=True):
-            missing = set.union(*knobs) - mine
-            if missing:
-                raise RequestError(
-                    f'factor {factor.name}: level "{level.label}" does not set {sorted(missing)[0][0]}, another one does',
-                    hint="name every knob in every level, so that all arms make the same transitions",
-                )
-
-
-def _check_primary(study: Study, workload: Workload) -> None:
-    primaries = [r.name for r in study.responses if r.workload == workload.name and r.primary]
-    if not primaries:
-        raise RequestError(f"workload {workload.name}: no response is primary")
-    first = primaries[0]
-    if not (first == "wall" or first.startswith("wall.") or first.endswith(STRETCHABLE_SUFFIX)):
-        raise RequestError(
-            f"workload {workload.name}: its first primary response is {first}, which no known slow-down can be put into",
-            hint="make a wall-clock time (wall, wall.STEP, read_time ...) the first primary response",
-        )
 
 
 def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:

@@ -22,7 +22,6 @@ from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, LabError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace
-from iotrial.lab.guard import Consent
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import FileSelection, Subject, WorkDraft
 from iotrial.lab.lock import MachineLock
@@ -50,7 +49,6 @@ class Session:
         folder: str,
         trial: str,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
-        consent: Consent | None = None,
     ) -> None:
         self.resolved = resolved
         self.plan = plan
@@ -58,7 +56,6 @@ class Session:
         self.journal = Journal(state / "journal")
         self.folder = folder
         self._own_folder = state / "lab"
-        self.consent = consent
         self.places: dict[str, Place] = {}
         self.restored: tuple[Restored, ...] = ()
         self._lock = MachineLock()
@@ -75,9 +72,8 @@ class Session:
         self._lock.__enter__()
         try:
             refuse_leftovers(self.journal)
-            if (
-                Path(self.folder) == self._own_folder
-            ):  # a user's folder is there, or it is not the one that was meant
+            # a user's folder is there already, or it is not the one that was meant
+            if Path(self.folder) == self._own_folder:
                 _make_folder(self._own_folder)
             self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
             self.target = Target(self.probe)
@@ -97,9 +93,8 @@ class Session:
         except BaseException as error:
             if isinstance(error, Stopped):
                 self.abandon_probe()
-            with suppress(
-                IotrialError
-            ):  # what cannot be put back is told by check_restored, beside this error
+            # what cannot be put back is told by check_restored, beside this error
+            with suppress(IotrialError):
                 self.close()
             raise
 
@@ -229,7 +224,6 @@ class Session:
                 self.journal,
                 folder=self.folder,
                 mounts=MOUNT_FOLDER,
-                consent=self.consent,
                 boot_id=self.boot_id,
                 trial=self.trial,
             )

@@ -49,7 +49,7 @@ class Settings:
 
     def _try_out(self, subject: Subject, varied: list[Turn]) -> None:
         """Raises KnobError for a level that the kernel does not take as it is written, before the first run."""
-        if any(turn.knob.name == "block.scheduler" for turn in varied):
+        if any(turn.knob.name == BlockScheduler.name for turn in varied):
             return  # it drags the others along: only a run has them all as they belong together
         for turn in varied:
             turn.knob.write(subject, turn.setting, turn.value)
@@ -61,15 +61,18 @@ class Settings:
         if turn.knob.stage is Stage.DEVICE and turn.role is not None:
             # Tried on the lab's own device before the first run: what the kernel lacks is told now, with what it has.
             turn.knob.write(subject, turn.setting, turn.value)
-            for pin in self._pins:  # what it has dragged along is ours too
-                pin.knob.prepare(subject, pin.setting, ())
+            self._note_dragged(subject)
+
+    def _note_dragged(self, subject: Subject) -> None:
+        """What a write has dragged along is ours too."""
+        for pin in self._pins:
+            pin.knob.prepare(subject, pin.setting, ())
 
     def _pin_a_length_for_all_schedulers(self, subject: Subject) -> None:
         """Without a scheduler a queue is as long as the disk's own, with one twice that; the shorter fits both."""
         scheduler = registry.knob(BlockScheduler.name)
         scheduler.write(subject, Setting(BlockScheduler.name, "none"), "none")
-        for pin in self._pins:  # what this has dragged along is ours too
-            pin.knob.prepare(subject, pin.setting, ())
+        self._note_dragged(subject)
         self._pins = tuple(
             _pin(Setting(pin.knob.name, pin.knob.read(subject, pin.setting)))
             if pin.knob.name == BlockNrRequests.name

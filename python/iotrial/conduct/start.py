@@ -14,6 +14,7 @@ from signal import SIGPIPE
 
 from iotrial import __version__
 from iotrial.analysis.analyse import Spec
+from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.resolve import Resolved, disk_bytes
 from iotrial.conduct.session import Session, refuse_leftovers
@@ -57,11 +58,7 @@ def _check_ours(folder: Path, on: str) -> None:
     """Root's folder among strangers: who can rename it away can put another, or a link, in its place."""
     facts = folder.stat()
     swappable = facts.st_mode & stat.S_IWOTH and not facts.st_mode & stat.S_ISVTX
-    owners = {
-        0,
-        os.geteuid(),
-        int(os.environ["SUDO_UID"]) if os.environ.get("SUDO_UID", "").isdecimal() else 0,
-    }
+    owners = {0, os.geteuid(), invoking_user()[0]}
     if swappable or facts.st_uid not in owners:
         whose = "everybody may rename what is in it" if swappable else f"it belongs to user {facts.st_uid}"
         raise RequestError(
@@ -84,7 +81,6 @@ def begin(
     folder: str,
     seed_chosen: bool,
     options: Mapping[str, object],
-    consent: Consent | None = None,
 ) -> Ended:
     """Run a new trial to its end. The trial is stored before its first run."""
     identity = uuid.uuid4().hex
@@ -93,17 +89,9 @@ def begin(
             watcher.say(note)
         watcher.say(_making(resolved))
         session = Session(
-            resolved,
-            plan,
-            state=state_folder(),
-            folder=folder,
-            trial=identity,
-            consent=consent,
-            waiting=signals.waiting,
+            resolved, plan, state=state_folder(), folder=folder, trial=identity, waiting=signals.waiting
         )
-        try:
-            with signals.interruptible():
-                session.open()
+        with _opened(session, signals):
             header = TrialHeader(
                 id=identity,
                 study=resolved.study,
@@ -118,19 +106,11 @@ def begin(
                     **options,
                     "folder": folder,
                     "lab": resolved.lab,
-                    **(
-                        {"disk": consent.name, "discard_contents": consent.discard_contents}
-                        if consent
-                        else {}
-                    ),
+                    **_disk_options(resolved.consent),
                 },
                 version=__version__,
             )
             trial = store.create_trial(header)
-        except BaseException as error:
-            session.close()
-            session.check_restored(error)
-            raise
         return _conduct(session, plan, store, trial, limits, watcher, signals, None)
 
 
@@ -139,7 +119,6 @@ def resume(
 ) -> Ended:
     """Go on with an interrupted trial: same plan, same seed; its unfinished block is completed first."""
     trial = data.trial
-    consent = consent_of(trial.header)
     named = str(trial.header.options.get("folder", state_folder() / "lab"))
     # the same folder as then, or none: on a disk that is not mounted now another one would be measured
     folder = default_folder(resolved, None if named == str(state_folder() / "lab") else named)
@@ -151,25 +130,33 @@ def resume(
             state=state_folder(),
             folder=folder,
             trial=trial.header.id,
-            consent=consent,
             waiting=signals.waiting,
         )
-        try:
-            with signals.interruptible():
-                session.open()
+        with _opened(session, signals):
             store.set_state(trial.header.id, TrialState.RUNNING)
-        except BaseException as error:
-            session.close()
-            session.check_restored(error)
-            raise
         return _conduct(session, plan, store, trial, limits, watcher, signals, data)
 
 
-def look_at_disk(resolved: Resolved, consent: Consent) -> dict[str, object]:
-    """What a run would be made on: claimed, looked at as a run would, and given up again. Nothing is written.
+@contextmanager
+def _opened(session: Session, signals: StopSignals) -> Iterator[None]:
+    """Opens a session. Where that fails, or what is done inside to make the trial known, it is closed again."""
+    try:
+        with signals.interruptible():
+            session.open()
+        yield
+    except BaseException as error:
+        session.close()
+        session.check_restored(error)
+        raise
 
-    Raises what the guard raises.
+
+def look_at_disk(resolved: Resolved) -> dict[str, object] | None:
+    """What a run in a device lab would be made on: claimed, looked at as a run would, and given up again; None for
+    another lab. Nothing is written. Raises what the guard raises.
     """
+    consent = resolved.consent
+    if consent is None:
+        return None
     wanted = disk_bytes(resolved.study)
     with MachineLock(), Probe(isolate=False) as probe:
         refuse_leftovers(Journal(state_folder() / "journal"))  # of a trial on this very disk, perhaps
@@ -183,6 +170,11 @@ def look_at_disk(resolved: Resolved, consent: Consent) -> dict[str, object]:
             "lab_bytes": wanted,
             "discard_contents": consent.discard_contents,
         }
+
+
+def _disk_options(consent: Consent | None) -> dict[str, object]:
+    """What ``consent_of`` reads."""
+    return {"disk": consent.name, "discard_contents": consent.discard_contents} if consent is not None else {}
 
 
 def consent_of(header: TrialHeader) -> Consent | None:
@@ -224,9 +216,8 @@ def _conduct(
     try:
         session.close()
     except Exception as error:
-        failed = (
-            failed or error
-        )  # a lab that has failed is seldom taken down well: the first word is the cause
+        # a lab that has failed is seldom taken down well: the first word is the cause
+        failed = failed or error
     if failed is None:
         try:
             store.set_state(identity, state, None)

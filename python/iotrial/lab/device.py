@@ -8,11 +8,12 @@ device. It is the disk itself that is mounted and measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 from uuid import uuid4
 
 from iotrial.errors import IotrialError, LabError, TargetError
 from iotrial.lab import guard
-from iotrial.lab.disk import DiskPlace
+from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.filesystem import Filesystem
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import Undone
@@ -33,28 +34,11 @@ class DevicePlace(DiskPlace):
         journal: Journal,
         *,
         consent: guard.Consent,
-        mount_point: str,
-        filesystem: str,
-        size_bytes: int,
-        mkfs_options: tuple[str, ...] = (),
-        mount_options: tuple[str, ...] = (),
-        boot_id: str = "",
-        trial: str = "",
+        **common: Unpack[DiskOptions],
     ) -> None:
-        super().__init__(
-            name,
-            target,
-            mount_point=mount_point,
-            filesystem=filesystem,
-            size_bytes=size_bytes,
-            mkfs_options=mkfs_options,
-            mount_options=mount_options,
-        )
+        super().__init__(name, target, journal, **common)
         self._size = guard.whole_blocks(self._size)
-        self._journal = journal
         self._consent = consent
-        self._boot_id = boot_id
-        self._trial = trial
         self._disk: guard.Disk | None = None
         self._entry: Entry | None = None
 

@@ -8,11 +8,25 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from typing import Required, TypedDict
 
 from iotrial.errors import LabError, MissingTool, RequestError, TargetError
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
+from iotrial.lab.journal import Journal
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
+
+
+class DiskOptions(TypedDict, total=False):
+    """What every place with a file system of its own is made with, besides what is its kind's alone."""
+
+    mount_point: Required[str]
+    filesystem: Required[str]
+    size_bytes: Required[int]
+    mkfs_options: tuple[str, ...]
+    mount_options: tuple[str, ...]
+    boot_id: str
+    trial: str
 
 
 class DiskPlace(Place):
@@ -24,14 +38,20 @@ class DiskPlace(Place):
         self,
         name: str,
         target: Target,
+        journal: Journal,
         *,
         mount_point: str,
         filesystem: str,
         size_bytes: int,
         mkfs_options: tuple[str, ...] = (),
         mount_options: tuple[str, ...] = (),
+        boot_id: str = "",
+        trial: str = "",
     ) -> None:
         super().__init__(name, target)
+        self._journal = journal
+        self._boot_id = boot_id
+        self._trial = trial
         self.root = mount_point
         self.device = None
         self.filesystem = filesystem
@@ -160,17 +180,11 @@ class DiskPlace(Place):
         self.target.call("evict_device", device=f"/dev/{self.device}")
 
     def _holders(self) -> str:
-        holders = []
-        for name in self.target.call("list", path="/proc")["names"]:
-            if not name.isdigit():
-                continue
-            try:
-                cwd = self.target.call("readlink", path=f"/proc/{name}/cwd")["target"]
-                if cwd == self.root or cwd.startswith(self.root + "/"):
-                    holders.append(f"{name} ({self.target.read(f'/proc/{name}/comm')})")
-            except TargetError:
-                continue  # it ended meanwhile
-        return ", ".join(holders)
+        def is_inside(pid: str) -> bool:
+            cwd = str(self.target.call("readlink", path=f"/proc/{pid}/cwd")["target"])
+            return cwd == self.root or cwd.startswith(self.root + "/")
+
+        return ", ".join(self.target.processes(is_inside))
 
     def _make(self, argv: list[str], kind: Filesystem) -> None:
         """Run mkfs, all but its last argument being given."""

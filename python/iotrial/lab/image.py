@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from typing import Unpack
 
 from iotrial.errors import NoSpace, TargetError
-from iotrial.lab.disk import DiskPlace
+from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.path import LabPath
@@ -24,33 +25,10 @@ class ImagePlace(DiskPlace):
     kind = "image"
 
     def __init__(
-        self,
-        name: str,
-        target: Target,
-        journal: Journal,
-        *,
-        folder: str,
-        mount_point: str,
-        filesystem: str,
-        size_bytes: int,
-        mkfs_options: tuple[str, ...] = (),
-        mount_options: tuple[str, ...] = (),
-        boot_id: str = "",
-        trial: str = "",
+        self, name: str, target: Target, journal: Journal, *, folder: str, **common: Unpack[DiskOptions]
     ) -> None:
-        super().__init__(
-            name,
-            target,
-            mount_point=mount_point,
-            filesystem=filesystem,
-            size_bytes=size_bytes,
-            mkfs_options=mkfs_options,
-            mount_options=mount_options,
-        )
-        self._journal = journal
+        super().__init__(name, target, journal, **common)
         self._folder = folder
-        self._boot_id = boot_id
-        self._trial = trial
         self._direct_io = False
 
     @property

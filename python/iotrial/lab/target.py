@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -113,6 +113,17 @@ class Target:
             info = parse_mountinfo(line)
             if info.target == path:
                 found = info
+        return found
+
+    def processes(self, wanted: Callable[[str], bool]) -> list[str]:
+        """Processes for which this holds, as "PID (name)". ``wanted`` may raise TargetError for one that has ended."""
+        found = []
+        for pid in filter(str.isdecimal, self.call("list", path="/proc")["names"]):
+            try:
+                if wanted(pid):
+                    found.append(f"{pid} ({self.read(f'/proc/{pid}/comm')})")
+            except TargetError:
+                continue  # it ended meanwhile
         return found
 
     def run(

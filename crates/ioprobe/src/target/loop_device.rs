@@ -11,17 +11,15 @@ use libc::c_ulong;
 use serde_json::{json, Value};
 
 use crate::error::{last_errno, Doing, Error, Result};
-use crate::syscall::{c_text, check, exists, stat_of};
-use crate::wire::{LoopRemove, LoopStatus};
+use crate::syscall::{check, stat_of};
+use crate::target::loop_table::{free, number_of, Made, LOOP_MAJOR};
+use crate::wire::LoopStatus;
 
-const LOOP_CTL_ADD: c_ulong = 0x4c80;
-const LOOP_CTL_REMOVE: c_ulong = 0x4c81;
 const LOOP_GET_STATUS64: c_ulong = 0x4c05;
 const LOOP_CONFIGURE: c_ulong = 0x4c0a;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 const BLKFLSBUF: c_ulong = 0x1261;
-const LOOP_MAJOR: u32 = 7;
 const ATTEMPTS: u32 = 64;
 
 /// `struct loop_info64` of linux/loop.h.
@@ -74,13 +72,6 @@ pub struct LoopDevice {
     made: Made,
 }
 
-/// What was not there before and goes with the device: the kernel adds one where all were taken.
-#[derive(Clone, Copy)]
-struct Made {
-    device: bool,
-    node: bool,
-}
-
 /// Attaches an image to a free loop device. Between asking for one and taking it another process may be faster: then again.
 pub fn attach(
     image: Backing,
@@ -129,13 +120,10 @@ fn attach_to(
     number: u32,
 ) -> Result<(String, File, Made, LoopInfo)> {
     let (name, path) = (format!("loop{number}"), format!("/dev/loop{number}"));
-    let made = Made {
-        device: add(number)?,
-        node: make_node(&path, number)?,
-    };
+    let made = Made::make(number)?;
     let outcome = configure(image, direct_io, &name, &path);
     if outcome.is_err() {
-        made.take_away(&name);
+        made.take_away();
     }
     outcome.map(|(device, found)| (name, device, made, found))
 }
@@ -167,34 +155,6 @@ fn configure(image: &Backing, direct_io: bool, name: &str, path: &str) -> Result
     }
 }
 
-/// The number of a free device: the lowest that nothing is attached to, or where all are taken, of one that is not there
-/// yet. Changes nothing, unlike LOOP_CTL_GET_FREE, so that it can be written down before it is made.
-fn free() -> Result<u32> {
-    let mut numbers: Vec<u32> = loop_devices()
-        .iter()
-        .filter_map(|name| number_of(name).ok())
-        .collect();
-    numbers.sort_unstable();
-    for number in &numbers {
-        if fs::symlink_metadata(format!("/sys/block/loop{number}/loop")).is_err() {
-            return Ok(*number);
-        }
-    }
-    Ok((0..)
-        .find(|number| !numbers.contains(number))
-        .unwrap_or_default())
-}
-
-pub fn describe_free() -> Result<Value> {
-    let number = free()?;
-    let name = format!("loop{number}");
-    Ok(json!({
-        "present": loop_devices().contains(&name),
-        "node": exists(&format!("/dev/{name}"))?,
-        "name": name,
-    }))
-}
-
 /// What a device holds now, asked without opening it where it holds nothing.
 pub fn describe(request: &LoopStatus) -> Result<Value> {
     let number = number_of(&request.device)?;
@@ -211,72 +171,6 @@ pub fn describe(request: &LoopStatus) -> Result<Value> {
         }) => Ok(nothing),
         Err(error) => Err(error),
     }
-}
-
-/// Takes a device away that the kernel had to add, and its node where that was made too. Nothing may be attached to it.
-pub fn remove(request: &LoopRemove) -> Result<Value> {
-    let number = number_of(&request.device)?;
-    let control = control()?;
-    for attempt in 0.. {
-        // SAFETY: this request takes a number.
-        if unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_REMOVE, c_ulong::from(number)) } != -1
-        {
-            break;
-        }
-        match last_errno() {
-            libc::ENODEV => break,
-            // A program that looks at new disks may have it open for a moment.
-            libc::EBUSY if attempt < 200 => sleep(Duration::from_millis(10)),
-            errno => {
-                return Err(Error::errno(format!("remove loop{number}"), errno));
-            }
-        }
-    }
-    if request.node {
-        match fs::remove_file(format!("/dev/loop{number}")) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::errno(
-                    format!("remove /dev/loop{number}"),
-                    error.raw_os_error().unwrap_or(libc::EIO),
-                ))
-            }
-            _ => {}
-        }
-    }
-    Ok(json!({}))
-}
-
-fn control() -> Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/loop-control")
-        .doing(|| "open /dev/loop-control")
-}
-
-/// Whether the device had to be added.
-fn add(number: u32) -> Result<bool> {
-    if exists(&format!("/sys/block/loop{number}"))? {
-        return Ok(false);
-    }
-    let control = control()?;
-    // SAFETY: this request takes a number.
-    match unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_ADD, c_ulong::from(number)) } {
-        -1 if last_errno() == libc::EEXIST => Ok(false),
-        -1 => Err(Error::last_os(format!("add loop{number}"))),
-        _ => Ok(true),
-    }
-}
-
-fn number_of(name: &str) -> Result<u32> {
-    name.strip_prefix("loop")
-        .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
-        .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| {
-            Error::bad(format!(
-                "device {name:?}: wanted a loop device such as loop3"
-            ))
-        })
 }
 
 fn configuration(image: &Backing, direct_io: bool) -> LoopConfig {
@@ -332,21 +226,6 @@ fn status(device: &File, path: &str) -> Result<LoopInfo> {
     }
 }
 
-/// In a container /dev may be no devtmpfs, and a new device has no node there.
-fn make_node(path: &str, number: u32) -> Result<bool> {
-    if exists(path)? {
-        return Ok(false);
-    }
-    let text = c_text(path)?;
-    let device = libc::makedev(LOOP_MAJOR, number);
-    // SAFETY: the text ends with NUL.
-    match unsafe { libc::mknod(text.as_ptr(), libc::S_IFBLK | 0o660, device) } {
-        0 => Ok(true),
-        _ if last_errno() == libc::EEXIST => Ok(false),
-        _ => Err(Error::last_os(format!("make device node {path}"))),
-    }
-}
-
 impl LoopDevice {
     pub fn path(&self) -> String {
         format!("/dev/{}", self.name)
@@ -392,7 +271,7 @@ impl LoopDevice {
         drop(self);
         for _ in 0..200 {
             if !attached(&path, &name, inode) {
-                made.take_away(&name);
+                made.take_away();
                 return Ok(());
             }
             sleep(Duration::from_millis(10));
@@ -416,30 +295,6 @@ impl LoopDevice {
             (fields.next() == Some(&wanted)).then(|| fields.nth(1).unwrap_or("?").to_string())
         }))
     }
-}
-
-impl Made {
-    /// Quietly: somebody else may have taken the device by now, and then it is theirs.
-    fn take_away(self, name: &str) {
-        if self.node {
-            let _ = fs::remove_file(format!("/dev/{name}"));
-        }
-        let number: Option<c_ulong> = name.trim_start_matches("loop").parse().ok();
-        if let (true, Some(number), Ok(control)) =
-            (self.device, number, File::open("/dev/loop-control"))
-        {
-            // SAFETY: this request takes a number.
-            unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_REMOVE, number) };
-        }
-    }
-}
-
-fn loop_devices() -> Vec<String> {
-    let names = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    names
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name.starts_with("loop"))
-        .collect()
 }
 
 /// Whether the device still stands over the image with this inode.

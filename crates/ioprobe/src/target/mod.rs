@@ -4,6 +4,7 @@ pub mod device;
 pub mod files;
 pub mod image;
 pub mod loop_device;
+pub mod loop_table;
 pub mod mount;
 pub mod remove;
 pub mod run;

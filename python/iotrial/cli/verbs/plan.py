@@ -28,7 +28,7 @@ def command(study: str | None, rounds: int, as_json: bool, **values: Any) -> Non
     resolved = resolve_study(chosen, asked)
     plan = make_plan(resolved, asked.seed, controls=asked.controls)
     folder = default_folder(resolved, asked.on)
-    disk = look_at_disk(resolved, asked.consent) if asked.consent else None
+    disk = look_at_disk(resolved)
     listed = [
         {
             "round": number,

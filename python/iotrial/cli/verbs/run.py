@@ -39,8 +39,7 @@ def command(
     limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not asked.no_stop)
     folder = default_folder(resolved, asked.on)
     if asked.like is not None or not chosen.trusted:
-        disk = look_at_disk(resolved, asked.consent) if asked.consent else None
-        show_intent(resolved, folder, disk)
+        show_intent(resolved, folder, look_at_disk(resolved))
     if asked.like is not None:
         ask_consent(resolved, trust=asked.trust)
     store = Store.open(store_path())
@@ -61,7 +60,6 @@ def command(
                 "controls": asked.controls,
                 "asked": list(asked.named),
             },
-            consent=asked.consent,
         )
     return conclude(
         store, ended.trial.header.id, as_json=as_json, html=html, fail_if=fail_if, signal=ended.signal

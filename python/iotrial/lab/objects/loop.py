@@ -74,9 +74,9 @@ class LabLoop(LabObject):
 
     def put_back(self, target: Target, journal: Journal, device: str) -> None:
         """Undo what taking this device has changed, at once: where it was needed for one moment only."""
-        for entry in journal.pending():
-            if entry.knob == self.name and entry.address["device"] == device:
-                self.undo(target, entry, journal)
+        taken = [e for e in journal.pending() if e.knob == self.name and e.address["device"] == device]
+        for entry in taken:
+            if self.undo(target, entry, journal) is not Undone.FOREIGN:
                 journal.drop(entry)
 
     def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:
@@ -128,17 +128,14 @@ class LabLoop(LabObject):
 def holders(target: Target, device: str) -> str:
     """Processes in whose mount namespace the device is mounted, in words."""
     number = target.read_or_none(f"/sys/block/{device}/dev")
-    found = []
-    for name in target.call("list", path="/proc")["names"]:
-        if not name.isdigit():
-            continue
-        try:
-            table = target.read(f"/proc/{name}/mountinfo")
-            if any(line.split(" ")[2] == number for line in table.splitlines()):
-                found.append(f"process {name} ({target.read(f'/proc/{name}/comm')})")
-        except TargetError:
-            continue  # it ended meanwhile
-    return ", ".join(found) or "something that cannot be found"
+
+    def mounts_it(pid: str) -> bool:
+        table = target.read(f"/proc/{pid}/mountinfo")
+        return any(line.split(" ")[2] == number for line in table.splitlines())
+
+    return (
+        ", ".join(f"process {who}" for who in target.processes(mounts_it)) or "something that cannot be found"
+    )
 
 
 def _queue(target: Target, device: str) -> dict[str, str]:

@@ -1,0 +1,178 @@
+"""What is refused before anything is changed, each in words of its own: the checks of ``resolve``.
+
+All raise RequestError or a kind of it; none returns anything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from iotrial.errors import MissingTool, PrivilegeError, RequestError
+from iotrial.lab import registry
+from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.guard import LOOK_IT_UP, Consent
+from iotrial.lab.knob import Requirement
+from iotrial.study.model import CommandWork, Setting, Study, Workload
+from iotrial.study.trust import unmet
+
+STRETCHABLE_SUFFIX = "_time"
+TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
+
+
+def check_names(study: Study) -> None:
+    """Knobs, options, levels and file systems that do not exist, or are not on their lists."""
+    for factor in study.factors:
+        where = f"{study.origin}:{factor.line}" if factor.line else study.origin
+        for level in factor.levels:
+            for setting in level.settings:
+                knob = registry.knob(setting.knob, where=where)
+                registry.check_options(setting)
+                knob.parse(setting)
+    for setting in study.fixed:
+        knob = registry.knob(setting.knob, where=study.origin)
+        registry.check_options(setting)
+        knob.parse(setting)
+    if study.lab.filesystem not in FILESYSTEMS:
+        raise RequestError(
+            f'{study.origin}: [lab] filesystem = "{study.lab.filesystem}" is not known',
+            hint="it can be: " + ", ".join(FILESYSTEMS),
+        )
+    kind = FILESYSTEMS[study.lab.filesystem]
+    for option in study.lab.mkfs_options:
+        if not kind.allows_mkfs(option):
+            raise RequestError(
+                f'{study.origin}: [lab] mkfs option "{option}" is not on the list of {kind.name}'
+            )
+    for option in study.lab.mount_options:
+        if registry.knob("mount.option").parse(Setting("mount.option", option)) == "default":
+            raise RequestError(f'{study.origin}: [lab] mount option "default" is none', hint="leave it out")
+    _check_mkfs_options(study)
+
+
+def _check_mkfs_options(study: Study) -> None:
+    """A letter that is harmless to one mkfs names a folder to copy, or a device, to another: none meets the wrong one."""
+    groups = [level.settings for factor in study.factors for level in factor.levels] + [study.fixed]
+    made = [s.value for settings in groups for s in settings if s.knob == "filesystem.type"]
+    every = tuple(dict.fromkeys(made)) or (study.lab.filesystem,)
+    for settings in groups:
+        named = tuple(s.value for s in settings if s.knob == "filesystem.type") or every
+        for setting in settings:
+            if setting.knob == "mkfs.option":
+                option = registry.knob("mkfs.option").parse(setting)
+                wrong = [
+                    kind
+                    for kind in named
+                    if option != "default" and not FILESYSTEMS[kind].allows_mkfs(option)
+                ]
+                if wrong:
+                    raise RequestError(
+                        f'{study.origin}: mkfs option "{option}" is not on the list of {wrong[0]}',
+                        hint="it has patterns: " + "; ".join(FILESYSTEMS[wrong[0]].mkfs_allowed),
+                    )
+
+
+def check_trust(study: Study, *, trust: bool) -> None:
+    """What only a trusted study may have."""
+    wanted = () if trust else unmet(study)
+    if wanted:
+        raise RequestError(
+            f"{study.origin}: not trusted, and {wanted[0]}",
+            hint="`iotrial plan --trust` shows its commands and runs nothing; if you trust the study, run it with --trust",
+        )
+
+
+def check_consent(kind: str, consent: Consent | None) -> None:
+    """A device lab without a disk that is named, or a disk that is named for another lab."""
+    if kind == "device" and consent is None:
+        raise RequestError("a device lab: no disk is named, and none is chosen for you", hint=LOOK_IT_UP)
+    if kind != "device" and consent is not None:
+        raise RequestError(
+            f"--device and --erase name a disk, but this is a lab of kind {kind}", hint="add --lab device"
+        )
+
+
+def check_one_filesystem(study: Study) -> None:
+    """A device lab of several file systems: it holds one at a time."""
+    for factor in study.condition_factors:
+        if len(factor.levels) > 1 and any(s.knob == "filesystem.type" for s in factor.levels[0].settings):
+            raise RequestError(
+                f"condition {factor.name}: a device lab holds one file system at a time",
+                hint=f"name one with --condition {factor.name}={factor.levels[0].label}",
+            )
+
+
+def check_requirement(setting: Setting, need: Requirement, kind: str, *, root: bool) -> None:
+    """A setting that this lab cannot turn, or that wants root or a program that is missing."""
+    if kind not in need.labs:
+        raise RequestError(
+            f"knob {setting.knob}: a {kind} lab cannot turn it",
+            hint="it needs: "
+            + ", ".join(sorted(need.labs))
+            + (" (as root)" if need.root and not root else ""),
+        )
+    if need.root and not root:
+        raise PrivilegeError(f"knob {setting.knob}: needs root", hint="run it with sudo")
+    for tool, package in need.tools.items():
+        check_program(tool, package)
+
+
+def check_tool(filesystem: str) -> None:
+    """The file system of the lab without its mkfs."""
+    kind = FILESYSTEMS[filesystem]
+    check_program(kind.mkfs[0], kind.package)
+
+
+def check_program(tool: str, package: str) -> None:
+    """A program that is not installed; the hint names its package."""
+    if shutil.which(tool, path=TOOL_FOLDERS) is None:
+        raise MissingTool(f"{tool} is not installed", hint=f"apt-get install {package}")
+
+
+def check_commands(study: Study) -> None:
+    """A command whose program is not installed."""
+    packages = {
+        "md5sum": "coreutils",
+        "dd": "coreutils",
+        "cat": "coreutils",
+        "ls": "coreutils",
+        "grep": "grep",
+    }
+    for workload in study.workloads:
+        if not isinstance(workload.work, CommandWork):
+            continue
+        for step in workload.work.steps:
+            program = step.argv[0]
+            search = os.environ.get("PATH", "") + ":" + TOOL_FOLDERS
+            if "{" in program or shutil.which(program, path=search):
+                continue
+            raise MissingTool(
+                f"workload {workload.name}: program {program} is not installed",
+                hint=f"apt-get install {packages.get(program, program)}",
+            )
+
+
+def check_bundles(study: Study) -> None:
+    """A level that sets other knobs than its fellows."""
+    for factor in study.factors:
+        knobs = [{(s.knob, s.options) for s in level.settings} for level in factor.levels]
+        for level, mine in zip(factor.levels, knobs, strict=True):
+            missing = set.union(*knobs) - mine
+            if missing:
+                raise RequestError(
+                    f'factor {factor.name}: level "{level.label}" does not set {sorted(missing)[0][0]}, another one does',
+                    hint="name every knob in every level, so that all arms make the same transitions",
+                )
+
+
+def check_primary(study: Study, workload: Workload) -> None:
+    """A first primary response into which no known slow-down can be put, so that no positive control could be."""
+    primaries = [r.name for r in study.responses if r.workload == workload.name and r.primary]
+    if not primaries:
+        raise RequestError(f"workload {workload.name}: no response is primary")
+    first = primaries[0]
+    if not (first == "wall" or first.startswith("wall.") or first.endswith(STRETCHABLE_SUFFIX)):
+        raise RequestError(
+            f"workload {workload.name}: its first primary response is {first}, which no known slow-down can be put into",
+            hint="make a wall-clock time (wall, wall.STEP, read_time ...) the first primary response",
+        )
