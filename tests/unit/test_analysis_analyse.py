@@ -204,7 +204,7 @@ def test_without_controls_equivalence_is_given_and_the_notes_say_what_is_missing
 
 def test_exploratory_responses_are_those_measured_and_get_discoveries(plan: Plan, spec: Spec) -> None:
     found = analyse(spec, conducted(plan, 60))
-    exploratory = [e for e in found.effects if not e.primary]
+    exploratory = [e for e in found.effects if not e.primary and e.kind == "main"]
     assert {e.response for e in exploratory} == {"cpu", "faults"}
     assert all(e.family_alpha == 0.05 for e in exploratory)
     faults = {e.level: e for e in exploratory if e.response == "faults" and e.condition["cache"] == "cold"}

@@ -3,106 +3,134 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from iotrial.analysis.contrast import control_contrasts, level_contrasts
+from iotrial.analysis.contrast import Contrasts, Responses, pooled
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.design.model import ArmKind
 from iotrial.study.model import Better, Response, Scale
 
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
 COUNT = Response("w", "faults", "1", Scale.DIFFERENCE, Better.LOWER, primary=True)
+AGAINST = {"777": 1.0, "444": -1.0}
 
 
-def run(
-    value: float | None, *, kind: ArmKind = ArmKind.TREATMENT, failure: str | None = None, **treatment: str
-) -> Observation:
+def run(arm: str, value: float | None, *, failure: str | None = None, slot: int = 0) -> Observation:
     responses = {} if value is None else {"wall": value, "faults": value}
-    return Observation("+".join(treatment.values()), kind, treatment, 0, 0.0, responses, failure)
+    return Observation(arm, ArmKind.TREATMENT, {"mode": arm}, slot, 0.0, responses, failure)
 
 
-def block(*runs: Observation, void: str | None = None) -> ObservedBlock:
-    return ObservedBlock("c", 0, runs, void=void)
+def block(*runs: Observation, void: str | None = None, index: int = 0) -> ObservedBlock:
+    return ObservedBlock("c", index, runs, void=void)
+
+
+def contrasts(
+    blocks: Sequence[ObservedBlock],
+    weights: Mapping[str, float] = AGAINST,
+    response: Response = TIME,
+    *,
+    whole: bool = False,
+) -> Contrasts:
+    return Responses(blocks, response).contrasts(weights, whole=whole)
 
 
 def test_a_log_contrast_is_the_logarithm_of_the_ratio_to_the_reference() -> None:
-    blocks = [block(run(2.0, mode="444"), run(3.0, mode="777"), run(5.0, mode="555"))]
-    found = level_contrasts(blocks, TIME, factor="mode", level="777", reference="444")
+    found = contrasts([block(run("444", 2.0), run("777", 3.0), run("555", 5.0))])
     assert found.values == pytest.approx([math.log(1.5)])
     assert found.failures == 0
 
 
 def test_a_difference_contrast_is_the_plain_difference() -> None:
-    blocks = [block(run(0.0, mode="444"), run(3.0, mode="777"))]
-    found = level_contrasts(blocks, COUNT, factor="mode", level="777", reference="444")
+    found = contrasts([block(run("444", 0.0), run("777", 3.0))], response=COUNT)
     assert found.values == (3.0,)
 
 
-def test_with_two_factors_the_effect_of_one_is_its_mean_over_the_levels_of_the_other() -> None:
-    blocks = [
-        block(
-            run(1.0, mode="444", link="none"),
-            run(2.0, mode="777", link="none"),
-            run(3.0, mode="444", link="hard"),
-            run(24.0, mode="777", link="hard"),
-        )
-    ]
-    mode = level_contrasts(blocks, TIME, factor="mode", level="777", reference="444")
-    assert mode.values == pytest.approx([(math.log(2) + math.log(8)) / 2])
-    link = level_contrasts(blocks, TIME, factor="link", level="hard", reference="none")
-    assert link.values == pytest.approx([(math.log(3) + math.log(12)) / 2])
+def test_a_signed_mean_takes_every_arm_with_its_weight() -> None:
+    blocks = [block(run("a", 1.0), run("b", 2.0), run("c", 3.0), run("d", 24.0))]
+    found = contrasts(blocks, {"a": -0.5, "b": 0.5, "c": -0.5, "d": 0.5})
+    assert found.values == pytest.approx([(math.log(2) + math.log(8)) / 2])
 
 
-def test_controls_are_compared_with_the_references_own_arm_where_they_take_part() -> None:
+def test_an_arm_that_only_some_blocks_hold_gives_contrasts_in_those() -> None:
     blocks = [
-        block(
-            run(2.0, mode="444"),
-            run(9.0, mode="777"),
-            run(2.2, kind=ArmKind.NEGATIVE, mode="444"),
-            run(2.5, kind=ArmKind.POSITIVE, mode="444"),
-        ),
-        block(run(2.0, mode="444"), run(9.0, mode="777")),
+        block(run("444", 2.0), run("777", 9.0), run("control:positive", 2.5)),
+        block(run("444", 2.0), run("777", 9.0), index=1),
     ]
-    negative = control_contrasts(blocks, TIME, kind=ArmKind.NEGATIVE, reference={"mode": "444"})
-    positive = control_contrasts(blocks, TIME, kind=ArmKind.POSITIVE, reference={"mode": "444"})
-    assert negative.values == pytest.approx([math.log(1.1)])
+    positive = contrasts(blocks, {"control:positive": 1.0, "444": -1.0})
     assert positive.values == pytest.approx([math.log(1.25)])
-    level = level_contrasts(blocks, TIME, factor="mode", level="777", reference="444")
-    assert level.values == pytest.approx([math.log(4.5)] * 2)
+    assert positive.blocks == (0,)
+    assert contrasts(blocks).values == pytest.approx([math.log(4.5)] * 2)
 
 
 def test_a_void_block_gives_no_contrast_and_its_failures_count_all_the_same() -> None:
     blocks = [
-        block(run(2.0, mode="444"), run(3.0, mode="777"), void="cache_state"),
-        block(run(2.0, mode="444"), run(None, failure="timeout", mode="777"), void="cache_state"),
-        block(run(2.0, mode="444"), run(4.0, mode="777")),
+        block(run("444", 2.0), run("777", 3.0), void="cache_state"),
+        block(run("444", 2.0), run("777", None, failure="timeout"), void="cache_state"),
+        block(run("444", 2.0), run("777", 4.0)),
     ]
-    found = level_contrasts(blocks, TIME, factor="mode", level="777", reference="444")
+    found = contrasts(blocks)
     assert found.values == pytest.approx([math.log(2)])
     assert (found.failures, found.unusable) == (1, 0)
 
 
 @pytest.mark.parametrize("value", [None, 0.0, -1.0, math.nan, math.inf])
 def test_a_value_without_a_logarithm_gives_no_contrast_and_is_counted_apart(value: float | None) -> None:
-    blocks = [
-        block(run(2.0, mode="444"), run(value, mode="777")),
-        block(run(2.0, mode="444"), run(4.0, mode="777")),
-    ]
-    found = level_contrasts(blocks, TIME, factor="mode", level="777", reference="444")
+    found = contrasts([block(run("444", 2.0), run("777", value)), block(run("444", 2.0), run("777", 4.0))])
     assert found.values == pytest.approx([math.log(2)])
     assert (found.failures, found.unusable) == (0, 1)
 
 
 def test_a_failure_of_another_level_costs_nothing() -> None:
-    blocks = [block(run(2.0, mode="444"), run(4.0, mode="777"), run(None, failure="exit 1", mode="555"))]
-    found = level_contrasts(blocks, TIME, factor="mode", level="777", reference="444")
+    blocks = [block(run("444", 2.0), run("777", 4.0), run("555", None, failure="exit 1"))]
+    found = contrasts(blocks)
     assert found.values == pytest.approx([math.log(2)])
     assert found.failures == 0
-    other = level_contrasts(blocks, TIME, factor="mode", level="555", reference="444")
+    other = contrasts(blocks, {"555": 1.0, "444": -1.0})
     assert (other.values, other.failures) == ((), 1)
 
 
 def test_a_block_without_one_of_the_two_levels_gives_nothing() -> None:
-    found = level_contrasts([block(run(2.0, mode="444"))], TIME, factor="mode", level="777", reference="444")
+    found = contrasts([block(run("444", 2.0))])
     assert (found.values, found.failures) == ((), 0)
+
+
+def test_repeats_of_an_arm_are_paired_in_the_order_of_time_within_stretches() -> None:
+    runs = [
+        run("777", 4.0, slot=3),
+        run("444", 2.0, slot=0),
+        run("444", 5.0, slot=2),
+        run("777", 6.0, slot=1),
+    ]
+    found = contrasts([block(*runs, index=7)])
+    assert found.values == pytest.approx([math.log(3.0), math.log(0.8)])
+    assert found.blocks == (7, 7)
+
+
+def test_repeats_make_one_number_where_the_effect_is_one_of_whole_plots() -> None:
+    runs = [run("444", 2.0), run("777", 6.0, slot=1), run("444", 5.0, slot=2), run("777", 4.0, slot=3)]
+    found = contrasts([block(*runs)], whole=True)
+    assert found.values == pytest.approx([(math.log(3.0) + math.log(0.8)) / 2])
+    assert found.blocks == (0,)
+
+
+def test_a_failed_repeat_takes_its_whole_block_with_it() -> None:
+    runs = [
+        run("444", 2.0),
+        run("777", 6.0, slot=1),
+        run("444", None, failure="timeout", slot=2),
+        run("777", 4.0, slot=3),
+    ]
+    found = contrasts([block(*runs)])
+    assert (found.values, found.failures, found.unusable) == ((), 1, 0)
+
+
+def test_pooled_contrasts_are_means_over_the_rounds_that_every_condition_completed() -> None:
+    first = Contrasts((1.0, 2.0, 4.0), 1, 0, (0, 1, 3))
+    second = Contrasts((3.0, 10.0, 8.0), 0, 2, (0, 2, 3))
+    found = pooled([first, second])
+    assert found.values == (2.0, 6.0)
+    assert (found.failures, found.unusable) == (1, 2)
+    assert pooled([Contrasts((1.0, 3.0), 0, 0, (0, 0)), Contrasts((5.0, 9.0), 0, 0, (0, 0))]).values == (3.0, 6.0)
+    assert pooled([]).values == ()

@@ -37,6 +37,7 @@ _FILE_SET = set(FileSetKeys.model_fields)
         ("[study]", set(wire.StudyTable.model_fields)),
         ("[lab]", set(wire.LabTable.model_fields)),
         ("[budget]", set(wire.BudgetTable.model_fields)),
+        ("[design]", set(wire.DesignTable.model_fields)),
         ("[[factor]]", set(wire.FactorTable.model_fields)),
         ("[[fixed]]", set(wire.SettingTable.model_fields)),
         ("[[workload]]", set(wire.WorkloadTable.model_fields)),

@@ -7,22 +7,22 @@ condition is decided. Both are pure functions of the blocks in time order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from iotrial.analysis.anytime_t import t_interval
-from iotrial.analysis.contrast import level_contrasts
+from iotrial.analysis.contrast import Contrasts, Responses, pooled
 from iotrial.analysis.controls import judge_controls, on_scale, positive_seen
 from iotrial.analysis.diagnostics import diagnose
 from iotrial.analysis.ebh import discoveries
 from iotrial.analysis.eprocess import interval
 from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect, ObservedBlock
-from iotrial.analysis.spec import ComparedFactor, Spec
+from iotrial.analysis.spec import Spec
 from iotrial.analysis.verdict import judge
 from iotrial.analysis.voids import compare_void_rates, count_voids
-from iotrial.design.model import ArmKind, Condition
+from iotrial.design.model import ArmKind, Condition, Term, TermKind
 from iotrial.study.model import Response
 
 __all__ = ["ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
@@ -86,6 +86,7 @@ def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
         primary += _effects(spec, condition, own, judged, primary=True)
         exploratory += _effects(spec, condition, own, judged, primary=False)
         diagnostics += diagnose(spec, condition, own)
+    exploratory += _pooled_effects(spec, blocks, controls)
     void_notes, void_reasons = compare_void_rates(blocks)
     reasons += void_reasons
     return Analysis(
@@ -107,57 +108,97 @@ def _effects(
     *,
     primary: bool,
 ) -> tuple[Effect, ...]:
-    responses = spec.responses_of(condition, primary=primary)
+    """The primary effects of a condition; or else the exploratory ones: main effects on the other responses that were
+    measured, and the interactions that the study does not name on the primary ones."""
+    seen = positive_seen(controls)
+    found: list[Effect] = []
+    own = spec.responses_of(condition, primary=True)
+    others = spec.responses_of(condition, primary=False)
     if not primary:
         measured = {name for block in blocks for run in block.observations for name in run.responses}
-        responses = tuple(response for response in responses if response.name in measured)
-    seen = positive_seen(controls)
-    return tuple(
-        _effect(spec, condition, blocks, response, factor, level, control_seen=seen)
-        for factor in spec.factors
-        for level in factor.levels
-        for response in responses
-    )
+        others = tuple(response for response in others if response.name in measured)
+    tables = {
+        response.name: Responses(blocks, response) for response in (own if primary else (*own, *others))
+    }
+    for term in spec.terms:
+        responses = own if term.primary is primary else () if primary else others
+        if term.kind is TermKind.INTERACTION and not primary and term.primary:
+            continue
+        for response in responses:
+            asked = _Asked(
+                term, response, spec.alpha_of(term, response), dict(condition.levels), condition.workload
+            )
+            contrasts = tables[response.name].contrasts(term.weights, whole=term.whole)
+            found.append(_effect(asked, contrasts, margin=spec.margin, control_seen=seen))
+    return tuple(found)
 
 
-def _effect(
-    spec: Spec,
-    condition: Condition,
-    blocks: Sequence[ObservedBlock],
-    response: Response,
-    factor: ComparedFactor,
-    level: str,
-    *,
-    control_seen: bool,
-) -> Effect:
-    alpha = spec.primary_alpha if response.primary else spec.alpha
-    contrasts = level_contrasts(blocks, response, factor=factor.name, level=level, reference=factor.reference)
-    found = interval(contrasts.values, alpha)
+def _pooled_effects(spec: Spec, blocks: Sequence[ObservedBlock], controls: Sequence[Control]) -> list[Effect]:
+    """The primary effects of each workload that runs under several conditions, averaged over these in complete rounds."""
+    found: list[Effect] = []
+    for workload, conditions in spec.pools.items():
+        seen = positive_seen([control for control in controls if control.condition["workload"] == workload])
+        for response in spec.responses_of(conditions[0], primary=True):
+            tables = [
+                Responses([block for block in blocks if block.condition == condition.key], response)
+                for condition in conditions
+            ]
+            for term in spec.terms:
+                if term.primary:
+                    parts = [table.contrasts(term.weights, whole=term.whole) for table in tables]
+                    asked = _Asked(term, response, spec.pooled_alpha, {}, workload, pooled=True)
+                    found.append(_effect(asked, pooled(parts), margin=spec.margin, control_seen=seen))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One effect that is asked for."""
+
+    term: Term
+    response: Response
+    alpha: float
+    condition: Mapping[str, str]
+    workload: str
+    pooled: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "pooled" if self.pooled else self.term.kind.value
+
+    @property
+    def primary(self) -> bool:
+        return self.term.primary and self.response.primary and not self.pooled
+
+
+def _effect(asked: _Asked, contrasts: Contrasts, *, margin: float, control_seen: bool) -> Effect:
+    term, response = asked.term, asked.response
+    found = interval(contrasts.values, asked.alpha)
     judgement = judge(
         found,
         response,
-        margin=spec.margin,
+        margin=margin,
         failures=contrasts.failures,
         unusable=contrasts.unusable,
         control_seen=control_seen,
     )
-    cross_check = t_interval(contrasts.values, alpha)
+    cross_check = t_interval(contrasts.values, asked.alpha)
     return Effect(
-        kind="main",
-        factor=factor.name,
-        level=level,
-        reference=factor.reference,
-        condition=dict(condition.levels),
-        workload=condition.workload,
+        kind=asked.kind,
+        factor=term.factor,
+        level=term.level,
+        reference=term.reference,
+        condition=asked.condition,
+        workload=asked.workload,
         response=response.name,
         unit=response.unit,
         scale=response.scale,
         better=response.better,
-        primary=response.primary,
+        primary=asked.primary,
         value=on_scale(found.estimate, response),
         low=on_scale(found.low, response),
         high=on_scale(found.high, response),
-        family_alpha=alpha,
+        family_alpha=asked.alpha,
         p_anytime=found.p_anytime,
         verdict=judgement.verdict,
         detectably=judgement.detectably,
@@ -171,6 +212,7 @@ def _effect(
         if cross_check is None
         else (_end(cross_check[0], response), _end(cross_check[1], response)),
         e_value=found.e_value,
+        aliases=term.aliases,
     )
 
 

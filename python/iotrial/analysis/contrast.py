@@ -1,8 +1,12 @@
 """Contrasts: for each effect one number a block, on which test, interval, verdict and planning all rest.
 
-Scale log: ln y at the level minus ln y at the reference; with several treatment factors the mean of that over
-the combinations of the other factors. Scale difference: the same without logarithms. A control is
-compared with the reference's own arm of the same block.
+A contrast is a weighted sum of the arms' values, natural logarithms on a log scale: level minus reference, averaged over the
+combinations of the other factors, the signed mean of a factorial, or a control against its original. ``Responses`` holds one
+response of the blocks of one condition, from which any number of contrasts is taken.
+
+In a study with whole plots an arm is run several times in a block. These repeats are no blocks: what their stretch has in
+common they all have. A contrast of whole plots takes their mean and has one number a block; one within the stretches has a
+number for each repeat, averaged over the stretches, since their order was drawn each by itself.
 
 A void block gives no contrast. Nor does one in which an arm involved failed, or has no usable value (missing,
 not finite, or not positive on a log scale, as CPU time is that the kernel counts as none). Leaving such a block
@@ -16,64 +20,84 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.analysis.model import Observation, ObservedBlock
-from iotrial.design.model import ArmKind
 from iotrial.study.model import Response, Scale
 
 
 @dataclass(frozen=True, slots=True)
 class Contrasts:
-    """One number for each usable block, in time order; how many runs of the arms involved failed, and how many ran
-    but gave no usable value."""
+    """One number for each usable block (or repeat), in time order, and the index of the block that each is of; how many
+    runs of the arms involved failed, and how many ran but gave no usable value."""
 
     values: tuple[float, ...]
     failures: int
     unusable: int = 0
+    blocks: tuple[int, ...] = ()
 
 
-def level_contrasts(
-    blocks: Sequence[ObservedBlock], response: Response, *, factor: str, level: str, reference: str
-) -> Contrasts:
-    """Level against reference of one treatment factor; ``blocks`` of one condition in time order."""
-    values: list[float] = []
-    failures = unusable = 0
-    for block in blocks:
-        at_level: list[Observation] = []
-        at_reference: list[Observation] = []
-        for run in block.observations:
-            if run.kind is not ArmKind.TREATMENT:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    index: int
+    void: bool
+    values: Mapping[str, tuple[float | None, ...]]  # by arm, in time order
+    failed: Mapping[str, int]  # failed runs by arm
+
+
+class Responses:
+    """One response of one condition's blocks (in time order), on the scale that it is compared on."""
+
+    def __init__(self, blocks: Sequence[ObservedBlock], response: Response) -> None:
+        self._rows = [_row(block, response) for block in blocks]
+
+    def contrasts(self, weights: Mapping[str, float], *, whole: bool = False) -> Contrasts:
+        """The contrast of these weights (by name of the arm). Blocks that lack one of the arms are passed over.
+
+        ``whole``: the arms' repeats in a block are averaged; else each repeat gives a number.
+        """
+        values: list[float] = []
+        blocks: list[int] = []
+        failures = unusable = 0
+        for row in self._rows:
+            found = [row.values.get(arm) for arm in weights]
+            failed = sum(row.failed.get(arm, 0) for arm in weights)
+            failures += failed
+            if row.void:
                 continue
-            label = run.treatment.get(factor)
-            if label == level:
-                at_level.append(run)
-            elif label == reference:
-                at_reference.append(run)
-        value, failed, without = _compare(block, at_level, at_reference, response)
-        failures += failed
-        unusable += without
-        if value is not None:
-            values.append(value)
-    return Contrasts(tuple(values), failures, unusable)
+            missing = sum(runs.count(None) for runs in found if runs is not None)
+            if missing:
+                unusable += missing - failed
+                continue
+            # Only blocks that hold every arm compare like with like.
+            if not found or any(runs is None or len(runs) != len(found[0] or ()) for runs in found):
+                continue
+            sums = [
+                math.fsum(
+                    weight * (runs[repeat] or 0.0)
+                    for weight, runs in zip(weights.values(), found, strict=True)
+                    if runs
+                )
+                for repeat in range(len(found[0] or ()))
+            ]
+            numbers = [math.fsum(sums) / len(sums)] if whole else sums
+            values += numbers
+            blocks += [row.index] * len(numbers)
+        return Contrasts(tuple(values), failures, unusable, tuple(blocks))
 
 
-def control_contrasts(
-    blocks: Sequence[ObservedBlock], response: Response, *, kind: ArmKind, reference: Mapping[str, str]
-) -> Contrasts:
-    """A control arm against the reference's own arm, over the blocks that hold both."""
+def pooled(parts: Sequence[Contrasts]) -> Contrasts:
+    """The mean of the conditions' contrasts over complete rounds: those in which every condition has one.
+
+    A condition's block of an index is run in the round of that number.
+    """
+    by_round = [_by_round(part) for part in parts]
+    common = set.intersection(*(set(one) for one in by_round)) if by_round else set()
     values: list[float] = []
-    failures = unusable = 0
-    for block in blocks:
-        control = [run for run in block.observations if run.kind is kind]
-        original = [
-            run for run in block.observations if run.kind is ArmKind.TREATMENT and run.treatment == reference
-        ]
-        if not control:
-            continue
-        value, failed, without = _compare(block, control, original, response)
-        failures += failed
-        unusable += without
-        if value is not None:
-            values.append(value)
-    return Contrasts(tuple(values), failures, unusable)
+    for number in sorted(common):
+        repeats = [one[number] for one in by_round]
+        if len({len(one) for one in repeats}) == 1:
+            values += [math.fsum(numbers) / len(parts) for numbers in zip(*repeats, strict=True)]
+    return Contrasts(
+        tuple(values), sum(part.failures for part in parts), sum(part.unusable for part in parts)
+    )
 
 
 def usable(run: Observation, response: Response) -> float | None:
@@ -89,22 +113,18 @@ def usable(run: Observation, response: Response) -> float | None:
     return math.log(value) if value > 0.0 else None
 
 
-def _compare(
-    block: ObservedBlock,
-    at_level: Sequence[Observation],
-    at_reference: Sequence[Observation],
-    response: Response,
-) -> tuple[float | None, int, int]:
-    """The contrast of one block, None where it gives none; runs in it that failed, and that gave no usable value."""
-    runs = (*at_level, *at_reference)
-    failed = sum(run.failure is not None for run in runs)
-    if block.void is not None:
-        return None, failed, 0
-    levels = [usable(run, response) for run in at_level]
-    references = [usable(run, response) for run in at_reference]
-    missing = levels.count(None) + references.count(None)
-    # Only blocks that hold every arm of both sides compare like with like.
-    if missing or not levels or len(levels) != len(references):
-        return None, failed, missing - failed
-    total = math.fsum(v for v in levels if v is not None) - math.fsum(v for v in references if v is not None)
-    return total / len(levels), 0, 0
+def _row(block: ObservedBlock, response: Response) -> _Row:
+    values: dict[str, tuple[float | None, ...]] = {}
+    failed: dict[str, int] = {}
+    for run in sorted(block.observations, key=lambda run: run.slot):
+        values[run.arm] = (*values.get(run.arm, ()), usable(run, response))
+        if run.failure is not None:
+            failed[run.arm] = failed.get(run.arm, 0) + 1
+    return _Row(block.index, block.void is not None, values, failed)
+
+
+def _by_round(part: Contrasts) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for value, index in zip(part.values, part.blocks, strict=True):
+        found.setdefault(index, []).append(value)
+    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from iotrial.analysis.contrast import control_contrasts
+from iotrial.analysis.contrast import Responses
 from iotrial.analysis.eprocess import excluded, interval
 from iotrial.analysis.model import Control, ObservedBlock
 from iotrial.analysis.spec import Spec
@@ -47,7 +47,8 @@ def _judge(
     kind: ArmKind,
     injected: float,
 ) -> Control:
-    contrasts = control_contrasts(blocks, response, kind=kind, reference=spec.reference)
+    whole = spec.whole_plots and kind is ArmKind.NEGATIVE
+    contrasts = Responses(blocks, response).contrasts(spec.control_weights[kind], whole=whole)
     found = interval(contrasts.values, spec.control_alpha)
     log = response.scale is Scale.LOG
     truth = math.log(injected) if log else injected

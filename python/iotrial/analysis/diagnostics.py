@@ -22,10 +22,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.analysis.contrast import level_contrasts, usable
+from iotrial.analysis.contrast import Responses, usable
 from iotrial.analysis.model import Diagnostic, ObservedBlock
 from iotrial.analysis.spec import Spec
-from iotrial.design.model import ArmKind, Condition
+from iotrial.design.model import ArmKind, Condition, TermKind
 from iotrial.study.model import Response
 
 Floats = npt.NDArray[np.float64]
@@ -44,12 +44,11 @@ def diagnose(spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock]) 
     if found >= FEWEST_BLOCKS and values.shape[1] > 1:
         arms = values.mean(axis=0)
         order_effect, order_p = order_of(values - arms, slots)
+        table = Responses(blocks, response)
         contrasts = [
-            level_contrasts(
-                blocks, response, factor=factor.name, level=level, reference=factor.reference
-            ).values
-            for factor in spec.factors
-            for level in factor.levels
+            table.contrasts(term.weights, whole=True).values
+            for term in spec.terms
+            if term.kind is TermKind.MAIN
         ]
         autocorrelation = _mean([lag_one(np.array(one)) for one in contrasts if len(one) >= FEWEST_BLOCKS])
         drift = slope(times / 3600.0, values.mean(axis=1))

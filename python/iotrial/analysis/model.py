@@ -67,7 +67,12 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One contrast with its verdict. ``value``, ``low``, ``high`` are ratios (scale log) or differences."""
+    """One contrast with its verdict. ``value``, ``low``, ``high`` are ratios (scale log) or differences.
+
+    ``kind`` is ``main``, ``interaction`` or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
+    ``aliases`` are interactions that the design cannot tell from this one. ``blocks`` counts the contrasts that it rests
+    on: one a block, or one for each repeat in the stretches of a study with whole plots.
+    """
 
     kind: str
     factor: str
@@ -96,6 +101,7 @@ class Effect:
     cross_check: tuple[float, float] | None = None
     discovery: bool | None = None
     e_value: float | None = None
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

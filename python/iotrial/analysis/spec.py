@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from iotrial.analysis.verdict import is_rate, is_time
-from iotrial.design.model import Condition
+from iotrial.design.model import ArmKind, Condition, Term
 from iotrial.design.plan import Plan
 from iotrial.study.model import Response, Scale
 
@@ -15,30 +15,24 @@ CONTROL_LEVEL = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedFactor:
-    """A treatment factor: the labels that are each compared with the reference."""
-
-    name: str
-    levels: tuple[str, ...]
-    reference: str
-
-
-@dataclass(frozen=True, slots=True)
 class Spec:
     """The comparisons of a trial. ``injected`` is the ratio 1 + 2m by which the positive control is
     stretched.
 
-    ``primary_effects`` is how many effects share ``alpha`` equally.
+    ``terms`` are the contrasts that are judged, ``control_weights`` those of the controls. ``primary_effects`` is how many
+    effects share ``alpha`` equally. ``whole_plots``: the negative control is a stretch of its own.
     """
 
     conditions: tuple[Condition, ...]
-    factors: tuple[ComparedFactor, ...]
+    terms: tuple[Term, ...]
+    control_weights: Mapping[ArmKind, Mapping[str, float]]
     responses: tuple[Response, ...]
     alpha: float
     margin: float
     controls: bool
     injected: float
     primary_effects: int
+    whole_plots: bool = False
 
     @classmethod
     def from_plan(cls, plan: Plan, *, alpha: float | None = None, margin: float | None = None) -> Spec:
@@ -47,31 +41,47 @@ class Spec:
         margin = study.margin if margin is None else margin
         return cls(
             conditions=plan.conditions,
-            factors=tuple(
-                ComparedFactor(
-                    factor.name,
-                    tuple(level.label for level in factor.levels if level.label != factor.reference),
-                    factor.reference,
-                )
-                for factor in study.treatment_factors
-            ),
+            terms=plan.terms,
+            control_weights=plan.control_weights,
             responses=study.responses,
             alpha=study.alpha if alpha is None else alpha,
             margin=margin,
             controls=plan.controls,
             injected=1.0 + 2.0 * margin,
             primary_effects=plan.primary_effects,
+            whole_plots=plan.whole_plots,
         )
-
-    @property
-    def reference(self) -> Mapping[str, str]:
-        """The reference treatment: the reference of every factor."""
-        return {factor.name: factor.reference for factor in self.factors}
 
     @property
     def primary_alpha(self) -> float:
         """The level of each primary effect."""
         return self.alpha / max(1, self.primary_effects)
+
+    @property
+    def pools(self) -> Mapping[str, tuple[Condition, ...]]:
+        """The conditions of each workload that runs under more than one."""
+        found: dict[str, tuple[Condition, ...]] = {}
+        for condition in self.conditions:
+            found[condition.workload] = (*found.get(condition.workload, ()), condition)
+        return {workload: some for workload, some in found.items() if len(some) > 1}
+
+    @property
+    def pooled_alpha(self) -> float:
+        """The level of each pooled effect: they are a family of their own."""
+        terms = sum(term.primary for term in self.terms)
+        pooled = sum(terms * len(self.responses_of(some[0], primary=True)) for some in self.pools.values())
+        return self.alpha / max(1, pooled)
+
+    def alpha_of(self, term: Term, response: Response) -> float:
+        """The level of one effect. Primary ones share the study's, interactions that it does not name share it as a family of
+        their own; effects on exploratory responses have it whole, each, and are sorted by e-BH."""
+        if not response.primary:
+            return self.alpha
+        if term.primary:
+            return self.primary_alpha
+        unnamed = sum(not other.primary for other in self.terms)
+        primaries = sum(len(self.responses_of(condition, primary=True)) for condition in self.conditions)
+        return self.alpha / max(1, unnamed * primaries)
 
     @property
     def control_alpha(self) -> float:

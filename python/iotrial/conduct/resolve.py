@@ -60,10 +60,14 @@ class Resolved:
                 found.append(cache_turn(cache.resolve(state, self.lab)))
         return tuple(sorted(found, key=lambda turn: (turn.knob.stage, turn.knob.rank)))
 
-    def treatment_stages(self) -> frozenset[Stage]:
-        """Stages at which treatment factors act."""
+    def treatment_stages(self, *, within_stretches: bool = False) -> frozenset[Stage]:
+        """Stages at which treatment factors act; ``within_stretches``: those only that vary from run to run."""
+        whole = {factor.name for factor in self.study.factors if factor.whole_plot and within_stretches}
         return frozenset(
-            t.knob.stage for turns in self.turns.values() for t in turns if t.role is Role.TREATMENT
+            turn.knob.stage
+            for (factor, _), turns in self.turns.items()
+            for turn in turns
+            if turn.role is Role.TREATMENT and factor not in whole
         )
 
 

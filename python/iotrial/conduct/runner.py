@@ -14,7 +14,7 @@ from typing import Any
 from iotrial.conduct.filesets import WRITING_OPERATIONS, invoking_user
 from iotrial.conduct.resolve import Turn, reads_bytes
 from iotrial.conduct.session import NOBODY, Session
-from iotrial.design.model import ArmKind, Condition, PlannedRun
+from iotrial.design.model import Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
@@ -51,19 +51,23 @@ class Runner:
         self._stretch = injected - 1.0
         stages = session.resolved.treatment_stages()
         self._formats = Stage.FORMAT in stages
+        self._stretch_formatted: tuple[str, int, int] | None = None
+        varied_within = session.resolved.treatment_stages(within_stretches=True)
+        self._formats_each_run = Stage.FORMAT in varied_within
         self._syncs_after = bool(stages & {Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE})
 
     def rehearse(self, condition: Condition, run: PlannedRun) -> None:
         """Do a run untimed, so that programs and libraries are loaded before the first timed one. Its outcome is ignored
         but for a failure, which the first timed run will meet and report."""
-        self.run(condition, run)
+        self.run(condition, run, block=0)
 
-    def run(self, condition: Condition, run: PlannedRun) -> Outcome:
+    def run(self, condition: Condition, run: PlannedRun, *, block: int) -> Outcome:
         """Set, prepare, measure, verify. Raises only where the lab itself is broken."""
         place = self._session.place_of(condition)
         turns = self._session.resolved.turns_of(condition, run.arm)
+        stretch = None if run.stretch is None else (condition.key, block, run.stretch)
         try:
-            subject, state = self._prepare(condition, run, turns, place)
+            subject, state = self._prepare(condition, run, turns, place, stretch)
         except KnobError as error:
             health.check(place, error.message)
             return Outcome(void=READ_BACK_FAILED, problem=error.message)
@@ -76,9 +80,8 @@ class Runner:
                 raise
             return Outcome(failure=error.message)  # the work of an earlier run has filled the lab
         workload = self._session.plan.study.workload(condition.workload)
-        stretch = self._stretch if run.arm.kind is ArmKind.POSITIVE else 0.0
         try:
-            answer = self._measure(subject, workload, stretch)
+            answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
         except TargetError as error:
             health.check(place, error.message, number=error.errno)
             return Outcome(failure=error.message)
@@ -95,7 +98,12 @@ class Runner:
     # before the timed part
 
     def _prepare(
-        self, condition: Condition, run: PlannedRun, turns: tuple[Turn, ...], place: Place
+        self,
+        condition: Condition,
+        run: PlannedRun,
+        turns: tuple[Turn, ...],
+        place: Place,
+        stretch: tuple[str, int, int] | None,
     ) -> tuple[Subject, str]:
         session = self._session
         subject = session.subject(place)
@@ -107,8 +115,12 @@ class Runner:
         # Where a run leaves the neutral mount, the next one starts with the way back to it: so must the first of a block.
         leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
         place.to_neutral(always=treated or leaves, fresh=fresh)
-        if self._formats:
+        if self._formats and (
+            self._formats_each_run or stretch is None or stretch != self._stretch_formatted
+        ):
+            self._stretch_formatted = None  # until it is done
             self._format(subject, by_stage[Stage.FORMAT])
+            self._stretch_formatted = stretch
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
         )

@@ -16,8 +16,9 @@ from iotrial.conduct.progress import Snapshot, Watcher
 from iotrial.conduct.runner import READ_BACK_FAILED, Outcome, Runner
 from iotrial.conduct.session import Session
 from iotrial.conduct.signals import StopSignals
-from iotrial.design.model import Arm, Block, Condition, PlannedRun
+from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
+from iotrial.design.treatments import join
 from iotrial.errors import LabError, TargetError
 from iotrial.lab import health
 from iotrial.store import Store
@@ -190,7 +191,7 @@ class Conductor:
                 void = void or _void_of_record(kept)
                 continue
             with self._signals.interruptible():
-                outcome = self._runner.run(line.condition, planned)
+                outcome = self._runner.run(line.condition, planned, block=block.index)
             record = self._record(line.condition, block, planned, outcome)
             self._store.append_run(self._trial, record)
             observations.append(_observation_of_record(record, planned))
@@ -295,8 +296,8 @@ def state_of(spec: Spec, blocks: Sequence[ObservedBlock]) -> TrialState:
 
 
 def level_text(arm: Arm) -> str:
-    """A run's treatment in words, for counts by level."""
-    return "+".join(arm.treatment.values())
+    """A run's treatment in words, for counts by level; that of a control is its original's."""
+    return arm.name if arm.kind is ArmKind.TREATMENT else join(list(arm.treatment.values()))
 
 
 def _observation_of_record(run: RunRecord, planned: PlannedRun) -> Observation:

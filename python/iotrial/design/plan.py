@@ -4,31 +4,38 @@ Everything is a pure function of the study and the seed; nothing is stored but t
 (condition, block) is drawn independently of all others and of the past, uniformly over the permutations of
 its arms: this draw alone is what the test of the analysis rests on. Which files an arm works on is drawn anew
 in every block too, so that place on disk cannot pass for an effect.
+
+A study with whole-plot factors has blocks of stretches, one for each combination of their levels, in drawn order. In
+each, the other treatments are run ``repeats`` times, in an order drawn each time. Every even block holds one stretch more,
+a copy of the reference's (negative control); in every odd one each stretch holds one more arm (positive control).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 
 from iotrial.design.keyed import Stream, new_seed, seed_bytes, seed_from_user
-from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
+from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun, Term
+from iotrial.design.treatments import NEGATIVE_ARM, POSITIVE_ARM, escaped, treatments
 from iotrial.errors import RequestError
-from iotrial.study.model import Factor, Response, Study, Workload
+from iotrial.study.model import Response, Study, Workload
 
 __all__ = ["NEGATIVE_ARM", "POSITIVE_ARM", "Plan", "new_seed", "seed_from_user"]
 
-NEGATIVE_ARM = "control:negative"
-POSITIVE_ARM = "control:positive"
-MAX_ARMS = 1024  # of one block: beyond, a block is no short stretch of time
 MAX_CONDITIONS = 10_000
+
+Repeat = tuple[
+    int | None, tuple[Arm, ...]
+]  # a stretch, and the arms of one of its repeats in the order of their runs
 
 
 class Plan:
     """The randomised runs of a study. ``study`` is already narrowed to the levels and workloads that run.
 
-    ``seed`` is 32 hexadecimal digits. Without ``controls`` no block holds a control arm. Raises
+    ``seed`` is 32 hexadecimal digits. Without ``controls`` no block holds a control. Raises
     RequestError where the study leaves nothing to compare or nothing to compare with.
     """
 
@@ -39,20 +46,47 @@ class Plan:
         self.seed = seed.lower()
         self.controls = controls
         self.conditions = _conditions(study)
-        self.treatments = _treatments(study.treatment_factors)
-        self.reference = _reference(study.treatment_factors, self.treatments)
+        self._made = treatments(study, controls=controls)
+        self.treatments = self._made.arms
+        self.reference = self._made.reference
+        self.whole_plots = any(factor.whole_plot for factor in study.treatment_factors)
         for workload in {condition.workload for condition in self.conditions}:
             self._check_pool(study.workload(workload))
 
     @property
+    def terms(self) -> tuple[Term, ...]:
+        """The contrasts that the treatments allow: main effects, then interactions."""
+        return self._made.terms
+
+    @property
+    def control_weights(self) -> Mapping[ArmKind, Mapping[str, float]]:
+        """The contrasts that stand for the controls, by kind: weights by name of the arm (empty without controls)."""
+        if not self.controls:
+            return {}
+        if self._made.control_columns:
+            return self._made.column_controls
+        copies = self._negative_arms()
+        share = 1.0 / len(copies)
+        negative = {copy.name: share for copy in copies}
+        originals = self._made.stretches[self._reference_stretch]
+        negative |= (
+            {arm.name: -share for arm in originals} if self.whole_plots else {self.reference.name: -1.0}
+        )
+        share = 1.0 / len(self._made.stretches) if self.whole_plots else 1.0
+        positive: dict[str, float] = {}
+        for stretch in range(len(self._made.stretches) if self.whole_plots else 1):
+            base = self._base(stretch) if self.whole_plots else self.reference
+            positive |= {self._positive_arm(base).name: share, base.name: -share}
+        return {ArmKind.NEGATIVE: negative, ArmKind.POSITIVE: positive}
+
+    @property
     def primary_effects(self) -> int:
         """How many effects share the study's alpha: fixed before the first run."""
-        levels = sum(len(factor.levels) - 1 for factor in self.study.treatment_factors)
         primaries = [
             sum(response.primary for response in self.responses(condition.workload))
             for condition in self.conditions
         ]
-        return levels * sum(primaries)
+        return sum(term.primary for term in self.terms) * sum(primaries)
 
     def responses(self, workload: str) -> tuple[Response, ...]:
         """The responses of one workload, in the study's order."""
@@ -66,32 +100,63 @@ class Plan:
         raise KeyError(key)
 
     def arms(self, *, controls: bool) -> tuple[Arm, ...]:
-        """The members of a block in declared order, with the control arms or without."""
-        if not (controls and self.controls):
+        """The arms that blocks hold, in declared order, with the control arms or without."""
+        if not (controls and self.controls) or self._made.control_columns:
             return self.treatments
-        return (
-            *self.treatments,
-            Arm(NEGATIVE_ARM, ArmKind.NEGATIVE, self.reference.treatment),
-            Arm(POSITIVE_ARM, ArmKind.POSITIVE, self.reference.treatment),
+        if self.whole_plots:
+            stretches = range(len(self._made.stretches))
+            positive = tuple(self._positive_arm(self._base(stretch)) for stretch in stretches)
+            return (*self.treatments, *self._negative_arms(), *positive)
+        return (*self.treatments, *self._negative_arms(), self._positive_arm(self.reference))
+
+    def _negative_arms(self) -> tuple[Arm, ...]:
+        """The copy of the reference; in a study with whole plots, of every arm of its stretch."""
+        originals = self._made.stretches[self._reference_stretch] if self.whole_plots else (self.reference,)
+        if len(originals) == 1:
+            return (Arm(NEGATIVE_ARM, ArmKind.NEGATIVE, originals[0].treatment),)
+        return tuple(
+            Arm(f"{NEGATIVE_ARM}+{arm.name}", ArmKind.NEGATIVE, arm.treatment, stretched=arm.stretched)
+            for arm in originals
         )
+
+    def _positive_arm(self, base: Arm) -> Arm:
+        name = POSITIVE_ARM if len(self._made.stretches) == 1 else f"{POSITIVE_ARM}+{base.name}"
+        return Arm(name, ArmKind.POSITIVE, base.treatment, stretched=True)
+
+    @property
+    def _reference_stretch(self) -> int:
+        return next(i for i, stretch in enumerate(self._made.stretches) if self.reference in stretch)
+
+    def _base(self, stretch: int) -> Arm:
+        """The arm of a stretch that stands where the reference stands in its own."""
+        return self._made.stretches[stretch][
+            self._made.stretches[self._reference_stretch].index(self.reference)
+        ]
 
     def pool_size(self, workload: Workload) -> int:
         """How many files the workload needs to exist, for its runs to draw from."""
-        return workload.work.pool or 2 * len(self.arms(controls=True)) * workload.work.files
+        return workload.work.pool or 2 * self._most_together * workload.work.files
+
+    @property
+    def _most_together(self) -> int:
+        """How many arms share a draw of files at most."""
+        if not self.whole_plots:
+            return len(self.arms(controls=True))
+        alone = self.controls and not self._made.control_columns
+        return len(self._made.stretches[0]) + alone
 
     def block(self, condition: Condition, index: int) -> Block:
         """Block ``index`` (from 0) of a condition. Controls take part where the index is even."""
-        controls = self.controls and index % 2 == 0
-        arms = self.arms(controls=controls)
-        order = self._order(condition, index, len(arms))
-        files = self._files(condition, index, arms)
-        runs = tuple(PlannedRun(slot, arms[arm], files[arm]) for slot, arm in enumerate(order))
-        return Block(condition, index, controls, runs)
+        runs: list[PlannedRun] = []
+        for number, (stretch, arms) in enumerate(self._repeats(condition, index)):
+            files = self._files(condition, index, arms, () if stretch is None else (number,))
+            for arm in arms:
+                runs.append(PlannedRun(len(runs), arm, files[arm.name], stretch))
+        return Block(condition, index, any(_of_control(run.arm) for run in runs), tuple(runs))
 
     def order(self, condition: Condition, index: int) -> tuple[Arm, ...]:
         """The arms of ``block(condition, index)`` in the order of its slots, without drawing its files."""
-        arms = self.arms(controls=index % 2 == 0)
-        return tuple(arms[arm] for arm in self._order(condition, index, len(arms)))
+        return tuple(itertools.chain.from_iterable(arms for _, arms in self._repeats(condition, index)))
 
     def round(self, number: int, undecided: Collection[Condition]) -> tuple[Condition, ...]:
         """The undecided conditions in the random order of round ``number``, one block of each."""
@@ -99,25 +164,50 @@ class Plan:
         order = Stream(self.seed, "round", number).permutation(len(waiting))
         return tuple(waiting[i] for i in order)
 
-    def _order(self, condition: Condition, index: int, arms: int) -> tuple[int, ...]:
-        return Stream(self.seed, "order", condition.key, index).permutation(arms)
+    def _repeats(self, condition: Condition, index: int) -> list[Repeat]:
+        """The block as drawn: in each entry every arm is run once."""
+        if not self.whole_plots:
+            arms = self.arms(controls=index % 2 == 0)
+            return [(None, self._permuted(arms, "order", condition.key, index))]
+        stretches = [list(stretch) for stretch in self._made.stretches]
+        if self.controls and not self._made.control_columns:
+            if index % 2 == 0:
+                stretches.append(list(self._negative_arms()))
+            else:
+                for number, stretch in enumerate(stretches):
+                    stretch.append(self._positive_arm(self._base(number)))
+        order = Stream(self.seed, "stretches", condition.key, index).permutation(len(stretches))
+        return [
+            (place, self._permuted(stretches[which], "order", condition.key, index, place, repeat))
+            for place, which in enumerate(order)
+            for repeat in range(self.study.design.repeats)
+        ]
 
-    def _files(self, condition: Condition, index: int, arms: Sequence[Arm]) -> list[tuple[int, ...] | None]:
-        """What each arm works on, in the order of ``arms``."""
+    def _permuted(self, arms: Sequence[Arm], domain: str, *key: str | int) -> tuple[Arm, ...]:
+        return tuple(arms[arm] for arm in Stream(self.seed, domain, *key).permutation(len(arms)))
+
+    def _files(
+        self, condition: Condition, index: int, order: Sequence[Arm], repeat: tuple[int, ...]
+    ) -> dict[str, tuple[int, ...] | None]:
+        """What each arm works on, by name, in one repeat (an empty key where there is one only)."""
         workload = self.study.workload(condition.workload)
         files, pool = workload.work.files, self.pool_size(workload)
+        names = sorted((arm.name for arm in order), key=self._declared.__getitem__)
+        key: tuple[str | int, ...] = (condition.key, index, *repeat)
+        stream = Stream(self.seed, "assignment", *key)
         if pool == files:
-            return [None] * len(arms)
+            return dict.fromkeys(names)
         if workload.work.contiguous:
-            groups = Stream(self.seed, "assignment", condition.key, index).sample(pool // files, len(arms))
-            return [tuple(range(group * files, (group + 1) * files)) for group in groups]
-        if pool >= len(arms) * files:
-            drawn = Stream(self.seed, "assignment", condition.key, index).sample(pool, len(arms) * files)
-            return [drawn[i * files : (i + 1) * files] for i in range(len(arms))]
-        return [
-            Stream(self.seed, "assignment", condition.key, index, arm.name).sample(pool, files)
-            for arm in arms
-        ]
+            groups = stream.sample(pool // files, len(names))
+            return {n: tuple(range(g * files, (g + 1) * files)) for n, g in zip(names, groups, strict=True)}
+        if pool >= len(names) * files:
+            drawn = stream.sample(pool, len(names) * files)
+            return {name: drawn[i * files : (i + 1) * files] for i, name in enumerate(names)}
+        return {name: Stream(self.seed, "assignment", *key, name).sample(pool, files) for name in names}
+
+    @functools.cached_property
+    def _declared(self) -> dict[str, int]:
+        return {arm.name: number for number, arm in enumerate(self.arms(controls=True))}
 
     def _check_pool(self, workload: Workload) -> None:
         if workload.work.files < 1:
@@ -130,7 +220,7 @@ class Plan:
                 f"its pool holds {workload.work.pool}"
             )
         pool, files = self.pool_size(workload), workload.work.files
-        arms = len(self.arms(controls=True))
+        arms = self._most_together
         if workload.work.contiguous and pool != files and pool // files < arms:
             raise RequestError(
                 f"workload {workload.name}: a block needs {arms} times {files} neighbours, its pool of {pool} holds "
@@ -142,7 +232,7 @@ def condition_key(workload: str, levels: Mapping[str, str]) -> str:
     """The stable text of a condition: ``name=label`` sorted by name; ``\\``, ``,`` and ``=`` escaped by
     ``\\``."""
     pairs = sorted({**levels, "workload": workload}.items())
-    return ",".join(f"{_escaped(name, ',=')}={_escaped(label, ',=')}" for name, label in pairs)
+    return ",".join(f"{escaped(name, ',=')}={escaped(label, ',=')}" for name, label in pairs)
 
 
 def _check(study: Study) -> None:
@@ -170,18 +260,16 @@ def _check(study: Study) -> None:
 
 def _check_counts(study: Study) -> None:
     """A handful of factors can multiply to more than any machine can hold."""
-    arms = math.prod(len(factor.levels) for factor in study.treatment_factors)
-    if arms > MAX_ARMS:
-        raise RequestError(
-            f"study {study.name}: its treatments multiply to {arms:,} arms, a block holds at most {MAX_ARMS:,}",
-            hint="choose fewer levels with --set",
-        )
     conditions = math.prod(len(factor.levels) for factor in study.condition_factors) * len(study.workloads)
     if conditions > MAX_CONDITIONS:
         raise RequestError(
             f"study {study.name}: {conditions:,} conditions, a trial holds at most {MAX_CONDITIONS:,}",
             hint="choose fewer levels with --condition",
         )
+
+
+def _of_control(arm: Arm) -> bool:
+    return arm.kind is not ArmKind.TREATMENT or arm.stretched
 
 
 def _conditions(study: Study) -> tuple[Condition, ...]:
@@ -198,24 +286,3 @@ def _conditions(study: Study) -> tuple[Condition, ...]:
     if not found:
         raise RequestError(f"study {study.name}: no workload runs under any of the chosen conditions")
     return tuple(found)
-
-
-def _treatments(factors: Sequence[Factor]) -> tuple[Arm, ...]:
-    arms = []
-    for levels in itertools.product(*(factor.levels for factor in factors)):
-        labels = [level.label for level in levels]
-        name = labels[0] if len(labels) == 1 else "+".join(_escaped(label, "+") for label in labels)
-        if name in (NEGATIVE_ARM, POSITIVE_ARM):
-            raise RequestError(f'"{name}" is the name of a control and cannot be a level')
-        treatment = {factor.name: label for factor, label in zip(factors, labels, strict=True)}
-        arms.append(Arm(name, ArmKind.TREATMENT, treatment))
-    return tuple(arms)
-
-
-def _reference(factors: Sequence[Factor], treatments: Sequence[Arm]) -> Arm:
-    wanted = {factor.name: factor.reference for factor in factors}
-    return next(arm for arm in treatments if arm.treatment == wanted)
-
-
-def _escaped(text: str, special: str) -> str:
-    return "".join("\\" + c if c in special or c == "\\" else c for c in text)

@@ -84,7 +84,10 @@ def _factor(source: Source, data: dict[str, Any], path: tuple[str | int, ...]) -
                 f'default of factor "{table.name}" must hold the reference "{reference}" and another level'
             )
             raise source.error(message, *path, "default")
-    return Factor(table.name, role, levels, reference, default, source.line(*path))
+    whole = table.plot == "whole"
+    if whole and role is not Role.TREATMENT:
+        raise source.error(f'factor "{table.name}" is a condition, which has no plot', *path, "plot")
+    return Factor(table.name, role, levels, reference, default, source.line(*path), whole_plot=whole)
 
 
 def known_label(source: Source, factor: str, labels: Iterable[str], text: str, *path: str | int) -> str:

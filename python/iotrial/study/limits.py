@@ -17,16 +17,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from iotrial.errors import StudyError
 from iotrial.study import wire
+from iotrial.study.design import DEFAULT_RESOLUTION, LARGEST_RESOLUTION, LEAST_RESOLUTION, MAX_REPEATS
 from iotrial.study.factors import WORKLOAD, check_distinct_knobs
 from iotrial.study.kinds import KeyProblem, kinds
 from iotrial.study.labels import fold
-from iotrial.study.model import Claim, Factor, Role, Setting, Study, Workload
+from iotrial.study.model import Claim, DesignKind, Factor, Role, Setting, Study, Workload
 from iotrial.study.reader import MAX_BYTES, MAX_LINE
 from iotrial.study.source import Source
 from iotrial.study.workloads import CACHE_STATES
 
 MAX_SETTINGS = 64
 MAX_LINE_NUMBER = 1 << 20
+MAX_TREATMENT_PAIRS = wire.MAX_FACTORS * (wire.MAX_FACTORS - 1) // 2
 _LABS = ("directory", "image", "device", "guest")
 
 
@@ -50,6 +52,7 @@ def check_limits(study: Study, *, origin: str) -> None:
     for workload in study.workloads:
         check.workload(workload, study)
     check.responses(study)
+    check.design(study)
     for claim in study.claims:
         check.claim(claim, study)
 
@@ -185,6 +188,24 @@ class _Check:
         for workload in study.workloads:
             if not any(r.primary for r in study.responses if r.workload == workload.name):
                 raise self.error(f"workload {workload.name}: no response is primary")
+
+    def design(self, study: Study) -> None:
+        design, names = study.design, [factor.name for factor in study.treatment_factors]
+        self.within(design.resolution, LEAST_RESOLUTION, LARGEST_RESOLUTION, "resolution")
+        self.within(design.repeats, 1, MAX_REPEATS, "repeats")
+        if design.resolution != DEFAULT_RESOLUTION and design.kind is not DesignKind.FRACTIONAL:
+            raise self.error("only a fractional design has a choice of resolution")
+        if design.fold_over and design.kind not in (DesignKind.FRACTIONAL, DesignKind.PLACKETT_BURMAN):
+            raise self.error("only a fractional or Plackett-Burman design can be folded over")
+        if design.repeats > 1 and not any(factor.whole_plot for factor in study.treatment_factors):
+            raise self.error("repeats without a whole-plot factor")
+        if any(factor.whole_plot for factor in study.condition_factors):
+            raise self.error("a condition has no plot")
+        self.count("interactions", design.interactions, 0, MAX_TREATMENT_PAIRS)
+        self.distinct("interactions", ["\0".join(pair) for pair in design.interactions])
+        for first, second in design.interactions:
+            if first not in names or second not in names or names.index(first) >= names.index(second):
+                raise self.error("an interaction of factors that are not there, or not in their order")
 
     def claim(self, claim: Claim, study: Study) -> None:
         treatments = {f.name: {level.label for level in f.levels} for f in study.treatment_factors}

@@ -19,6 +19,15 @@ class Role(StrEnum):
     CONDITION = "condition"
 
 
+class DesignKind(StrEnum):
+    """Which combinations of the treatment factors' levels are run."""
+
+    FULL = "full"
+    FRACTIONAL = "fractional"
+    PLACKETT_BURMAN = "plackett-burman"
+    DEFINITIVE = "definitive-screening"
+
+
 class Scale(StrEnum):
     """How two values of a response are compared: by ratio or by difference."""
 
@@ -56,7 +65,8 @@ class Factor:
     """What varies.
 
     ``reference`` is a label and always set (the first level where the study names none); only treatment
-    factors use it. ``default`` holds the labels that run unless the user asks for others.
+    factors use it. ``default`` holds the labels that run unless the user asks for others. ``whole_plot``: costly to
+    change, so it varies between stretches of a block and not from run to run.
     """
 
     name: str
@@ -65,6 +75,7 @@ class Factor:
     reference: str
     default: tuple[str, ...]
     line: int | None = None
+    whole_plot: bool = False
 
     def level(self, label: str) -> Level:
         """The level of this label; KeyError where there is none."""
@@ -205,6 +216,22 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Design:
+    """Which treatments a block holds, and which interactions are asked for.
+
+    ``resolution`` is that of a fractional design, ``fold_over`` adds the mirror image of every row to a fractional or
+    Plackett-Burman design. ``interactions`` are pairs of names of treatment factors whose interaction is primary.
+    ``repeats`` is how often every treatment is run in each stretch of a study with whole plots.
+    """
+
+    kind: DesignKind = DesignKind.FULL
+    resolution: int = 4
+    fold_over: bool = False
+    interactions: tuple[tuple[str, str], ...] = ()
+    repeats: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Study:
     """A whole declaration. ``text`` is the TOML it was read from, ``origin`` its file or catalogue name."""
 
@@ -224,6 +251,7 @@ class Study:
     text: str
     origin: str
     trusted: bool = False
+    design: Design = field(default_factory=Design)
 
     @property
     def treatment_factors(self) -> tuple[Factor, ...]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from iotrial.errors import StudyError
 from iotrial.study import wire
 from iotrial.study.claims import read_claims
+from iotrial.study.design import read_design
 from iotrial.study.factors import check_distinct_knobs, read_factors, read_fixed
 from iotrial.study.model import Budget, LabSpec, Study
 from iotrial.study.responses import read_responses
@@ -79,6 +80,7 @@ def read_study(text: str, origin: str, *, trusted: bool) -> Study:
         text=text,
         origin=origin,
         trusted=trusted,
+        design=read_design(source, document.design, factors),
     )
 
 

@@ -22,6 +22,7 @@ MAX_LEVELS = 256
 MAX_WORKLOADS = 64
 MAX_CLAIMS = 256
 MAX_LABEL = 100
+MAX_INTERACTIONS = 256
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _STUDY_NAME = re.compile(rf"({_NAME.pattern}/)?{_NAME.pattern}")
@@ -149,6 +150,7 @@ class StudyFile(Table):
     study: dict[str, Any]
     lab: dict[str, Any] = {}
     budget: dict[str, Any] = {}
+    design: dict[str, Any] = {}
     factor: Tables = Field([], max_length=MAX_FACTORS)
     fixed: Tables = Field([], max_length=MAX_FACTORS)
     workload: Tables = Field([], max_length=MAX_WORKLOADS)
@@ -178,6 +180,14 @@ class BudgetTable(Table):
     blocks: int = Field(2000, ge=1, le=1_000_000)
 
 
+class DesignTable(Table):
+    kind: Literal["full", "fractional", "plackett-burman", "definitive-screening"] = "full"
+    resolution: Literal[3, 4, 5, 6] | None = None
+    fold_over: bool | None = None
+    interactions: list[Line] = Field([], max_length=MAX_INTERACTIONS)
+    repeats: int | None = Field(None, ge=1, le=100)
+
+
 class KnobOptions(Table):
     """What addresses a knob beyond its name; each key that is given goes into the setting's options."""
 
@@ -198,6 +208,7 @@ class FactorTable(KnobOptions):
     levels: list[Any] = Field(min_length=1, max_length=MAX_LEVELS)
     reference: Scalar | None = None
     role: Literal["treatment", "condition"] = "treatment"
+    plot: Literal["whole", "sub"] = "sub"
     default: list[Scalar] | None = Field(None, min_length=1, max_length=MAX_LEVELS)
 
 

@@ -1,0 +1,167 @@
+"""Interactions of two factors, as far as a design can tell them from main effects; and what it cannot tell apart.
+
+An interaction is half the difference of one factor's effects at the two levels of the other, on the scale of the response:
+the signed mean over the products of the factors' signs. In a fraction of a factorial some of these products are the same
+column: they are aliases, and one term stands for all of them. In Plackett-Burman and definitive screening designs every
+interaction is mixed in part into many columns, so that none is offered.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from iotrial.design.model import Arm, Term, TermKind
+from iotrial.errors import RequestError
+from iotrial.study.model import DesignKind, Factor, Study
+
+Floats = npt.NDArray[np.float64]
+
+MAX_TERMS = 512  # of interactions that nobody has named: beyond, nobody reads them
+_SAME = 1e-9
+
+
+def terms(
+    study: Study, arms: Sequence[Arm], mains: Sequence[Term], whole: set[str], *, screening: bool
+) -> tuple[Term, ...]:
+    """The interactions of a study: those that it names, as primary, and whichever else its design can estimate.
+
+    Raises RequestError where a named one cannot be told from a main effect or from another named one.
+    """
+    named = set(study.design.interactions)
+    if screening and study.design.kind is not DesignKind.FRACTIONAL:
+        if named:
+            first = ":".join(next(iter(study.design.interactions)))
+            raise RequestError(
+                f"study {study.name}: a {study.design.kind.value} design cannot estimate the interaction {first}",
+                hint='ask for kind = "fractional" with resolution = 5, or for a full factorial of fewer factors',
+            )
+        return ()
+    columns = np.array([_vector(arms, term) for term in mains])
+    found: list[Term] = []
+    vectors: list[Floats] = []
+    for candidate, column in _candidates(study, arms, named, whole):
+        main = _same_as(column, columns)
+        if main is not None:
+            if candidate.primary:
+                raise RequestError(
+                    f"study {study.name}: its design cannot tell the interaction {candidate.factor} from the effect of "
+                    f"{mains[main].factor}",
+                    hint="ask for a higher resolution",
+                )
+            continue
+        alias = _same_as(column, np.array(vectors)) if vectors else None
+        if alias is None:
+            found.append(candidate)
+            vectors.append(column)
+        else:
+            found[alias] = _merged(
+                study, found[alias], candidate, opposite=bool(column @ vectors[alias] < 0.0)
+            )
+        if len(found) > MAX_TERMS and not candidate.primary:
+            return tuple(term for term in found if term.primary)
+    return tuple(found)
+
+
+def _candidates(
+    study: Study, arms: Sequence[Arm], named: set[tuple[str, str]], whole: set[str]
+) -> Iterator[tuple[Term, Floats]]:
+    """Every pair of levels of every pair of factors, named ones first, with its column of weights."""
+    pairs = sorted(
+        itertools.combinations(study.treatment_factors, 2),
+        key=lambda pair: (pair[0].name, pair[1].name) not in named,
+    )
+    for first, second in pairs:
+        for level, other in itertools.product(_others(first), _others(second)):
+            column = _product(arms, (first, level), (second, other))
+            if column is None:
+                continue
+            weights = {
+                arm.name: float(weight) for arm, weight in zip(arms, column, strict=True) if weight != 0.0
+            }
+            yield (
+                Term(
+                    TermKind.INTERACTION,
+                    f"{first.name}:{second.name}",
+                    f"{level}:{other}",
+                    f"{first.reference}:{second.reference}",
+                    weights,
+                    primary=(first.name, second.name) in named,
+                    whole=first.name in whole and second.name in whole,
+                ),
+                column,
+            )
+
+
+def _merged(study: Study, term: Term, candidate: Term, *, opposite: bool) -> Term:
+    """The term with the candidate, whose column is the same or the opposite one, as an alias."""
+    if term.primary and candidate.primary:
+        raise RequestError(
+            f"study {study.name}: its design cannot tell the interactions {term.factor} and {candidate.factor} apart",
+            hint="ask for a higher resolution, or name one of them",
+        )
+    return replace(term, aliases=(*term.aliases, "-" * opposite + candidate.factor))
+
+
+def _product(arms: Sequence[Arm], first: tuple[Factor, str], second: tuple[Factor, str]) -> Floats | None:
+    """Half of (effect of the one at the level of the other) less (the same at its reference); None where a cell is empty."""
+    column = np.zeros(len(arms))
+    for sign_a, label_a in ((1.0, first[1]), (-1.0, first[0].reference)):
+        for sign_b, label_b in ((1.0, second[1]), (-1.0, second[0].reference)):
+            cell = np.array(
+                [
+                    arm.treatment[first[0].name] == label_a and arm.treatment[second[0].name] == label_b
+                    for arm in arms
+                ]
+            )
+            if not cell.any():
+                return None
+            column[cell] += sign_a * sign_b / (2.0 * cell.sum())
+    return column
+
+
+def _vector(arms: Sequence[Arm], term: Term) -> Floats:
+    return np.array([term.weights.get(arm.name, 0.0) for arm in arms])
+
+
+def _same_as(column: Floats, others: Floats) -> int | None:
+    """The index of the row of ``others`` that is this column but for sign and scale; None where there is none."""
+    norms = np.linalg.norm(others, axis=1) * np.linalg.norm(column)
+    same = np.flatnonzero(np.abs(np.abs(others @ column) - norms) < _SAME * np.maximum(norms, 1e-300))
+    return int(same[0]) if same.size else None
+
+
+def _others(factor: Factor) -> list[str]:
+    return [level.label for level in factor.levels if level.label != factor.reference]
+
+
+def alias_table(
+    study: Study, arms: Sequence[Arm], mains: Sequence[Term]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """For each main effect the interactions that bias it, with their weight (``0.33 a:b``): what a trial takes for the effect
+    of the one may be the work of the others. Empty lists in a design of resolution IV and above.
+    """
+    factors = {factor.name: factor for factor in study.treatment_factors}
+    products: dict[str, Floats] = {}
+    for one, other in itertools.combinations(factors.values(), 2):
+        if len(one.levels) == len(other.levels) == 2:
+            products[f"{one.name}:{other.name}"] = _signs(arms, one) * _signs(arms, other)
+    table = []
+    for term in mains:
+        weights = _vector(arms, term)
+        biased = []
+        for name, column in products.items():
+            # what a product that moves the response by 1 between its signs adds to the estimate
+            share = float(weights @ column) / 2.0
+            if abs(share) > _SAME:
+                biased.append(f"{share:+.2g} {name}")
+        table.append((term.factor, tuple(biased)))
+    return tuple(table)
+
+
+def _signs(arms: Sequence[Arm], factor: Factor) -> Floats:
+    return np.array([-1.0 if arm.treatment[factor.name] == factor.reference else 1.0 for arm in arms])

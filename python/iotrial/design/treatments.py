@@ -1,0 +1,208 @@
+"""The treatments of a study: every combination of levels in a full factorial, the rows of a screening design else; and the
+contrasts that these allow.
+
+Factors with ``plot = "whole"`` are always crossed in full with what the others make. In a screening design the controls
+are two more columns: half of the rows are stretched by the injected ratio (positive), and half differ from the other half in
+nothing (negative). An arm's control would scatter sqrt(rows / 2) times as much as the effects that it vouches for, and
+would not be seen; a column is as sharp as they are, and costs no run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from iotrial.design import interactions
+from iotrial.design.matrix import Matrix, column_weights, screening_matrix
+from iotrial.design.model import Arm, ArmKind, Term, TermKind
+from iotrial.errors import RequestError
+from iotrial.study.model import DesignKind, Factor, Study
+
+NEGATIVE_ARM = "control:negative"
+POSITIVE_ARM = "control:positive"
+MAX_ARMS = 1024  # of one block: beyond, a block is no short stretch of time
+
+
+@dataclass(frozen=True, slots=True)
+class Treatments:
+    """``stretches`` holds the treatments by combination of the whole-plot factors (one where there is none), all of the same
+    length. ``controls`` are the contrasts by kind of control; where ``control_columns``, all arms carry them.
+    """
+
+    stretches: tuple[tuple[Arm, ...], ...]
+    reference: Arm
+    terms: tuple[Term, ...]
+    control_columns: bool
+    column_controls: Mapping[ArmKind, Mapping[str, float]]
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """All of them, stretch by stretch."""
+        return tuple(itertools.chain.from_iterable(self.stretches))
+
+
+def treatments(study: Study, *, controls: bool) -> Treatments:
+    """What the blocks of a study hold. Raises RequestError where the design does not fit the factors."""
+    factors = study.treatment_factors
+    whole = [factor for factor in factors if factor.whole_plot]
+    sub = [factor for factor in factors if not factor.whole_plot]
+    rows, matrix = _rows(study, sub, controls=controls)
+    combinations = list(itertools.product(*([level.label for level in f.levels] for f in whole)))
+    count = len(combinations) * len(rows) * (study.design.repeats if whole else 1)
+    if count > MAX_ARMS:
+        raise RequestError(
+            f"study {study.name}: its treatments make blocks of {count:,} arms, a block holds at most {MAX_ARMS:,}",
+            hint='choose fewer levels with --set, or a [design] of kind "fractional" or "plackett-burman"',
+        )
+    stretches = tuple(
+        tuple(_arm(factors, whole, sub, combination, row, number, matrix) for number, row in enumerate(rows))
+        for combination in combinations
+    )
+    arms = tuple(itertools.chain.from_iterable(stretches))
+    found = Treatments(
+        stretches=stretches,
+        reference=_reference(factors, arms),
+        terms=_terms(study, whole, sub, arms, rows, matrix),
+        control_columns=matrix is not None and controls,
+        column_controls=_control_weights(arms, rows, matrix) if matrix is not None and controls else {},
+    )
+    for name in {arm.name for arm in arms} & {NEGATIVE_ARM, POSITIVE_ARM}:
+        raise RequestError(f'"{name}" is the name of a control and cannot be a level')
+    return found
+
+
+def _rows(
+    study: Study, factors: Sequence[Factor], *, controls: bool
+) -> tuple[list[tuple[str, ...]], Matrix | None]:
+    """The labels of each row, and the coded matrix with the control columns last (None for a full factorial)."""
+    labels = [[level.label for level in factor.levels] for factor in factors]
+    kind = study.design.kind
+    if kind is DesignKind.FULL or not factors:
+        count = math.prod(len(some) for some in labels)
+        if count > MAX_ARMS:
+            raise RequestError(
+                f"study {study.name}: its treatments multiply to {count:,} arms, a block holds at most {MAX_ARMS:,}",
+                hint='choose fewer levels with --set, or a [design] of kind "fractional" or "plackett-burman"',
+            )
+        return list(itertools.product(*labels)), None
+    ends = [_ordered(study, factor) for factor in factors]
+    matrix = screening_matrix(
+        kind,
+        [len(some) for some in labels] + [2, 2] * controls,
+        resolution=study.design.resolution,
+        fold_over=study.design.fold_over,
+        what=f"study {study.name}",
+    )
+    return [tuple(end[int(code) + 1] for end, code in zip(ends, row, strict=False)) for row in matrix], matrix
+
+
+def _ordered(study: Study, factor: Factor) -> tuple[str, str, str]:
+    """The labels at -1 (the reference), 0 and +1."""
+    labels = [level.label for level in factor.levels]
+    if len(labels) == 2:
+        other = labels[1] if factor.reference == labels[0] else labels[0]
+        return factor.reference, "", other
+    if len(labels) != 3 or factor.reference == labels[1]:
+        raise RequestError(
+            f"study {study.name}: factor {factor.name} needs two levels, or three in order with the reference at an end",
+            hint="choose levels with --set",
+        )
+    low, middle, high = labels if factor.reference == labels[0] else reversed(labels)
+    return low, middle, high
+
+
+def _arm(
+    factors: Sequence[Factor],
+    whole: Sequence[Factor],
+    sub: Sequence[Factor],
+    combination: tuple[str, ...],
+    row: tuple[str, ...],
+    number: int,
+    matrix: Matrix | None,
+) -> Arm:
+    given = {factor.name: label for factor, label in zip(whole, combination, strict=True)}
+    given |= {factor.name: label for factor, label in zip(sub, row, strict=True)}
+    treatment = {factor.name: given[factor.name] for factor in factors}
+    if matrix is None:
+        name = join(list(treatment.values()))
+        return Arm(name, ArmKind.TREATMENT, treatment)
+    name = "+".join([*(escaped(label, "+") for label in combination), f"row{number + 1:02d}"])
+    stretched = matrix.shape[1] > len(sub) and matrix[number, len(sub)] > 0.0
+    return Arm(name, ArmKind.TREATMENT, treatment, stretched=bool(stretched))
+
+
+def join(labels: Sequence[str]) -> str:
+    """Labels as one name, each ``+`` in them escaped; a single one as it is."""
+    return labels[0] if len(labels) == 1 else "+".join(escaped(label, "+") for label in labels)
+
+
+def escaped(text: str, special: str) -> str:
+    """The text with a backslash before each special character and before each backslash."""
+    return "".join("\\" + c if c in special or c == "\\" else c for c in text)
+
+
+def _reference(factors: Sequence[Factor], arms: Sequence[Arm]) -> Arm:
+    """The arm with every factor at its reference; the first one where the design has none such."""
+    wanted = {factor.name: factor.reference for factor in factors}
+    return next((arm for arm in arms if arm.treatment == wanted), arms[0])
+
+
+def _control_weights(
+    arms: Sequence[Arm], rows: Sequence[tuple[str, ...]], matrix: Matrix
+) -> dict[ArmKind, dict[str, float]]:
+    weights = column_weights(matrix)
+    stretches = len(arms) // len(rows)
+    return {
+        kind: _named(arms, np.tile(weights[column], stretches) / stretches)
+        for kind, column in ((ArmKind.POSITIVE, -2), (ArmKind.NEGATIVE, -1))
+    }
+
+
+def _terms(
+    study: Study,
+    whole: Sequence[Factor],
+    sub: Sequence[Factor],
+    arms: Sequence[Arm],
+    rows: Sequence[tuple[str, ...]],
+    matrix: Matrix | None,
+) -> tuple[Term, ...]:
+    stretches = len(arms) // len(rows)
+    columns = column_weights(matrix) if matrix is not None else None
+    found: list[Term] = []
+    for factor in study.treatment_factors:
+        if columns is not None and not factor.whole_plot:
+            low, _, high = _ordered(study, factor)
+            weights = np.tile(columns[list(sub).index(factor)], stretches) / stretches
+            found.append(Term(TermKind.MAIN, factor.name, high, low, _named(arms, weights)))
+            continue
+        for level in factor.levels:
+            if level.label != factor.reference:
+                weights = level_weights(arms, factor, level.label)
+                found.append(
+                    Term(
+                        TermKind.MAIN,
+                        factor.name,
+                        level.label,
+                        factor.reference,
+                        _named(arms, weights),
+                        whole=factor.whole_plot,
+                    )
+                )
+    wholes = {factor.name for factor in whole}
+    return (*found, *interactions.terms(study, arms, found, wholes, screening=matrix is not None))
+
+
+def level_weights(arms: Sequence[Arm], factor: Factor, label: str) -> Matrix:
+    """The mean of the arms at this label less the mean of those at the reference."""
+    at = np.array([arm.treatment[factor.name] == label for arm in arms], dtype=np.float64)
+    reference = np.array([arm.treatment[factor.name] == factor.reference for arm in arms], dtype=np.float64)
+    weights: Matrix = at / at.sum() - reference / reference.sum()
+    return weights
+
+
+def _named(arms: Sequence[Arm], weights: Matrix) -> dict[str, float]:
+    return {arm.name: float(weight) for arm, weight in zip(arms, weights, strict=True) if weight != 0.0}
