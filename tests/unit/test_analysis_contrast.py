@@ -132,5 +132,8 @@ def test_pooled_contrasts_are_means_over_the_rounds_that_every_condition_complet
     found = pooled([first, second])
     assert found.values == (2.0, 6.0)
     assert (found.failures, found.unusable) == (1, 2)
-    assert pooled([Contrasts((1.0, 3.0), 0, 0, (0, 0)), Contrasts((5.0, 9.0), 0, 0, (0, 0))]).values == (3.0, 6.0)
+    assert pooled([Contrasts((1.0, 3.0), 0, 0, (0, 0)), Contrasts((5.0, 9.0), 0, 0, (0, 0))]).values == (
+        3.0,
+        6.0,
+    )
     assert pooled([]).values == ()

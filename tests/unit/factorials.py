@@ -1,0 +1,103 @@
+"""Studies of many factors, and simulated runs of their plans: times are products of known effects and noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from iotrial.analysis.model import Observation, ObservedBlock
+from iotrial.design.plan import Plan
+from iotrial.study.model import (
+    Better,
+    Budget,
+    Design,
+    Factor,
+    FilesWork,
+    LabSpec,
+    Level,
+    Response,
+    Role,
+    Scale,
+    Setting,
+    Study,
+    Workload,
+)
+
+SEED = "5eed" * 8
+TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
+
+
+def factor(name: str, labels: str = "off on", role: Role = Role.TREATMENT, *, whole: bool = False) -> Factor:
+    names = labels.split()
+    levels = tuple(Level(label, (Setting(f"knob.{name}", label),)) for label in names)
+    return Factor(name, role, levels, reference=names[0], default=tuple(names), whole_plot=whole)
+
+
+def study(*factors: Factor, design: Design | None = None, margin: float = 0.05) -> Study:
+    return Study(
+        name="many",
+        title="",
+        question="",
+        why="",
+        margin=margin,
+        alpha=0.05,
+        lab=LabSpec(),
+        budget=Budget(),
+        factors=factors,
+        fixed=(),
+        workloads=(Workload("w", "files", FilesWork(("read",), files=1, pool=1)),),
+        responses=(TIME,),
+        claims=(),
+        text="",
+        origin="test",
+        design=design or Design(),
+    )
+
+
+def many(count: int, design: Design) -> Study:
+    return study(*(factor(f"f{number:02d}") for number in range(count)), design=design)
+
+
+def simulated(
+    plan: Plan,
+    blocks: int,
+    log_time: Callable[[Mapping[str, str]], float],
+    *,
+    sd: float = 0.03,
+    stretch_sd: float = 0.0,
+    injected: float | None = None,
+    seed: int | None = 1,
+) -> list[ObservedBlock]:
+    """The plan's blocks: what ``log_time`` says of a treatment, a level of the block and of the stretch, noise of the run;
+    stretched arms take ``injected`` times as long (left out: as the plan's margin says). ``seed`` None: fresh noise."""
+    rng = np.random.default_rng(seed)
+    found = []
+    ratio = 1.0 + 2.0 * plan.study.margin if injected is None else injected
+    for index in range(blocks):
+        for condition in plan.conditions:
+            block = plan.block(condition, index)
+            level = rng.normal(0, 0.5)
+            stretches = rng.normal(0, stretch_sd, size=64)
+            observations = [
+                Observation(
+                    arm=run.arm.name,
+                    kind=run.arm.kind,
+                    treatment=run.arm.treatment,
+                    slot=run.slot,
+                    started_s=float(run.slot),
+                    responses={
+                        "wall": math.exp(
+                            level
+                            + stretches[run.stretch or 0]
+                            + log_time({**run.arm.treatment, **condition.levels})
+                            + rng.normal(0, sd)
+                            + math.log(ratio) * run.arm.stretched
+                        )
+                    },
+                )
+                for run in block.runs
+            ]
+            found.append(ObservedBlock(condition.key, index, tuple(observations)))
+    return found

@@ -1,0 +1,283 @@
+"""Designs of many factors: balance, what is clear of what, controls as columns, whole plots."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from iotrial.design.interactions import alias_table
+from iotrial.design.model import ArmKind, TermKind
+from iotrial.design.plan import Plan
+from iotrial.errors import RequestError
+from iotrial.study.model import Design, DesignKind, Role
+
+from factorials import SEED, factor, many, study
+
+SCREENS = [
+    Design(DesignKind.PLACKETT_BURMAN),
+    Design(DesignKind.PLACKETT_BURMAN, fold_over=True),
+    Design(DesignKind.FRACTIONAL, resolution=3),
+    Design(DesignKind.FRACTIONAL, resolution=4),
+    Design(DesignKind.DEFINITIVE),
+]
+
+
+def signs(plan: Plan, name: str) -> np.ndarray:
+    return np.array([1.0 if arm.treatment[name] == "on" else -1.0 for arm in plan.treatments])
+
+
+@pytest.mark.parametrize("design", SCREENS, ids=lambda d: f"{d.kind.value}-{d.resolution}-{d.fold_over}")
+@pytest.mark.parametrize("count", [2, 7, 24, 48])
+def test_every_factor_is_at_each_level_in_half_of_the_rows(design: Design, count: int) -> None:
+    plan = Plan(many(count, design), SEED)
+    rows = len(plan.treatments)
+    for name in plan.treatments[0].treatment:
+        assert signs(plan, name).sum() == 0, f"{name} in {rows} rows"
+    assert len({arm.name for arm in plan.treatments}) == rows
+
+
+@pytest.mark.parametrize("design", SCREENS[:4], ids=lambda d: f"{d.kind.value}-{d.resolution}-{d.fold_over}")
+def test_no_main_effect_of_48_factors_or_of_a_control_is_mixed_with_another(design: Design) -> None:
+    plan = Plan(many(48, design), SEED)
+    names = list(plan.treatments[0].treatment)
+    stretched = np.array([1.0 if arm.stretched else -1.0 for arm in plan.treatments])
+    columns = np.array([*(signs(plan, name) for name in names), stretched])
+    gram = columns @ columns.T
+    assert np.array_equal(gram, len(plan.treatments) * np.eye(49))
+
+
+def test_effects_are_unbiased_by_each_other_also_where_columns_are_not_orthogonal() -> None:
+    plan = Plan(many(24, Design(DesignKind.DEFINITIVE)), SEED)
+    names = list(plan.treatments[0].treatment)
+    for term, weights in [*((t.factor, t.weights) for t in plan.terms), *plan.control_weights.items()]:
+        response = {
+            name: sum(weights.get(a.name, 0) * (a.treatment[name] == "on") for a in plan.treatments)
+            for name in names
+        }
+        for name in names:
+            assert response[name] == pytest.approx(1.0 if name == term else 0.0, abs=1e-9), (term, name)
+
+
+def test_the_weights_of_every_contrast_are_symmetric_so_that_a_drawn_order_makes_its_sign_a_fair_coin() -> (
+    None
+):
+    for design, levels in itertools.product(SCREENS, ["off on", "low mid high"]):
+        if levels == "low mid high" and design.kind is not DesignKind.DEFINITIVE:
+            continue
+        made = study(
+            factor("a", levels), factor("b", levels), *(factor(f"c{i}") for i in range(7)), design=design
+        )
+        plan = Plan(made, SEED)
+        for term in plan.terms:
+            weights = sorted(term.weights.get(arm.name, 0.0) for arm in plan.treatments)
+            assert weights == pytest.approx([-weight for weight in reversed(weights)], abs=1e-12), term.factor
+
+
+def test_resolution_four_and_a_fold_over_keep_main_effects_clear_of_interactions() -> None:
+    for design, clear in ((SCREENS[0], False), (SCREENS[1], True), (SCREENS[2], False), (SCREENS[3], True)):
+        plan = Plan(many(12, design), SEED)
+        mains = [term for term in plan.terms if term.kind is TermKind.MAIN]
+        mixed = [name for name, others in alias_table(plan.study, plan.treatments, mains) if others]
+        assert bool(mixed) is not clear, design
+
+
+def test_the_alias_table_names_the_interaction_that_a_half_fraction_of_three_factors_hides() -> None:
+    plan = Plan(many(3, Design(DesignKind.FRACTIONAL, resolution=3)), SEED, controls=False)
+    assert len(plan.treatments) == 4
+    mains = [term for term in plan.terms if term.kind is TermKind.MAIN]
+    table = dict(alias_table(plan.study, plan.treatments, mains))
+    # the row with every factor off is in the design, so the sign of the product is the opposite of the factor's
+    assert table == {"f00": ("-1 f01:f02",), "f01": ("-1 f00:f02",), "f02": ("-1 f00:f01",)}
+
+
+def test_the_first_row_of_a_two_level_design_is_the_reference() -> None:
+    for design in SCREENS[:4]:
+        plan = Plan(many(9, design), SEED)
+        assert set(plan.treatments[0].treatment.values()) == {"off"}
+        assert plan.reference is plan.treatments[0]
+
+
+def test_three_ordered_levels_are_compared_end_against_end() -> None:
+    made = study(
+        factor("a", "low mid high"),
+        factor("b", "low mid high"),
+        factor("c"),
+        design=Design(DesignKind.DEFINITIVE),
+    )
+    plan = Plan(made, SEED)
+    assert [(t.factor, t.level, t.reference) for t in plan.terms] == [
+        ("a", "high", "low"),
+        ("b", "high", "low"),
+        ("c", "on", "off"),
+    ]
+    assert {arm.treatment["a"] for arm in plan.treatments} == {"low", "mid", "high"}
+    at_mid = [
+        plan.terms[0].weights.get(arm.name, 0.0) for arm in plan.treatments if arm.treatment["a"] == "mid"
+    ]
+    assert len(at_mid) > 0
+    assert sum(at_mid) == pytest.approx(0.0)
+
+
+def test_interactions_of_a_two_by_two_are_half_the_difference_of_effects() -> None:
+    plan = Plan(study(factor("a"), factor("b")), SEED)
+    (interaction,) = [term for term in plan.terms if term.kind is TermKind.INTERACTION]
+    assert (interaction.factor, interaction.level, interaction.reference) == ("a:b", "on:on", "off:off")
+    assert interaction.weights == {"off+off": 0.5, "off+on": -0.5, "on+off": -0.5, "on+on": 0.5}
+    assert not interaction.primary
+    assert not interaction.aliases
+
+
+def test_interactions_of_many_levels_are_each_against_both_references() -> None:
+    plan = Plan(study(factor("a", "x y z"), factor("b", "p q r"), factor("c")), SEED)
+    found = {(term.factor, term.level) for term in plan.terms if term.kind is TermKind.INTERACTION}
+    assert found == {
+        *(("a:b", f"{a}:{b}") for a in "yz" for b in "qr"),
+        *(("a:c", f"{a}:on") for a in "yz"),
+        *(("b:c", f"{b}:on") for b in "qr"),
+    }
+
+
+def test_in_a_fraction_interactions_that_share_a_column_are_one_term_with_aliases() -> None:
+    plan = Plan(many(6, Design(DesignKind.FRACTIONAL, resolution=4)), SEED, controls=False)
+    interactions = [term for term in plan.terms if term.kind is TermKind.INTERACTION]
+    named = [name.removeprefix("-") for term in interactions for name in (term.factor, *term.aliases)]
+    assert sorted(named) == sorted(f"f{a:02d}:f{b:02d}" for a, b in itertools.combinations(range(6), 2))
+    assert any(term.aliases for term in interactions)
+    for term in interactions:
+        for alias in term.aliases:
+            one, other = alias.removeprefix("-").split(":")
+            product = signs(plan, one) * signs(plan, other) * (-1.0 if alias.startswith("-") else 1.0)
+            weights = np.array([term.weights.get(arm.name, 0.0) for arm in plan.treatments])
+            assert weights @ product == pytest.approx(2.0)
+
+
+def test_named_interactions_share_alpha_and_are_refused_where_the_design_cannot_tell_them() -> None:
+    pairs = (("f00", "f01"), ("f00", "f02"))
+    full = Plan(many(3, Design(interactions=pairs)), SEED)
+    assert full.primary_effects == 3 + 2
+    clear = Plan(
+        many(5, Design(DesignKind.FRACTIONAL, resolution=5, interactions=pairs)), SEED, controls=False
+    )
+    assert len(clear.treatments) == 16
+    with pytest.raises(RequestError, match="cannot estimate the interaction f00:f01"):
+        Plan(many(5, Design(DesignKind.PLACKETT_BURMAN, interactions=pairs)), SEED)
+    with pytest.raises(RequestError, match="cannot tell the interaction f0[01]:f0[12] from the effect of f0"):
+        every = tuple((f"f{a:02d}", f"f{b:02d}") for a, b in itertools.combinations(range(3), 2))
+        Plan(many(3, Design(DesignKind.FRACTIONAL, resolution=3, interactions=every)), SEED, controls=False)
+    with pytest.raises(RequestError, match="apart"):
+        every = tuple((f"f{a:02d}", f"f{b:02d}") for a, b in itertools.combinations(range(6), 2))
+        Plan(many(6, Design(DesignKind.FRACTIONAL, resolution=4, interactions=every)), SEED, controls=False)
+
+
+def test_designs_that_do_not_fit_their_factors_are_refused_in_words() -> None:
+    three = study(factor("a", "x y z"), factor("b"), design=Design(DesignKind.PLACKETT_BURMAN))
+    with pytest.raises(RequestError, match="factors of two levels"):
+        Plan(three, SEED)
+    middle = study(factor("a", "y x z"), factor("b"), factor("c"), design=Design(DesignKind.DEFINITIVE))
+    four = study(factor("a", "w x y z"), factor("b"), factor("c"), design=Design(DesignKind.DEFINITIVE))
+    Plan(middle, SEED)
+    with pytest.raises(RequestError, match="three in order"):
+        Plan(four, SEED)
+    with pytest.raises(RequestError, match="at most 1,024"):
+        Plan(many(11, Design()), SEED)
+    with pytest.raises(RequestError, match="columns"):
+        Plan(many(64, Design(DesignKind.PLACKETT_BURMAN)), SEED)
+
+
+def test_every_block_of_a_screen_holds_every_row_once_and_no_further_run() -> None:
+    plan = Plan(many(24, Design(DesignKind.PLACKETT_BURMAN)), SEED)
+    for index in range(3):
+        block = plan.block(plan.conditions[0], index)
+        assert sorted(run.arm.name for run in block.runs) == sorted(arm.name for arm in plan.treatments)
+        assert block.controls
+        assert all(run.arm.kind is ArmKind.TREATMENT for run in block.runs)
+        assert sum(run.arm.stretched for run in block.runs) == len(block.runs) / 2
+    assert set(plan.control_weights) == {ArmKind.NEGATIVE, ArmKind.POSITIVE}
+    without = Plan(many(24, Design(DesignKind.PLACKETT_BURMAN)), SEED, controls=False)
+    assert not any(arm.stretched for arm in without.treatments)
+    assert not without.control_weights
+
+
+class TestWholePlots:
+    PLAN = Plan(study(factor("mkfs", "x y z", whole=True), factor("mode"), design=Design(repeats=4)), SEED)
+    CONDITION = PLAN.conditions[0]
+
+    def test_stretches_share_the_level_of_the_whole_plot_and_repeat_the_rest(self) -> None:
+        for index in range(6):
+            block = self.PLAN.block(self.CONDITION, index)
+            by_stretch: dict[int | None, list[str]] = {}
+            for run in block.runs:
+                by_stretch.setdefault(run.stretch, []).append(run.arm.treatment["mkfs"])
+            assert list(by_stretch) == list(range(len(by_stretch)))
+            assert all(len(set(levels)) == 1 for levels in by_stretch.values())
+            counts = Counter(run.arm.name for run in block.runs)
+            assert set(counts.values()) == {4}
+
+    def test_the_copy_is_a_stretch_of_the_same_shape_in_even_blocks(self) -> None:
+        runs = self.PLAN.block(self.CONDITION, 2).runs
+        shapes = Counter(run.stretch for run in runs)
+        assert sorted(shapes.values()) == [8, 8, 8, 8]
+        copies = [run for run in runs if run.arm.kind is ArmKind.NEGATIVE]
+        assert len({run.stretch for run in copies}) == 1
+        assert {run.arm.treatment["mkfs"] for run in copies} == {"x"}
+        assert not any(run.arm.kind is ArmKind.POSITIVE for run in runs)
+
+    def test_every_stretch_holds_a_stretched_arm_in_odd_blocks(self) -> None:
+        runs = self.PLAN.block(self.CONDITION, 3).runs
+        positive = [run for run in runs if run.arm.kind is ArmKind.POSITIVE]
+        assert Counter(run.stretch for run in positive) == {0: 4, 1: 4, 2: 4}
+        assert all(run.arm.stretched and run.arm.treatment["mode"] == "off" for run in positive)
+        assert not any(run.arm.kind is ArmKind.NEGATIVE for run in runs)
+
+    def test_the_order_of_stretches_and_of_the_arms_in_each_repeat_is_drawn(self) -> None:
+        firsts: Counter[str] = Counter()
+        orders: Counter[tuple[str, ...]] = Counter()
+        for index in range(1, 1201, 2):
+            runs = self.PLAN.block(self.CONDITION, index).runs
+            firsts[runs[0].arm.treatment["mkfs"]] += 1
+            orders[tuple(run.arm.name.split("+")[0] + run.arm.treatment["mode"] for run in runs[:3])] += 1
+        # binomial, 600 draws of 1/3: six standard deviations
+        assert all(abs(count - 200) < 6 * math.sqrt(600 * 2 / 9) for count in firsts.values())
+        assert len(orders) == 3 * 6
+
+    def test_files_are_drawn_anew_in_every_repeat(self) -> None:
+        import dataclasses
+
+        work = dataclasses.replace(self.PLAN.study.workloads[0].work, files=2, pool=40)
+        workloads = (dataclasses.replace(self.PLAN.study.workloads[0], work=work),)
+        plan = Plan(dataclasses.replace(self.PLAN.study, workloads=workloads), SEED)
+        runs = plan.block(plan.conditions[0], 1).runs
+        together = [runs[start : start + 3] for start in range(0, len(runs), 3)]
+        for some in together:
+            files = [file for run in some for file in run.files or ()]
+            assert len(files) == len(set(files)) == 6
+        assert len({run.files for run in runs if run.arm.name == runs[0].arm.name}) > 1
+
+    def test_terms_know_their_stratum(self) -> None:
+        strata = {(term.factor, term.level): term.whole for term in self.PLAN.terms}
+        assert strata == {
+            ("mkfs", "y"): True,
+            ("mkfs", "z"): True,
+            ("mode", "on"): False,
+            ("mkfs:mode", "y:on"): False,
+            ("mkfs:mode", "z:on"): False,
+        }
+
+    def test_screens_are_crossed_with_whole_plots(self) -> None:
+        factors = [factor("mkfs", "x y", whole=True), *(factor(f"f{i}") for i in range(9))]
+        plan = Plan(study(*factors, design=Design(DesignKind.PLACKETT_BURMAN)), SEED)
+        assert len(plan.treatments) == 2 * 12
+        runs = plan.block(plan.conditions[0], 0).runs
+        assert len(runs) == 24
+        assert {run.stretch for run in runs} == {0, 1}
+
+
+def test_conditions_are_no_part_of_a_design() -> None:
+    made = study(*(factor(f"f{i}") for i in range(6)), factor("c", "x y", Role.CONDITION), design=SCREENS[0])
+    plan = Plan(made, SEED)
+    assert len(plan.conditions) == 2
+    assert plan.primary_effects == 2 * 6
