@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping
 
 import pytest
+from factorials import factor, many, simulated, study
 
 from iotrial.analysis.analyse import Spec, analyse, analyse_condition
 from iotrial.analysis.model import Analysis, Effect, Verdict
 from iotrial.design.plan import Plan
 from iotrial.study.model import Design, DesignKind, Role
-
-from factorials import factor, many, simulated, study
 
 SEED = "ab" * 16
 

@@ -8,14 +8,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from factorials import SEED, factor, many, study
 
 from iotrial.design.interactions import alias_table
 from iotrial.design.model import ArmKind, TermKind
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.study.model import Design, DesignKind, Role
-
-from factorials import SEED, factor, many, study
 
 SCREENS = [
     Design(DesignKind.PLACKETT_BURMAN),
@@ -165,12 +164,16 @@ def test_named_interactions_share_alpha_and_are_refused_where_the_design_cannot_
     assert len(clear.treatments) == 16
     with pytest.raises(RequestError, match="cannot estimate the interaction f00:f01"):
         Plan(many(5, Design(DesignKind.PLACKETT_BURMAN, interactions=pairs)), SEED)
-    with pytest.raises(RequestError, match="cannot tell the interaction f0[01]:f0[12] from the effect of f0"):
-        every = tuple((f"f{a:02d}", f"f{b:02d}") for a, b in itertools.combinations(range(3), 2))
-        Plan(many(3, Design(DesignKind.FRACTIONAL, resolution=3, interactions=every)), SEED, controls=False)
+    third = many(3, Design(DesignKind.FRACTIONAL, resolution=3, interactions=_every_pair(3)))
+    with pytest.raises(RequestError, match="cannot tell the interaction f00:f01 from the effect of f02"):
+        Plan(third, SEED, controls=False)
+    fourth = many(6, Design(DesignKind.FRACTIONAL, resolution=4, interactions=_every_pair(6)))
     with pytest.raises(RequestError, match="apart"):
-        every = tuple((f"f{a:02d}", f"f{b:02d}") for a, b in itertools.combinations(range(6), 2))
-        Plan(many(6, Design(DesignKind.FRACTIONAL, resolution=4, interactions=every)), SEED, controls=False)
+        Plan(fourth, SEED, controls=False)
+
+
+def _every_pair(count: int) -> tuple[tuple[str, str], ...]:
+    return tuple((f"f{a:02d}", f"f{b:02d}") for a, b in itertools.combinations(range(count), 2))
 
 
 def test_designs_that_do_not_fit_their_factors_are_refused_in_words() -> None:
