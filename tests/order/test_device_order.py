@@ -141,7 +141,7 @@ def test_after_every_unmount_the_claim_is_taken_back_and_the_mark_looked_for(ope
     session, plan, probe = opened(workload=["probe"], cache=["cold"])
     runner = Runner(session, injected=1.06)
     for run in plan.block(plan.conditions[0], 0).runs:
-        assert runner.run(plan.conditions[0], run).problem is None
+        assert runner.run(plan.conditions[0], run, block=0).problem is None
     session.close()
     verbs = [verb for verb, _ in probe.calls]
     of_disk = [
@@ -172,7 +172,7 @@ def test_every_arm_makes_the_same_transitions(cache: str, opened: Any) -> None:
     for index in range(2):
         for run in plan.block(plan.conditions[0], index).runs:
             probe.calls.clear()
-            assert runner.run(plan.conditions[0], run).problem is None
+            assert runner.run(plan.conditions[0], run, block=0).problem is None
             shapes.add(tuple(shape(probe.calls)))
     session.close()
     assert len(shapes) == 1

@@ -236,7 +236,7 @@ def conducted(study: Study, state: Path, folder: Path) -> list[tuple[str, dict[s
         calls = session.probe.calls  # type: ignore[attr-defined]
         runner = Runner(session, injected=1.06)
         for run in plan.block(plan.conditions[0], 0).runs:
-            runner.run(plan.conditions[0], run)
+            runner.run(plan.conditions[0], run, block=0)
     except IotrialError:
         pass  # refused by the recording: what was asked before counts
     finally:

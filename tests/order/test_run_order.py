@@ -15,9 +15,11 @@ from iotrial.conduct.runner import Runner
 from iotrial.conduct.session import Session
 from iotrial.design.plan import Plan
 from iotrial.study.catalogue import find
+from iotrial.study.model import Study
+from iotrial.study.reader import read_study
 from iotrial.study.select import select
 
-MOUNT = "36 35 7:0 / /run/iotrial/ext4 {words} - ext4 /dev/loop9 {rest}"
+MOUNT = "36 35 7:0 / /run/iotrial/ext4 {words} - {kind} /dev/loop9 {rest}"
 
 
 class Recording:
@@ -32,6 +34,7 @@ class Recording:
         self.isolated = isolate
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.mount_words = ["rw"]
+        self.mounted = "ext4"
         self.modes: str = "0644"
         self.queue = {
             "scheduler": "[none] mq-deadline",
@@ -80,15 +83,16 @@ class Recording:
     def _run(self, **_: Any) -> dict[str, Any]:
         return {"exit": 0, "signal": None, "timed_out": False, "stdout": "", "stderr": ""}
 
-    def _mount(self, target: str, options: list[str], **_: Any) -> None:
+    def _mount(self, target: str, options: list[str], type: str, **_: Any) -> None:
         if target.endswith("ext4"):
+            self.mounted = type or self.mounted
             self.mount_words = [o for o in options if o not in ("remount", "rw", "strictatime")]
 
     def _read(self, path: str) -> dict[str, Any]:
         if path.endswith("mountinfo"):
             words = ["ro" if "ro" in self.mount_words else "rw"]
             atimes = [w for w in self.mount_words if w.endswith("time")]
-            return {"data": MOUNT.format(words=",".join(words + atimes), rest="rw")}
+            return {"data": MOUNT.format(words=",".join(words + atimes), rest="rw", kind=self.mounted)}
         if "/queue/" in path:
             return {"data": self.queue[path.rsplit("/", 1)[1]]}
         return {"data": "x"}
@@ -138,9 +142,9 @@ def opened(monkeypatch: pytest.MonkeyPatch, state: Path, tmp_path: Path) -> Iter
     monkeypatch.setattr(session_module.MachineLock, "__exit__", lambda *_: None)
     sessions: list[Session] = []
 
-    def open_study(name: str, **conditions: list[str]) -> tuple[Session, Plan, Recording]:
+    def open_study(name: str | Study, **conditions: list[str]) -> tuple[Session, Plan, Recording]:
         study = select(
-            find(name),
+            find(name) if isinstance(name, str) else name,
             sets={},
             conditions=conditions,
             full=False,
@@ -186,7 +190,7 @@ def test_every_arm_makes_the_same_transitions(
         for index in range(2):
             for run in plan.block(condition, index).runs:
                 probe.calls.clear()
-                outcome = runner.run(condition, run)
+                outcome = runner.run(condition, run, block=index)
                 assert outcome.problem is None
                 shapes[f"{index} {run.arm.name}"] = shape(probe.calls)
     assert len(shapes) >= 8
@@ -198,9 +202,9 @@ def verbs_of_a_run(opened: Any, study: str, **conditions: list[str]) -> list[tup
     runner = Runner(session, injected=1.06)
     condition = plan.conditions[0]
     runs = plan.block(condition, 0).runs
-    runner.run(condition, runs[0])
+    runner.run(condition, runs[0], block=0)
     probe.calls.clear()
-    runner.run(condition, runs[1])
+    runner.run(condition, runs[1], block=0)
     return list(probe.calls)
 
 
@@ -273,7 +277,63 @@ def test_only_the_positive_control_is_stretched(opened: Any) -> None:
     stretched = {}
     for run in plan.block(plan.conditions[0], 0).runs:
         probe.calls.clear()
-        runner.run(plan.conditions[0], run)
+        runner.run(plan.conditions[0], run, block=0)
         stretched[run.arm.name] = round(probe.calls[-1][1]["stretch"], 9)
     assert stretched.pop("control:positive") == 0.06
     assert set(stretched.values()) == {0.0}
+
+
+WHOLE = """
+[study]
+name = "whole"
+question = "?"
+[lab]
+size = "64 MiB"
+[design]
+repeats = 3
+[[factor]]
+name = "mkfs"
+knob = "filesystem.type"
+levels = ["ext4", "xfs"]
+plot = "PLOT"
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0444", "0777"]
+[[workload]]
+name = "read"
+kind = "files"
+files = 2
+operations = ["open", "read", "close"]
+"""
+
+
+def formats_by_run(opened: Any, text: str, blocks: int) -> list[tuple[int | None, int]]:
+    """Of each run the stretch, and how many file systems were made for it."""
+    session, plan, probe = opened(read_study(text, "test", trusted=False))
+    runner = Runner(session, injected=1.06)
+    found = []
+    for index in range(blocks):
+        for run in plan.block(plan.conditions[0], index).runs:
+            probe.calls.clear()
+            assert runner.run(plan.conditions[0], run, block=index).problem is None
+            made = [
+                f["argv"][0] for verb, f in probe.calls if verb == "run" and f["argv"][0].startswith("mkfs.")
+            ]
+            assert set(made) <= {f"mkfs.{run.arm.treatment['mkfs']}"}
+            found.append((run.stretch, len(made)))
+    return found
+
+
+def test_a_file_system_that_is_a_whole_plot_is_made_once_a_stretch(opened: Any) -> None:
+    found = formats_by_run(opened, WHOLE.replace("PLOT", "whole"), 2)
+    # 3 stretches of 3 repeats of 2 arms with the copy, then 2 of 3 repeats of 3 with the stretched arm
+    assert [stretch for stretch, _ in found] == [s for s in range(3) for _ in range(6)] + [
+        s for s in range(2) for _ in range(9)
+    ]
+    assert [made for _, made in found] == ([1, *[0] * 5] * 3 + [1, *[0] * 8] * 2)
+
+
+def test_a_file_system_that_varies_from_run_to_run_is_made_for_each(opened: Any) -> None:
+    text = WHOLE.replace("PLOT", "sub").replace("[design]\nrepeats = 3\n", "")
+    assert all(made == 1 for _, made in formats_by_run(opened, text, 1))

@@ -35,6 +35,11 @@ class Arm:
     treatment: Mapping[str, str]
     stretched: bool = False
 
+    @property
+    def of_control(self) -> bool:
+        """Whether a control rests on this arm: it is one, or belongs to the stretched half of a screening design."""
+        return self.kind is not ArmKind.TREATMENT or self.stretched
+
 
 @dataclass(frozen=True, slots=True)
 class Term:

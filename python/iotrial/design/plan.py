@@ -146,13 +146,13 @@ class Plan:
         return len(self._made.stretches[0]) + alone
 
     def block(self, condition: Condition, index: int) -> Block:
-        """Block ``index`` (from 0) of a condition. Controls take part where the index is even."""
+        """Block ``index`` (from 0) of a condition. Control arms take part where the index is even."""
         runs: list[PlannedRun] = []
         for number, (stretch, arms) in enumerate(self._repeats(condition, index)):
             files = self._files(condition, index, arms, () if stretch is None else (number,))
             for arm in arms:
                 runs.append(PlannedRun(len(runs), arm, files[arm.name], stretch))
-        return Block(condition, index, any(_of_control(run.arm) for run in runs), tuple(runs))
+        return Block(condition, index, any(run.arm.of_control for run in runs), tuple(runs))
 
     def order(self, condition: Condition, index: int) -> tuple[Arm, ...]:
         """The arms of ``block(condition, index)`` in the order of its slots, without drawing its files."""
@@ -266,10 +266,6 @@ def _check_counts(study: Study) -> None:
             f"study {study.name}: {conditions:,} conditions, a trial holds at most {MAX_CONDITIONS:,}",
             hint="choose fewer levels with --condition",
         )
-
-
-def _of_control(arm: Arm) -> bool:
-    return arm.kind is not ArmKind.TREATMENT or arm.stretched
 
 
 def _conditions(study: Study) -> tuple[Condition, ...]:

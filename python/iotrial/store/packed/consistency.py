@@ -88,7 +88,7 @@ class Consistency:
         if block.ended:
             raise ValueError(f"block {end.block} is ended twice")
         block.ended = True
-        if end.controls != (self._plan.controls and end.block % 2 == 0):
+        if end.controls != any(arm.of_control for arm in arms):
             raise ValueError(
                 f"block {end.block} is said to have controls where the plan has none, or the reverse"
             )
