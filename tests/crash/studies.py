@@ -107,10 +107,13 @@ size = "16 MiB"
 [budget]
 time = "10 min"
 blocks = 2
+[design]
+repeats = 2
 [[factor]]
 name = "format"
 knob = "mkfs.option"
 levels = ["default", "-b 1024"]
+plot = "whole"
 [[factor]]
 name = "kind"
 knob = "filesystem.type"

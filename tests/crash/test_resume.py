@@ -115,7 +115,7 @@ def killed_and_resumed_until_done(place: Site, study: str, kills: int) -> None:
     forget(place)
 
 
-@pytest.mark.parametrize("study", ["settings", "mounts", "folder"])
+@pytest.mark.parametrize("study", ["settings", "formats", "folder"])
 def test_killed_at_random_and_resumed_the_trial_is_that_of_an_undisturbed_one(
     place: Site, study: str
 ) -> None:
