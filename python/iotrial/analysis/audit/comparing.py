@@ -1,0 +1,134 @@
+"""A group against its reference: ratio, intervals, rounding, what a sufficient trial would take, and how it stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from iotrial.analysis.audit.intervals import GROUP_OF_ONE, logs, mean, rank, variance, welch
+from iotrial.analysis.audit.model import TIME_UNITS, Cell, Comparison, Interval, Need, Standing
+from iotrial.analysis.power import blocks_to_resolve
+
+#: block SDs of ln(B/A) to plan with where the data have no scatter of their own: a steady device, a usual
+#: command, a whole cold process (docs/findings.md has .11 to .17 for commands)
+PLAUSIBLE_SDS = (0.03, 0.1, 0.3)
+FEWEST_FOR_SD = 3
+LEAST_SD = 1e-4
+
+
+def compare(
+    level: Cell, reference: Cell, *, alpha: float, margin: float, together: int, pooled_sd: float | None
+) -> Comparison:
+    """One comparison. ``together`` is how many share ``alpha``; ``pooled_sd`` the SD of one logarithm."""
+    a, b = logs(level.values), logs(reference.values)
+    ratio: float | None
+    needs: tuple[Need, ...] = ()
+    if a is None or b is None:
+        nothing = Interval("", 1.0 - alpha, None, None, "zero and negative values have no ratio")
+        intervals, ratio = (nothing, nothing, nothing), None
+    else:
+        intervals = (welch(a, b, alpha), welch(a, b, alpha / together), rank(a, b, alpha))
+        ratio = math.exp(max(-700.0, min(700.0, mean(a) - mean(b))))
+        timed = level.unit in TIME_UNITS or level.unit.endswith("/s") or not level.unit
+        needs = () if not timed else needed(a, b, abs(mean(a) - mean(b)), alpha, margin, together, pooled_sd)
+    return Comparison(
+        group=level.group,
+        reference=reference.group,
+        response=level.response,
+        unit=level.unit,
+        condition=level.condition,
+        series=level.series,
+        n=len(level.values),
+        n_reference=len(reference.values),
+        mean=mean(level.values),
+        mean_reference=mean(reference.values),
+        ratio=ratio,
+        welch=intervals[0],
+        shared=intervals[1],
+        rank=intervals[2],
+        rounding=rounding(level, reference),
+        needs=needs,
+        standing=_standing(len(level.values), len(reference.values), ratio, intervals[1], margin),
+    )
+
+
+def needed(
+    level: Sequence[float],
+    reference: Sequence[float],
+    size: float,
+    alpha: float,
+    margin: float,
+    together: int,
+    pooled_sd: float | None,
+) -> tuple[Need, ...]:
+    """Blocks of a randomised trial for the effect seen (``size`` in log ratio) and for the margin."""
+    estimated = True
+    if min(len(level), len(reference)) >= FEWEST_FOR_SD:
+        sds = [math.sqrt(variance(level) + variance(reference))]
+    elif pooled_sd is not None:
+        sds = [pooled_sd * math.sqrt(2.0)]
+    else:
+        sds, estimated = list(PLAUSIBLE_SDS), False
+    return tuple(
+        Need(
+            sd,
+            estimated,
+            blocks_for(max(sd, LEAST_SD), size, alpha, together),
+            blocks_for(max(sd, LEAST_SD), math.log1p(margin), alpha, together),
+        )
+        for sd in sds
+    )
+
+
+def blocks_for(block_sd: float, size: float, alpha: float, together: int) -> int | None:
+    """Blocks until the interval is narrower than ``size`` (log ratio) to either side, in four trials of five."""
+    if size <= 0.0:
+        return None
+    return blocks_to_resolve(block_sd, math.expm1(min(size, 700.0)), alpha=alpha, effects=together)
+
+
+def pooled_sd(cells: Sequence[Cell]) -> float | None:
+    """The SD of one logarithm inside cells, from all cells of a response that repeat; None below 3 degrees."""
+    total, degrees = 0.0, 0
+    for cell in cells:
+        found = logs(cell.values)
+        if found is not None and len(found) >= 2:
+            total += variance(found) * (len(found) - 1)
+            degrees += len(found) - 1
+    return math.sqrt(total / degrees) if degrees >= FEWEST_FOR_SD else None
+
+
+def rounding(level: Cell, reference: Cell) -> tuple[float, float] | None:
+    """Between which ratios the rounding of the raw values leaves the ratio of their means; None: no step known."""
+    a, b = mean(level.values), mean(reference.values)
+    half_a, half_b = (_half_step(cell) for cell in (level, reference))
+    if half_a is None or half_b is None or b - half_b <= 0.0:
+        return None
+    return max(0.0, a - half_a) / (b + half_b), (a + half_a) / (b - half_b)
+
+
+def _half_step(cell: Cell) -> float | None:
+    """How far rounding can move the mean of a cell: half a step for one value, less by chance for several."""
+    steps = [one.step for one in cell.observations]
+    known = [step for step in steps if step is not None]
+    if len(known) < len(steps):
+        return None
+    return max(known) / 2.0 / math.sqrt(len(known))
+
+
+def _standing(n: int, n_reference: int, ratio: float | None, shared: Interval, margin: float) -> Standing:
+    if ratio is None:
+        return Standing.NO_RATIO
+    if shared.why_not == GROUP_OF_ONE:
+        return Standing.SINGLE
+    if min(n, n_reference) < FEWEST_FOR_SD:
+        return Standing.TOO_FEW
+    if (
+        shared.low is not None
+        and shared.high is not None
+        and 1 / (1 + margin) < shared.low <= shared.high < 1 + margin
+    ):
+        return Standing.WITHIN
+    if shared.excludes_one or (not shared.bounded and ratio != 1.0):
+        return Standing.APART
+    return Standing.OPEN

@@ -1,0 +1,119 @@
+"""Single values that stand out, first runs that are unlike the rest, and single groups that follow a condition."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+
+from iotrial.analysis.audit.intervals import mean
+from iotrial.analysis.audit.model import Cell, Condition, FirstRun, Outlier, Trend
+
+FIRST_RUN_CHANCE = 0.01
+FEWEST_RUNS = 4
+FEWEST_FOR_TREND = 5
+EXACT_TREND = 7
+FAR = 3.0  # an outlier is so many times the typical value, or a part of it
+
+
+def first_run(cells: Sequence[Cell]) -> FirstRun | None:
+    """Whether the first run of every group is its slowest, or of every group its fastest, beyond luck."""
+    usable = [
+        cell
+        for cell in cells
+        if len(cell.values) >= FEWEST_RUNS
+        and all(one.run is not None for one in cell.observations)
+        and all(value > 0.0 for value in cell.values)
+    ]
+    if not usable or len(usable) < len(cells):
+        return None
+    ratios = [(cell.group, cell.values[0] / median(cell.values[1:])) for cell in usable]
+    highest = all(cell.values[0] > max(cell.values[1:]) for cell in usable)
+    lowest = all(cell.values[0] < min(cell.values[1:]) for cell in usable)
+    chance = 2.0 * math.prod(1.0 / len(cell.values) for cell in usable)
+    if not (highest or lowest) or chance > FIRST_RUN_CHANCE:
+        return None
+    first = usable[0]
+    return FirstRun(first.response, first.condition, first.series, len(usable), tuple(ratios), chance)
+
+
+def outliers(cells: Sequence[Cell]) -> list[Outlier]:
+    """Values more than ``FAR`` times off the median of their group and response over at least six conditions."""
+    found = []
+    by_group = defaultdict(list)
+    for cell in cells:
+        if len(cell.values) == 1 and cell.values[0] > 0.0 and _is_ladder(cell.condition):
+            by_group[cell.group, cell.response].append(cell)
+    for row in by_group.values():
+        if len(row) < 6:
+            continue
+        typical = median(cell.values[0] for cell in row)
+        for cell in row:
+            if not typical / FAR <= cell.values[0] <= typical * FAR:
+                found.append(
+                    Outlier(cell.group, cell.response, cell.unit, cell.condition, cell.values[0], typical)
+                )
+    return found
+
+
+def _is_ladder(condition: Condition) -> bool:
+    """Whether the condition is made of numbers only (sizes, say), so that its cells are steps of one ladder."""
+    return bool(condition) and all(text.replace(".", "", 1).isdigit() for _, text in condition)
+
+
+def trends(cells: Sequence[Cell]) -> list[Trend]:
+    """Spearman's correlation of a group's single values with the one numeric condition that varies."""
+    rows: dict[tuple[str, str, str, Condition], list[tuple[float, float, str]]] = defaultdict(list)
+    for cell in cells:
+        for name, text in cell.condition:
+            try:
+                at = float(text)
+            except ValueError:
+                continue
+            rest = tuple(pair for pair in cell.condition if pair[0] != name)
+            rows[cell.group, cell.response, name, rest].append((at, mean(cell.values), cell.unit))
+    found = []
+    for (group, response, name, _), points in rows.items():
+        if len({at for at, _, _ in points}) < FEWEST_FOR_TREND:
+            continue
+        points.sort()
+        xs, ys = [x for x, _, _ in points], [y for _, y, _ in points]
+        correlation, p = spearman(xs, ys)
+        found.append(Trend(group, response, points[0][2], name, len(points), ys[0], ys[-1], correlation, p))
+    return found
+
+
+def spearman(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
+    """Rank correlation and two-sided p: exact by all arrangements up to seven values, else by Fisher's z."""
+    a, b = _ranks(xs), _ranks(ys)
+    found = _correlation(a, b)
+    n = len(a)
+    if n <= EXACT_TREND:
+        hits = sum(abs(_correlation(a, other)) >= abs(found) - 1e-12 for other in itertools.permutations(b))
+        return found, hits / math.factorial(n)
+    z = math.atanh(max(-1.0 + 1e-12, min(1.0 - 1e-12, found))) * math.sqrt((n - 3) / 1.06)
+    return found, math.erfc(abs(z) / math.sqrt(2.0))
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    at = 0
+    while at < len(order):
+        end = at
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[at]]:
+            end += 1
+        for i in range(at, end + 1):
+            ranks[order[i]] = (at + end) / 2.0
+        at = end + 1
+    return ranks
+
+
+def _correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    centre_a, centre_b = mean(a), mean(b)
+    square = math.fsum((x - centre_a) ** 2 for x in a) * math.fsum((y - centre_b) ** 2 for y in b)
+    if square == 0.0:
+        return 0.0
+    return math.fsum((x - centre_a) * (y - centre_b) for x, y in zip(a, b, strict=True)) / math.sqrt(square)

@@ -1,0 +1,61 @@
+"""Student's t without a library: distribution and quantile, to about 1e-10.
+
+The tail is half the regularised incomplete beta function I_x(v/2, 1/2) at x = v/(v + t^2), by its continued fraction
+(Press et al., Numerical Recipes, section 6.4, modified Lentz); the quantile by bisection on it.
+"""
+
+from __future__ import annotations
+
+import math
+
+_TINY = 1e-300
+
+
+def two_sided(t: float, df: float) -> float:
+    """P(|T| >= |t|) for ``df`` > 0 degrees of freedom (need not be whole)."""
+    if math.isinf(t):
+        return 0.0
+    return _beta(df / (df + t * t), df / 2.0, 0.5)
+
+
+def quantile(alpha: float, df: float) -> float:
+    """The t that is exceeded in absolute value with probability ``alpha`` (0 < alpha < 1)."""
+    low, high = 0.0, 1.0
+    while two_sided(high, df) > alpha and high < 1e150:
+        low, high = high, high * 2.0
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if two_sided(middle, df) > alpha else (low, middle)
+    return high
+
+
+def _beta(x: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function I_x(a, b)."""
+    if x <= 0.0 or x >= 1.0:
+        return 0.0 if x <= 0.0 else 1.0
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    if x < (a + 1.0) / (a + b + 2.0):
+        return math.exp(log_front) * _fraction(x, a, b) / a
+    return 1.0 - math.exp(log_front) * _fraction(1.0 - x, b, a) / b
+
+
+def _fraction(x: float, a: float, b: float) -> float:
+    c, d = 1.0, 1.0 / _away(1.0 - (a + b) * x / (a + 1.0))
+    value = d
+    for m in range(1, 10_000):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1.0) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1.0)),
+        ):
+            d = 1.0 / _away(1.0 + term * d)
+            c = _away(1.0 + term / c)
+            value *= d * c
+        if abs(d * c - 1.0) < 1e-15:
+            break
+    return value
+
+
+def _away(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY

@@ -1,0 +1,113 @@
+"""``iotrial audit``: what somebody else's numbers can show, and what they cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
+
+if TYPE_CHECKING:
+    from iotrial.importers.contract import Source
+
+MOST_FILES = 200
+
+
+@click.command("audit")
+@click.argument("files", nargs=-1, required=True, metavar="[LABEL=]FILE...")
+@click.option(
+    "--format", "form", metavar="NAME", help="csv, hyperfine, fio, iozone, bonnie, strace (else found out)."
+)
+@click.option("--group", metavar="COLUMN", help="Column of a table that holds the treatment.")
+@click.option(
+    "--value", "values", multiple=True, metavar="COLUMN", help="Column of measured values (repeatable)."
+)
+@click.option("--unit", metavar="UNIT", help="Unit of the values (s, ms, MB/s, ...).")
+@click.option(
+    "--condition", "conditions", multiple=True, metavar="COLUMN", help="Column of a condition (repeatable)."
+)
+@click.option(
+    "--order", metavar="COLUMN", help='Column of the time or order of runs; "rows": the rows are in order.'
+)
+@click.option("--run", metavar="COLUMN", help="Column of the number of a repeat.")
+@click.option("--series", metavar="COLUMN", help="Column of separate series of one treatment.")
+@click.option("--reference", metavar="LABEL", help="Group that the others are compared with.")
+@click.option(
+    "--response", "responses", multiple=True, metavar="NAME", help="Only this response (repeatable)."
+)
+@click.option(
+    "--claim", "claims", multiple=True, metavar="TEXT", help='E.g. "noatime 53.67 % of strictatime".'
+)
+@click.option(
+    "--alpha", default="0.05", show_default=True, metavar="LEVEL", help="Error level of the intervals."
+)
+@click.option(
+    "--margin", default="3 %", show_default=True, metavar="PERCENT", help="Smallest effect that matters."
+)
+@click.option("--markdown", metavar="FILE", help="Write Markdown there.")
+@json_option
+def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
+    """What foreign numbers can show and cannot: CSV, hyperfine, fio, iozone, bonnie++, strace -c.
+
+    LABEL=FILE names the treatment of a file that holds one run. "-" is standard input.
+    """
+    from iotrial.analysis.audit.audit import audit
+    from iotrial.errors import RequestError
+    from iotrial.importers import read
+    from iotrial.importers.contract import Asked
+    from iotrial.report.audit.studies import answering
+    from iotrial.units import UnitError, parse_alpha, parse_margin
+
+    if len(files) > MOST_FILES:
+        raise RequestError(f"more than {MOST_FILES} files", hint="audit fewer at a time")
+    try:
+        alpha, margin = parse_alpha(values["alpha"]), parse_margin(values["margin"])
+    except UnitError as error:
+        raise RequestError(error.message, hint=error.hint) from error
+    asked = Asked(
+        group=values["group"],
+        values=values["values"],
+        unit=values["unit"],
+        conditions=values["conditions"],
+        order=values["order"],
+        run=values["run"],
+        series=values["series"],
+        reference=values["reference"],
+        responses=values["responses"],
+        claims=values["claims"],
+    )
+    dataset = read([_source(file, alone=len(files) == 1) for file in files], asked, form=values["form"])
+    found = audit(dataset, alpha=alpha, margin=margin)
+    answer = answering(found)
+    if values["markdown"]:
+        from iotrial.cli.ending import write_report
+        from iotrial.report.audit.rendering import markdown_lines
+
+        write_report("\n".join(markdown_lines(found, answer)), Path(values["markdown"]))
+    if as_json:
+        from iotrial.report.audit.jsonaudit import audit_json
+
+        click.echo(json.dumps(audit_json(found, answer), indent=1))
+        return
+    from iotrial.report.audit.rendering import text_lines
+
+    tell("\n".join(text_lines(found, answer)))
+
+
+def _source(word: str, *, alone: bool) -> Source:
+    """A file, with its label where the word is no file's name as it stands."""
+    from iotrial.importers.contract import MAX_BYTES, open_source, source_of
+
+    given, equals, rest = word.partition("=")
+    name, label = (rest, given) if equals and given and rest and not os.path.lexists(word) else (word, None)
+    if name == "-":
+        return source_of(
+            sys.stdin.buffer.read(MAX_BYTES + 1), name="standard input", given=label, alone=alone
+        )
+    return open_source(Path(name).expanduser(), name=name, given=label, alone=alone)

@@ -1,0 +1,77 @@
+"""Other programs' results as plain observations: one module a format, found by their ``FORMAT``; autodetected.
+
+Text from outside is hostile until it is an ``Observation``: sizes are capped, numbers are finite, nothing is
+evaluated, and what cannot be read is refused with a word on where.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping, Sequence
+
+from iotrial.analysis.audit.claims import parse_claim
+from iotrial.analysis.audit.model import Dataset
+from iotrial.errors import RequestError, UnknownName
+from iotrial.importers.contract import MAX_OBSERVATIONS, Asked, Format, Imported, Source
+
+
+def formats() -> Mapping[str, Format]:
+    """All formats by name, in the order in which they are tried (CSV, which takes nearly anything, last)."""
+    found = {}
+    for module in pkgutil.iter_modules(__path__):
+        form = getattr(importlib.import_module(f"{__name__}.{module.name}"), "FORMAT", None)
+        if form is not None:
+            found[form.name] = form
+    return dict(sorted(found.items(), key=lambda pair: (pair[1].rank, pair[0])))
+
+
+def detect(source: Source) -> Format:
+    """The first format that recognises the text; RequestError where none does."""
+    for form in formats().values():
+        if form.recognises(source.text):
+            return form
+    raise RequestError(
+        f"{source.name}: in no format that is known",
+        hint=f"known: {', '.join(formats())}; force one with --format",
+    )
+
+
+def read(sources: Sequence[Source], asked: Asked, *, form: str | None = None) -> Dataset:
+    """One dataset of all the files."""
+    if form is not None and form not in formats():
+        raise UnknownName("format", form, formats())
+    imported = []
+    for source in sources:
+        chosen = formats()[form] if form is not None else detect(source)
+        imported.append((chosen, chosen.read(source, asked)))
+    return _merged(sources, imported, asked)
+
+
+def _merged(sources: Sequence[Source], imported: Sequence[tuple[Format, Imported]], asked: Asked) -> Dataset:
+    parts = [one for _, one in imported]
+    observations = tuple(one for part in parts for one in part.observations)
+    if len(observations) > MAX_OBSERVATIONS:
+        raise RequestError(
+            f"more than {MAX_OBSERVATIONS} numbers in {len(sources)} files; audit fewer at a time"
+        )
+    if not observations:
+        raise RequestError(f"{sources[0].name}: no number in it to audit")
+    claims = [*asked.claims, *(claim for part in parts for claim in part.claims)]
+    return Dataset(
+        name=", ".join(source.name for source in sources[:4]) + (" ..." if len(sources) > 4 else ""),
+        form=", ".join(dict.fromkeys(form.title for form, _ in imported)),
+        observations=observations,
+        reference=asked.reference or _first(part.reference for part in parts),
+        claims=tuple(parse_claim(claim) for claim in dict.fromkeys(claims)),
+        same=tuple(row for part in parts for row in part.same),
+        traced=_first(part.traced for part in parts),
+        title=_first(part.title for part in parts) or "",
+        study=_first(part.study for part in parts),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        unread=tuple(dict.fromkeys(note for part in parts for note in part.unread))[:50],
+    )
+
+
+def _first(values: Iterable[str | None]) -> str | None:
+    return next((value for value in values if value), None)

@@ -1,0 +1,128 @@
+"""What an importer is given and what it returns, and the limits that hold for every file."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from iotrial.analysis.audit.model import Observation
+from iotrial.errors import RequestError
+
+MAX_BYTES = 32 << 20
+MAX_OBSERVATIONS = 500_000
+MAX_ROWS = 200_000
+MAX_COLUMNS = 512
+MAX_LABEL = 200
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,3})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file as text. ``label`` is the group that its user gave it (``LABEL=FILE``); ``alone``: no other files."""
+
+    name: str
+    text: str
+    label: str | None = None
+    alone: bool = True
+
+    @property
+    def stem(self) -> str:
+        """The file's name as a group's label: without folder, ending, and the number of a repeat."""
+        stem = Path(self.name).name.split(".")[0]
+        return self.label or re.sub(r"[-_ ]?[0-9]{1,6}$", "", stem) or stem
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user said about the columns and the claims; None and empty: guess."""
+
+    group: str | None = None
+    values: tuple[str, ...] = ()
+    unit: str | None = None
+    conditions: tuple[str, ...] = ()
+    order: str | None = None
+    run: str | None = None
+    series: str | None = None
+    reference: str | None = None
+    responses: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What one file holds. ``unread`` tells in words what was left out."""
+
+    observations: tuple[Observation, ...]
+    reference: str | None = None
+    claims: tuple[str, ...] = ()
+    same: tuple[tuple[str, ...], ...] = ()
+    traced: str | None = None
+    title: str | None = None
+    study: str | None = None
+    notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format: how it is recognised, how it is read. Lower ranks are tried first."""
+
+    name: str
+    title: str
+    recognises: Callable[[str], bool]
+    read: Callable[[Source, Asked], Imported]
+    rank: int = 10
+
+
+def number(text: str) -> float | None:
+    """A finite number in plain decimal or exponent notation, else None."""
+    text = text.strip()
+    if not _NUMBER.fullmatch(text):
+        return None
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def finite(value: object) -> float | None:
+    """A number that JSON held, if it is one and finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, int) and abs(value) > 2**63:
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def label(text: object) -> str:
+    """A label on one line and not too long."""
+    return " ".join(str(text).split())[:MAX_LABEL] or "(empty)"
+
+
+def open_source(path: Path, *, name: str, given: str | None, alone: bool) -> Source:
+    """The file as text; RequestError where it is no file, too large or no text."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise RequestError(f"read {name}: {error.strerror or error}") from error
+    return source_of(data, name=name, given=given, alone=alone)
+
+
+def source_of(data: bytes, *, name: str, given: str | None = None, alone: bool = True) -> Source:
+    """Bytes as a source; RequestError where there are too many, or they are no text."""
+    if len(data) > MAX_BYTES:
+        raise RequestError(f"{name}: larger than {MAX_BYTES >> 20} MiB", hint="audit a part of it")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        try:
+            text = data.decode("utf-16") if data[:2] in (b"\xff\xfe", b"\xfe\xff") else data.decode("latin-1")
+        except UnicodeDecodeError:
+            raise RequestError(f"{name}: no text") from None
+    if "\0" in text:
+        raise RequestError(
+            f"{name}: holds zero bytes, so it is no text", hint="export it as CSV or JSON first"
+        )
+    return Source(name, text.replace("\r\n", "\n").replace("\r", "\n"), given, alone)

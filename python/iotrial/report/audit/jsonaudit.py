@@ -1,0 +1,97 @@
+"""The audit as one JSON document: schemas/audit.schema.json. Numbers are unrounded, null is unknown or unbounded."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from iotrial.analysis.audit.model import Audit, Comparison, Condition
+from iotrial.report.audit.sentences import claims, findings, needs, summary
+from iotrial.report.audit.studies import Answer
+
+
+def audit_json(audit: Audit, answer: Answer | None) -> dict[str, Any]:
+    """The document; labels as they are."""
+    data = audit.dataset
+    document = {
+        "schema": 1,
+        "audit": {
+            "file": data.name,
+            "format": data.form,
+            "title": data.title,
+            "observations": len(data.observations),
+            "groups": list(audit.groups),
+            "reference": audit.reference,
+            "alpha": audit.alpha,
+            "margin": audit.margin,
+            "traced": data.traced,
+            "left_out": audit.left_out,
+            "summary": summary(audit),
+        },
+        "comparisons": [_comparison(one) for one in audit.comparisons],
+        "order": [_plain(one) for one in audit.order],
+        "first_runs": [{**_plain(one), "ratios": dict(one.ratios)} for one in audit.first_runs],
+        "modes": [
+            {
+                **_plain(one),
+                "groups": list(one.groups),
+                "by_group": {group: {"low": low, "high": high} for group, low, high in one.by_group},
+            }
+            for one in audit.modes
+        ],
+        "repeats": [_plain(one) for one in audit.repeats],
+        "claims": [
+            {
+                "text": one.claim.text,
+                "group": one.claim.group,
+                "reference": None if one.comparison is None else one.comparison.reference,
+                "response": None if one.comparison is None else one.comparison.response,
+                "condition": {} if one.comparison is None else dict(one.comparison.condition),
+                "number": one.claim.number,
+                "reading": one.claim.reading.value,
+                "found": one.found,
+                "statistic": one.statistic,
+                "recomputes": one.recomputes,
+                "slip": one.slip,
+            }
+            for one in audit.claims
+        ],
+        "outliers": [_plain(one) for one in audit.outliers],
+        "trends": [_plain(one) for one in audit.trends],
+        "sentences": {"findings": findings(audit), "needs": needs(audit), "claims": claims(audit)},
+        "notes": list(data.notes),
+        "unread": list(data.unread),
+        "study": None if answer is None else dataclasses.asdict(answer),
+    }
+    found: dict[str, Any] = _finite(document)
+    return found
+
+
+def _comparison(one: Comparison) -> dict[str, Any]:
+    row = _plain(one)
+    row["rounding"] = None if one.rounding is None else list(one.rounding)
+    row["standing"] = one.standing.value
+    row["reasons"] = list(one.reasons)
+    row["needs"] = [dataclasses.asdict(need) for need in one.needs]
+    row["intervals"] = [dataclasses.asdict(row.pop(name)) for name in ("welch", "shared", "rank")]
+    return row
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """A value's own fields; conditions as objects."""
+    found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    for name, part in found.items():
+        if name.startswith("condition"):
+            pairs: Condition = part
+            found[name] = dict(pairs)
+    return found
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

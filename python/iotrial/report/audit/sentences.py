@@ -1,0 +1,308 @@
+"""What an audit found, in sentences with their numbers: the same for text and Markdown."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from iotrial.analysis.audit.model import (
+    Audit,
+    Comparison,
+    Condition,
+    FirstRun,
+    Modes,
+    Need,
+    OrderFact,
+    Repeat,
+    Standing,
+)
+from iotrial.legible import shown
+from iotrial.report.notation import counted, joined, percent, quantity
+from iotrial.units import format_ratio
+
+MOST = 12
+SHOWS = {
+    Standing.NO_RATIO: "no ratio: a value is zero",
+    Standing.SINGLE: "a group of one: no interval",
+    Standing.TOO_FEW: "two values: no usable interval",
+    Standing.OPEN: "open: the interval holds 1",
+    Standing.WITHIN: "no effect beyond the margin, if the runs are independent",
+    Standing.APART: "apart: the interval excludes 1",
+    Standing.CONFOUNDED: "apart, but not by the treatment alone",
+}
+REASONS = {
+    "separate": "order and treatment are one",
+    "autocorrelated": "neighbours in time resemble each other",
+    "repeat": "one treatment measured twice differs as much",
+}
+
+
+def summary(audit: Audit) -> str:
+    """The whole audit in one or two sentences."""
+    main = [one for one in audit.comparisons if not _without_first(one)]
+    if not main:
+        return "Nothing is compared here: no two groups were measured under one condition."
+    by_standing: dict[Standing, int] = defaultdict(int)
+    for one in main:
+        by_standing[one.standing] += 1
+    if by_standing[Standing.SINGLE] + by_standing[Standing.NO_RATIO] == len(main):
+        return (
+            f"{_all(len(main))} on a group of one: each gives a ratio, and none can say whether a repetition "
+            "would give it again. No interval is possible."
+        )
+    parts = [f"{by_standing[standing]} {words}" for standing, words in SHOWS.items() if by_standing[standing]]
+    return f"{counted(len(main), 'comparison')}: " + "; ".join(parts) + "."
+
+
+def findings(audit: Audit) -> list[str]:
+    """Everything besides the intervals, what weighs most first."""
+    said = [*_order(audit), *map(_modes, audit.modes), *map(_first_run, audit.first_runs)]
+    said += _repeats(audit.repeats)
+    said += _reasons(audit)
+    said += _rounding(audit)
+    if audit.dataset.traced:
+        said.append(
+            f"Taken under {shown(audit.dataset.traced)}: a tracer adds about the same time to every call of every "
+            "treatment, which pulls ratios towards 1; the ratio without it is farther from 1 than this one."
+        )
+    said += _outliers(audit)
+    said += _trends(audit)
+    if audit.left_out:
+        said.append(
+            f"{counted(audit.left_out, 'comparison')} more are not shown: audit fewer conditions at a time."
+        )
+    said += [f"Not read: {shown(note)}." for note in audit.dataset.unread[:MOST]]
+    return said
+
+
+def needs(audit: Audit) -> list[str]:
+    """Blocks of a randomised trial: for each response, the smallest and the largest effect seen."""
+    said = []
+    rows: dict[str, list[Comparison]] = defaultdict(list)
+    for one in audit.comparisons:
+        if one.needs and one.ratio is not None:
+            rows[one.response].append(one)
+    for response, row in rows.items():
+        shortened = [one for one in row if _without_first(one)]
+        row = shortened or row
+        least = min(row, key=lambda one: abs(one.ratio - 1.0) if one.ratio else 0.0)
+        most = max(row, key=lambda one: abs(one.ratio - 1.0) if one.ratio else 0.0)
+        for one in (most, least) if most is not least else (most,):
+            said.append(
+                f"{shown(response)}, {_named(one)} (ratio {format_ratio(one.ratio or 0)}): {_needed(audit, one.needs)}."
+            )
+    return said
+
+
+def claims(audit: Audit) -> list[str]:
+    """Each published number beside the recomputed one."""
+    said = []
+    for check in audit.claims:
+        claim = check.claim
+        one = check.comparison
+        where = (
+            f" ({condition_text(one.condition, one.series)})" if one and (one.condition or one.series) else ""
+        )
+        response = f", {shown(one.response)}" if one else ""
+        found = (
+            "no number"
+            if check.found is None
+            else f"{check.found:.2f} {'times' if claim.reading == 'times' else '%'}"
+        )
+        statistic = f", from the {check.statistic.removeprefix('the ')}" if check.statistic else ""
+        needed = f" A trial of the claimed effect: {_needed(audit, check.needs)}." if check.needs else ""
+        said.append(
+            f'"{shown(claim.text)}"{response}{where}: {shown(check.outcome)} '
+            f"(as it is worded: {found}{statistic}).{needed}"
+        )
+    return said
+
+
+def condition_text(condition: Condition, series: str = "") -> str:
+    parts = [f"{shown(name)} {shown(level)}" for name, level in condition]
+    return ", ".join([*parts, *([f"series {shown(series)}"] if series else [])])
+
+
+def _named(one: Comparison) -> str:
+    where = condition_text(one.condition, one.series)
+    return f"{shown(one.group)} against {shown(one.reference)}" + (f", {where}" if where else "")
+
+
+def _all(number: int) -> str:
+    return "The one comparison rests" if number == 1 else f"All {number} comparisons rest"
+
+
+def _without_first(one: Comparison) -> bool:
+    return ("runs", "without the first") in one.condition
+
+
+def _needed(audit: Audit, needs: Sequence[Need]) -> str:
+    """E.g. "block SD .17 (from these values): 10 blocks to tell it, 648 blocks to settle 3 %"."""
+    if len(needs) == 1:
+        basis = "from these values" if needs[0].estimated else "assumed"
+        return (
+            f"block SD {needs[0].block_sd:.2g} ({basis}): {_blocks(needs[0].effect_blocks)} to tell an effect of this "
+            f"size, {_blocks(needs[0].margin_blocks)} to settle {percent(audit.margin)}"
+        )
+    sds = joined([f"{need.block_sd:g}" for need in needs], last="or")
+    effect = joined([_number(need.effect_blocks) for need in needs], last="or")
+    margin = joined([_number(need.margin_blocks) for need in needs], last="or")
+    return (
+        f"no scatter is known; with a block SD of {sds} it takes {effect} blocks to tell an effect of this size, "
+        f"{margin} to settle {percent(audit.margin)}"
+    )
+
+
+def _number(number: int | None) -> str:
+    return "more than 4,000" if number is None else f"{number:,}"
+
+
+def _blocks(number: int | None) -> str:
+    return "more than 4,000 blocks" if number is None else counted(number, "block")
+
+
+def _order(audit: Audit) -> Iterator[str]:
+    by_arrangement: dict[str, list[OrderFact]] = defaultdict(list)
+    for fact in audit.order:
+        by_arrangement[fact.arrangement].append(fact)
+    if separate := by_arrangement["separate"]:
+        yield (
+            f"Order: in {_of(len(separate), audit)} all runs of the one treatment come before all runs of the other, so "
+            "treatment and time are one: whatever drifted meanwhile is in the effect. METHOD.md shows what that order "
+            "does to two identical arms."
+        )
+    if not audit.order and audit.comparisons:
+        yield "Order: the file does not tell in which order the runs were made, so an effect of time cannot be told apart."
+    for fact in sorted(audit.order, key=lambda one: -(one.false_alarm or 0.0))[:4]:
+        if fact.autocorrelation is None or fact.false_alarm is None or fact.false_alarm < 0.06:
+            continue
+        order = (
+            "if all runs of one came before those of the other"
+            if fact.arrangement == "unknown"
+            else "in this order"
+        )
+        yield (
+            f"Neighbouring runs: {shown(fact.group)} and {shown(fact.reference)}{_at(fact.condition, fact.series)} have "
+            f"lag-1 autocorrelation {fact.autocorrelation:.2f} ({fact.values} values); with such noise Welch's test "
+            f"at 5 % calls two identical arms different in {percent(fact.false_alarm)} of trials {order}."
+        )
+    for fact in audit.order[:MOST]:
+        if fact.drift is not None and abs(fact.drift - 1.0) >= 0.005 and fact.arrangement == "separate":
+            effect = _effect_of(audit, fact)
+            yield (
+                f"Drift: the trend inside the groups, carried on from {shown(fact.reference)} to {shown(fact.group)}"
+                f"{_at(fact.condition, fact.series)}, makes a ratio of {format_ratio(fact.drift)} by itself"
+                + (f"; the effect seen is {format_ratio(effect)}." if effect else ".")
+            )
+
+
+def _effect_of(audit: Audit, fact: OrderFact) -> float | None:
+    key = (fact.group, fact.reference, fact.response, fact.condition, fact.series)
+    for one in audit.comparisons:
+        if (one.group, one.reference, one.response, one.condition, one.series) == key:
+            return one.ratio
+    return None
+
+
+def _of(number: int, audit: Audit) -> str:
+    total = len([one for one in audit.comparisons if not _without_first(one)])
+    return f"{number} of {counted(total, 'comparison')}" if total > 1 else "this comparison"
+
+
+def _at(condition: Condition, series: str) -> str:
+    where = condition_text(condition, series)
+    return f" ({where})" if where else ""
+
+
+def _modes(modes: Modes) -> str:
+    groups = "; ".join(f"{shown(group)} {low} below, {high} above" for group, low, high in modes.by_group)
+    text = (
+        f"Two modes{_at(modes.condition, modes.series)}, {shown(modes.response)}: {modes.low_count} values near "
+        f"{quantity(modes.low, modes.unit)} and {modes.high_count} near {quantity(modes.high, modes.unit)} "
+        f"(ratio {format_ratio(modes.high / modes.low)}; normal values split as clearly in {percent(modes.p)} of samples). "
+        f"{groups}: how many runs of a group met which mode moves its mean."
+    )
+    if modes.switches is not None and modes.switches_p is not None and modes.switches_p <= 0.05:
+        total = modes.low_count + modes.high_count
+        text += (
+            f" In the order of the file they switch {modes.switches} times in {total - 1} steps (so often by luck: "
+            f"{percent(modes.switches_p)}): something alternates from run to run, whatever the treatment."
+        )
+    return text
+
+
+def _first_run(first: FirstRun) -> str:
+    ratios = joined(f"{shown(group)} {format_ratio(ratio)} times" for group, ratio in first.ratios)
+    return (
+        f"First run{_at(first.condition, first.series)}: the first of each group is unlike the rest ({ratios} the "
+        f"median of the others; by luck in {percent(first.chance)} of files). It was made in another state (cold), "
+        'and belongs in a comparison of its own; the rows "without the first" leave it out.'
+    )
+
+
+def _repeats(repeats: Sequence[Repeat]) -> Iterator[str]:
+    for one in sorted(repeats, key=lambda repeat: repeat.effects - repeat.smaller)[:MOST]:
+        place = condition_text(one.condition)
+        other = condition_text(one.condition_other)
+        where = f"{place}; again: {other}" if other != place else place
+        against = (
+            f"; {one.smaller} of {counted(one.effects, 'effect')} of this response are smaller than that"
+            if one.effects
+            else ""
+        )
+        who = (
+            shown(one.group)
+            if one.group == one.other
+            else f"{shown(one.group)} and {shown(one.other)}, which are the same,"
+        )
+        yield (
+            f"Accidental A/A: {who} measured twice ({where or 'same condition'}), {shown(one.response)}: "
+            f"{quantity(one.value, one.unit)} and {quantity(one.value_other, one.unit)}, a ratio of "
+            f"{format_ratio(one.ratio)}{against}."
+        )
+    if len(repeats) > MOST:
+        yield f"{len(repeats) - MOST} more repeated measurements."
+
+
+def _reasons(audit: Audit) -> Iterator[str]:
+    confounded = [one for one in audit.comparisons if one.standing is Standing.CONFOUNDED]
+    for one in confounded[:MOST]:
+        why = joined(REASONS[reason] for reason in one.reasons)
+        yield f"{_named(one)}, {shown(one.response)}: the interval excludes 1, but {why}."
+
+
+def _rounding(audit: Audit) -> Iterator[str]:
+    coarse = [
+        one
+        for one in audit.comparisons
+        if one.rounding is not None
+        and one.ratio is not None
+        and (one.rounding[1] - one.rounding[0]) / 2.0 > max(0.1 * abs(one.ratio - 1.0), audit.margin / 3.0)
+    ]
+    for one in coarse[:4]:
+        low, high = one.rounding or (0.0, 0.0)
+        yield (
+            f"Resolution: {_named(one)}, {shown(one.response)}: the rounding of the raw values alone leaves the ratio "
+            f"between {format_ratio(low)} and {format_ratio(high)}."
+        )
+
+
+def _outliers(audit: Audit) -> Iterator[str]:
+    for one in audit.outliers[:MOST]:
+        yield (
+            f"Stands out: {shown(one.response)} of {shown(one.group)} at {condition_text(one.condition)} is "
+            f"{quantity(one.value, one.unit)}, {format_ratio(one.value / one.typical)} times the median of its row "
+            f"({quantity(one.typical, one.unit)})."
+        )
+
+
+def _trends(audit: Audit) -> Iterator[str]:
+    for one in audit.trends[:MOST]:
+        if one.p > 0.05:
+            continue
+        yield (
+            f"Trend: {shown(one.response)} of {shown(one.group)} goes from {quantity(one.first, one.unit)} to "
+            f"{quantity(one.last, one.unit)} along {shown(one.along)} (rank correlation {one.correlation:.2f}, "
+            f"p {one.p:.2g}; "
+            f"{one.values} values, if their order of measuring did not go the same way)."
+        )
