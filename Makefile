@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find crates iotrial.data -type f) Cargo.toml Cargo.lock pyproject.toml .cargo/config.toml
 
-.PHONY: trial test test-long check lint fuzz bench build clean
+.PHONY: trial test test-long check lint fuzz bench audits build clean
 
 trial: $(VENV)/.installed
 	@$(BIN)/iotrial run files/permissions
@@ -36,6 +36,10 @@ test-long: $(VENV)/.developer
 FUZZ_SECONDS ?= 60
 fuzz: $(VENV)/.developer
 	@PYTHON=$(BIN)/python scripts/fuzz $(FUZZ_SECONDS)
+
+# docs/audits.md, from the published tables in docs/audits.
+audits: $(VENV)/.installed
+	@$(BIN)/python scripts/audits
 
 bench: $(VENV)/.installed
 	@$(BIN)/python benchmarks/speed.py

@@ -37,7 +37,7 @@ _GROUPS = (
 )  # fmt: skip
 _RUNS = ("run", "rep", "repeat", "repetition", "iteration", "replicate", "n", "i")
 _ORDERS = ("order", "time_order", "sequence", "timestamp", "started", "start_time", "when")
-_SERIES = ("series", "session", "pair", "day", "batch", "set", "file")
+_SERIES = ("series", "session", "pair", "day", "batch")
 _CONDITION_WORDS = frozenset(
     {
         "delay",
@@ -75,6 +75,7 @@ _VALUE_WORDS = frozenset(
         "real",
         "user",
         "sys",
+        "system",
         "cpu",
         "rate",
         "throughput",

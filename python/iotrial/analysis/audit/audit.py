@@ -38,6 +38,7 @@ USUAL_REFERENCES = (
 )  # fmt: skip
 RUNS = "runs"
 WITHOUT_FIRST = "without the first"
+SERIES = "series"
 
 Key = tuple[Condition, str, str]
 
@@ -176,7 +177,8 @@ def _modes(rows: Mapping[Key, Sequence[Cell]], firsts: Sequence[FirstRun]) -> li
             else row
         )
         pooled = find_modes(cells) if len(cells) > 1 else None
-        if pooled is not None and sum(low > 0 < high for _, low, high in pooled.by_group) > 1:
+        # heaps that only some groups meet may be the treatment's own doing
+        if pooled is not None and all(low > 0 < high for _, low, high in pooled.by_group):
             found.append(pooled)
             continue
         found += [one for cell in cells if (one := find_modes([cell])) is not None]
@@ -195,7 +197,7 @@ def _weighed(one: Comparison, order: Sequence[OrderFact], repeats: Sequence[Repe
         if fact.false_alarm is not None and fact.false_alarm > 0.1 and fact.arrangement != "mixed":
             reasons.append("autocorrelated")
     if one.ratio is not None and any(
-        repeat.response == one.response
+        (repeat.response, _unmarked(repeat.condition)) == (one.response, _unmarked(one.condition))
         and repeat.group in (one.group, one.reference)
         and abs(math.log(repeat.ratio)) >= abs(math.log(one.ratio))
         for repeat in repeats
@@ -205,6 +207,11 @@ def _weighed(one: Comparison, order: Sequence[OrderFact], repeats: Sequence[Repe
     if reasons and standing is Standing.APART:
         standing = Standing.CONFOUNDED
     return dataclasses.replace(one, standing=standing, reasons=tuple(dict.fromkeys(reasons)))
+
+
+def _unmarked(condition: Condition) -> Condition:
+    """The condition without what an audit has added to it."""
+    return tuple(pair for pair in condition if pair[0] not in (RUNS, SERIES))
 
 
 def _checks(
@@ -244,16 +251,7 @@ def _checks(
                 hint="name response and condition as the table does: ... in RESPONSE where column=value",
             )
         for level, other in matching[: MOST_CHECKS - len(found)]:
-            beside = next(
-                (
-                    one
-                    for one in comparisons
-                    if (one.group, one.reference) == (level.group, other.group)
-                    and (one.condition, one.response, one.series)
-                    == (level.condition, level.response, level.series)
-                ),
-                None,
-            ) or compare(
+            beside = _beside(comparisons, level, other) or compare(
                 level,
                 other,
                 alpha=alpha,
@@ -266,9 +264,19 @@ def _checks(
     return found
 
 
-def _with_needs(
-    check: ClaimCheck, unit: str, comparisons: Sequence[Comparison], alpha: float
-) -> ClaimCheck:
+def _beside(comparisons: Sequence[Comparison], level: Cell, other: Cell) -> Comparison | None:
+    """The comparison of the same two cells, without odd first runs where there are such."""
+    found = [
+        one
+        for one in comparisons
+        if (one.group, one.reference, one.response, one.series)
+        == (level.group, other.group, level.response, level.series)
+        and tuple(pair for pair in one.condition if pair[0] != RUNS) == level.condition
+    ]
+    return found[-1] if found else None
+
+
+def _with_needs(check: ClaimCheck, unit: str, comparisons: Sequence[Comparison], alpha: float) -> ClaimCheck:
     """The check with the blocks that the claimed effect would have needed."""
     ratio = claimed_ratio(check.claim, unit)
     beside = check.comparison
