@@ -11,17 +11,25 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from iotrial.analysis.audit.audit import audit as audited
+from iotrial.analysis.audit.claims import parse_claim
 from iotrial.cli.options import _pairs, _seed
 from iotrial.errors import IotrialError, TargetError
+from iotrial.importers import formats
+from iotrial.importers import read as read_foreign
+from iotrial.importers.contract import Asked, source_of
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import MountInfo, parse_mountinfo
 from iotrial.probe.client import answer_of
+from iotrial.report.audit.jsonaudit import audit_json
+from iotrial.report.audit.rendering import markdown_lines, text_lines
 from iotrial.store import Store, records
 from iotrial.store.model import TrialHeader, TrialState
 from iotrial.store.packed import read_packed
@@ -155,6 +163,34 @@ def packed(data: bytes) -> None:
             continue
 
 
+def foreign(data: bytes) -> None:
+    """Somebody's results, in whatever format they may pass for: read, audited, and reported in every form."""
+    try:
+        source = source_of(data, name="foreign")
+    except IotrialError:
+        return
+    for form in (None, *formats()):
+        try:
+            dataset = read_foreign([source], Asked(), form=form)
+            found = audited(dataset)
+        except IotrialError:
+            continue
+        assert all(math.isfinite(one.value) for one in dataset.observations)
+        for line in (*text_lines(found, None), *markdown_lines(found, None)):
+            assert "\x1b" not in line
+        json.dumps(audit_json(found, None), allow_nan=False)
+
+
+def claim(data: bytes) -> None:
+    """A published number, as it is written on the command line or in a table."""
+    try:
+        found = parse_claim(_text(data))
+    except IotrialError:
+        return
+    assert found.group
+    assert math.isfinite(found.number)
+
+
 def _signed(lines: bytes) -> bytes:
     """The lines with the end record that belongs to them, so that a fuzzer comes past the digest."""
     kept = [line for line in lines.split(b"\n") if line and not line.startswith(b'{"end"')]
@@ -178,6 +214,7 @@ def _packed_seed() -> bytes:
     return gzip.decompress(file.getvalue())
 
 
+HERE = Path(__file__).parent
 _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 PARSERS: dict[str, Parser] = {
@@ -191,6 +228,8 @@ PARSERS: dict[str, Parser] = {
     "answer": answer,
     "record": record,
     "packed": packed,
+    "foreign": foreign,
+    "claim": claim,
 }
 
 
@@ -204,6 +243,14 @@ def seeds(name: str) -> list[bytes]:
         return [json.dumps(study_to_json(found)).encode() for found in read]
     if name == "packed":
         return [_packed_seed()]
+    if name == "foreign":
+        folders = (HERE.parent / "data" / "audit", HERE.parents[1] / "docs" / "audits")
+        return [
+            file.read_bytes()
+            for folder in folders
+            for file in sorted(folder.glob("*.*"))
+            if file.suffix != ".md"
+        ]
     return [seed.encode() for seed in _SEEDS.get(name, ())]
 
 
@@ -217,6 +264,12 @@ _SEEDS = {
     "journal": (
         '{"version": 1, "number": 1, "knob": "sysctl", "address": {"path": "/proc/sys/vm/swappiness"}, '
         '"original": "60", "ours": ["0", "10"], "identity": {}, "boot_id": "b", "trial": "t"}',
+    ),
+    "claim": (
+        "noatime 53.67 % of strictatime",
+        "0444 about 12 % faster than 0777 in md5sum where cache=cold, size=10 KiB",
+        "x +25.2 %",
+        "b 1.38 times a",
     ),
     "answer": (
         '{"id": 1, "ok": {"data": "12.3\\n"}}',

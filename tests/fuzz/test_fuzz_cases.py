@@ -87,3 +87,36 @@ def test_a_study_file_that_is_made_to_take_long_does_not(text: str) -> None:
 
     with pytest.raises(StudyError):
         read_study(text[: 1 << 20], "study.toml", trusted=False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *HOSTILE_JSON,
+        b"a,b_s\n" + b"x,1\n" * 20_000,
+        b"a_s," * 500 + b"\n" + b"1," * 500,
+        b"group,time_s\n" + b"".join(b"g%d,%d\n" % (n, n + 1) for n in range(3000)),
+        b"c_gb,group,time_s\n" + b"".join(b"%d,g%d,%d\n" % (n % 50, n % 7, n + 1) for n in range(3000)),
+        b"run,a_s,b_s\n" + b"".join(b"%d,%d,%d\n" % (n, n % 97 + 1, n % 89 + 1) for n in range(3000)),
+        b"order,group,time_s\n" + b"".join(b"%d,%d,%d\n" % (n, n > 2000, n % 97 + 1) for n in range(4000)),
+        b"group,time_s\na,1e308\na,1e308\nb,1e-308\nb,-1\n",
+        b"group,time_s\na,1\na,1\na,1\nb,2\nb,2\nb,2\n",
+        b'"a,b\n1,2\n',
+        b"a;b_s\n" + b"'" * 90_000 + b";1\n",
+        b'{"fio version": "3", "jobs": [{"jobname": [], "read": {"total_ios": 1, "bw": 1e400, "clat_ns": {"mean": -1}}}]}',
+        b"------ ----------- --------- ----------------\n" * 2000,
+        b"kB reclen write rewrite\n" + b"1 " * 9000 + b"\n",
+        b"1.98,2.00a,m,1," + b"+" * 1500,
+        b"% time seconds calls syscall\n--- --- --- ---\n1 1e999 2 x\n",
+    ],
+    ids=lambda data: data[:24].decode("latin-1"),
+)
+def test_foreign_results_that_are_nothing_or_too_much_are_refused_or_read(data: bytes) -> None:
+    PARSERS["foreign"](data)
+
+
+@pytest.mark.parametrize(
+    "text", ["a " * 150, "a" + " 1" * 140, "a 1 %" + " of" * 80, "a 1 % of b in c where " + "d=e," * 60]
+)
+def test_claims_that_are_made_to_take_long_do_not(text: str) -> None:
+    PARSERS["claim"](text.encode())

@@ -21,6 +21,7 @@ _LINE_1 = re.compile(r"[^,]{1,200},[0-9]{1,9}[MGk]?,(?:[0-9.+]{0,12},){11,13}[^,
 _SIZE = re.compile(r"[0-9]{1,9}[MGkT]?(?::[0-9a-zMGk]{0,12}){0,4}")
 _CELL = re.compile(r"(?:\++|[0-9]{1,12}(?:\.[0-9]{1,6})?[kMmgG]?)")
 _LATENCY = re.compile(r"([0-9]{1,12})(us|ms|s)")
+_FEWEST_FIELDS = 14  # down to the seeks
 _SCALE = {"k": 1.0, "m": 1024.0, "g": 1024.0**2}
 _TOO_FAST = "+++ in {0} places: too fast to be measured, so not in this audit"
 
@@ -40,6 +41,8 @@ def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
     older = [] if rows else [line for line in lines if _LINE_1.fullmatch(line.strip())]
     for line in (*rows, *older):
         fields = line.strip().split(",")
+        if len(fields) < _FEWEST_FIELDS:
+            continue
         observations += _of_fields(source, fields, newer=bool(rows))
         fast += sum("+++" in field for field in fields)
     if not observations:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ MAX_OBSERVATIONS = 500_000
 MAX_ROWS = 200_000
 MAX_COLUMNS = 512
 MAX_LABEL = 200
+#: what lies beyond was never measured, and its square or its ratio to another would leave floating point
+LARGEST, SMALLEST = 1e100, 1e-100
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,3})?")
 
 
@@ -78,21 +79,24 @@ class Format:
 
 
 def number(text: str) -> float | None:
-    """A finite number in plain decimal or exponent notation, else None."""
+    """A number of a size that can be measured, in plain decimal or exponent notation, else None."""
     text = text.strip()
     if not _NUMBER.fullmatch(text):
         return None
-    value = float(text)
-    return value if math.isfinite(value) else None
+    return _measurable(float(text))
 
 
 def finite(value: object) -> float | None:
-    """A number that JSON held, if it is one and finite."""
+    """A number that JSON held, if it is one of a size that can be measured."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, int) and abs(value) > 2**63:
         return None
-    return float(value) if math.isfinite(value) else None
+    return _measurable(float(value))
+
+
+def _measurable(value: float) -> float | None:
+    return value if value == 0.0 or SMALLEST <= abs(value) <= LARGEST else None
 
 
 def label(text: object) -> str:

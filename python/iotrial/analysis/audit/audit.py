@@ -194,7 +194,7 @@ def _weighed(one: Comparison, order: Sequence[OrderFact], repeats: Sequence[Repe
             continue
         if fact.arrangement == "separate":
             reasons.append("separate")
-        if fact.false_alarm is not None and fact.false_alarm > 0.1 and fact.arrangement != "mixed":
+        if _matters(fact):
             reasons.append("autocorrelated")
     if one.ratio is not None and any(
         (repeat.response, _unmarked(repeat.condition)) == (one.response, _unmarked(one.condition))
@@ -207,6 +207,13 @@ def _weighed(one: Comparison, order: Sequence[OrderFact], repeats: Sequence[Repe
     if reasons and standing is Standing.APART:
         standing = Standing.CONFOUNDED
     return dataclasses.replace(one, standing=standing, reasons=tuple(dict.fromkeys(reasons)))
+
+
+def _matters(fact: OrderFact) -> bool:
+    """Whether neighbours resemble each other beyond luck (one-sided 5 %), enough to double a test's false alarms."""
+    if fact.autocorrelation is None or fact.false_alarm is None or fact.arrangement == "mixed":
+        return False
+    return fact.false_alarm > 0.1 and fact.autocorrelation > 1.645 / math.sqrt(fact.values)
 
 
 def _unmarked(condition: Condition) -> Condition:

@@ -134,7 +134,7 @@ def switches_at_least(a: int, b: int, switches: int) -> float:
     if a == 0 or b == 0:
         return 1.0
     count = 0
-    for runs in range(switches + 1, a + b + 1):
+    for runs in range(max(switches + 1, 2), a + b + 1):
         half, odd = divmod(runs, 2)
         if odd:
             count += math.comb(a - 1, half) * math.comb(b - 1, half - 1)

@@ -10,6 +10,7 @@ from statistics import median
 
 from iotrial.analysis.audit.intervals import mean
 from iotrial.analysis.audit.model import Cell, Condition, FirstRun, Outlier, Trend
+from iotrial.analysis.audit.student import two_sided
 
 FIRST_RUN_CHANCE = 0.01
 FEWEST_RUNS = 4
@@ -86,15 +87,18 @@ def trends(cells: Sequence[Cell]) -> list[Trend]:
 
 
 def spearman(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
-    """Rank correlation and two-sided p: exact by all arrangements up to seven values, else by Fisher's z."""
+    """Rank correlation and two-sided p: exact by all arrangements up to seven values, else by Student's t.
+
+    Never less than what one arrangement and its mirror image have among all.
+    """
     a, b = _ranks(xs), _ranks(ys)
     found = _correlation(a, b)
     n = len(a)
     if n <= EXACT_TREND:
         hits = sum(abs(_correlation(a, other)) >= abs(found) - 1e-12 for other in itertools.permutations(b))
         return found, hits / math.factorial(n)
-    z = math.atanh(max(-1.0 + 1e-12, min(1.0 - 1e-12, found))) * math.sqrt((n - 3) / 1.06)
-    return found, math.erfc(abs(z) / math.sqrt(2.0))
+    t = found * math.sqrt((n - 2) / max(1e-12, 1.0 - found**2))
+    return found, max(two_sided(t, n - 2), math.exp(math.log(2.0) - math.lgamma(n + 1)))
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

@@ -43,9 +43,10 @@ def order_fact(level: Cell, reference: Cell) -> OrderFact | None:
 
 
 def lag_one(series: Sequence[Sequence[float]]) -> float | None:
-    """Lag-1 autocorrelation pooled over centred series, with the bias of short series taken out; None if too few.
+    """Lag-1 autocorrelation pooled over series that are centred at their means; None for too few values.
 
-    The bias of n values centred at their mean is about -(1 + 3 r) / n (Marriott and Pope, Biometrika 41, 1954).
+    Centring n independent values makes it -1/n on average; that is taken out. For dependent values the bias is larger
+    (about -(1 + 3 r)/n, Marriott and Pope, Biometrika 41, 1954), so what is given is rather too small than too large.
     """
     kept = [one for one in series if len(one) > 2]
     count = sum(len(one) for one in kept)
@@ -54,7 +55,7 @@ def lag_one(series: Sequence[Sequence[float]]) -> float | None:
         return None
     raw = math.fsum(a * b for one in kept for a, b in itertools.pairwise(one)) / total
     n = count / len(kept)
-    return max(-0.99, min(0.99, (n * raw + 1.0) / (n - 3.0) if n > 6 else raw + 1.0 / n))
+    return max(-0.99, min(0.99, raw + 1.0 / n))
 
 
 def false_alarm(level_at: Sequence[int], reference_at: Sequence[int], correlation: float) -> float:

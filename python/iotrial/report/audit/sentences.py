@@ -183,7 +183,8 @@ def _order(audit: Audit) -> Iterator[str]:
         )
         yield (
             f"Neighbouring runs: {shown(fact.group)} and {shown(fact.reference)}{_at(fact.condition, fact.series)} have "
-            f"lag-1 autocorrelation {fact.autocorrelation:.2f} ({fact.values} values); with such noise Welch's test "
+            f"lag-1 autocorrelation {fact.autocorrelation:.2f} ({fact.values} values: give or take "
+            f"{fact.values**-0.5:.2f}); with such noise Welch's test "
             f"at 5 % calls two identical arms different in {percent(fact.false_alarm)} of trials {order}."
         )
     for fact in audit.order[:MOST]:

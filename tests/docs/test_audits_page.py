@@ -1,0 +1,13 @@
+"""docs/audits.md is what the tables in docs/audits give."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_of_audits_is_up_to_date() -> None:
+    page = runpy.run_path(str(ROOT / "scripts" / "audits"))["page"]
+    assert (ROOT / "docs" / "audits.md").read_text() == page(), "run `make audits`"

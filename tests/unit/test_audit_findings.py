@@ -1,0 +1,204 @@
+"""What an audit says of tables whose truth is known, and of the published ones that were checked by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iotrial.analysis.audit.audit import audit
+from iotrial.analysis.audit.claims import parse_claim
+from iotrial.analysis.audit.model import Audit, Dataset, Observation, Reading, Standing
+from iotrial.errors import RequestError, UnknownName
+from iotrial.importers import read
+from iotrial.importers.contract import Asked, open_source
+
+TABLES = Path(__file__).parents[2] / "docs" / "audits"
+
+
+def published(name: str, **asked: object) -> Audit:
+    file = TABLES / f"{name}.csv"
+    return audit(read([open_source(file, name=file.name, given=None, alone=True)], Asked(**asked)))
+
+
+def values(
+    group: str, numbers: list[float], *, start: int | None = None, step: float | None = None
+) -> list[Observation]:
+    return [
+        Observation(group, "time", "s", x, run=i, place=None if start is None else start + i, step=step)
+        for i, x in enumerate(numbers)
+    ]
+
+
+def dataset(*observations: Observation, claims: tuple[str, ...] = (), **more: object) -> Dataset:
+    return Dataset("x", "x", observations, claims=tuple(map(parse_claim, claims)), **more)
+
+
+def test_groups_of_one_get_a_ratio_and_no_interval() -> None:
+    found = published("permissions")
+    assert {one.standing for one in found.comparisons} == {Standing.SINGLE}
+    assert not any(one.welch.bounded or one.rank.bounded or one.shared.bounded for one in found.comparisons)
+    first = found.comparisons[0]
+    assert first.ratio == pytest.approx(0.003745152 / 0.004208753)
+
+
+def test_all_of_a_before_all_of_b_is_told_and_weighs_on_the_verdict() -> None:
+    a, b = values("a", [1.0, 1.01, 1.02, 1.01], start=0), values("b", [2.0, 2.01, 2.02, 2.01], start=4)
+    found = audit(dataset(*a, *b))
+    assert found.order[0].arrangement == "separate"
+    assert found.comparisons[0].standing is Standing.CONFOUNDED
+    mixed = [
+        Observation(group, "time", "s", x, place=float(i))
+        for i, (group, x) in enumerate(
+            [
+                ("a", 1.0),
+                ("b", 2.0),
+                ("b", 2.02),
+                ("a", 1.02),
+                ("b", 2.01),
+                ("a", 1.01),
+                ("a", 1.01),
+                ("b", 2.01),
+            ]
+        )
+    ]
+    found = audit(dataset(*mixed))
+    assert found.order[0].arrangement == "mixed"
+    assert found.comparisons[0].standing is Standing.APART
+
+
+def test_equal_groups_with_little_scatter_are_within_the_margin() -> None:
+    found = audit(dataset(*values("a", [1.0, 1.001, 1.002]), *values("b", [1.001, 1.0, 1.002])))
+    assert found.comparisons[0].standing is Standing.WITHIN
+
+
+def test_the_published_access_times_recompute_from_the_warm_runs() -> None:
+    found = published("atime")
+    assert [check.recomputes for check in found.claims] == [True, True]
+    assert {check.statistic for check in found.claims} == {"means without the first run"}
+    assert [round(check.found, 2) for check in found.claims] == [46.41, 53.67]
+    assert found.first_runs[0].chance == pytest.approx(2 / 1000)
+    assert dict(found.first_runs[0].ratios)["strictatime"] == pytest.approx(0.416270 / 0.037194)
+
+
+def test_the_swapped_base_of_the_mirror_percentages_is_named() -> None:
+    found = published("filesystem-raid1")
+    assert not any(check.recomputes for check in found.claims)
+    assert all("own value" in (check.slip or "") for check in found.claims)
+    assert [round(check.found, 1) for check in found.claims] == [25.2, 34.6, 14.2, 8.1]
+
+
+def test_the_row_measured_twice_is_an_accidental_comparison_of_equals() -> None:
+    found = published("filesystem-raid1")
+    (repeat,) = found.repeats
+    assert repeat.ratio == pytest.approx(50.6 / 66.1)
+    assert (repeat.smaller, repeat.effects) == (4, 4)
+
+
+def test_plain_files_measured_twice_differ_more_than_every_link() -> None:
+    found = published("links")
+    tee = next(
+        r for r in found.repeats if r.response == "real" and ("operation", "tee one byte") in r.condition
+    )
+    assert tee.ratio == pytest.approx(1.097 / 1.987)
+    assert tee.smaller == tee.effects == 6
+
+
+def test_the_mirrors_that_alternate_are_found_and_the_treatment_is_no_mode() -> None:
+    found = published("scheduler")
+    alternating = [one for one in found.modes if one.switches == 8]
+    assert {dict(one.condition)["machine"] for one in alternating} == {"dualcore", "quadcore"}
+    assert all(one.switches_p == pytest.approx(1 / 126) for one in alternating)
+    separate = audit(dataset(*values("a", [1.0, 1.01, 1.02, 1.03]), *values("b", [2.0, 2.01, 2.02, 2.03])))
+    assert separate.modes == ()
+
+
+def test_declared_equals_are_held_against_each_other() -> None:
+    found = audit(dataset(*values("a", [1.0]), *values("b", [1.2]), *values("c", [1.1]), same=(("a", "b"),)))
+    assert found.repeats[0].ratio == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "reading", "number", "decimals"),
+    [
+        ("noatime 53.67 %", Reading.OF, 53.67, 2),
+        ("a b 12% faster than c d", Reading.FASTER, 12, 0),
+        ("x +25.2 %", Reading.MORE, 25.2, 1),
+        ("x 1.38 times y", Reading.TIMES, 1.38, 2),
+        ("x about 50 % of y in time where a=b, c=d e", Reading.OF, 50, -1),
+    ],
+)
+def test_claims_are_read(text: str, reading: Reading, number: float, decimals: int) -> None:
+    claim = parse_claim(text)
+    assert (claim.reading, claim.number, claim.decimals) == (reading, number, decimals)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "noatime", "53 %", "a x % of b", "a 1 % where b", "a 1 %\nb", "a" * 400]
+)
+def test_what_is_no_claim_is_refused(text: str) -> None:
+    with pytest.raises(RequestError):
+        parse_claim(text)
+
+
+@pytest.mark.parametrize(
+    ("claim", "recomputes", "slip"),
+    [
+        ("b 80 % of a", True, None),
+        ("b 20 % faster than a", True, None),
+        ("b 25 % faster than a", False, "gain in speed"),
+        ("b 20 %", False, "less than the reference"),
+        ("b 80 % less than a", False, "percent of the reference"),
+        ("b 1.25 times a", False, "turned round"),
+        ("b 33 % of a", False, None),
+        ("b about 82 % of a", True, None),
+    ],
+)
+def test_the_usual_slips_are_named(claim: str, recomputes: bool, slip: str | None) -> None:
+    (check,) = audit(dataset(*values("a", [10.0]), *values("b", [8.0]), claims=(claim,))).claims
+    assert check.recomputes is recomputes
+    assert (slip is None and check.slip is None) or (slip is not None and slip in (check.slip or ""))
+
+
+def test_rounding_of_the_raw_values_is_allowed_for() -> None:
+    claim = ("b 64 % of a",)  # 2 / 3 s, whole seconds: anything from 1.5/3.5 to 2.5/2.5
+    coarse = dataset(*values("a", [3.0], step=1.0), *values("b", [2.0], step=1.0), claims=claim)
+    exact = dataset(*values("a", [3.0]), *values("b", [2.0]), claims=claim)
+    assert audit(coarse).claims[0].recomputes
+    assert not audit(exact).claims[0].recomputes
+    assert audit(coarse).comparisons[0].rounding == pytest.approx((1.5 / 3.5, 2.5 / 2.5))
+
+
+def test_zero_has_no_ratio() -> None:
+    found = audit(dataset(*values("a", [2.0]), *values("b", [0.0])))
+    assert found.comparisons[0].standing is Standing.NO_RATIO
+
+
+def test_more_comparisons_share_the_level_and_need_more_blocks() -> None:
+    two = audit(dataset(*values("a", [1.0, 1.1, 1.2]), *values("b", [1.3, 1.2, 1.1])))
+    more = audit(
+        dataset(*values("a", [1.0, 1.1, 1.2]), *values("b", [1.3, 1.2, 1.1]), *values("c", [1.0, 1.2, 1.1]))
+    )
+    one, other = two.comparisons[0], more.comparisons[0]
+    assert (one.shared.level, other.shared.level) == (0.95, pytest.approx(0.975))
+    assert other.shared.high > one.shared.high
+    assert other.needs[0].margin_blocks > one.needs[0].margin_blocks
+
+
+def test_an_unknown_reference_or_group_is_named() -> None:
+    with pytest.raises(UnknownName, match="nope"):
+        audit(dataset(*values("a", [1.0]), *values("b", [1.0]), reference="nope"))
+    with pytest.raises(UnknownName, match="nope"):
+        audit(dataset(*values("a", [1.0]), *values("b", [1.0]), claims=("nope 3 % of a",)))
+
+
+@pytest.mark.parametrize("table", sorted(TABLES.glob("*.csv")), ids=lambda path: path.stem)
+def test_every_published_table_is_audited_or_has_no_number(table: Path) -> None:
+    source = open_source(table, name=table.name, given=None, alone=True)
+    if table.stem == "nas-knobs":
+        with pytest.raises(RequestError, match="no column of numbers"):
+            read([source], Asked())
+        return
+    found = audit(read([source], Asked()))
+    assert found.dataset.title
+    assert found.dataset.notes

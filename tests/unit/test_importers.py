@@ -1,0 +1,273 @@
+"""Importers on real outputs, on tables of every layout, and on what is none."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from iotrial.analysis.audit.model import Dataset
+from iotrial.errors import IotrialError, RequestError, UnknownName
+from iotrial.importers import detect, formats, read
+from iotrial.importers.contract import MAX_BYTES, Asked, open_source, source_of
+
+DATA = Path(__file__).parents[1] / "data" / "audit"
+IOZONE = (
+    "\tIozone: Performance Test of File I/O\n\tOutput is in kBytes/sec\n"
+    "                                                              random    random     bkwd    record    stride\n"
+    "              kB  reclen    write  rewrite    read    reread    read     write     read   rewrite"
+    "      read   fwrite frewrite    fread  freread\n"
+    "           16384       4    55907    68813    43361    42502    34044    64746    33578    61774"
+    "     30137   235263   233180  3905668  3824589\n"
+    "          102400    1024   383514   386945                     378221   386509\n"
+    "\niozone test complete.\n"
+)
+REPORTS = (
+    '"Writer report"\n        "4"  "8"\n"64"   31233  32133 \n"128"  4000\n\n'
+    '"Re-Reader report"\n        "4"\n"64"  900 \n'
+)
+
+
+def text(content: str, *, name: str = "x.txt", **asked: object) -> Dataset:
+    return read([source_of(content.encode(), name=name)], Asked(**asked))
+
+
+def files(*names: str, labels: tuple[str | None, ...] = ()) -> Dataset:
+    given = labels or (None,) * len(names)
+    return read(
+        [
+            open_source(DATA / name, name=name, given=label, alone=len(names) == 1)
+            for name, label in zip(names, given, strict=True)
+        ],
+        Asked(),
+    )
+
+
+def one(data: Dataset, response: str, **condition: str) -> float:
+    (found,) = (
+        o.value
+        for o in data.observations
+        if o.response == response and dict(o.condition).items() >= condition.items()
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("hyperfine.json", "hyperfine"),
+        ("hyperfine.csv", "csv"),
+        ("fio-1.json", "fio"),
+        ("fio-mixed.json", "fio"),
+        ("bonnie.txt", "bonnie"),
+        ("bonnie.csv", "bonnie"),
+        ("strace-plain.txt", "strace"),
+        ("strace-w.txt", "strace"),
+        ("strace-U.txt", "strace"),
+    ],
+)
+def test_real_outputs_are_recognised(name: str, form: str) -> None:
+    assert detect(open_source(DATA / name, name=name, given=None, alone=True)).name == form
+
+
+def test_hyperfine_gives_all_times_in_the_order_of_its_runs() -> None:
+    results = json.loads((DATA / "hyperfine.json").read_text())["results"]
+    data = files("hyperfine.json")
+    assert [o.value for o in data.observations] == [t for result in results for t in result["times"]]
+    assert [o.place for o in data.observations] == list(range(36))
+    assert {o.group for o in data.observations} == {result["command"] for result in results}
+
+
+def test_a_command_measured_twice_by_hyperfine_is_two_series() -> None:
+    content = {
+        "results": [
+            {"command": "a", "times": [1.0, 1.1], "exit_codes": [0, 1]},
+            {"command": "a", "times": [1.2]},
+        ]
+    }
+    data = text(json.dumps(content))
+    assert [o.series for o in data.observations] == ["", "", "again 2"]
+    assert "exit status" in data.unread[0]
+
+
+def test_fio_files_are_repeats_and_bw_is_kib() -> None:
+    data = files("fio-1.json", "fio-2.json", "fio-3.json")
+    for number in (1, 2, 3):
+        job = json.loads((DATA / f"fio-{number}.json").read_text())["jobs"][0]
+        assert job["read"]["bw"] * 1024 == pytest.approx(job["read"]["bw_bytes"], rel=0.01)
+        assert job["read"]["bw"] in [
+            o.value for o in data.observations if (o.group, o.response) == ("seq", "read_bw")
+        ]
+    assert {o.group for o in data.observations} == {"seq", "rand"}
+    assert len([o for o in data.observations if (o.group, o.response) == ("rand", "write_iops")]) == 3
+    labelled = files("fio-1.json", "fio-2.json", labels=("a", "b"))
+    assert {o.group for o in labelled.observations} == {"a", "b"}
+    assert {dict(o.condition)["job"] for o in labelled.observations} == {"seq", "rand"}
+
+
+def test_fio_below_its_normal_output_is_found() -> None:
+    whole = (DATA / "fio-mixed.json").read_text()
+    job = json.loads(whole[whole.index("\n{") : whole.rindex("\n}") + 2])["jobs"][0]
+    assert one(files("fio-mixed.json"), "write_clat_mean") == job["write"]["clat_ns"]["mean"]
+
+
+@pytest.mark.parametrize("name", ["strace-plain.txt", "strace-w.txt", "strace-U.txt"])
+def test_strace_adds_up_to_its_own_total(name: str) -> None:
+    data = files(name)
+    for response in ("seconds", "calls", "errors"):
+        rows = [o for o in data.observations if o.response == response and o.series == ""]
+        total = sum(o.value for o in rows if dict(o.condition)["syscall"] == "total")
+        parts = [o.value for o in rows if dict(o.condition)["syscall"] != "total"]
+        assert total == pytest.approx(math.fsum(parts), abs=1e-5)
+    assert data.traced == "strace -c"
+
+
+def test_strace_counts_what_its_lines_say() -> None:
+    line = next(row for row in (DATA / "strace-plain.txt").read_text().split("\n") if row.endswith(" openat"))
+    _, seconds, _, calls, errors, _ = line.split()
+    data = files("strace-plain.txt")
+    assert one(data, "seconds", syscall="openat") == float(seconds)
+    assert one(data, "calls", syscall="openat") == float(calls)
+    assert one(data, "errors", syscall="openat") == float(errors)
+    assert {o.group for o in data.observations} == {"strace-plain"}
+
+
+def test_bonnies_csv_has_the_fields_that_its_manual_names() -> None:
+    line = (
+        "1.98,2.00a,m,1,1608143422,1G,,8192,5,100,50,200,60,300,70,400,80,500,90,600.5,10,16,,,,,7001,1,7002,2,7003,3,"
+        "7004,4,7005,5,7006,6," + ",".join(f"{1000 + i}us" for i in range(1, 13))
+    )
+    data = text(line)
+    # what bon_csv2txt prints of the same line
+    assert [one(data, n, size="1G") for n in ("putc", "put_block", "rewrite", "getc", "get_block", "seeks")] == [
+        100, 200, 300, 400, 500, 600.5,
+    ]  # fmt: skip
+    assert one(data, "seq_create") == 7001
+    assert one(data, "ran_del") == 7006
+    assert one(data, "putc_latency") == 1001
+    assert one(data, "ran_del_latency") == 1012
+
+
+def test_bonnies_text_is_read_where_there_is_no_csv() -> None:
+    content = (
+        "Version  1.94       ------Sequential Output------ --Sequential Input- --Random-\n"
+        "Concurrency   1     -Per Chr- --Block-- -Rewrite- -Per Chr- --Block-- --Seeks--\n"
+        "Machine        Size K/sec %CP K/sec %CP K/sec %CP K/sec %CP K/sec %CP  /sec %CP\n"
+        "fin            300M    48  99  6224  75  1782  37   124  99  2874  26 100.4   5\n"
+        "Latency               348ms     428ms     936ms   84000us     788ms     543ms\n"
+        "Version  1.94       ------Sequential Create------ --------Random Create--------\n"
+        "fin                 -Create-- --Read--- -Delete-- -Create-- --Read--- -Delete--\n"
+        "              files  /sec %CP  /sec %CP  /sec %CP  /sec %CP  /sec %CP  /sec %CP\n"
+        "                 16   233  99  6543 100  3690  89   235  99  6907 100   825  98\n"
+    )
+    data = text(content)
+    assert one(data, "put_block", size="300M") == 6224
+    assert one(data, "seeks") == 100.4
+    assert one(data, "ran_del") == 825
+    assert one(data, "seq_create") == 233
+
+
+def test_plus_signs_of_bonnie_are_left_out_and_said() -> None:
+    data = files("bonnie.csv")
+    assert "+++" in data.unread[0]
+    assert {o.response for o in data.observations if o.unit == "KiB/s"} == {"putc", "getc"}
+
+
+def test_blank_columns_of_iozone_stay_blank() -> None:
+    data = text(IOZONE)
+    assert one(data, "freread", file_kib="16384") == 3824589
+    assert one(data, "stride_read", file_kib="16384") == 30137
+    assert one(data, "random_read", file_kib="102400") == 378221
+    assert one(data, "random_write", file_kib="102400") == 386509
+    assert len([o for o in data.observations if dict(o.condition)["file_kib"] == "102400"]) == 4
+
+
+def test_iozones_reports_are_read() -> None:
+    data = text(REPORTS)
+    assert one(data, "write", file_kib="64", record_kib="8") == 32133
+    assert one(data, "write", file_kib="128", record_kib="4") == 4000
+    assert one(data, "reread") == 900
+
+
+def test_iozones_sums_are_read() -> None:
+    data = text(
+        "Iozone: Performance Test of File I/O\n\tChildren see throughput for 16 initial writers \t=  1234.56 kB/sec\n"
+    )
+    assert one(data, "initial_writers", processes="16") == 1234.56
+
+
+def test_a_wide_table_has_a_group_a_column() -> None:
+    data = text("run,a_s,b_s\n1,1.0,2.0\n2,1.5,2.5\n")
+    assert {(o.group, o.response, o.unit) for o in data.observations} == {
+        ("a", "time", "s"),
+        ("b", "time", "s"),
+    }
+    assert {o.run for o in data.observations} == {1, 2}
+
+
+def test_columns_of_several_units_are_families() -> None:
+    data = text("delay_ms,without_s,with_s,cpu_without_percent,cpu_with_percent\n500,16.2,7.6,10,5\n")
+    assert {(o.group, o.response, o.unit) for o in data.observations} == {
+        ("without", "time", "s"), ("with", "time", "s"), ("without", "cpu", "%"), ("with", "cpu", "%"),
+    }  # fmt: skip
+    assert {o.condition for o in data.observations} == {(("delay_ms", "500"),)}
+
+
+def test_repeats_side_by_side_and_labels_with_leading_zeros() -> None:
+    data = text("mode;run1;run2\n0444;1;2\n0777;3;4\n", unit="ms")
+    assert [(o.group, o.run, o.value, o.unit) for o in data.observations if o.group == "0444"] == [
+        ("0444", 0, 1.0, "ms"), ("0444", 1, 2.0, "ms"),
+    ]  # fmt: skip
+
+
+def test_columns_can_be_named() -> None:
+    content = "when,box,kind,speed,other\n1,x,a,5,1\n2,x,b,6,1\n"
+    data = text(content, group="kind", values=("speed",), conditions=("box",), order="when", unit="MB/s")
+    assert [(o.group, o.value, o.place, o.condition) for o in data.observations] == [
+        ("a", 5.0, 1.0, (("box", "x"),)), ("b", 6.0, 2.0, (("box", "x"),)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("", "in no format|no number"),
+        ("a\nb\n", "in no format"),
+        ("a,b\nx,y\n", "no column of numbers"),
+        ("a,b\n1,2,3\n", "row 1 has 3 cells"),
+        ("#: nonsense = 1\na,b_s\nx,2\n", "directive"),
+        ("#: unit\na,b_s\nx,2\n", "key = value"),
+        ("#: group = nope\na,b_s\nx,2\n", "column"),
+        ('{"results": [{"command": "a", "times": ["x"]}]}', "no number"),
+        ('{"results": [{"command": "a", "times": [1e999]}]}', "no number"),
+        ('{"results": [{"command": "a", "times": [', "no JSON"),
+        ('{"fio version": "3", "jobs": 3}', "no list of jobs"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_a_word_on_where(content: str, match: str) -> None:
+    with pytest.raises(IotrialError, match=match):
+        text(content)
+
+
+def test_numbers_that_are_none_are_left_out() -> None:
+    data = text("group,time_s\na,1\nb,\nc,-\n")
+    assert [o.group for o in data.observations] == ["a"]
+
+
+def test_limits_hold() -> None:
+    with pytest.raises(RequestError, match="32 MiB"):
+        source_of(b"x" * (MAX_BYTES + 1), name="x")
+    with pytest.raises(RequestError, match="rows"):
+        text("a,b_s\n" + "x,1\n" * 200_001)
+    with pytest.raises(RequestError, match="columns"):
+        text(",".join(f"c{i}" for i in range(600)) + "\n" + ",".join("1" * 600) + "\n")
+    with pytest.raises(RequestError, match="zero bytes"):
+        source_of(b"a,b\0", name="x")
+
+
+def test_an_unknown_format_is_named() -> None:
+    with pytest.raises(UnknownName, match="nope"):
+        read([source_of(b"a,b\n1,2", name="x")], Asked(), form="nope")
+    assert list(formats())[-1] == "csv"
