@@ -236,7 +236,7 @@ def _first_run(first: FirstRun) -> str:
     ratios = joined(f"{shown(group)} {format_ratio(ratio)} times" for group, ratio in first.ratios)
     return (
         f"First run{_at(first.condition, first.series)}: the first of each group is unlike the rest ({ratios} the "
-        f"median of the others; by luck in {percent(first.chance)} of files). It was made in another state (cold, as a rule), "
+        f"median of the others; by luck in {percent(first.chance)} of files). It was made in another state (cold, as a rule) "
         'and belongs in a comparison of its own; the rows "without the first" leave it out.'
     )
 
