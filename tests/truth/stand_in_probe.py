@@ -15,7 +15,14 @@ import numpy as np
 from iotrial.errors import TargetError
 
 SPREAD = 0.002
-USAGE = ("blocks_in", "blocks_out", "faults_minor", "faults_major", "switches_voluntary", "switches_involuntary")
+USAGE = (
+    "blocks_in",
+    "blocks_out",
+    "faults_minor",
+    "faults_major",
+    "switches_voluntary",
+    "switches_involuntary",
+)
 
 
 class StandInProbe:
@@ -83,7 +90,9 @@ class StandInProbe:
 
     def _files(self, *, stretch: float, **fields: Any) -> dict[str, Any]:
         found = self._job(stretch)
-        operations = {name: {"total_ns": found["wall_ns"] // 3, "histogram": []} for name in fields["operations"]}
+        operations = {
+            name: {"total_ns": found["wall_ns"] // 3, "histogram": []} for name in fields["operations"]
+        }
         return found | {"operations": operations}
 
     def _command(self, *, stretch: float, **_: object) -> dict[str, Any]:

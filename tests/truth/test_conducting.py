@@ -48,7 +48,10 @@ def test_identical_arms_go_on_to_the_end_and_are_run_in_hyperfines_order_too(
     assert facts["blocks"] == 100 or facts["seconds"] > 4.0
     rehearsals = workload == "command"
     controls = facts["blocks"] // 2 + facts["blocks"] % 2
-    assert StandInProbe.jobs - before == rehearsals + 2 * facts["blocks"] + 2 * controls + 2 * beside["runs_each"]
+    assert (
+        StandInProbe.jobs - before
+        == rehearsals + 2 * facts["blocks"] + 2 * controls + 2 * beside["runs_each"]
+    )
     json.dumps(facts, allow_nan=False)
 
 

@@ -20,10 +20,10 @@ from unittest import mock
 import numpy as np
 from scipy import stats
 
-from iotrial.analysis.analyse import Spec, analyse
+from iotrial.analysis.analyse import Spec, analyse, analyse_condition
 from iotrial.analysis.betting import log_paths
 from iotrial.analysis.contrast import level_contrasts
-from iotrial.analysis.model import Analysis, Effect, ObservedBlock
+from iotrial.analysis.model import ObservedBlock
 from iotrial.conduct import start
 from iotrial.conduct.progress import Silent
 from iotrial.conduct.resolve import resolve
@@ -151,7 +151,7 @@ def conduct(cell: Cell, database: Path) -> tuple[dict[str, Any], int | None]:
         "state": ended.state.value,
         "alpha": spec.alpha,
         "margin": spec.margin,
-        **_what_it_says(analyse(spec, data.blocks)),
+        **_what_it_says(spec, data.blocks, ended.state),
         **_when_it_was_seen(spec, data.blocks),
         "seconds": round(_end_of_last_block(data.blocks), 3),
         "seconds_in_all": round(time.monotonic() - began, 3),
@@ -162,8 +162,11 @@ def conduct(cell: Cell, database: Path) -> tuple[dict[str, Any], int | None]:
     return facts, ended.signal
 
 
-def _what_it_says(found: Analysis) -> dict[str, Any]:
-    (effect,) = (e for e in found.effects if e.primary)
+def _what_it_says(spec: Spec, blocks: tuple[ObservedBlock, ...], state: TrialState) -> dict[str, Any]:
+    """The primary effect and the controls as the trial reports them; the other responses are not looked at."""
+    (condition,) = spec.conditions
+    stands = analyse_condition(spec, condition.key, blocks)
+    (effect,) = stands.effects
     return {
         "verdict": effect.verdict.value,
         "detectably": effect.detectably,
@@ -176,21 +179,14 @@ def _what_it_says(found: Analysis) -> dict[str, Any]:
         "blocks": effect.blocks,
         "block_sd": effect.block_sd,
         "failures": effect.failures,
-        "void": sum(count.count for count in found.void),
-        "valid": found.valid,
-        "invalid_reasons": list(found.invalid_reasons),
+        "void": sum(block.void is not None for block in blocks),
+        "valid": state is not TrialState.INVALID,
+        "invalid_reasons": list(analyse(spec, blocks).invalid_reasons) if state is TrialState.INVALID else [],
         "controls": [
             {"kind": c.kind, "ratio": c.ratio, "low": c.low, "high": c.high, "passed": c.passed}
-            for c in found.controls
+            for c in stands.controls
         ],
-        "cpu_effect": _secondary(found.effects),
     }
-
-
-def _secondary(effects: tuple[Effect, ...]) -> dict[str, Any] | None:
-    """Processor time beside the wall clock: not judged, kept for whoever looks for a cause."""
-    cpu = next((e for e in effects if e.response == "cpu"), None)
-    return None if cpu is None else {"ratio": cpu.value, "low": cpu.low, "high": cpu.high}
 
 
 def _when_it_was_seen(spec: Spec, blocks: tuple[ObservedBlock, ...]) -> dict[str, Any]:
