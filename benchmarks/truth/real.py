@@ -1,8 +1,9 @@
 """Trials of known truth on this machine, through the real conductor: `make truth`.
 
-    python benchmarks/truth/real.py                  go on until every cell is complete (about ... hours in all)
+    python benchmarks/truth/real.py                  go on until every cell is complete (some hours)
     python benchmarks/truth/real.py --budget 40m     stop between two trials after forty minutes
     python benchmarks/truth/real.py --summary        what the record says, in Markdown
+    python benchmarks/truth/real.py --summary --write BENCHMARKS.md
 
 Each trial is appended to the record before the next begins, so the suite can be ended at any moment and started again.
 Seeds come from the system; every outcome counts. The machine should have nothing else to do.
@@ -16,6 +17,7 @@ import sys
 from pathlib import Path
 
 from iotrial.units import parse_duration
+from marked import put
 from trials.cells import NEIGHBOURS, cells, targets
 from trials.record import DEFAULT, Busy, read
 
@@ -39,11 +41,16 @@ def main() -> int:
         help="lab, journal, runs",
     )
     parser.add_argument("--summary", action="store_true", help="print what the record says, and do nothing")
+    parser.add_argument("--write", type=Path, help="with --summary: a document with a place marked for it")
     asked = parser.parse_args()
     if asked.summary:
         from trials.summary import summary
 
-        print(summary(*read(asked.record)))
+        text = summary(*read(asked.record))
+        if asked.write is None:
+            print(text)
+        else:
+            put(asked.write, "truth", text)
         return 0
     from trials.suite import run
 

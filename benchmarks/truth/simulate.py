@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from marked import put
 from simulated import alarms, designs, families, power, stopping, widths
 
 Table = Callable[[np.random.Generator, float], str]
@@ -65,7 +65,7 @@ def main() -> None:
         table = TABLES[name](np.random.default_rng([asked.seed, list(TABLES).index(name)]), asked.scale)
         text = f"{table}\n\n{_provenance(asked.seed, asked.scale, time.perf_counter() - began)}"
         if asked.write:
-            put(asked.write, name, text)
+            put(asked.write, f"simulated: {name}", text)
             print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
         else:
             print(f"{text}\n", flush=True)
@@ -77,16 +77,6 @@ def _provenance(seed: int, scale: float, seconds: float) -> str:
         f"<sub>{datetime.now(UTC):%Y-%m-%d}, seed {seed}{size}, {seconds:.0f} s on {os.cpu_count()} CPUs, "
         f"Python {platform.python_version()}, numpy {np.__version__}</sub>"
     )
-
-
-def put(document: Path, name: str, text: str) -> None:
-    """Replace what stands between the marks of a table in a document; ValueError where there are none."""
-    before = document.read_text()
-    marked = re.compile(rf"(<!-- simulated: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    after, count = marked.subn(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", before)
-    if count != 1:
-        raise ValueError(f"{document}: wanted one place marked for {name}, found {count}")
-    document.write_text(after)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ class StandInProbe:
         os.utime(path, ns=(mtime_ns, mtime_ns))
         return {}
 
-    def _statfs(self, path: str) -> dict[str, Any]:
+    def _statfs(self, **_: object) -> dict[str, Any]:
         return {"type": "0xef53", "available_bytes": 1 << 40}
 
     def _mkdir(self, path: str, **_: object) -> dict[str, Any]:

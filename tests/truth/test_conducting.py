@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from stand_in_probe import StandInProbe
+
+from iotrial.conduct import session, start
+from iotrial.lab.lock import MachineLock
 from trials import record, suite
 from trials.cells import Cell
 from trials.conducting import conduct
 from trials.summary import summary
-
-from iotrial.conduct import session, start
-from iotrial.lab.lock import MachineLock
 
 ALPHA = 0.05
 
@@ -121,5 +121,5 @@ def test_a_signal_ends_the_suite_and_the_trial_in_hand_is_made_again(
     assert [line["state"] for line in lines] == ["interrupted"]
     assert not record.counted(lines)
     assert suite.run(target, path, stood_in / "suite", budget_s=60.0) == 0
-    assert [line["state"] for line in record.read(path)[0]][0] == "interrupted"
+    assert record.read(path)[0][0]["state"] == "interrupted"
     assert record.counted(record.read(path)[0]) == target

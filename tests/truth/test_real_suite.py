@@ -14,12 +14,12 @@ import pytest
 from scipy import stats
 
 from exact import bounds
+from iotrial.study.reader import load
+from marked import put
 from trials import conducting, record
 from trials.cells import Cell, cells, draw, targets
 from trials.neighbour import BurstyNeighbour
 from trials.summary import alarm, covered, found, summary
-
-from iotrial.study.reader import load
 
 IDENTICAL = Cell("probe", "quiet", 0.0)
 
@@ -170,12 +170,13 @@ def alive(pid: int) -> bool:
 
 
 def test_the_neighbour_ends_with_the_context(tmp_path: Path) -> None:
-    neighbour = BurstyNeighbour(tmp_path)
+    cpu = max(os.sched_getaffinity(0))
+    neighbour = BurstyNeighbour(tmp_path, cpu)
     with neighbour:
         assert neighbour._child is not None
         pid = neighbour._child.pid
         assert alive(pid)
-        assert os.sched_getaffinity(pid) == {max(os.sched_getaffinity(0))}
+        assert os.sched_getaffinity(pid) == {cpu}
     assert not alive(pid)
     assert not list(tmp_path.iterdir())
 
@@ -185,7 +186,7 @@ def test_the_neighbour_ends_when_the_suite_is_killed(tmp_path: Path) -> None:
         "import sys, time; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
         "from trials.neighbour import BurstyNeighbour\n"
-        "with BurstyNeighbour(Path(sys.argv[2])) as n: print(n._child.pid, flush=True); time.sleep(60)\n"
+        "with BurstyNeighbour(Path(sys.argv[2]), 0) as n: print(n._child.pid, flush=True); time.sleep(60)\n"
     )
     folder = str(Path(conducting.__file__).parent.parent)
     suite = subprocess.Popen([sys.executable, "-c", code, folder, str(tmp_path)], stdout=subprocess.PIPE)
@@ -204,3 +205,24 @@ def test_lines_are_strict_json(tmp_path: Path) -> None:
     with record.Record(tmp_path / "r.jsonl") as kept, pytest.raises(ValueError):
         kept.add(line(p_anytime=float("nan")))
     assert json.dumps(line())
+
+
+def test_tables_go_to_their_marked_place_and_nowhere_else(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    document.write_text("a\n<!-- one -->\nold\n<!-- end -->\nb\n<!-- two -->\n<!-- end -->\n")
+    put(document, "one", r"new \1")
+    put(document, "one", r"newer \1")
+    assert document.read_text() == (
+        "a\n<!-- one -->\n\nnewer \\1\n\n<!-- end -->\nb\n<!-- two -->\n<!-- end -->\n"
+    )
+    with pytest.raises(ValueError, match="wanted one place marked three, found 0"):
+        put(document, "three", "")
+
+
+def test_the_documents_have_a_place_for_every_table() -> None:
+    from simulate import TABLES
+
+    top = Path(conducting.__file__).resolve().parents[3]
+    method, benchmarks = (top / "METHOD.md").read_text(), (top / "BENCHMARKS.md").read_text()
+    assert [method.count(f"<!-- simulated: {name} -->") for name in TABLES] == [1] * len(TABLES)
+    assert benchmarks.count("<!-- truth -->") == 1

@@ -14,19 +14,23 @@ from simulated.noise import NOISES, Floats, Noise, Rng
 from simulated.process import alarms, largest
 
 
-def full_factorial(factors: int) -> np.ndarray:
+def full_factorial(factors: int) -> Floats:
     """Rows by factors, -1 and +1, in standard order (the first factor changes fastest)."""
-    return np.array(list(itertools.product((-1, 1), repeat=factors)))[:, ::-1]
+    rows: Floats = np.array(list(itertools.product((-1.0, 1.0), repeat=factors)))
+    return rows[:, ::-1]
 
 
-def screening(rows: int) -> np.ndarray:
+def screening(rows: int) -> Floats:
     """Rows by rows - 1 factors: a Hadamard matrix without its column of ones (Plackett and Burman's, for powers of 2)."""
-    return hadamard(rows)[:, 1:]
+    table: Floats = hadamard(rows).astype(float)
+    return table[:, 1:]
 
 
 def contrasts_of(column: np.ndarray, responses: Floats) -> Floats:
     """Mean over the plus rows less mean over the minus rows (trials by blocks), of trials by blocks by rows."""
-    return responses[:, :, column > 0].mean(axis=2) - responses[:, :, column < 0].mean(axis=2)
+    upper: Floats = responses[:, :, column > 0].mean(axis=2)
+    lower: Floats = responses[:, :, column < 0].mean(axis=2)
+    return upper - lower
 
 
 def in_blocks(rng: Rng, make: Noise, trials: int, blocks: int, effects: Floats, *, drawn: bool) -> Floats:

@@ -40,7 +40,8 @@ def _running(x: Floats, n: np.ndarray) -> tuple[Floats, Floats]:
 def _student(alpha: float, df: Floats) -> Floats:
     """Two-sided point of Student's t, interpolated in 1/df between exact ones."""
     inverse = np.linspace(1e-4, 1.0, 4000)
-    return np.interp(1.0 / df, inverse, stats.t.isf(alpha / 2, 1.0 / inverse))
+    found: Floats = np.interp(1.0 / df, inverse, stats.t.isf(alpha / 2, 1.0 / inverse))
+    return found
 
 
 def anytime_t(contrasts: Floats, alpha: float = 0.05, c: float = 3.0) -> np.ndarray:

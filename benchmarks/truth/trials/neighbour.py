@@ -1,4 +1,4 @@
-"""A noisy neighbour: a process on the last CPU that works and rests for random times.
+"""A noisy neighbour: a process on one CPU that works and rests for random times.
 
 As a context manager it holds the child, which is killed by its id on the way out. Were the suite itself to be killed,
 the kernel kills the child (PR_SET_PDEATHSIG, prctl(2)). Run as a script it *is* the child: bursts of hashing and of
@@ -28,8 +28,9 @@ PR_SET_PDEATHSIG = 1
 class BurstyNeighbour:
     """Runs while the context is entered. ``folder``: where its file is, on the disk that the trial uses too."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cpu: int) -> None:
         self._folder = folder
+        self._cpu = cpu
         self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> BurstyNeighbour:
@@ -40,6 +41,7 @@ class BurstyNeighbour:
             str(Path(__file__).resolve()),
             str(self._folder),
             str(os.getpid()),
+            str(self._cpu),
         ]
         self._child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
@@ -67,11 +69,11 @@ class BurstyNeighbour:
             self._child = None
 
 
-def _be_noisy(folder: str, parent: int) -> None:
+def _be_noisy(folder: str, parent: int, cpu: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the request took effect
         return
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    os.sched_setaffinity(0, {cpu})
     descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
     chunk = os.urandom(CHUNK)
     os.write(1, b"ready\n")
@@ -94,4 +96,4 @@ def _hash(chunk: bytes, until: float) -> None:
 
 
 if __name__ == "__main__":
-    _be_noisy(sys.argv[1], int(sys.argv[2]))
+    _be_noisy(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -47,7 +47,7 @@ def run(target: dict[Cell, int], path: Path, state: Path, *, budget_s: float) ->
     began = time.monotonic()
     about = _about()
     failures = 0
-    with Record(path) as record, _signals_stop():
+    with Record(path) as record, _signals_stop(), _beside_the_last_cpu() as last_cpu:
         while True:
             done = counted(read(path)[0])
             cell = draw(target, done)
@@ -57,7 +57,7 @@ def run(target: dict[Cell, int], path: Path, state: Path, *, budget_s: float) ->
             if time.monotonic() - began > budget_s:
                 print("the time is spent; run it again to go on", file=sys.stderr)
                 return 0
-            line, ended_by = _one(cell, state, about)
+            line, ended_by = _one(cell, state, about, last_cpu)
             record.add(line)
             _tell(line, sum(done.values()) + 1, sum(target.values()))
             if ended_by is not None:
@@ -68,7 +68,7 @@ def run(target: dict[Cell, int], path: Path, state: Path, *, budget_s: float) ->
                 return 1
 
 
-def _one(cell: Cell, state: Path, about: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
+def _one(cell: Cell, state: Path, about: dict[str, Any], last_cpu: int) -> tuple[dict[str, Any], int | None]:
     """One trial as a line of the record, and the signal that cut it off, if one did."""
     line: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -82,7 +82,7 @@ def _one(cell: Cell, state: Path, about: dict[str, Any]) -> tuple[dict[str, Any]
     began = time.monotonic()
     try:
         _put_back_what_is_left()
-        with BurstyNeighbour(state) if cell.neighbour == "bursty" else nullcontext():
+        with BurstyNeighbour(state, last_cpu) if cell.neighbour == "bursty" else nullcontext():
             facts, ended_by = _with_patience(cell, database)
         line |= facts
     except Stop as stopped:
@@ -184,6 +184,21 @@ def _commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head.stdout.strip() + ("+changes" if dirty.stdout.strip() else "")
+
+
+@contextmanager
+def _beside_the_last_cpu() -> Iterator[int]:
+    """Leaves the last CPU, whose number it gives, to the neighbour: also while that is quiet, so that nothing else differs.
+
+    Where there is one CPU only, both share it.
+    """
+    every = os.sched_getaffinity(0)
+    last = max(every)
+    os.sched_setaffinity(0, every - {last} or every)
+    try:
+        yield last
+    finally:
+        os.sched_setaffinity(0, every)
 
 
 @contextmanager
