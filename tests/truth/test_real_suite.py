@@ -143,7 +143,7 @@ def test_the_runner_stretches_the_treated_arm_and_leaves_the_others_as_they_are(
 
     def start(self: Runner, session: object, *, injected: float) -> None: ...
 
-    def run(self: Runner, condition: object, run: PlannedRun) -> None:
+    def run(self: Runner, condition: object, run: PlannedRun, *, block: int) -> None:
         self._measure(None, None, 0.02 * (run.arm.kind is positive))  # type: ignore[arg-type]
 
     def measure(self: Runner, subject: object, workload: object, stretch: float) -> None:
@@ -158,7 +158,7 @@ def test_the_runner_stretches_the_treated_arm_and_leaves_the_others_as_they_are(
         ("control:negative", ArmKind.NEGATIVE, "plain"),
         ("control:positive", positive, "plain"),
     ):
-        runner.run(None, PlannedRun(0, Arm(name, kind, {"label": label}), None))
+        runner.run(None, PlannedRun(0, Arm(name, kind, {"label": label}), None), block=0)
     assert asked == [0.05, 0.0, 0.0, 0.02]
 
 

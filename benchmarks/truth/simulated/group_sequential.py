@@ -67,7 +67,8 @@ def _bell(z: Floats) -> Floats:
 def _simpson(grid: Floats) -> Floats:
     weights = np.ones(grid.size)
     weights[1:-1:2], weights[2:-1:2] = 4.0, 2.0
-    return weights * (grid[1] - grid[0]) / 3.0
+    step: float = (grid[1] - grid[0]) / 3.0
+    return weights * step
 
 
 def _with_constant(

@@ -22,7 +22,7 @@ from scipy import stats
 
 from iotrial.analysis.analyse import Spec, analyse, analyse_condition
 from iotrial.analysis.betting import log_paths
-from iotrial.analysis.contrast import level_contrasts
+from iotrial.analysis.contrast import Responses
 from iotrial.analysis.model import ObservedBlock
 from iotrial.conduct import start
 from iotrial.conduct.progress import Silent
@@ -71,9 +71,9 @@ class StretchedRunner(Runner):
         self._slowdown = slowdown
         self._treated = False
 
-    def run(self, condition: Any, run: PlannedRun) -> Any:
+    def run(self, condition: Any, run: PlannedRun, **named: Any) -> Any:
         self._treated = run.arm.kind is ArmKind.TREATMENT and run.arm.treatment[FACTOR] == TREATED
-        return super().run(condition, run)
+        return super().run(condition, run, **named)
 
     def _measure(self, subject: Any, workload: Any, stretch: float, *more: Any) -> dict[str, Any]:
         return super()._measure(subject, workload, self._slowdown if self._treated else stretch, *more)
@@ -105,7 +105,8 @@ def conductor_of(cell: Cell, beside: Beside | None) -> Callable[..., Conductor]:
             for run, times in zip(treatments, (found.first, found.second), strict=True):
                 for slot in range(line.complete):
                     with self._signals.interruptible():
-                        outcome = self._runner.run(line.condition, PlannedRun(slot, run.arm, files))
+                        planned = PlannedRun(slot, run.arm, files)
+                        outcome = self._runner.run(line.condition, planned, block=0)
                     if outcome.failure is None and response in outcome.responses:
                         times.append(outcome.responses[response])
                     else:
@@ -193,10 +194,11 @@ def _when_it_was_seen(spec: Spec, blocks: tuple[ObservedBlock, ...]) -> dict[str
     """After which block, and after how many seconds, 0 was first excluded: None where it never was."""
     response = next(r for r in spec.responses if r.primary)
     complete = [b for b in blocks if b.void is None]
-    contrasts = level_contrasts(complete, response, factor=FACTOR, level=TREATED, reference=PLAIN)
+    (term,) = spec.terms
+    contrasts = Responses(complete, response).contrasts(term.weights)
     if not contrasts.values or len(contrasts.values) != len(complete):
         return {"seen_after_blocks": None, "seen_after_seconds": None}
-    out = log_paths(np.array([contrasts.values]))[0] >= math.log(1.0 / spec.primary_alpha)
+    out = log_paths(np.array([contrasts.values]))[0] >= math.log(1.0 / spec.alpha_of(term, response))
     if not out.any():
         return {"seen_after_blocks": None, "seen_after_seconds": None}
     first = int(out.argmax())
