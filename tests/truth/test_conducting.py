@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -89,6 +90,22 @@ def test_the_suite_completes_its_cells_one_line_a_trial_and_takes_up_where_it_wa
     assert not list((state / "iotrial" / "lab").iterdir())
     kept = [p.name for p in state.iterdir() if p.suffix == ".db"]
     assert kept == []
+
+
+def test_what_a_killed_suite_has_left_is_cleared_away_and_two_suites_do_not_share_a_state_folder(
+    stood_in: Path,
+) -> None:
+    state = stood_in / "suite"
+    state.mkdir()
+    for suffix in ("", "-wal", "-shm"):
+        (state / f"trial.db{suffix}").write_text("torn")
+    target = {Cell("probe", "quiet", 0.10): 1}
+    assert suite.run(target, stood_in / "one.jsonl", state, budget_s=60.0) == 0
+    assert [line["state"] for line in record.read(stood_in / "one.jsonl")[0]] != ["failed"]
+    with (state / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(record.Busy):
+            suite.run(target, stood_in / "another.jsonl", state, budget_s=60.0)
 
 
 def test_a_trial_that_fails_is_a_line_and_the_suite_goes_on_until_nothing_else_happens(

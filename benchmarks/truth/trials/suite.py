@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
@@ -29,10 +30,11 @@ from iotrial.probe.client import Probe
 from trials.cells import Cell, draw
 from trials.conducting import conduct
 from trials.neighbour import BurstyNeighbour
-from trials.record import INTERRUPTED, Record, counted, read
+from trials.record import INTERRUPTED, Busy, Record, counted, read
 from trials.summary import alarm, covered
 
 FAILURES_TO_STOP = 5
+DATABASE = "trial.db"
 WAITS_FOR_THE_MACHINE_S = 600.0
 
 
@@ -47,7 +49,8 @@ def run(target: dict[Cell, int], path: Path, state: Path, *, budget_s: float) ->
     began = time.monotonic()
     about = _about()
     failures = 0
-    with Record(path) as record, _signals_stop(), _beside_the_last_cpu() as last_cpu:
+    with _alone(state), Record(path) as record, _signals_stop(), _beside_the_last_cpu() as last_cpu:
+        _drop(state / DATABASE)  # of a suite that was killed: its trial is made again
         while True:
             done = counted(read(path)[0])
             cell = draw(target, done)
@@ -77,7 +80,7 @@ def _one(cell: Cell, state: Path, about: dict[str, Any], last_cpu: int) -> tuple
         "injected": cell.injected,
         **about,
     }
-    database = state / f"{os.getpid()}.db"
+    database = state / DATABASE
     ended_by: int | None = None
     began = time.monotonic()
     try:
@@ -132,6 +135,22 @@ def _keep_or_drop(database: Path, line: dict[str, Any]) -> None:
             shutil.move(file, kept / f"{line['at'].replace(':', '')}-{line['workload']}.db{suffix}")
         else:
             file.unlink()
+
+
+def _drop(database: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        database.with_name(database.name + suffix).unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """Holds the state folder; Busy where another suite does, whatever its record."""
+    with (state / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another suite is at work in {state}") from None
+        yield
 
 
 def _about() -> dict[str, Any]:
