@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find crates iotrial.data -type f) Cargo.toml Cargo.lock pyproject.toml .cargo/config.toml
 
-.PHONY: trial test test-long check lint fuzz bench audits build clean
+.PHONY: trial test test-long check lint fuzz bench truth method audits build clean
 
 trial: $(VENV)/.installed
 	@$(BIN)/iotrial run files/permissions
@@ -43,6 +43,17 @@ audits: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	@$(BIN)/python benchmarks/speed.py
+
+# Trials of known truth on this machine; go on where the record ends. Nothing else should run meanwhile.
+TRUTH_BUDGET ?= 24h
+truth: $(VENV)/.developer
+	@$(BIN)/python benchmarks/truth/real.py --budget $(TRUTH_BUDGET)
+	@$(BIN)/python benchmarks/truth/real.py --summary
+
+# The simulations behind METHOD.md, printed into it. METHOD_SCALE=.1 makes a tenth of the trials.
+METHOD_SCALE ?= 1
+method: $(VENV)/.developer
+	@$(BIN)/python benchmarks/truth/simulate.py --scale $(METHOD_SCALE) --write METHOD.md
 
 clean:
 	rm -rf $(VENV) target dist

@@ -1,153 +1,205 @@
 """What the design and the analysis promise, held against simulated trials of known truth.
 
 Seeds are drawn fresh from the system and printed, never chosen. A bound is the number that a sound method exceeds
-with probability 1e-6 (exact binomial), so a failure is a finding and not bad luck. The longer version
-with tables is benchmarks/truth/simulate.py.
+with probability 1e-6 (exact binomial), so a failure is a finding and not bad luck; that the same bound catches
+what is not sound is tested too. The longer version with tables is benchmarks/truth/simulate.py.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from iotrial.analysis.betting import log_paths
 from iotrial.analysis.eprocess import interval
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.analysis.verdict import judge
 from iotrial.analysis.voids import compare_void_rates
-from iotrial.design.keyed import Stream, new_seed
+from iotrial.design.keyed import new_seed
 from iotrial.design.model import ArmKind
 from iotrial.study.model import Better, Response, Scale
+from simulated import designs, order, others
+from simulated.alarms import Design
+from simulated.noise import NOISES, Floats, Rng, autocorrelated, drifting, heavy_tailed, normal, periodic
+from simulated.process import ALPHA, alarms, largest, misses
 
-ALPHA = 0.05
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
-Rng = np.random.Generator
+TRIALS, BLOCKS = 600, 150
 
 
 @pytest.fixture
-def seed() -> str:
-    drawn = new_seed()
-    print("seed", drawn)
-    return drawn
-
-
-def rng_of(seed: str) -> Rng:
+def rng() -> Rng:
+    seed = new_seed()
+    print("seed", seed)
     return np.random.default_rng(int(seed, 16))
+
+
+@pytest.fixture(scope="module")
+def design() -> Design:
+    return Design(TRIALS, BLOCKS)
 
 
 def at_most(trials: int, probability: float) -> int:
     return int(stats.binom.isf(1e-6, trials, probability))
 
 
-def normal(rng: Rng, trials: int, runs: int) -> np.ndarray:
-    return rng.normal(size=(trials, runs))
+every_noise = pytest.mark.parametrize("noise", list(NOISES))
 
 
-def heavy_tailed(rng: Rng, trials: int, runs: int) -> np.ndarray:
-    return rng.standard_t(3, size=(trials, runs))
-
-
-def stalling(rng: Rng, trials: int, runs: int) -> np.ndarray:
-    stalls = rng.random((trials, runs)) < 0.05
-    return rng.normal(size=(trials, runs)) + stalls * rng.uniform(5, 50, size=(trials, runs))
-
-
-def autocorrelated(rng: Rng, trials: int, runs: int) -> np.ndarray:
-    out = rng.normal(size=(trials, runs))
-    for i in range(1, runs):
-        out[:, i] += 0.9 * out[:, i - 1]
-    return out
-
-
-def alternating(rng: Rng, trials: int, runs: int) -> np.ndarray:
-    sign = np.where(np.arange(runs) % 2 == 0, 1.0, -1.0)
-    return sign * np.abs(autocorrelated(rng, trials, runs)) + rng.normal(size=(trials, runs))
-
-
-def drawn_contrasts(seed: str, runs: np.ndarray) -> np.ndarray:
-    """D of two identical arms whose order in each block is the plan generator's; ``runs`` is trials by 2 blocks."""
-    trials, count = runs.shape
-    blocks = count // 2
-    order = [
-        Stream(seed, "order", f"trial={t}", b).permutation(2) for t in range(trials) for b in range(blocks)
-    ]
-    sign = np.array([1.0 if first == 0 else -1.0 for first, _ in order]).reshape(trials, blocks)
-    return sign * (runs[:, 1::2] - runs[:, 0::2])
-
-
-def alarms(contrasts: np.ndarray, alpha: float = ALPHA) -> int:
-    """Trials in which a look after some block would have told identical arms apart."""
-    return int((log_paths(contrasts).max(axis=1) >= math.log(1 / alpha)).sum())
-
-
-@pytest.mark.parametrize("noise", [normal, heavy_tailed, stalling, autocorrelated, alternating])
+@every_noise
 def test_identical_arms_are_told_apart_no_more_often_than_promised_with_a_look_after_every_block(
-    seed: str, noise: Callable[[Rng, int, int], np.ndarray]
+    rng: Rng, design: Design, noise: str
 ) -> None:
-    trials = 600
-    contrasts = drawn_contrasts(seed, noise(rng_of(seed), trials, 2 * 150))
-    assert alarms(contrasts) <= at_most(trials, ALPHA)
+    arms = design.arms(NOISES[noise](rng, TRIALS, design.slots))
+    assert alarms(arms.contrasts) <= at_most(TRIALS, ALPHA)
+    for control in arms.control_contrasts():
+        assert alarms(control, 0.001) <= at_most(TRIALS, 0.001)
 
 
-def test_without_the_drawn_order_alternating_noise_makes_an_effect(seed: str) -> None:
-    runs = alternating(rng_of(seed), 200, 2 * 150)
-    assert alarms(runs[:, 1::2] - runs[:, 0::2]) > 150
-
-
-def test_all_of_one_arm_and_then_all_of_the_other_makes_an_effect(seed: str) -> None:
-    runs = autocorrelated(rng_of(seed), 200, 2 * 150)
-    assert alarms(runs[:, 150:] - runs[:, :150]) > 100
-
-
-@pytest.mark.parametrize("noise", [normal, heavy_tailed, stalling])
-def test_the_interval_holds_the_true_effect_at_every_look(
-    seed: str, noise: Callable[[Rng, int, int], np.ndarray]
+@every_noise
+def test_the_reported_interval_holds_the_true_effect_at_every_look(
+    rng: Rng, design: Design, noise: str
 ) -> None:
-    trials, effect = 100, 0.7
-    contrasts = effect + drawn_contrasts(seed, noise(rng_of(seed), trials, 2 * 80))
-    missed = 0
-    for row in contrasts:
-        looks = [interval(row[:n], ALPHA) for n in (8, 12, 20, 40, 80)]
-        missed += any(
-            found.empty or (found.low or -math.inf) > effect or (found.high or math.inf) < effect
-            for found in looks
-        )
-    assert missed <= at_most(trials, ALPHA)
+    trials = 100
+    d = design.arms(NOISES[noise](rng, TRIALS, design.slots)).contrasts[:trials, :80]
+    effect = 0.7 * float(d.std())
+    # the interval only narrows: what it holds after the last block it has held after every one
+    assert misses(d + effect, effect) <= at_most(trials, ALPHA)
 
 
-def test_a_sound_trial_of_many_conditions_is_hardly_ever_called_invalid(seed: str) -> None:
+def test_an_interval_only_narrows(rng: Rng) -> None:
+    d = heavy_tailed(rng, 1, 60)[0]
+    ends = [interval(d[:n], ALPHA) for n in range(8, 61, 4)]
+    for earlier, later in itertools.pairwise(ends):
+        if earlier.low is None or earlier.high is None:
+            continue
+        assert later.low is not None
+        assert later.high is not None
+        tolerance = 1e-5 * (earlier.high - earlier.low)  # each end is found to a millionth of the width
+        assert later.low >= earlier.low - tolerance
+        assert later.high <= earlier.high + tolerance
+
+
+@every_noise
+def test_a_factor_without_effect_is_not_found_among_others_that_act(rng: Rng, noise: str) -> None:
+    trials = 300
+    for table, active in (
+        (designs.full_factorial(3), [0.0, 0.8, 0.5]),
+        (designs.screening(16), [0.0, *rng.normal(size=14)]),
+    ):
+        y = designs.in_blocks(rng, NOISES[noise], trials, 60, table @ np.array(active), drawn=True)
+        assert alarms(designs.contrasts_of(table[:, 0], y)) <= at_most(trials, ALPHA)
+        assert alarms(designs.contrasts_of(table[:, 1], y) - 2 * active[1]) <= at_most(trials, ALPHA)
+
+
+@every_noise
+def test_a_whole_plot_factor_with_one_contrast_a_block_and_a_factor_inside_keep_the_promise(
+    rng: Rng, noise: str
+) -> None:
+    trials, blocks, inner = 300, 30, 4
+    y = designs.in_plots(rng, NOISES[noise], trials, blocks, inner, luck=0.5)
+    plots = y.mean(axis=(3, 4))
+    assert alarms(plots[:, :, 1] - plots[:, :, 0]) <= at_most(trials, ALPHA)
+    inside = (y[..., 1] - y[..., 0]).mean(axis=2)
+    assert alarms(inside.reshape(trials, -1)) <= at_most(trials, ALPHA)
+
+
+def test_an_effect_is_found(rng: Rng, design: Design) -> None:
+    for noise in NOISES.values():
+        d = design.arms(noise(rng, TRIALS, design.slots)).contrasts
+        assert alarms(d + d.std()) > 0.9 * TRIALS
+
+
+# what is not sound goes through the same bound, and must be caught by it
+
+
+def alternated(rng: Rng) -> int:
+    return alarms(order.alternating(periodic(rng, TRIALS, 2 * BLOCKS)))
+
+
+def one_after_the_other(rng: Rng) -> int:
+    return alarms(order.one_then_the_other(drifting(rng, TRIALS, 2 * BLOCKS)))
+
+
+def drawn_once_for_all_blocks(rng: Rng) -> int:
+    first = np.where(rng.random((TRIALS, 1)) < 0.5, 1.0, -1.0)
+    return alarms(first * order.alternating(periodic(rng, TRIALS, 2 * BLOCKS)))
+
+
+def rows_in_the_order_of_the_table(rng: Rng) -> int:
+    table = designs.screening(16)
+    y = designs.in_blocks(rng, periodic, TRIALS, 60, np.zeros(16), drawn=False)
+    return alarms(designs.contrasts_of(table[:, 0], y))
+
+
+def sub_blocks_taken_for_blocks(rng: Rng) -> int:
+    y = designs.in_plots(rng, autocorrelated, TRIALS, 30, 6, luck=0.5).mean(axis=4)
+    return alarms((y[:, :, 1] - y[:, :, 0]).reshape(TRIALS, -1))
+
+
+def a_t_test_after_every_block(rng: Rng) -> int:
+    arms = normal(rng, TRIALS, 2 * BLOCKS)
+    return int(np.isfinite(others.welch_every_look(arms[:, :BLOCKS], arms[:, BLOCKS:])).sum())
+
+
+def the_larger_run_tends_to_be_called_treated(rng: Rng) -> int:
+    """An order that knows of the response: six coins of ten fall with it."""
+    d = np.abs(normal(rng, TRIALS, BLOCKS)) * np.where(rng.random((TRIALS, BLOCKS)) < 0.65, 1.0, -1.0)
+    return alarms(d)
+
+
+def a_looser_threshold(rng: Rng) -> int:
+    return alarms(normal(rng, TRIALS, BLOCKS), 4 * ALPHA)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        alternated,
+        one_after_the_other,
+        drawn_once_for_all_blocks,
+        rows_in_the_order_of_the_table,
+        sub_blocks_taken_for_blocks,
+        a_t_test_after_every_block,
+        the_larger_run_tends_to_be_called_treated,
+        a_looser_threshold,
+    ],
+)
+def test_a_broken_design_or_test_does_not_pass_the_same_bound(rng: Rng, broken) -> None:  # type: ignore[no-untyped-def]
+    assert broken(rng) > at_most(TRIALS, ALPHA)
+
+
+def test_a_sound_trial_of_many_conditions_is_hardly_ever_called_invalid(rng: Rng) -> None:
     trials, effects = 50, 96
-    rng = rng_of(seed)
-    invalid = sum(alarms(heavy_tailed(rng, effects, 100), 0.001 / effects) > 0 for _ in range(trials))
+    limit = math.log(effects / 0.001)
+    invalid = sum(bool((largest(heavy_tailed(rng, effects, 100)) >= limit).any()) for _ in range(trials))
     assert invalid <= at_most(trials, 0.001)
 
 
-def stalled_pairs(rng: Rng, trials: int, blocks: int) -> tuple[np.ndarray, np.ndarray]:
+def stalled_pairs(rng: Rng, trials: int, blocks: int) -> tuple[Floats, np.ndarray]:
     """Contrasts of two identical arms, and which of their runs stalled (one in ten)."""
     stalled = rng.random((trials, blocks, 2)) < 0.1
     y = 0.1 * rng.normal(size=stalled.shape) + stalled * rng.uniform(0.5, 2.0, size=stalled.shape)
     return y[:, :, 1] - y[:, :, 0], stalled
 
 
-def alarms_of_kept(contrasts: np.ndarray, void: np.ndarray) -> int:
+def alarms_of_kept(contrasts: Floats, void: np.ndarray) -> int:
     return sum(alarms(row[~gone][None, :]) for row, gone in zip(contrasts, void, strict=True))
 
 
-def test_throwing_out_blocks_by_a_rule_blind_to_labels_keeps_the_promise(seed: str) -> None:
+def test_throwing_out_blocks_by_a_rule_blind_to_labels_keeps_the_promise(rng: Rng) -> None:
     trials = 600
-    rng = rng_of(seed)
     contrasts, stalled = stalled_pairs(rng, trials, 200)
     failed_check = stalled & (rng.random(stalled.shape) < 0.5)
     assert alarms_of_kept(contrasts, failed_check.any(axis=2)) <= at_most(trials, ALPHA)
 
 
-def test_a_rule_that_hits_one_arm_makes_effects_and_the_comparison_of_void_rates_sees_it(seed: str) -> None:
+def test_a_rule_that_hits_one_arm_makes_effects_and_the_comparison_of_void_rates_sees_it(rng: Rng) -> None:
     trials = 100
-    contrasts, stalled = stalled_pairs(rng_of(seed), trials, 200)
+    contrasts, stalled = stalled_pairs(rng, trials, 200)
     one_arm = stalled[:, :, 1]
     assert alarms_of_kept(contrasts, one_arm) > trials // 2
     runs = tuple(Observation(name, ArmKind.TREATMENT, {"f": name}, 0, 0.0, {}) for name in "AB")
@@ -158,11 +210,10 @@ def test_a_rule_that_hits_one_arm_makes_effects_and_the_comparison_of_void_rates
 
 
 def test_going_on_to_a_width_leaves_a_useful_interval_where_the_first_chance_to_stop_leaves_a_wide_one(
-    seed: str,
+    rng: Rng,
 ) -> None:
     """True effect 6 %, margin 3 %: as soon as 0 is excluded the size of the effect is still open."""
     trials, effect, margin = 40, math.log(1.06), 0.03
-    rng = rng_of(seed)
     first, last, covered = [], [], 0
     for _ in range(trials):
         contrasts = rng.normal(effect, 0.08, 400)

@@ -1,0 +1,68 @@
+"""Trials of known truth on this machine, through the real conductor: `make truth`.
+
+    python benchmarks/truth/real.py                  go on until every cell is complete (some hours)
+    python benchmarks/truth/real.py --budget 40m     stop between two trials after forty minutes
+    python benchmarks/truth/real.py --summary        what the record says, in Markdown
+    python benchmarks/truth/real.py --summary --write BENCHMARKS.md
+
+Each trial is appended to the record before the next begins, so the suite can be ended at any moment and started again.
+Seeds come from the system; every outcome counts. The machine should have nothing else to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from iotrial.units import parse_duration
+from marked import put
+from trials.cells import NEIGHBOURS, cells, targets
+from trials.record import DEFAULT, Busy, read
+
+
+def main() -> int:
+    """Read the options and go."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--budget", default="24 h", help="stop between two trials after this long")
+    parser.add_argument("--identical", type=int, default=200, help="trials of each cell of identical arms")
+    parser.add_argument("--injected", type=int, default=50, help="trials of each cell with a slow-down")
+    parser.add_argument(
+        "--injected-under", nargs="+", choices=NEIGHBOURS, default=["quiet"], help="neighbours of those"
+    )
+    parser.add_argument("--record", type=Path, default=DEFAULT, help="where lines are appended")
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=Path(f"/var/tmp/iotrial-truth-{os.geteuid()}"),
+        help="lab, journal, runs",
+    )
+    parser.add_argument("--summary", action="store_true", help="print what the record says, and do nothing")
+    parser.add_argument("--write", type=Path, help="with --summary: a document with a place marked for it")
+    asked = parser.parse_args()
+    if asked.summary:
+        from trials.summary import summary
+
+        text = summary(*read(asked.record))
+        if asked.write is None:
+            print(text)
+        else:
+            put(asked.write, "truth", text)
+        return 0
+    from trials.suite import run
+
+    wanted = targets(
+        cells(injected_under=asked.injected_under), identical=asked.identical, injected=asked.injected
+    )
+    try:
+        return run(wanted, asked.record, asked.state, budget_s=parse_duration(asked.budget))
+    except Busy as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""How often an effect is found, and after how many blocks, beside tests that others use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from simulated import group_sequential, others
+from simulated.alarms import Design
+from simulated.noise import NOISES, Floats, Rng
+from simulated.process import first_exclusion
+
+EFFECTS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
+BLOCKS = 400
+LOOKS = 10
+Test = Callable[[Floats, Floats], Floats]
+
+
+def tests() -> dict[str, Test]:
+    """By name: the block at which a test of the two arms (trials by blocks) rejects, infinite where it never does."""
+    return {
+        "iotrial": lambda a, b: first_exclusion(b - a),
+        "t, 10 looks, O'Brien-Fleming": lambda a, b: group_sequential.first_rejection(
+            b - a, group_sequential.spending(LOOKS)
+        ),
+        "t, 10 looks, Pocock": lambda a, b: group_sequential.first_rejection(
+            b - a, group_sequential.pocock(LOOKS)[1]
+        ),
+        "Welch once, 50": lambda a, b: np.where(others.welch_at(a, b, 50), 50.0, np.inf),
+        "Welch once, 400": lambda a, b: np.where(others.welch_at(a, b, BLOCKS), float(BLOCKS), np.inf),
+        "Welch, every look (invalid)": others.welch_every_look,
+    }
+
+
+def power(rng: Rng, scale: float) -> str:
+    """Share found within 400 blocks, and the median number of blocks of those that found it."""
+    trials = max(50, int(500 * scale))
+    design = Design(trials, BLOCKS)
+    chosen = tests()
+    out = [
+        f"**Found within {BLOCKS} blocks, and median blocks until then: {trials} trials, alpha .05**",
+        "",
+        "Effects in standard deviations of D from block to block; the first row of each noise are false alarms. A test that "
+        "looks once needs all its blocks.",
+        "",
+        f"| noise | effect | {' | '.join(chosen)} |",
+        "| --- | --- |" + " --- |" * len(chosen),
+    ]
+    for name, make in NOISES.items():
+        arms = design.arms(make(rng, trials, design.slots))
+        unit = float(arms.contrasts.std())
+        for effect in EFFECTS:
+            cells = [_cell(test(arms.plain, arms.treated + effect * unit)) for test in chosen.values()]
+            out.append(f"| {name} | {effect:.1f} | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
+def _cell(stopped: Floats) -> str:
+    found = np.isfinite(stopped)
+    if not found.any():
+        return "0.00"
+    return f"{found.mean():.2f}, {np.median(stopped[found]):.0f}"
