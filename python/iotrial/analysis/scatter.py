@@ -63,12 +63,12 @@ def scatter_of(blocks: Sequence[Sequence[float]]) -> Scatter | None:
     )
 
 
-def _pairs(block: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.ndarray:  # type: ignore[type-arg]
+def _pairs(block: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.ndarray:
     first, second = np.triu_indices(block.size, 1)
     return np.asarray(np.abs(block[first] - block[second]))
 
 
-def _figures(pairs: Sequence[np.ndarray]) -> tuple[float, float]:  # type: ignore[type-arg]
+def _figures(pairs: Sequence[np.ndarray]) -> tuple[float, float]:
     every = np.concatenate(pairs)
     return math.sqrt(float(np.mean(every**2))), _TO_SD * float(np.median(every))
 
@@ -89,7 +89,7 @@ def _chi_squared_range(freedom: int) -> tuple[float, float]:
     return ends[0], ends[1]
 
 
-def _bootstrap_range(pairs: Sequence[np.ndarray]) -> tuple[float, float]:  # type: ignore[type-arg]
+def _bootstrap_range(pairs: Sequence[np.ndarray]) -> tuple[float, float]:
     rng = np.random.default_rng(len(pairs))  # the same data give the same range
     found = []
     for _ in range(_RESAMPLES):

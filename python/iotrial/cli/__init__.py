@@ -25,7 +25,20 @@ from iotrial.errors import IotrialError
 from iotrial.legible import shown_lines
 
 #: in the order in which a new user meets them
-ORDER = ("list", "show", "plan", "run", "resume", "report", "trials", "export", "import", "knobs", "restore")
+ORDER = (
+    "list",
+    "show",
+    "plan",
+    "run",
+    "resume",
+    "report",
+    "trials",
+    "export",
+    "import",
+    "knobs",
+    "doctor",
+    "restore",
+)
 
 
 class Verbs(click.Group):

@@ -115,7 +115,7 @@ def noise_findings(noise: Noise) -> list[Finding]:
             Finding(
                 "blind A/A",
                 Grade.NOTE if share < 0.2 else Grade.PROBLEM,
-                f"{noise.void} of {noise.void + noise.blocks} blocks were void: the cache was not in the state that was wanted",
+                f"{noise.void} of {noise.void + noise.blocks} blocks void: the cache was not in its wanted state",
                 "something else reads or drops the cache, or memory is short",
                 {"void": noise.void, "blocks": noise.blocks},
             )

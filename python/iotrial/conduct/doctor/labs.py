@@ -93,7 +93,8 @@ def journal_finding(journal: Journal) -> Finding:
         text = f"the undo journal cannot be read: {error}"
         return Finding("undo journal", Grade.PROBLEM, text, f"see what is in {journal.folder}", fatal=True)
     if pending:
-        text = f"{len(pending)} to put back, left by a trial that was cut off (first: {pending[0].knob} on {pending[0].target})"
+        first = f"{pending[0].knob} on {pending[0].target}"
+        text = f"{len(pending)} to put back, left by a trial that was cut off (first: {first})"
         do = "run `iotrial restore`: no trial begins before"
         return Finding("undo journal", Grade.PROBLEM, text, do, {"entries": len(pending)}, fatal=True)
     return Finding("undo journal", Grade.OK, "nothing to put back", facts={"entries": 0})
