@@ -16,7 +16,11 @@ import jsonschema
 import pytest
 from running import iotrial, write_study
 
+from iotrial.conduct import session as session_module
+from iotrial.conduct.doctor.noise import measure_noise
+from iotrial.conduct.progress import Silent
 from iotrial.probe.binary import find_binary
+from iotrial.probe.client import Probe
 
 pytestmark = pytest.mark.root
 
@@ -92,6 +96,47 @@ def test_a_user_has_the_doctor_too(state: Path, disk_folder: Path) -> None:
     found = json.loads(done.stdout)
     assert found["noise"] is not None, found["findings"]
     assert [lab["kind"] for lab in found["labs"] if lab["possible"]] == ["directory"]
+    assert left_in(state.parent) == []
+
+
+def test_the_blind_trial_changes_nothing_outside_its_own_folder(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = []
+
+    class Recorded(Probe):
+        def call(self, verb: str, **fields: object) -> dict[str, Any]:
+            calls.append((verb, dict(fields)))
+            return super().call(verb, **fields)
+
+    monkeypatch.setattr(session_module, "Probe", Recorded)
+    noise = measure_noise(Silent(), root=True, time_s=0.5, on=None)
+    assert noise.blocks >= 3
+    verbs = {verb for verb, _ in calls}
+    assert verbs <= {
+        *(
+            "hello",
+            "read",
+            "stat",
+            "statfs",
+            "list",
+            "run",
+            "syncfs",
+        ),  # looking (`run`: `test -x`), writing back
+        *(
+            "mkdir",
+            "set_times",
+            "remove",
+            "fileset",
+            "fileset_verify",
+            "set_mode",
+            "unlink",
+        ),  # the lab's folder and files
+        *("evict", "warm", "files", "command", "end_session"),
+    }
+    for verb, fields in calls:
+        if verb in ("mkdir", "set_times", "remove", "fileset", "syncfs"):
+            assert str(fields.get("path", fields.get("dir"))).startswith(str(state)), (verb, fields)
     assert left_in(state.parent) == []
 
 
