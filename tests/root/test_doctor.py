@@ -122,6 +122,7 @@ def test_the_blind_trial_changes_nothing_outside_its_own_folder(
             "list",
             "run",
             "syncfs",
+            "time",
         ),  # looking (`run`: `test -x`), writing back
         *(
             "mkdir",

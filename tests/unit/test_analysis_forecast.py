@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,6 +34,10 @@ def heavy(rng: np.random.Generator, blocks: int, arms: int) -> np.ndarray:
 
 def fixed(sd: float, *, low: float | None = None, high: float | None = None) -> Scatter:
     return Scatter(sd, low or sd, high or sd, sd, blocks=20, freedom=20)
+
+
+def rules(*, margin: float = 0.03, budget_s: float = 1e9) -> Rules:
+    return Rules(margin, 0.05, 0.05, False, budget_s, 100_000)
 
 
 @pytest.fixture
@@ -109,7 +114,7 @@ def test_four_trials_in_five_end_by_about_the_predicted_block(
     assert scatter is not None
     margin = 0.55 * scatter.plain_sd
     predicted, _ = blocks_needed(
-        scatter.sd, margin=math.expm1(margin), effect_alpha=0.05, alpha=0.05, control_sd=scatter.sd
+        Comparison("wall", scatter), rules(margin=math.expm1(margin)), scatter.sd, "likely"
     )
     assert predicted is not None
     stretch = math.log1p(2 * math.expm1(margin))
@@ -122,23 +127,25 @@ def test_four_trials_in_five_end_by_about_the_predicted_block(
 
 def test_the_positive_control_holds_up_a_verdict_that_would_come_at_once() -> None:
     """At .05 an interval needs 8 blocks, so a control in every second block is seen after 15 at the earliest."""
-    assert blocks_needed(1e-6, margin=0.03, effect_alpha=0.05, alpha=0.05, control_sd=None) == (8, False)
-    assert blocks_needed(1e-6, margin=0.03, effect_alpha=0.05, alpha=0.05, control_sd=1e-6) == (15, True)
+    still = Comparison("wall", fixed(1e-6))
+    assert blocks_needed(still, rules(), None, "likely") == (8, False)
+    assert blocks_needed(still, rules(), 1e-6, "likely") == (15, True)
+    assert blocks_needed(still, replace(rules(), control_every=1), 1e-6, "likely") == (8, False)
+
+
+def test_repeats_within_stretches_each_give_a_contrast() -> None:
+    assert blocks_needed(Comparison("wall", fixed(1e-6), per_block=4), rules(), None, "likely") == (2, False)
 
 
 def test_what_cannot_be_resolved_is_never() -> None:
-    assert blocks_needed(1.0, margin=0.001, effect_alpha=0.05, alpha=0.05, control_sd=1.0) == (None, False)
-    assert resolvable(0.1, 7, effect_alpha=0.05, alpha=0.05, control_sd=None) is None
+    assert blocks_needed(Comparison("wall", fixed(1.0)), rules(margin=0.001), 1.0, "likely") == (None, False)
+    assert resolvable(Comparison("wall", fixed(0.1)), 7, rules(), None) is None
 
 
 def test_means_of_four_arms_scatter_half_as_much() -> None:
-    one = resolvable(0.05, 100, effect_alpha=0.05, alpha=0.05, control_sd=None)
-    four = resolvable(0.1, 100, arms=4, effect_alpha=0.05, alpha=0.05, control_sd=None)
+    one = resolvable(Comparison("wall", fixed(0.05)), 100, rules(), None)
+    four = resolvable(Comparison("wall", fixed(0.1), arms=4), 100, rules(), None)
     assert one == pytest.approx(four)
-
-
-def rules(*, budget_s: float = 1e9, controls: bool = False) -> Rules:
-    return Rules(0.03, 0.05, 0.05, controls, budget_s, 100_000)
 
 
 def test_conditions_take_turns_until_each_is_decided() -> None:

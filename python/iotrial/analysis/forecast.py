@@ -20,7 +20,6 @@ from iotrial.analysis.power import blocks_to_resolve, reach, resolvable_margin
 from iotrial.analysis.scatter import Scatter
 
 ENDS = ("likely", "low", "high")
-CONTROLS_IN = 2  # the controls take part in every second block, the first included
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +27,17 @@ class Comparison:
     """The comparisons of one primary response in one condition.
 
     ``arms`` is how many arms of a block stand at each of the two levels that are compared (1 but in factorials: their
-    mean scatters less). ``scatter`` is None where the response has no margin, or the pilot too few blocks.
+    mean scatters less). ``scatter`` is that of a contrast of two single arms, None where the response has no margin, or the
+    pilot too few blocks. ``per_block``: contrasts that a block gives (1 but within the stretches of whole plots);
+    ``stratum``: ``whole plots`` or ``within`` where a study has both.
     """
 
     response: str
     scatter: Scatter | None
-    arms: int = 1
+    arms: float = 1.0
     reason: str | None = None
+    per_block: float = 1.0
+    stratum: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the trial asks for. ``effect_alpha`` is the share of one primary effect, ``alpha`` the study's own."""
+    """What the trial asks for. ``effect_alpha`` is the share of one primary effect, ``alpha`` the study's own.
+
+    ``control_every``: the positive control takes part in each so many-th block, with ``control_arms`` arms.
+    """
 
     margin: float
     alpha: float
@@ -57,6 +63,8 @@ class Rules:
     controls: bool
     budget_s: float
     budget_blocks: int
+    control_every: int = 2
+    control_arms: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,7 @@ class Predicted:
     resolvable: float | None = None
     held_up_by: str | None = None
     reason: str | None = None
+    stratum: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,32 +120,37 @@ def forecast(lines: Sequence[Line], rules: Rules) -> Forecast:
 
 
 def blocks_needed(
-    sd: float, *, arms: int = 1, margin: float, effect_alpha: float, alpha: float, control_sd: float | None
+    comparison: Comparison, rules: Rules, control_sd: float | None, end: str
 ) -> tuple[int | None, bool]:
     """Blocks until a comparison without an effect is decided (None: never), and whether the control is what takes longest.
 
-    ``sd`` is that of a contrast of two single arms; ``control_sd``, the same of the response that the positive control
-    is judged by; None without controls.
+    ``end`` of the range of its scatter; ``control_sd``: block SD of what the positive control is judged by, None without
+    controls.
     """
-    blocks = blocks_to_resolve(sd / math.sqrt(arms), margin, alpha=effect_alpha)
-    if control_sd is None or blocks is None:
+    assert comparison.scatter is not None
+    sd = _sd(comparison.scatter, end) / math.sqrt(comparison.arms)
+    contrasts = blocks_to_resolve(sd, rules.margin, alpha=rules.effect_alpha)
+    if contrasts is None:
+        return None, False
+    blocks = math.ceil(contrasts / comparison.per_block)
+    if control_sd is None:
         return blocks, False
-    seen = blocks_to_resolve(control_sd, 2.0 * margin, alpha=alpha)
+    seen = blocks_to_resolve(control_sd, 2.0 * rules.margin, alpha=rules.alpha)
     if seen is None:
         return None, True
-    with_controls = CONTROLS_IN * (seen - 1) + 1
+    with_controls = rules.control_every * (seen - 1) + 1
     return max(blocks, with_controls), with_controls > blocks
 
 
-def resolvable(
-    sd: float, blocks: int, *, arms: int = 1, effect_alpha: float, alpha: float, control_sd: float | None
-) -> float | None:
+def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: float | None) -> float | None:
     """The smallest margin that so many blocks resolve with probability .8, the positive control of twice that margin
     seen too; None where none. Beyond the last block of the tables more blocks gain nothing."""
-    found = resolvable_margin(sd / math.sqrt(arms), blocks, alpha=effect_alpha)
+    assert comparison.scatter is not None
+    sd = comparison.scatter.sd / math.sqrt(comparison.arms)
+    found = resolvable_margin(sd, int(blocks * comparison.per_block), alpha=rules.effect_alpha)
     if control_sd is None or found is None:
         return found
-    farthest = control_sd * reach((blocks + 1) // CONTROLS_IN, alpha)
+    farthest = control_sd * reach(math.ceil(blocks / rules.control_every), rules.alpha)
     return max(found, math.expm1(farthest) / 2.0) if farthest < 690.0 else None
 
 
@@ -144,22 +158,16 @@ def _sd(scatter: Scatter, end: str) -> float:
     return {"likely": scatter.sd, "low": scatter.low, "high": scatter.high}[end]
 
 
-def _control_sd(line: Line, rules: Rules, end: str) -> float | None:
-    """The scatter of what the controls of a condition are judged by: its first comparison."""
-    first = line.comparisons[0].scatter if line.comparisons else None
-    return _sd(first, end) if rules.controls and first is not None else None
+def control_sd(line: Line, rules: Rules, end: str = "likely") -> float | None:
+    """The block SD of what the controls of a condition are judged by: its first response, within the stretches."""
+    if not rules.controls or not line.comparisons:
+        return None
+    first = [one for one in line.comparisons if one.response == line.comparisons[0].response][-1]
+    return None if first.scatter is None else _sd(first.scatter, end) / math.sqrt(rules.control_arms)
 
 
 def _blocks(line: Line, comparison: Comparison, rules: Rules, end: str) -> tuple[int | None, bool]:
-    assert comparison.scatter is not None
-    return blocks_needed(
-        _sd(comparison.scatter, end),
-        arms=comparison.arms,
-        margin=rules.margin,
-        effect_alpha=rules.effect_alpha,
-        alpha=rules.alpha,
-        control_sd=_control_sd(line, rules, end),
-    )
+    return blocks_needed(comparison, rules, control_sd(line, rules, end), end)
 
 
 def _needed(line: Line, rules: Rules, end: str) -> int | None:
@@ -179,7 +187,14 @@ def _predicted(
     line, scatter = lines[i], comparison.scatter
     if scatter is None or budget_blocks is None:
         reason = comparison.reason or "the pilot has not come to every condition"
-        return Predicted(line.condition, comparison.response, scatter, line.block_s, reason=reason)
+        return Predicted(
+            line.condition,
+            comparison.response,
+            scatter,
+            line.block_s,
+            reason=reason,
+            stratum=comparison.stratum,
+        )
     blocks = {end: _blocks(line, comparison, rules, end) for end in ENDS}
     seconds = {end: _seconds(lines, needs[end], blocks[end][0]) for end in ENDS}
     spent = {end: None if blocks[end][0] is None else seconds[end] for end in ENDS}
@@ -192,13 +207,12 @@ def _predicted(
         seconds=Range(*(spent[end] for end in ENDS)),
         budget_blocks=budget_blocks,
         resolvable=resolvable(
-            scatter.sd,
+            comparison,
             max(budget_blocks, _rounds_in_budget(lines, rules)),
-            arms=comparison.arms,
-            effect_alpha=rules.effect_alpha,
-            alpha=rules.alpha,
-            control_sd=_control_sd(line, rules, "likely"),
+            rules,
+            control_sd(line, rules),
         ),
+        stratum=comparison.stratum,
         held_up_by="control" if blocks["likely"][1] else None,
     )
 

@@ -50,17 +50,24 @@ def scatter_of(blocks: Sequence[Sequence[float]]) -> Scatter | None:
     None where fewer than three blocks do.
     """
     usable = [np.asarray(block, dtype=float) for block in blocks if len(block) > 1]
-    if len(usable) < FEWEST_BLOCKS:
+    return _scatter([_pairs(block) for block in usable], sum(block.size - 1 for block in usable))
+
+
+def scatter_of_contrasts(blocks: Sequence[Sequence[float]]) -> Scatter | None:
+    """The same of contrasts that have no effect, those of each block together; ``sd`` is then that of one such contrast."""
+    usable = [np.abs(np.asarray(block, dtype=float)) for block in blocks if len(block)]
+    # those of one block share arms, so a block counts once
+    return _scatter(usable, len(usable))
+
+
+def _scatter(pairs: Sequence[np.ndarray], freedom: int) -> Scatter | None:
+    if len(pairs) < FEWEST_BLOCKS:
         return None
-    pairs = [_pairs(block) for block in usable]
     plain, robust = _figures(pairs)
     sd = _combined(plain, robust)
-    freedom = sum(block.size - 1 for block in usable)
     narrow, wide = _chi_squared_range(freedom)
     low, high = _bootstrap_range(pairs)
-    return Scatter(
-        sd, min(low, sd * narrow), max(high, sd * wide), plain, blocks=len(usable), freedom=freedom
-    )
+    return Scatter(sd, min(low, sd * narrow), max(high, sd * wide), plain, blocks=len(pairs), freedom=freedom)
 
 
 def _pairs(block: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.ndarray:

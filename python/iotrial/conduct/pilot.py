@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from iotrial.analysis.analyse import Spec
-from iotrial.analysis.contrast import usable
+from iotrial.analysis.contrast import Responses, usable
 from iotrial.analysis.forecast import Comparison, Forecast, Line, Rules, forecast
 from iotrial.analysis.model import ObservedBlock
-from iotrial.analysis.scatter import FEWEST_BLOCKS, scatter_of
+from iotrial.analysis.scatter import FEWEST_BLOCKS, Scatter, scatter_of, scatter_of_contrasts
 from iotrial.conduct.progress import Snapshot, Watcher
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.start import Ended, begin
@@ -27,7 +27,7 @@ from iotrial.design.model import ArmKind, Condition
 from iotrial.design.plan import Plan
 from iotrial.store import Store
 from iotrial.store.model import TrialData
-from iotrial.study.model import Factor, Response, Role, Scale
+from iotrial.study.model import Response, Role, Scale
 
 MOST_BLOCKS = 100_000
 
@@ -95,56 +95,107 @@ def conduct_pilot(resolved: Resolved, plan: Plan, watcher: Watcher, *, time_s: f
 def predict(pilot: Pilot, plan: Plan, *, budget_s: float, budget_blocks: int) -> Forecast:
     """What the trial of this plan will need, and what its budget can resolve."""
     spec = Spec.from_plan(plan)
-    rules = Rules(
+    rules = rules_of(spec, budget_s=budget_s, budget_blocks=budget_blocks)
+    return forecast([line_of(pilot, spec, condition) for condition in plan.conditions], rules)
+
+
+def rules_of(spec: Spec, *, budget_s: float, budget_blocks: int) -> Rules:
+    """What the trial asks for. Where the design has columns for its controls, they are in every block, with many arms."""
+    positive = spec.control_weights.get(ArmKind.POSITIVE, {})
+    return Rules(
         margin=spec.margin,
         alpha=spec.alpha,
         effect_alpha=spec.primary_alpha,
         controls=spec.controls,
         budget_s=budget_s,
         budget_blocks=budget_blocks,
+        control_every=1 if _in_columns(spec) else 2,
+        control_arms=arms_of(positive) if positive and not spec.whole_plots else 1.0,
     )
-    lines = [
-        Line(
-            condition.key,
-            tuple(
-                _comparison(pilot.data.blocks, condition, response, plan)
-                for response in spec.responses_of(condition, primary=True)
-            ),
-            pilot.block_s.get(condition.key),
-        )
-        for condition in plan.conditions
-    ]
-    return forecast(lines, rules)
 
 
-def _comparison(
-    blocks: tuple[ObservedBlock, ...], condition: Condition, response: Response, plan: Plan
-) -> Comparison:
-    if response.scale is Scale.DIFFERENCE:
-        return Comparison(response.name, None, reason="it is compared by difference, which has no margin")
-    own = [block for block in blocks if block.condition == condition.key and block.void is None]
-    copies = copies_of(own, response)
-    found = scatter_of(copies)
-    arms = min(arms_at_a_level(plan, factor) for factor in plan.study.treatment_factors)
-    reason = None
-    if found is None:
-        reason = f"the pilot has {len(copies)} usable blocks of it, and {FEWEST_BLOCKS} are needed"
-    return Comparison(response.name, found, arms, reason)
+def line_of(pilot: Pilot, spec: Spec, condition: Condition) -> Line:
+    """What the pilot has measured of one condition."""
+    blocks = [b for b in pilot.data.blocks if b.condition == condition.key and b.void is None]
+    found: list[Comparison] = []
+    for response in spec.responses_of(condition, primary=True):
+        if response.scale is Scale.DIFFERENCE:
+            why = "it is compared by difference, which has no margin"
+            found.append(Comparison(response.name, None, reason=why))
+        elif spec.whole_plots:
+            found += _of_stretches(blocks, spec, response)
+        else:
+            arms = min(arms_of(term.weights) for term in spec.terms if term.primary)
+            copies = copies_of(blocks, spec, response)
+            found.append(_comparison(response, scatter_of(copies), len(copies), arms=arms))
+    return Line(condition.key, tuple(found), pilot.block_s.get(condition.key))
 
 
-def copies_of(blocks: list[ObservedBlock], response: Response) -> list[list[float]]:
-    """The logarithms of all arms of each block but the stretched one; blocks with a run that has none are left out."""
+def _of_stretches(blocks: list[ObservedBlock], spec: Spec, response: Response) -> list[Comparison]:
+    """Between stretches and within them, each from the contrasts that the trial will take: what a stretch has in common
+    scatters too, and is no difference of two single arms."""
+    responses = Responses(blocks, response)
     found = []
-    for block in blocks:
-        values = [usable(run, response) for run in block.observations if run.kind is not ArmKind.POSITIVE]
-        if None not in values:
-            found.append([value for value in values if value is not None])
+    for whole in (True, False):
+        by_block: dict[int, list[float]] = {}
+        counts = []
+        for term in spec.terms:
+            if term.primary and term.whole is whole:
+                contrasts = responses.contrasts(term.weights, whole=whole)
+                counts.append(len(contrasts.values) / max(1, len(set(contrasts.blocks))))
+                for index, value in zip(contrasts.blocks, contrasts.values, strict=True):
+                    by_block.setdefault(index, []).append(value)
+        if counts:
+            scatter = scatter_of_contrasts(list(by_block.values()))
+            stratum = "whole plots" if whole else "within"
+            per_block = max(1.0, min(counts))
+            found.append(_comparison(response, scatter, len(by_block), per_block=per_block, stratum=stratum))
     return found
 
 
-def arms_at_a_level(plan: Plan, factor: Factor) -> int:
-    """How many treatments share a level of the factor: their mean is what is compared."""
-    return sum(arm.treatment.get(factor.name) == factor.reference for arm in plan.treatments)
+def _comparison(
+    response: Response,
+    scatter: Scatter | None,
+    blocks: int,
+    *,
+    arms: float = 1.0,
+    per_block: float = 1.0,
+    stratum: str | None = None,
+) -> Comparison:
+    reason = None
+    if scatter is None:
+        reason = f"the pilot has {blocks} usable blocks of it, and {FEWEST_BLOCKS} are needed"
+    return Comparison(response.name, scatter, arms, reason, per_block, stratum)
+
+
+def copies_of(blocks: list[ObservedBlock], spec: Spec, response: Response) -> list[list[float]]:
+    """The logarithms of all arms of each block but the stretched copy; blocks with a run that has none are left out.
+
+    Where a design has columns for its controls, half of its arms are stretched: there the stretch is taken off.
+    """
+    weights = spec.control_weights.get(ArmKind.POSITIVE, {}) if _in_columns(spec) else {}
+    longer = {arm for arm, weight in weights.items() if weight > 0}
+    stretch = math.log(spec.injected_ratio(response))
+    found = []
+    for block in blocks:
+        runs = [run for run in block.observations if run.kind is not ArmKind.POSITIVE]
+        values = [(usable(run, response), stretch if run.arm in longer else 0.0) for run in runs]
+        kept = [value - off for value, off in values if value is not None]
+        if len(kept) == len(values):
+            found.append(kept)
+    return found
+
+
+def _in_columns(spec: Spec) -> bool:
+    """Whether the controls are contrasts of the treatments themselves, not arms of their own."""
+    positive = spec.control_weights.get(ArmKind.POSITIVE, {})
+    own = {arm for term in spec.terms for arm in term.weights}
+    return bool(positive) and set(positive) <= own
+
+
+def arms_of(weights: Mapping[str, float]) -> float:
+    """How many arms at each of two levels have a mean difference that scatters as much as this contrast."""
+    return 2.0 / math.fsum(weight * weight for weight in weights.values())
 
 
 def _block_seconds(data: TrialData, seconds: list[float]) -> Mapping[str, float]:

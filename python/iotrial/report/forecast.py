@@ -26,7 +26,7 @@ def forecast_lines(found: Forecast, pilot: Pilot, study: Study) -> Iterator[str]
     yield "           its arms were all the same treatment: it says how long, and nothing of the answer"
     yield f"to a verdict for a margin of {format_percent(study.margin)}, where there is no effect (four of five comparisons):"
     for one in found.predicted:
-        yield f"  {shown(one.condition)}, {shown(one.response)}"
+        yield f"  {shown(one.condition)}, {shown(one.response)}" + (f", {one.stratum}" if one.stratum else "")
         yield f"    {_words(one)}"
     yield f"all decided: {_range(found.seconds)}"
     yield (
@@ -89,6 +89,7 @@ def forecast_json(found: Forecast, pilot: Pilot) -> dict[str, Any]:
                 "resolvable": one.resolvable,
                 "held_up_by": one.held_up_by,
                 "reason": one.reason,
+                "stratum": one.stratum,
             }
             for one in found.predicted
         ],

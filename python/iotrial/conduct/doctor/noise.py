@@ -8,15 +8,15 @@ and its controls.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
 from iotrial.analysis.analyse import Spec, analyse
-from iotrial.analysis.forecast import resolvable
+from iotrial.analysis.forecast import control_sd, resolvable
 from iotrial.analysis.model import Analysis
-from iotrial.analysis.scatter import Scatter, scatter_of
-from iotrial.conduct.pilot import Pilot, conduct_pilot, copies_of
+from iotrial.analysis.scatter import Scatter
+from iotrial.conduct.pilot import Pilot, conduct_pilot, line_of, rules_of
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.resolve import resolve
 from iotrial.conduct.start import default_folder, make_plan
@@ -84,34 +84,28 @@ def _noise(pilot: Pilot, plan: Plan) -> Noise:
         void=pilot.void,
         failures=pilot.failures,
         alpha=spec.alpha,
-        floors=tuple(_floor(condition.key, pilot, plan, analysis) for condition in plan.conditions),
+        floors=tuple(_floor(condition.key, pilot, spec, analysis) for condition in plan.conditions),
         failed_controls=analysis.invalid_reasons,
         signal=pilot.ended.signal,
     )
 
 
-def _floor(key: str, pilot: Pilot, plan: Plan, analysis: Analysis) -> Floor:
-    condition = plan.condition(key)
-    blocks = [block for block in pilot.data.blocks if block.condition == key and block.void is None]
-    response = next(r for r in plan.responses(condition.workload) if r.primary)
-    scatter = scatter_of(copies_of(blocks, response))
-    block_s = pilot.block_s.get(key)
+def _floor(key: str, pilot: Pilot, spec: Spec, analysis: Analysis) -> Floor:
+    condition = spec.condition(key)
+    line = line_of(pilot, spec, condition)
+    comparison = line.comparisons[0]
+    # of a study that has this workload alone, and so its alpha whole
+    rules = replace(rules_of(spec, budget_s=0.0, budget_blocks=0), effect_alpha=spec.alpha)
     effects = [e for e in analysis.effects if e.primary and e.workload == condition.workload]
     return Floor(
         workload=condition.workload,
-        blocks=len(blocks),
-        block_s=block_s,
-        scatter=scatter,
+        blocks=sum(b.condition == key and b.void is None for b in pilot.data.blocks),
+        block_s=line.block_s,
+        scatter=comparison.scatter,
         resolvable={
             horizon: None
-            if scatter is None or not block_s
-            else resolvable(
-                scatter.sd,
-                int(horizon / block_s),
-                effect_alpha=plan.study.alpha,
-                alpha=plan.study.alpha,
-                control_sd=scatter.sd,
-            )
+            if comparison.scatter is None or not line.block_s
+            else resolvable(comparison, int(horizon / line.block_s), rules, control_sd(line, rules))
             for horizon in HORIZONS_S
         },
         told_apart=any(e.p_anytime <= e.family_alpha for e in effects),
