@@ -37,6 +37,7 @@ ORDER = (
     "export",
     "import",
     "knobs",
+    "doctor",
     "restore",
 )
 

@@ -10,6 +10,7 @@ import click
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import asked_of, find_study, resolve_study, study_options
 from iotrial.cli.output import tell
+from iotrial.cli.piloting import DEFAULT, pilot_seconds, piloted
 
 
 @click.command("plan")
@@ -18,17 +19,32 @@ from iotrial.cli.output import tell
 @click.option(
     "--rounds", type=click.IntRange(1, 10000), default=2, show_default=True, help="How many rounds to list."
 )
+@click.option(
+    "--pilot",
+    is_flag=False,
+    flag_value=DEFAULT,
+    metavar="[DURATION]",
+    help="Measure copies of the reference for so long (10s), and predict the time to a verdict.",
+)
 @json_option
-def command(study: str | None, rounds: int, as_json: bool, **values: Any) -> None:
+def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **values: Any) -> int:
     """The design, the order of runs, and every change to this machine that a run would make."""
     from iotrial.conduct.start import default_folder, look_at_disk, make_plan
+    from iotrial.report.forecast import forecast_json, forecast_lines
 
+    study, pilot_s = pilot_seconds(study, pilot)
     asked = asked_of(values)
     chosen, asked = find_study(study, asked)
     resolved = resolve_study(chosen, asked)
     plan = make_plan(resolved, asked.seed, controls=asked.controls)
     folder = default_folder(resolved, asked.on)
     disk = look_at_disk(resolved)
+    found = (
+        None
+        if pilot_s is None
+        else piloted(resolved, plan, pilot_s, asked, folder=folder, disk=disk, quiet=as_json)
+    )
+    ending = 128 + found[0].ended.signal if found is not None and found[0].ended.signal is not None else 0
     listed = [
         {
             "round": number,
@@ -64,10 +80,20 @@ def command(study: str | None, rounds: int, as_json: bool, **values: Any) -> Non
             "changes": list(resolved.changes),
             "notes": list(resolved.notes),
             "blocks": listed,
+            "prediction": None if found is None else forecast_json(found[1], found[0]),
         }
         click.echo(json.dumps(document, indent=1))
-        return
+        return ending
     _print(resolved, plan, folder, disk, listed)
+    if found is None:
+        tell(
+            "\ntime to a verdict: not known before something is measured; `--pilot` measures for 10 s and predicts it"
+        )
+        return ending
+    tell("")
+    for line in forecast_lines(found[1], found[0], resolved.study):
+        tell(line)
+    return ending
 
 
 def _print(

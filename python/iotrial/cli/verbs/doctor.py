@@ -1,0 +1,91 @@
+"""``iotrial doctor``: what this machine can measure, and how finely."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
+
+if TYPE_CHECKING:
+    from iotrial.conduct.doctor import Examination
+
+AA_S = 120.0
+QUICK_S = 15.0
+
+
+@click.command("doctor")
+@click.option("--time", "time", metavar="DURATION", help="How long the A/A measures (default 2 min).")
+@click.option("--quick", is_flag=True, help="An A/A of 15 s.")
+@click.option("--no-aa", is_flag=True, help="Leave the A/A out: facts only.")
+@click.option("--on", metavar="FOLDER", help="Folder on whose disk the A/A is done.")
+@json_option
+def command(time: str | None, quick: bool, no_aa: bool, on: str | None, as_json: bool) -> int:
+    """What this machine can measure, and how finely: nothing is changed, two identical arms are measured."""
+    from iotrial.conduct.doctor import examine
+    from iotrial.lab.target import Target
+    from iotrial.probe.client import Probe
+    from iotrial.report.doctor import doctor_json, doctor_lines
+
+    seconds = _seconds(time, quick=quick, no_aa=no_aa)
+    with Probe(isolate=False) as probe:
+        found = examine(Target(probe))
+    signal = None
+    if seconds is not None and not found.fatal:
+        found, signal = _with_noise(found, seconds, on, quiet=as_json)
+    if as_json:
+        click.echo(json.dumps(doctor_json(found), indent=1))
+    else:
+        for line in doctor_lines(found):
+            tell(line)
+    if signal is not None:
+        return 128 + signal
+    return 1 if found.fatal else 0
+
+
+def _seconds(time: str | None, *, quick: bool, no_aa: bool) -> float | None:
+    """How long the A/A measures; None for none. Raises RequestError."""
+    from iotrial.errors import RequestError
+    from iotrial.units import UnitError, parse_duration
+
+    if (time is not None) + quick + no_aa > 1:
+        raise RequestError("--time, --quick and --no-aa exclude each other", hint="give one of them")
+    if no_aa:
+        return None
+    try:
+        seconds = parse_duration(time) if time is not None else QUICK_S if quick else AA_S
+    except UnitError as error:
+        raise RequestError(error.message, hint=error.hint) from error
+    if seconds <= 0:
+        raise RequestError("an A/A takes more than 0 s", hint="--no-aa leaves it out")
+    return seconds
+
+
+def _with_noise(
+    found: Examination, seconds: float, on: str | None, *, quiet: bool
+) -> tuple[Examination, int | None]:
+    """The examination with the A/A; where that cannot be had, with the reason as a finding."""
+    from iotrial.conduct.doctor import Finding, Grade, noise_findings
+    from iotrial.conduct.doctor.noise import measure_noise
+    from iotrial.conduct.progress import Silent
+    from iotrial.errors import IotrialError, RequestError, RestoreError
+    from iotrial.units import format_duration
+
+    if not quiet and sys.stderr.isatty():
+        tell(f"two identical arms for {format_duration(seconds)} ...", err=True)
+    try:
+        noise = measure_noise(Silent(), root=os.geteuid() == 0, time_s=seconds, on=on)
+    except RestoreError:
+        raise
+    except IotrialError as error:
+        if isinstance(error, RequestError) and on is not None:
+            raise  # of the folder that the user has named
+        return found.with_noise(
+            None, [Finding("blind A/A", Grade.PROBLEM, f"not done: {error.message}", error.hint)]
+        ), None
+    return found.with_noise(noise, noise_findings(noise)), noise.signal

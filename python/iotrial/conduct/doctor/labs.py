@@ -1,0 +1,117 @@
+"""Which labs can be used here, and what each of them lacks; what would keep all of them from working."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iotrial.conduct.doctor.finding import Finding, Grade
+from iotrial.errors import IotrialError, TargetError
+from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.journal import Journal
+from iotrial.lab.machine.programs import Program
+from iotrial.lab.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class LabFinding:
+    """One kind of lab: ``lacks`` is empty where it can be used."""
+
+    kind: str
+    lacks: tuple[str, ...]
+    serves: str
+
+
+def labs(target: Target, programs: Sequence[Program]) -> tuple[LabFinding, ...]:
+    """Directory, image and device, as the probe of this user could use them."""
+    hello = target.call("hello")
+    root, privileged = hello["uid"] == 0, bool(hello["privileged"])
+    found = {program.name for program in programs if program.path is not None}
+    common = [] if root else ["root (run it with sudo)"]
+    if root and not privileged:
+        common.append("the right to mount (CAP_SYS_ADMIN; a container may take it away)")
+    image = list(common)
+    known = filesystems(target)
+    if not any(kind.mkfs[0] in found and name in known for name, kind in FILESYSTEMS.items()):
+        image.append("a file system that the kernel knows and that can be made (apt-get install e2fsprogs)")
+    disk = list(image) + [
+        f"{name} (apt-get install util-linux)" for name in ("blkid", "wipefs") if name not in found
+    ]
+    if not target.exists("/dev/loop-control"):
+        image.append("loop devices (/dev/loop-control; modprobe loop)")
+    return (
+        LabFinding("directory", (), "files and commands in a folder of yours; data can be made cold"),
+        LabFinding(
+            "image", tuple(image), "also file systems, mounts, queues; names and inodes can be made cold"
+        ),
+        LabFinding("device", tuple(disk), "the same on a spare disk, which you name twice"),
+    )
+
+
+def filesystems(target: Target) -> frozenset[str]:
+    """Those that the kernel knows now, or has a module for."""
+    known = {line.split()[-1] for line in target.read("/proc/filesystems").splitlines() if line.split()}
+    release = target.read("/proc/sys/kernel/osrelease")
+    try:
+        modules = target.read(f"/lib/modules/{release}/modules.dep")
+    except TargetError:
+        modules = ""
+    return frozenset(name for name in FILESYSTEMS if name in known or f"/{name}.ko" in modules)
+
+
+def privilege_finding(target: Target) -> Finding:
+    """Who we are, and what that allows."""
+    hello = target.call("hello")
+    facts = {"uid": hello["uid"], "privileged": hello["privileged"]}
+    if hello["uid"] != 0:
+        do = "as root (sudo) also: image and device labs, cold-files, cold-system, sysctl"
+        return Finding("privileges", Grade.NOTE, "not root: the directory lab, and data made cold", do, facts)
+    if not hello["privileged"]:
+        do = "run it where mounting is allowed: this looks like a container"
+        return Finding("privileges", Grade.NOTE, "root without the right to mount", do, facts)
+    return Finding("privileges", Grade.OK, "root", facts=facts)
+
+
+def kernel_finding(target: Target) -> Finding:
+    """The kernel, and which of the file systems it knows."""
+    known = filesystems(target)
+    missing = [name for name in FILESYSTEMS if name not in known]
+    facts = {"release": target.read("/proc/sys/kernel/osrelease"), "filesystems": sorted(known)}
+    text = f"Linux {facts['release']}, with {', '.join(sorted(known)) or 'no file system of a lab'}"
+    if missing:
+        do = f"without {', '.join(missing)}: image and device labs cannot have it"
+        return Finding("kernel", Grade.NOTE, text, do, facts)
+    return Finding("kernel", Grade.OK, text, facts=facts)
+
+
+def journal_finding(journal: Journal) -> Finding:
+    """What a trial that was cut off has left."""
+    try:
+        pending = journal.pending()
+    except (IotrialError, OSError) as error:
+        text = f"the undo journal cannot be read: {error}"
+        return Finding("undo journal", Grade.PROBLEM, text, f"see what is in {journal.folder}", fatal=True)
+    if pending:
+        first = f"{pending[0].knob} on {pending[0].target}"
+        text = f"{len(pending)} to put back, left by a trial that was cut off (first: {first})"
+        do = "run `iotrial restore`: no trial begins before"
+        return Finding("undo journal", Grade.PROBLEM, text, do, {"entries": len(pending)}, fatal=True)
+    return Finding("undo journal", Grade.OK, "nothing to put back", facts={"entries": 0})
+
+
+def state_finding(target: Target, folder: Path) -> Finding | None:
+    """None where the state folder, or the nearest folder above it, can be written to."""
+    nearest = existing(target, folder)
+    done = target.run(["test", "-w", str(nearest)])
+    if done.exit_status == 0:
+        return None
+    text = f"{nearest}: not writable, so no undo journal can be kept in {folder}"
+    return Finding("state folder", Grade.PROBLEM, text, "set XDG_STATE_HOME to a folder of yours", fatal=True)
+
+
+def existing(target: Target, folder: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    while not target.exists(str(folder)) and folder != folder.parent:
+        folder = folder.parent
+    return folder

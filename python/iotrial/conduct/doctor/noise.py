@@ -1,0 +1,130 @@
+"""The noise floor of a machine: a blind A/A of two identical arms, conducted as any trial is.
+
+A study of its own, which no list shows: a directory lab, no knob turned, its trial kept in memory. From the scatter of
+its blocks follows what effect a minute, five minutes and an hour can resolve, for a study of two levels with this work
+and its controls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from iotrial.analysis.analyse import Spec, analyse
+from iotrial.analysis.forecast import control_sd, resolvable
+from iotrial.analysis.model import Analysis
+from iotrial.analysis.scatter import Scatter
+from iotrial.conduct.pilot import Pilot, conduct_pilot, line_of, rules_of
+from iotrial.conduct.progress import Watcher
+from iotrial.conduct.resolve import resolve
+from iotrial.conduct.start import default_folder, make_plan
+from iotrial.design.plan import Plan
+from iotrial.paths import state_folder
+from iotrial.study.model import Study
+from iotrial.study.reader import read_study
+
+HORIZONS_S = (60.0, 300.0, 3600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """One workload. ``resolvable``: horizon in seconds to the smallest relative effect resolved in it (None: none).
+
+    ``told_apart``: the two identical arms were, at the study's alpha shared over the workloads.
+    """
+
+    workload: str
+    blocks: int
+    block_s: float | None
+    scatter: Scatter | None
+    resolvable: Mapping[float, float | None]
+    told_apart: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The A/A as conducted. ``failed_controls``: reasons for which a trial would be invalid."""
+
+    seconds: float
+    blocks: int
+    void: int
+    failures: int
+    alpha: float
+    floors: tuple[Floor, ...]
+    failed_controls: tuple[str, ...]
+    signal: int | None
+
+
+def twin_study() -> Study:
+    """The built-in study of two identical arms."""
+    text = (files(__package__) / "noise.toml").read_text("utf-8")
+    return read_study(text, "doctor", trusted=True)
+
+
+def measure_noise(watcher: Watcher, *, root: bool, time_s: float, on: str | None) -> Noise:
+    """Conduct the A/A for about ``time_s`` seconds. Raises what a trial raises; what it made is removed again."""
+    resolved = resolve(twin_study(), root=root, lab="directory")
+    plan = make_plan(resolved, None, controls=True)
+    new = _missing_folders()
+    try:
+        pilot = conduct_pilot(resolved, plan, watcher, time_s=time_s, folder=default_folder(resolved, on))
+    finally:
+        _remove_empty(new)
+    return _noise(pilot, plan)
+
+
+def _noise(pilot: Pilot, plan: Plan) -> Noise:
+    spec = Spec.from_plan(plan)
+    analysis = analyse(spec, pilot.data.blocks)
+    return Noise(
+        seconds=pilot.seconds,
+        blocks=pilot.blocks,
+        void=pilot.void,
+        failures=pilot.failures,
+        alpha=spec.alpha,
+        floors=tuple(_floor(condition.key, pilot, spec, analysis) for condition in plan.conditions),
+        failed_controls=analysis.invalid_reasons,
+        signal=pilot.ended.signal,
+    )
+
+
+def _floor(key: str, pilot: Pilot, spec: Spec, analysis: Analysis) -> Floor:
+    condition = spec.condition(key)
+    line = line_of(pilot, spec, condition)
+    comparison = line.comparisons[0]
+    # of a study that has this workload alone, and so its alpha whole
+    rules = replace(rules_of(spec, budget_s=0.0, budget_blocks=0), effect_alpha=spec.alpha)
+    effects = [e for e in analysis.effects if e.primary and e.workload == condition.workload]
+    return Floor(
+        workload=condition.workload,
+        blocks=sum(b.condition == key and b.void is None for b in pilot.data.blocks),
+        block_s=line.block_s,
+        scatter=comparison.scatter,
+        resolvable={
+            horizon: None
+            if comparison.scatter is None or not line.block_s
+            else resolvable(comparison, int(horizon / line.block_s), rules, control_sd(line, rules))
+            for horizon in HORIZONS_S
+        },
+        told_apart=any(e.p_anytime <= e.family_alpha for e in effects),
+    )
+
+
+def _missing_folders() -> list[Path]:
+    """Folders that a session will make, deepest first."""
+    found = []
+    for folder in (state_folder() / "lab", state_folder() / "journal"):
+        while not folder.exists() and folder not in found:
+            found.append(folder)
+            folder = folder.parent
+    return sorted(found, key=lambda path: -len(path.parts))
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:
+            continue  # not made after all, or somebody has put something into it

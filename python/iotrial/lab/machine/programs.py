@@ -1,0 +1,87 @@
+"""Which programs of the system are there, and which lab, knob or study would need those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from iotrial.errors import IotrialError
+from iotrial.lab import registry
+from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.knob import Subject
+from iotrial.lab.target import Target
+from iotrial.study.model import Setting
+
+FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+_UTIL_LINUX = ("blkid", "wipefs")
+#: what iotrial itself never calls, and those who tune storage use beside it
+_BESIDE = (
+    ("fio", "fio", "studies that run fio as their command"),
+    ("strace", "strace", "counting system calls beside a trial (a traced run is never timed)"),
+    ("qemu-system-x86_64", "qemu-system-x86", "guests, which no lab of this version uses yet"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """``path`` is None where it is not installed; ``wanted_by`` what cannot be done without it, in words. ``beside``:
+    no lab or knob needs it."""
+
+    name: str
+    package: str
+    path: str | None
+    wanted_by: tuple[str, ...]
+    beside: bool = False
+
+
+def programs(
+    target: Target, subject: Subject, more: Iterable[tuple[str, str, str]] = ()
+) -> tuple[Program, ...]:
+    """Programs that labs and knobs need, by name, then those of use beside. ``subject``: a lab to ask the knobs for their
+    levels on; ``more``: further (program, package, who wants it)."""
+    wanted: dict[str, tuple[str, list[str]]] = {}
+    for kind in FILESYSTEMS.values():
+        _want(wanted, kind.mkfs[0], kind.package, f"image and device labs with {kind.name}")
+    for tool in _UTIL_LINUX:
+        _want(wanted, tool, "util-linux", "device lab")
+    for tool, package, knob in _of_knobs(subject):
+        _want(wanted, tool, package, f"knob {knob}")
+    for tool, package, who in more:
+        _want(wanted, tool, package, who)
+    found = [
+        Program(name, package, find(target, name), tuple(who))
+        for name, (package, who) in sorted(wanted.items())
+    ]
+    found += [
+        Program(name, package, find(target, name), (what,), beside=True)
+        for name, package, what in _BESIDE
+        if name not in wanted
+    ]
+    return tuple(found)
+
+
+def find(target: Target, name: str) -> str | None:
+    """Where a program is, among the folders that labs look in; None where it is in none of them."""
+    return next((f"{folder}/{name}" for folder in FOLDERS if target.exists(f"{folder}/{name}")), None)
+
+
+def _want(wanted: dict[str, tuple[str, list[str]]], tool: str, package: str, who: str) -> None:
+    known = wanted.setdefault(tool, (package, []))[1]
+    if who not in known:
+        known.append(who)
+
+
+def _of_knobs(subject: Subject) -> Iterable[tuple[str, str, str]]:
+    """(program, package, knob) of every level of every knob that can be listed."""
+    for name, knob in registry.knobs().items():
+        try:
+            levels = knob.levels(subject, Setting(name, ""))
+        except IotrialError:  # no such device here, or it wants to know which key
+            levels = ()
+        for level in levels or ("",):
+            try:
+                tools = knob.requires(Setting(name, level)).tools
+            except (IotrialError, KeyError):  # a text that is no level of it
+                continue
+            for tool, package in tools.items():
+                yield tool, package, name

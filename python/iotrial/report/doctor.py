@@ -1,0 +1,162 @@
+"""What the doctor found, as lines for a terminal of 80 columns and as one JSON document (schemas/doctor.schema.json)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from iotrial.conduct.doctor import Examination
+from iotrial.conduct.doctor.finding import Finding
+from iotrial.conduct.doctor.noise import HORIZONS_S, Floor, Noise
+from iotrial.legible import shown
+from iotrial.report.notation import counted, percent
+from iotrial.units import format_duration
+
+WIDTH = 80
+_INDENT = 9
+
+
+def doctor_lines(found: Examination) -> Iterator[str]:
+    """The examination in lines of at most 80 columns."""
+    machine = found.machine
+    words = [str(machine[key]) for key in ("processor", "system") if key in machine]
+    yield from _wrapped("", ", ".join(shown(word) for word in words) or "this machine", indent=0)
+    yield ""
+    for finding in found.findings:
+        yield from _finding(finding)
+    yield ""
+    for lab in found.labs:
+        yield from _wrapped(f"{lab.kind:<{_INDENT + 1}} ", f"lab: {shown(lab.serves)}", indent=_INDENT + 2)
+        for lack in lab.lacks:
+            yield from _wrapped(" " * (_INDENT + 2), f"lacks {shown(lack)}", indent=_INDENT + 4)
+    if found.noise is not None:
+        yield ""
+        yield from _noise(found.noise)
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    yield from _wrapped(
+        f"{finding.grade.value:<{_INDENT}}", f"{finding.area}: {shown(finding.found)}", indent=_INDENT
+    )
+    if finding.do is not None:
+        yield from _wrapped(" " * _INDENT + "-> ", shown(finding.do), indent=_INDENT + 3)
+
+
+def _wrapped(head: str, text: str, *, indent: int) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=head, subsequent_indent=" " * indent, break_on_hyphens=False
+    ) or [head.rstrip()]
+
+
+def _noise(noise: Noise) -> Iterator[str]:
+    yield from _wrapped(
+        "",
+        f"Noise floor: {counted(noise.blocks, 'block')} of two identical arms and their controls in "
+        f"{format_duration(noise.seconds)}, nothing turned. Scatter is that of one comparison from block to block; "
+        "the rest, the smallest effect that a study of two levels resolves in that time, if this is all that it does "
+        f"(alpha {noise.alpha:g}, in four trials of five).",
+        indent=0,
+    )
+    yield ""
+    heads = [_horizon(seconds) for seconds in HORIZONS_S]
+    yield f"{'':<18}{'blocks':>7}{'a block':>10}{'scatter':>10}" + "".join(f"{head:>10}" for head in heads)
+    for floor in noise.floors:
+        yield _floor(floor)
+    if any(_no_gain(floor) for floor in noise.floors):
+        yield ""
+        yield from _wrapped(
+            "",
+            "Where an hour resolves no more than a minute, the test has come to its finest: about .07 of the scatter. "
+            "More work in each run (files, replicates) lowers the scatter itself.",
+            indent=0,
+        )
+
+
+def _floor(floor: Floor) -> str:
+    block = "?" if floor.block_s is None else format_duration(floor.block_s)
+    scatter = "?" if floor.scatter is None else percent(floor.scatter.sd)
+    cells = [floor.resolvable.get(seconds) for seconds in HORIZONS_S]
+    texts = ["none" if cell is None else percent(cell) if cell < 10 else "> 1000 %" for cell in cells]
+    return f"{shown(floor.workload):<18}{floor.blocks:>7}{block:>10}{scatter:>10}" + "".join(
+        f"{text:>10}" for text in texts
+    )
+
+
+def _no_gain(floor: Floor) -> bool:
+    """Whether the last horizon resolves hardly more than the first."""
+    found = [floor.resolvable.get(seconds) for seconds in HORIZONS_S]
+    first, last = found[0], found[-1]
+    return first is not None and last is not None and last > 0.9 * first
+
+
+def _horizon(seconds: float) -> str:
+    return {60.0: "1 min", 300.0: "5 min", 3600.0: "1 hour"}.get(seconds, format_duration(seconds))
+
+
+def doctor_json(found: Examination) -> dict[str, Any]:
+    """The examination as a JSON object; numbers unrounded, times in seconds, shares and effects as fractions."""
+    return {
+        "schema": 1,
+        "machine": dict(found.machine),
+        "findings": [
+            {
+                "area": finding.area,
+                "grade": finding.grade.value,
+                "found": finding.found,
+                "do": finding.do,
+                "facts": dict(finding.facts),
+                "fatal": finding.fatal,
+            }
+            for finding in found.findings
+        ],
+        "labs": [
+            {"kind": lab.kind, "possible": not lab.lacks, "lacks": list(lab.lacks)} for lab in found.labs
+        ],
+        "programs": [
+            {
+                "name": program.name,
+                "package": program.package,
+                "path": program.path,
+                "wanted_by": list(program.wanted_by),
+                "beside": program.beside,
+            }
+            for program in found.programs
+        ],
+        "noise": None if found.noise is None else _noise_json(found.noise),
+    }
+
+
+def _noise_json(noise: Noise) -> dict[str, Any]:
+    return {
+        "seconds": noise.seconds,
+        "blocks": noise.blocks,
+        "void": noise.void,
+        "failures": noise.failures,
+        "alpha": noise.alpha,
+        "failed_controls": list(noise.failed_controls),
+        "workloads": [
+            {
+                "workload": floor.workload,
+                "blocks": floor.blocks,
+                "block_s": floor.block_s,
+                "scatter": None if floor.scatter is None else scatter_json(floor.scatter),
+                "told_apart": floor.told_apart,
+                "resolvable": [
+                    {"seconds": seconds, "margin": margin} for seconds, margin in floor.resolvable.items()
+                ],
+            }
+            for floor in noise.floors
+        ],
+    }
+
+
+def scatter_json(scatter: Any) -> dict[str, Any]:
+    """The block SD of a contrast in log units, with its 90 % range."""
+    return {
+        "sd": scatter.sd,
+        "low": scatter.low,
+        "high": scatter.high,
+        "plain_sd": scatter.plain_sd,
+        "blocks": scatter.blocks,
+    }

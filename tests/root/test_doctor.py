@@ -1,0 +1,173 @@
+"""The doctor and the pilot for real: short, on this machine, and nothing of it left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from running import iotrial, write_study
+
+from iotrial.conduct import session as session_module
+from iotrial.conduct.doctor.noise import measure_noise
+from iotrial.conduct.progress import Silent
+from iotrial.probe.binary import find_binary
+from iotrial.probe.client import Probe
+
+pytestmark = pytest.mark.root
+
+ROOT = Path(__file__).parents[2]
+MODES = """
+[study]
+name = "modes"
+question = "Do modes matter?"
+margin = "20 %"
+[lab]
+kind = "{lab}"
+size = "64 MiB"
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0444", "0777"]
+[[factor]]
+name = "cache"
+knob = "cache.state"
+levels = ["cold", "warm"]
+role = "condition"
+[[workload]]
+name = "read"
+kind = "files"
+files = 10
+operations = ["open", "read-to-end", "close"]
+"""
+
+
+def schema(verb: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "schemas" / f"{verb}.schema.json").read_text())
+    return found
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_short_doctor_measures_three_workloads_and_leaves_nothing(state: Path) -> None:
+    done = iotrial("doctor", "--time", "3s", "--json")
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, schema("doctor"))
+    noise = found["noise"]
+    assert noise is not None, found["findings"]
+    assert 1.0 < noise["seconds"] < 10.0
+    assert [one["workload"] for one in noise["workloads"]] == [
+        "files-warm",
+        "files-cold-data",
+        "command-warm",
+    ]
+    assert all(one["blocks"] >= 3 and one["scatter"]["sd"] > 0 for one in noise["workloads"])
+    for one in noise["workloads"]:
+        margins = [two["margin"] for two in one["resolvable"] if two["margin"] is not None]
+        assert margins == sorted(margins, reverse=True)  # more time never resolves less
+    assert left_in(state.parent) == []
+
+
+def test_a_user_has_the_doctor_too(state: Path, disk_folder: Path) -> None:
+    state.parent.chmod(0o777)
+    disk_folder.chmod(0o755)
+    probe = disk_folder / "doctor-ioprobe"
+    shutil.copy(find_binary(), probe)
+    probe.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "as_nobody.py"), "doctor", "--time", "2s", "--json"],
+        env={**os.environ, "HOME": str(state.parent), "IOTRIAL_PROBE": str(probe)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["noise"] is not None, found["findings"]
+    assert [lab["kind"] for lab in found["labs"] if lab["possible"]] == ["directory"]
+    assert left_in(state.parent) == []
+
+
+def test_the_blind_trial_changes_nothing_outside_its_own_folder(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = []
+
+    class Recorded(Probe):
+        def call(self, verb: str, **fields: object) -> dict[str, Any]:
+            calls.append((verb, dict(fields)))
+            return super().call(verb, **fields)
+
+    monkeypatch.setattr(session_module, "Probe", Recorded)
+    noise = measure_noise(Silent(), root=True, time_s=0.5, on=None)
+    assert noise.blocks >= 3
+    verbs = {verb for verb, _ in calls}
+    assert verbs <= {
+        *(
+            "hello",
+            "read",
+            "stat",
+            "statfs",
+            "list",
+            "run",
+            "syncfs",
+            "time",
+        ),  # looking (`run`: `test -x`), writing back
+        *(
+            "mkdir",
+            "set_times",
+            "remove",
+            "fileset",
+            "fileset_verify",
+            "set_mode",
+            "unlink",
+        ),  # the lab's folder and files
+        *("evict", "warm", "files", "command", "end_session"),
+    }
+    for verb, fields in calls:
+        if verb in ("mkdir", "set_times", "remove", "fileset", "syncfs"):
+            assert str(fields.get("path", fields.get("dir"))).startswith(str(state)), (verb, fields)
+    assert left_in(state.parent) == []
+
+
+@pytest.mark.parametrize("lab", ["directory", "image"])
+def test_a_pilot_predicts_every_condition_and_stores_nothing(lab: str, state: Path, tmp_path: Path) -> None:
+    study = write_study(tmp_path, MODES.format(lab=lab))
+    found = json.loads(iotrial("plan", study, "--pilot", "2s", "--json").stdout)
+    jsonschema.validate(found, schema("plan"))
+    prediction = found["prediction"]
+    assert prediction["pilot"]["blocks"] >= 6
+    assert len(prediction["conditions"]) == 2
+    for one in prediction["conditions"]:
+        assert one["reason"] is None
+        assert one["blocks"]["low"] >= 15  # the positive control is in every second block, and 8 are needed
+        assert one["seconds"]["likely"] >= one["blocks"]["likely"] * one["block_s"]
+    assert not [name for name in left_in(state.parent) if ".db" in name or ".entry" in name]
+
+
+def test_an_interrupted_pilot_puts_back_and_ends_with_its_signal(state: Path, tmp_path: Path) -> None:
+    study = write_study(tmp_path, MODES.format(lab="image"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "iotrial", "plan", study, "--pilot", "60s"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 30
+    while not list((state / "journal").glob("*.entry")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1.0)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT, errors.decode()
+    assert not list((state / "journal").glob("*.entry"))

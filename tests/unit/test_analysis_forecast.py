@@ -1,0 +1,193 @@
+"""The scatter of a pilot and what is predicted from it, against simulated trials analysed as real ones are."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from iotrial.analysis.analyse import look_due
+from iotrial.analysis.eprocess import excluded, interval
+from iotrial.analysis.forecast import Comparison, Line, Rules, blocks_needed, forecast, resolvable
+from iotrial.analysis.scatter import Scatter, scatter_of
+
+Noise = Callable[[np.random.Generator, int, int], np.ndarray]
+
+
+def normal(rng: np.random.Generator, blocks: int, arms: int) -> np.ndarray:
+    return rng.normal(size=(blocks, arms))
+
+
+def stalling(rng: np.random.Generator, blocks: int, arms: int) -> np.ndarray:
+    """One run in twenty is held up, by ten standard deviations in the mean."""
+    stalls = rng.random((blocks, arms)) < 0.05
+    return rng.normal(size=(blocks, arms)) + stalls * rng.exponential(10, size=(blocks, arms))
+
+
+def heavy(rng: np.random.Generator, blocks: int, arms: int) -> np.ndarray:
+    return rng.standard_t(3, size=(blocks, arms))
+
+
+def fixed(sd: float, *, low: float | None = None, high: float | None = None) -> Scatter:
+    return Scatter(sd, low or sd, high or sd, sd, blocks=20, freedom=20)
+
+
+def rules(*, margin: float = 0.03, budget_s: float = 1e9) -> Rules:
+    return Rules(margin, 0.05, 0.05, False, budget_s, 100_000)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    return np.random.default_rng(seed)
+
+
+def blocks_to_verdict(y: np.ndarray, margin: float, stretch: float) -> int | None:
+    """Blocks until the verdict "equivalent": columns are reference, level, positive control (in even blocks)."""
+    contrasts, control = y[:, 1] - y[:, 0], y[::2, 2] + stretch - y[::2, 0]
+    last = 0
+    for blocks in range(8, len(y) + 1):
+        if look_due(blocks, last):
+            last = blocks
+            found = interval(contrasts[:blocks], 0.05)
+            ends = (found.low, found.high)
+            inside = not found.empty and None not in ends and max(map(abs, ends)) <= margin  # type: ignore[arg-type]
+            if inside and excluded(control[: (blocks + 1) // 2], 0.0, 0.05):
+                return blocks
+    return None
+
+
+@pytest.mark.parametrize("arms", [2, 5])
+def test_of_normal_blocks_the_scatter_is_the_sd_of_a_difference(arms: int, rng: np.random.Generator) -> None:
+    found = scatter_of(5.0 + 0.1 * normal(rng, 4000, arms))
+    assert found is not None
+    assert found.sd == pytest.approx(0.1 * math.sqrt(2), rel=0.05)
+    assert found.plain_sd == pytest.approx(0.1 * math.sqrt(2), rel=0.05)
+    assert found.low < found.sd < found.high
+
+
+def test_the_range_of_a_short_pilot_covers_the_true_scatter_nine_times_in_ten(
+    rng: np.random.Generator,
+) -> None:
+    covered = 0
+    for _ in range(200):
+        found = scatter_of(normal(rng, 8, 4))
+        assert found is not None
+        covered += found.low <= math.sqrt(2) <= found.high
+    assert covered >= 200 * 0.83  # 0.90, less three standard errors
+
+
+def test_rare_stalls_move_the_plain_sd_far_more_than_the_one_that_is_used(rng: np.random.Generator) -> None:
+    found = scatter_of(stalling(rng, 3000, 3))
+    assert found is not None
+    calm = math.sqrt(2)
+    assert found.plain_sd > 2.5 * calm
+    assert calm < found.sd < 0.75 * found.plain_sd
+
+
+def test_values_that_are_mostly_equal_have_the_plain_sd() -> None:
+    found = scatter_of([[0.0, 0.0]] * 9 + [[0.0, 1.0]])
+    assert found is not None
+    assert found.sd == pytest.approx(math.sqrt(0.1))
+
+
+def test_two_blocks_are_too_few_and_single_arms_say_nothing() -> None:
+    assert scatter_of([[1.0, 2.0], [1.0, 2.0]]) is None
+    assert scatter_of([[1.0]] * 10) is None
+
+
+@pytest.mark.parametrize(
+    ("noise", "low", "high"),
+    [(normal, 0.75, 1.35), (heavy, 0.6, 1.6), (stalling, 0.4, 1.8)],
+    ids=["normal", "heavy", "stalling"],
+)
+def test_four_trials_in_five_end_by_about_the_predicted_block(
+    noise: Noise, low: float, high: float, rng: np.random.Generator
+) -> None:
+    """The scatter from a long pilot, so that what is left is the method's own error."""
+    scatter = scatter_of(noise(rng, 2000, 3))
+    assert scatter is not None
+    margin = 0.55 * scatter.plain_sd
+    predicted, _ = blocks_needed(
+        Comparison("wall", scatter), rules(margin=math.expm1(margin)), scatter.sd, "likely"
+    )
+    assert predicted is not None
+    stretch = math.log1p(2 * math.expm1(margin))
+    needed = [blocks_to_verdict(noise(rng, 300, 3), margin, stretch) or 300 for _ in range(40)]
+    ratio = np.array(needed) / predicted
+    print("needed / predicted, 10 50 80 90 %:", np.quantile(ratio, [0.1, 0.5, 0.8, 0.9]).round(2))
+    assert low <= float(np.quantile(ratio, 0.8)) <= high
+    assert float(np.quantile(ratio, 0.5)) <= 1.15
+
+
+def test_the_positive_control_holds_up_a_verdict_that_would_come_at_once() -> None:
+    """At .05 an interval needs 8 blocks, so a control in every second block is seen after 15 at the earliest."""
+    still = Comparison("wall", fixed(1e-6))
+    assert blocks_needed(still, rules(), None, "likely") == (8, False)
+    assert blocks_needed(still, rules(), 1e-6, "likely") == (15, True)
+    assert blocks_needed(still, replace(rules(), control_every=1), 1e-6, "likely") == (8, False)
+
+
+def test_repeats_within_stretches_each_give_a_contrast() -> None:
+    assert blocks_needed(Comparison("wall", fixed(1e-6), per_block=4), rules(), None, "likely") == (2, False)
+
+
+def test_what_cannot_be_resolved_is_never() -> None:
+    assert blocks_needed(Comparison("wall", fixed(1.0)), rules(margin=0.001), 1.0, "likely") == (None, False)
+    assert resolvable(Comparison("wall", fixed(0.1)), 7, rules(), None) is None
+
+
+def test_means_of_four_arms_scatter_half_as_much() -> None:
+    one = resolvable(Comparison("wall", fixed(0.05)), 100, rules(), None)
+    four = resolvable(Comparison("wall", fixed(0.1), arms=4), 100, rules(), None)
+    assert one == pytest.approx(four)
+
+
+def test_conditions_take_turns_until_each_is_decided() -> None:
+    quick, slow = fixed(1e-6), fixed(0.03)
+    lines = [Line("quick", (Comparison("wall", quick),), 2.0), Line("slow", (Comparison("wall", slow),), 1.0)]
+    found = forecast(lines, rules())
+    assert found.predicted[0].blocks.likely == 8
+    wanted = found.predicted[1].blocks.likely
+    assert wanted is not None
+    assert wanted > 8
+    # eight rounds of both; then the slow one alone
+    assert found.predicted[0].seconds.likely == pytest.approx(8 * 3.0)
+    assert found.predicted[1].seconds.likely == pytest.approx(8 * 2.0 + wanted * 1.0)
+    assert found.seconds.likely == found.predicted[1].seconds.likely
+
+
+def test_a_budget_gives_the_undecided_what_the_decided_leave() -> None:
+    lines = [
+        Line("quick", (Comparison("wall", fixed(1e-6)),), 2.0),
+        Line("slow", (Comparison("wall", fixed(1.0)),), 1.0),
+    ]
+    found = forecast(lines, rules(budget_s=124.0))
+    assert [one.budget_blocks for one in found.predicted] == [8, 108]  # 8 rounds of 3 s, then 100 s alone
+    assert found.predicted[1].blocks.likely is None
+    assert found.seconds.likely is None
+
+
+def test_a_condition_that_the_pilot_has_not_come_to_leaves_the_seconds_open() -> None:
+    lines = [
+        Line("seen", (Comparison("wall", fixed(0.01)),), 1.0),
+        Line("unseen", (Comparison("wall", None, reason="too few"),), None),
+    ]
+    found = forecast(lines, rules())
+    assert found.seconds.likely is None
+    assert all(one.reason for one in found.predicted)
+    assert found.predicted[1].reason == "too few"
+
+
+def test_the_range_follows_from_the_range_of_the_scatter() -> None:
+    line = Line("one", (Comparison("wall", fixed(0.03, low=0.02, high=0.04)),), 1.0)
+    (one,) = forecast([line], rules()).predicted
+    for sd, found in ((0.02, one.blocks.low), (0.03, one.blocks.likely), (0.04, one.blocks.high)):
+        (exact,) = forecast([Line("one", (Comparison("wall", fixed(sd)),), 1.0)], rules()).predicted
+        assert found == exact.blocks.likely
+    assert one.blocks.low < one.blocks.likely < one.blocks.high  # type: ignore[operator]
