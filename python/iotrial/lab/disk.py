@@ -14,7 +14,7 @@ from iotrial.errors import LabError, MissingTool, RequestError, TargetError
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.journal import Journal
 from iotrial.lab.place import Place
-from iotrial.lab.target import Target
+from iotrial.lab.target import Finished, Target
 
 
 class DiskOptions(TypedDict, total=False):
@@ -55,7 +55,10 @@ class DiskPlace(Place):
         self.root = mount_point
         self.device = None
         self.filesystem = filesystem
-        self.made_with = ""
+        #: by what it is about: options of mkfs that knobs wish for the next ``format``, and those that it was made with
+        self._mkfs_wishes: dict[str, str] = {}
+        self.made_with: Mapping[str, str] = {}
+        self._superblock: str | None = None
         self._size = max(size_bytes, FILESYSTEMS[filesystem].smallest_bytes)
         self._mkfs_options = mkfs_options
         self._mount_options = mount_options
@@ -84,17 +87,27 @@ class DiskPlace(Place):
         """The type to make at the next ``format``."""
         self._wanted_filesystem = kind
 
-    def want_mkfs_option(self, option: str) -> None:
-        """A further option for the next ``format``; empty for none."""
-        self.made_with = option
+    def want_mkfs_option(self, about: str, option: str) -> None:
+        """A further option for the next ``format`` and only that; ``about``: what no two knobs may want at once."""
+        self._mkfs_wishes[about] = option
+
+    def superblock(self) -> str:
+        """What e2fsprogs' dumpe2fs says of the file system as it was made, asked once for each ``format``.
+
+        Raises LabError, MissingTool.
+        """
+        if self._superblock is None:
+            done = self._tool(["dumpe2fs", "-h", self.source], FILESYSTEMS["ext4"])
+            self._superblock = done.stdout
+        return self._superblock
 
     def format(self) -> None:
         """Make the file system anew and mount it with the base options."""
         if self._mounted is not None:
             self._unmount()
         kind = FILESYSTEMS[self._wanted_filesystem]
-        argv = [*kind.mkfs, *(w for o in self._mkfs_options for w in o.split()), *self.made_with.split()]
-        self._make(argv, kind)
+        self.made_with, self._mkfs_wishes, self._superblock = self._mkfs_wishes, {}, None
+        self._make(kind.mkfs_argv((*self._mkfs_options, *self.made_with.values())), kind)
         self.filesystem = kind.name
         self.sets.clear()
         self._mount(self._base())
@@ -191,6 +204,9 @@ class DiskPlace(Place):
         self._run_tool([*argv, f"/dev/{self.device}"], kind)
 
     def _run_tool(self, argv: list[str], kind: Filesystem) -> None:
+        self._tool(argv, kind)
+
+    def _tool(self, argv: list[str], kind: Filesystem) -> Finished:
         try:
             done = self.target.run(argv, timeout_s=300)
         except TargetError as error:
@@ -203,6 +219,7 @@ class DiskPlace(Place):
             raise LabError(
                 f"making {kind.name} on {self.device}: {' '.join(argv)}: {done.stderr.strip()[-400:]}"
             )
+        return done
 
 
 def disk_place(knob: str, place: Place) -> DiskPlace:

@@ -8,13 +8,15 @@ all file systems alike.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Filesystem:
     """``mkfs`` is the argument list up to the device, ``mkfs_allowed`` patterns of further options
-    that a study may ask for, ``mkfs_uuid`` how it is told the UUID to give."""
+    that a study may ask for, ``mkfs_uuid`` how it is told the UUID to give, ``mkfs_lists`` flags of which mkfs heeds only the
+    last, so that several are given as one list."""
 
     name: str
     mkfs: tuple[str, ...]
@@ -23,6 +25,22 @@ class Filesystem:
     mkfs_uuid: str
     mount_options: tuple[str, ...]
     mkfs_allowed: tuple[str, ...]
+    mkfs_lists: tuple[str, ...] = ()
+
+    def mkfs_argv(self, options: Sequence[str]) -> list[str]:
+        """mkfs with all these options ("-b 1024" ...) together, but for the device. Later ones win, as they do for mkfs."""
+        words = [*self.mkfs, *(word for option in options for word in option.split())]
+        lists: dict[str, list[str]] = {}
+        argv: list[str] = []
+        at = 0
+        while at < len(words):
+            if words[at] in self.mkfs_lists and at + 1 < len(words):
+                lists.setdefault(words[at], []).append(words[at + 1])
+                at += 2
+            else:
+                argv.append(words[at])
+                at += 1
+        return argv + [word for flag, values in lists.items() for word in (flag, ",".join(values))]
 
     def uuid_option(self, uuid: str) -> tuple[str, ...]:
         """The arguments of mkfs that give the file system this UUID."""
@@ -48,7 +66,12 @@ FILESYSTEMS: dict[str, Filesystem] = {
             r"-J size=[0-9]{1,5}",
             r"-O \^?[a-z0-9_]+(,\^?[a-z0-9_]+)*",
             r"-m [0-9]{1,2}",
+            r"-G [0-9]{1,5}",
+            r"-E (stride|stripe_width)=[0-9]{1,5}",
+            r"-E packed_meta_blocks=[01]",
+            r"-E num_backup_sb=[012]",
         ),
+        mkfs_lists=("-E", "-O"),
     ),
     "xfs": Filesystem(
         name="xfs",

@@ -18,6 +18,7 @@ from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.study.model import Setting
 
 if TYPE_CHECKING:
+    from iotrial.lab.cgroup import Home
     from iotrial.lab.journal import Entry, Journal
     from iotrial.lab.place import Place
     from iotrial.lab.target import Target
@@ -68,6 +69,12 @@ class WorkDraft:
     reader: str = "self"
     cache: str = "as-is"
     view: str | None = None
+    memory_limit: str = "none"
+    #: the probe's own control group, while it is in another
+    home: Home | None = None
+    process: dict[str, str] = field(default_factory=dict)
+    #: processors that the probe may use, as the kernel lists them
+    processors: str = ""
 
 
 @dataclass(slots=True)
@@ -147,6 +154,13 @@ class Knob(ABC):
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:  # noqa: B027
         """Before the first write of a trial: record in the journal what outlives the conductor."""
+
+    def enter(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: B027
+        """For stage WORK, after all else has settled: put the probe where this value wants it, and prove it. The cache is
+        prepared and the work is done there. Raises KnobError."""
+
+    def leave(self, subject: Subject, setting: Setting) -> None:  # noqa: B027
+        """Take the probe out again, in every arm alike. Raises KnobError."""
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         """Put back what a journal entry of this knob describes; only knobs that record entries have one."""

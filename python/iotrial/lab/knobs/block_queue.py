@@ -23,13 +23,14 @@ from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
 SCHEDULER = re.compile(r"[a-z][a-z0-9_-]{0,14}")  # ELV_NAME_MAX is 16, with the NUL
-LOOP_QUEUE = re.compile(r"/sys/block/loop[0-9]{1,7}/queue/([a-z_]+)", re.ASCII)
-DISK_QUEUE = re.compile(r"/sys/block/[A-Za-z0-9!_-]{1,31}/queue/([a-z_]+)")
+LOOP_FILE = re.compile(r"/sys/block/loop[0-9]{1,7}/((?:queue|bdi)/[a-z_]+)", re.ASCII)
+DISK_FILE = re.compile(r"/sys/block/[A-Za-z0-9!_-]{1,31}/((?:queue|bdi)/[a-z_]+)")
 
 
 class BlockKnob(KernelFileKnob):
-    """A file in the queue folder of the lab's device."""
+    """A file of the lab's device: of its queue, or of its backing device information (``bdi``)."""
 
+    folder: str = "queue"
     file: str
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
@@ -42,12 +43,14 @@ class BlockKnob(KernelFileKnob):
                 f"knob {self.name}: a {subject.place.kind} lab has no device of its own",
                 hint="use the image lab (needs root)",
             )
-        return f"/sys/block/{device}/queue/{self.file}"
+        return f"/sys/block/{device}/{self.folder}/{self.file}"
 
     def original(self, subject: Subject, setting: Setting) -> str:
         # Attaching an image changes read-ahead, and detaching it may: both are ours, what stood before is not.
         place = subject.place
-        before = place.queue_before.get(self.file) if isinstance(place, DiskPlace) else None
+        before = None
+        if isinstance(place, DiskPlace) and self.folder == "queue":
+            before = place.queue_before.get(self.file)
         return self.read(subject, setting) if before is None else self.shown(before)
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
@@ -55,8 +58,8 @@ class BlockKnob(KernelFileKnob):
 
     def is_own(self, path: str, entry: Entry) -> bool:
         # A disk is one that the user has named by its serial number or WWN; ``still_same`` looks whether it is that one.
-        found = (DISK_QUEUE if "disk" in entry.identity else LOOP_QUEUE).fullmatch(path)
-        return found is not None and found[1] == self.file
+        found = (DISK_FILE if "disk" in entry.identity else LOOP_FILE).fullmatch(path)
+        return found is not None and found[1] == f"{self.folder}/{self.file}"
 
     def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
         if isinstance(subject.place, DevicePlace):
@@ -72,7 +75,7 @@ class BlockKnob(KernelFileKnob):
         return backing is None or backing == entry.identity.get("backing")
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
-        return (f"queue/{self.file} of the lab's device: {', '.join(values)}",)
+        return (f"{self.folder}/{self.file} of the lab's device: {', '.join(values)}",)
 
 
 def _backing(target: Target, device: str) -> str | None:

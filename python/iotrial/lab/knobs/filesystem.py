@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from iotrial.errors import UnsupportedLevel
+from iotrial.errors import KnobError, UnsupportedLevel
+from iotrial.lab import superblock
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
@@ -37,10 +38,11 @@ class FilesystemType(Knob):
 
 
 class MkfsOption(Knob):
-    """One option of mkfs from an allow-list; ``default`` leaves it out."""
+    """One option of mkfs from an allow-list; ``default`` leaves it out. Several factors with different options are made
+    together, and ext4 is asked what came of it."""
 
     name = "mkfs.option"
-    title = "one option with which the file system is made, from an allow-list"
+    title = "one option with which the file system is made, from an allow-list (several factors may each have one)"
     stage = Stage.FORMAT
 
     def parse(self, setting: Setting) -> str:
@@ -55,11 +57,29 @@ class MkfsOption(Knob):
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ("default", *FILESYSTEMS[disk_place(self.name, subject.place).filesystem].mkfs_allowed)
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
-        return Requirement(root=True, labs=DISK_LABS)
+    def requires(self, setting: Setting) -> Requirement:
+        value = " ".join(setting.value.split())
+        tools = {"dumpe2fs": "e2fsprogs"} if FILESYSTEMS["ext4"].allows_mkfs(value) else {}
+        return Requirement(root=True, labs=DISK_LABS, tools=tools)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
-        return disk_place(self.name, subject.place).made_with or "default"
+    def read(self, subject: Subject, setting: Setting) -> str:
+        made = disk_place(self.name, subject.place).made_with
+        return made.get(_about(self.parse(setting)), "default")
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
-        disk_place(self.name, subject.place).want_mkfs_option("" if value == "default" else value)
+        if value != "default":
+            disk_place(self.name, subject.place).want_mkfs_option(_about(value), value)
+
+    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+        super().verify(subject, setting, value)
+        place = disk_place(self.name, subject.place)
+        if place.filesystem != "ext4":
+            return
+        told = place.superblock()  # for the default too: all arms do the same
+        found = None if value == "default" else superblock.contradicts(value, told)
+        if found is not None:
+            raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)
+
+
+def _about(option: str) -> str:
+    return " ".join(superblock.about(option))

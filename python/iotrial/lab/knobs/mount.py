@@ -99,16 +99,21 @@ class MountReadonly(MountKnob):
 
 
 class MountOption(MountKnob):
-    """One mount option from an allow-list; the level ``default`` leaves it out."""
+    """One mount option from an allow-list; the level ``default`` leaves it out. Several factors with different options are
+    mounted together."""
 
     name = "mount.option"
-    title = "one mount option of the file system, from an allow-list"
+    title = "one mount option of the file system, from an allow-list (several factors may each have one)"
     remountable = False
 
     #: option without its value: file systems that know it. None names a path or a device.
     ALLOWED: ClassVar[dict[str, tuple[str, ...]]] = {
+        "auto_da_alloc": ("ext4",),
+        "noauto_da_alloc": ("ext4",),
         "barrier": ("ext4",),
         "nobarrier": ("ext4",),
+        "block_validity": ("ext4",),
+        "noblock_validity": ("ext4",),
         "commit": ("ext4", "btrfs"),
         "data": ("ext4",),
         "delalloc": ("ext4",),
@@ -117,8 +122,17 @@ class MountOption(MountKnob):
         "nodiscard": ("ext4", "xfs", "btrfs"),
         "dioread_nolock": ("ext4",),
         "dioread_lock": ("ext4",),
+        "init_itable": ("ext4",),
+        "noinit_itable": ("ext4",),
+        "inode_readahead_blks": ("ext4",),
         "journal_async_commit": ("ext4",),
+        "journal_checksum": ("ext4",),
+        "nojournal_checksum": ("ext4",),
+        "journal_ioprio": ("ext4",),
+        "lazytime": ("ext4", "xfs", "btrfs"),
         "max_batch_time": ("ext4",),
+        "mb_optimize_scan": ("ext4",),
+        "min_batch_time": ("ext4",),
         "stripe": ("ext4",),
         "allocsize": ("xfs",),
         "inode64": ("xfs",),
@@ -161,21 +175,72 @@ class MountOption(MountKnob):
     def words(self, value: str) -> tuple[str, ...]:
         return () if value == "default" else (value,)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        # A wish for each option, so that several factors are mounted together. One for the default too: mounts with and
+        # without an option are come to in the same way.
         place = disk_place(self.name, subject.place)
+        place.want_options(self._wish(value), self.words(value), remountable=False)
+
+    def read(self, subject: Subject, setting: Setting) -> str:
         _mounted(self.name, subject)
-        words = place.options_of(self.name)
+        words = disk_place(self.name, subject.place).options_of(self._wish(setting.value))
         return words[0] if words else "default"
 
+    def _wish(self, value: str) -> str:
+        return f"{self.name} {family(value)}"
+
     def verify(self, subject: Subject, setting: Setting, value: str) -> None:
-        # A kernel leaves options that are its default out of mountinfo, and rewrites others; what it
-        # cannot do, it refuses at mount(2). A value given with "=" that is shown must be shown as wanted.
+        # A kernel leaves options that are its default out of mountinfo, and rewrites others; what it cannot do, it refuses
+        # at mount(2). ext4 tells all of them in a file of its own. What is shown must be as wanted.
         super().verify(subject, setting, value)
+        if value == "default":
+            return
         key, equals, wanted = value.partition("=")
-        shown = [o for o in _mounted(self.name, subject).options if o.partition("=")[0] == key]
-        same = [o for o in shown if o.startswith(value) or _amount(o.partition("=")[2]) == _amount(wanted)]
-        if equals and shown and not same:
+        every = self._shown(subject)
+        if equals:
+            shown = [o for o in every if o.partition("=")[0] == key]
+            same = [
+                o for o in shown if o.startswith(value) or _amount(o.partition("=")[2]) == _amount(wanted)
+            ]
+        else:
+            shown = [o for o in every if family(o) == family(key)]
+            same = [o for o in shown if _switch(o) == _switch(key)]
+        if shown and not same:
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=shown[0])
+
+    def _shown(self, subject: Subject) -> list[str]:
+        told = ""
+        if disk_place(self.name, subject.place).filesystem == "ext4":
+            told = subject.target.read_or_none(f"/proc/fs/ext4/{subject.place.device}/options") or ""
+        return sorted(_mounted(self.name, subject).options) + told.split()
+
+
+#: options that are named in more than one way: the name and whether it is on
+SAME = {
+    "async": ("sync", "off"),
+    "dioread_lock": ("dioread_nolock", "off"),
+    "inode32": ("inode64", "off"),
+}
+
+
+def family(option: str) -> str:
+    """What an option is about, whatever it says of it: ``nodelalloc`` and ``delalloc`` are one family."""
+    return _named(option)[0]
+
+
+def _switch(option: str) -> str:
+    return _named(option)[1]
+
+
+def _named(option: str) -> tuple[str, str]:
+    key, _, argument = option.partition("=")
+    if key in SAME:
+        return SAME[key]
+    if key.startswith("no") and key[2:] in MountOption.ALLOWED:
+        return key[2:], "off"
+    if key == "barrier" and argument == "0":
+        return key, "off"
+    return key, "on"
 
 
 def _amount(text: str) -> int | str:

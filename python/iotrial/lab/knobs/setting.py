@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from abc import abstractmethod
 
-from iotrial.errors import KnobError, LabError, TargetError
+from iotrial.errors import KnobError, LabError, TargetError, UnsupportedLevel
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Knob, Stage, Subject, Undone
 from iotrial.lab.target import Target
@@ -38,7 +39,16 @@ class KernelFileKnob(Knob):
         return self.path(subject, setting)
 
     def read(self, subject: Subject, setting: Setting) -> str:
-        return self.shown(subject.target.read(self.path(subject, setting)))
+        path = self.path(subject, setting)
+        try:
+            return self.shown(subject.target.read(path))
+        except TargetError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EINVAL):
+                raise
+            raise UnsupportedLevel(
+                f"knob {self.name}: this kernel or device has no {path}",
+                hint="`iotrial knobs` lists what it has; leave the factor out",
+            ) from error
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
         path = self.path(subject, setting)

@@ -1,4 +1,10 @@
-"""Sysctls of the host that are harmless to turn: memory and write-back. The rest is for guests only."""
+"""Sysctls of the host that are harmless to turn: memory and write-back. The rest is for guests only.
+
+Harmless is what costs at most speed, for a while, and goes back by one write. So vm.min_free_kbytes is not here (too much
+of it and the machine kills processes; once written it no longer follows the memory), nor what decides about overcommitment
+or panics. The limits of dirty pages come in pairs of which the kernel keeps one, a share or a number of bytes, and clears
+the other: what stood in force before is what is written back.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +29,38 @@ class Sysctl(KernelFileKnob):
 
     #: key: least and most value, and the keys that must be 0 because writing this one would clear them
     ALLOWED: ClassVar[dict[str, tuple[int, int, tuple[str, ...]]]] = {
+        "vm.compaction_proactiveness": (0, 100, ()),
+        "vm.dirty_background_bytes": (1 << 20, 1 << 40, ()),
         "vm.dirty_background_ratio": (0, 100, ("vm.dirty_background_bytes",)),
+        "vm.dirty_bytes": (1 << 20, 1 << 40, ()),
         "vm.dirty_expire_centisecs": (100, 360_000, ()),
         "vm.dirty_ratio": (1, 100, ("vm.dirty_bytes",)),
         "vm.dirty_writeback_centisecs": (0, 360_000, ()),
         "vm.dirtytime_expire_seconds": (1, 864_000, ()),
+        "vm.extfrag_threshold": (0, 1000, ()),
+        "vm.laptop_mode": (0, 300, ()),
         "vm.page-cluster": (0, 8, ()),
+        "vm.page_lock_unfairness": (0, 100, ()),
+        "vm.stat_interval": (1, 3600, ()),
         "vm.swappiness": (0, 200, ()),
         "vm.vfs_cache_pressure": (1, 1000, ()),
+        "vm.watermark_boost_factor": (0, 30_000, ()),
+        "vm.watermark_scale_factor": (1, 1000, ()),
         "fs.xfs.xfssyncd_centisecs": (100, 720_000, ()),
+    }
+
+    #: limits in bytes, which clear the share of the same limit while they are in force; and that share
+    SHARES: ClassVar[dict[str, str]] = {
+        "vm.dirty_background_bytes": "vm.dirty_background_ratio",
+        "vm.dirty_bytes": "vm.dirty_ratio",
     }
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
         return Requirement(root=True)
+
+    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:
+        share = self.SHARES.get(self._key(setting))
+        return {} if share is None else {"share": subject.target.read(_file(share))}
 
     def _key(self, setting: Setting) -> str:
         key = self.value_option(setting)
@@ -79,7 +104,25 @@ class Sysctl(KernelFileKnob):
         others = {_file(key): keys for key, (_, _, keys) in self.ALLOWED.items()}.get(path, ())
         if any(target.read_or_none(_file(other)) not in ("0", None) for other in others):
             return Undone.FOREIGN  # somebody has set it since, and writing this one would clear it
+        shares = {_file(key): share for key, share in self.SHARES.items()}
+        if entry.original == "0" and path in shares:
+            return self._undo_bytes(target, entry, path, shares[path])
         return super().undo(target, entry)
+
+    def _undo_bytes(self, target: Target, entry: Entry, path: str, share: str) -> Undone:
+        """The share was in force: it is written back, which clears the bytes in the same moment."""
+        found = target.read_or_none(path)
+        if found in ("0", None):
+            return Undone.GONE if found is None else Undone.ALREADY
+        if found not in entry.ours:
+            return Undone.FOREIGN
+        least, most, _ = self.ALLOWED[share]
+        before = whole_number(f"sysctl {share}", entry.identity.get("share", ""), least, most)
+        target.write(_file(share), before)
+        back = (target.read(path), target.read(_file(share)))
+        if back != ("0", before):
+            raise KnobError(self.name, path, wrote=f"0, and {before} to {share}", found=" and ".join(back))
+        return Undone.RESTORED
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"sysctl {self._key(setting)} of this machine: {', '.join(values)}",)

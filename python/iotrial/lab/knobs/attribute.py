@@ -1,0 +1,91 @@
+"""Attributes of files that a file system keeps beside their mode (chattr(1)), from an allow-list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from iotrial.errors import KnobError, RequestError
+from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.target import Finished
+from iotrial.study.model import Setting
+
+#: paths in one call of a tool
+BATCH = 1000
+
+
+class FileAttribute(Knob):
+    """No update of access times, synchronous writing, or data through the journal, of each file by itself."""
+
+    name = "file.attribute"
+    title = "an attribute of the files: none, no-atime (A), sync (S), journal-data (j, ext4)"
+    stage = Stage.FILES
+    rank = 2
+
+    LEVELS: ClassVar[tuple[str, ...]] = ("none", "no-atime", "sync", "journal-data")
+    LETTERS: ClassVar[dict[str, str]] = {"none": "", "no-atime": "A", "sync": "S", "journal-data": "j"}
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=DISK_LABS, tools={"chattr": "e2fsprogs", "lsattr": "e2fsprogs"})
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "none"
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        found: dict[str, int] = {}
+        for paths in _batches(subject):
+            done = self._run(subject, ["lsattr", "-d", *paths])
+            for line in done.stdout.splitlines():
+                letters = "".join(c for c in line.split(" ", 1)[0] if c in "ASj")
+                found[letters] = found.get(letters, 0) + 1
+        if len(found) == 1:
+            (letters,) = found
+            return next((value for value, known in self.LETTERS.items() if known == letters), letters)
+        return (
+            ", ".join(f"{letters or 'none'} ({n} files)" for letters, n in sorted(found.items())) or "no file"
+        )
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        letter = self.LETTERS[value]
+        words = [f"-{''.join(c for c in 'ASj' if c != letter)}", *([f"+{letter}"] if letter else [])]
+        for paths in _batches(subject):
+            done = self._run(subject, ["chattr", *words, *paths])
+            if done.exit_status != 0:
+                raise KnobError(
+                    self.name,
+                    subject.place.label,
+                    wrote=value,
+                    found="refused",
+                    hint=done.stderr.strip()[-200:],
+                )
+
+    def _run(self, subject: Subject, argv: list[str]) -> Finished:
+        return subject.target.run(argv, timeout_s=300)
+
+
+def _batches(subject: Subject) -> Iterator[list[str]]:
+    """Paths of the files of a run. A regular file that a view holds is at home there."""
+    if subject.files is None:
+        raise RequestError("knob file.attribute: this workload has no files to act on")
+    files = subject.place.sets[subject.files.set]
+    folder = files.folder
+    first = _name((subject.files.indices or (0,))[0], files.directories)
+    seen = f"{folder}.{subject.work.view}/{first}"
+    if subject.work.view is not None and subject.target.stat(seen)["kind"] == "file":
+        # a hard link is as good as the name at home
+        folder = f"{folder}.{subject.work.view}"
+    indices = range(files.count) if subject.files.indices is None else subject.files.indices
+    paths = [f"{folder}/{_name(index, files.directories)}" for index in indices]
+    for start in range(0, len(paths), BATCH):
+        yield paths[start : start + BATCH]
+
+
+def _name(index: int, directories: int) -> str:
+    """As the probe's protocol names files."""
+    return f"f{index:06d}" if directories <= 1 else f"d{index % directories:03d}/f{index:06d}"

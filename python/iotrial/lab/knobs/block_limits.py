@@ -1,0 +1,93 @@
+"""Further knobs of the lab's own block device: sizes and merging of requests, who completes them, what it says of itself.
+
+`queue/iostats` is no knob: without it the device counts nothing, and a cold run could not be told from a warm one. Some
+of these are looked at when a file system is mounted (rotational, stable_writes), which in every run comes after them.
+"""
+
+from __future__ import annotations
+
+from iotrial.lab.knob import Subject, one_of
+from iotrial.lab.knobs.block_queue import BlockKnob, BlockNumber
+from iotrial.study.model import Setting
+
+
+class BlockChoice(BlockKnob):
+    """A file of the device that holds one of a few words."""
+
+    LEVELS: tuple[str, ...] = ("0", "1")
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+        subject.target.read(self.path(subject, setting))  # a kernel or device that lacks it has no levels
+        return self.LEVELS
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return self.LEVELS[0]
+
+
+class BlockMaxSectors(BlockNumber):
+    """How large a request may become."""
+
+    name = "block.max_sectors_kb"
+    title = "largest request to the lab's device in KiB"
+    file = "max_sectors_kb"
+    least, most = 4, 65536
+    open_levels = "4 to what the device can (queue/max_hw_sectors_kb)"
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "64"
+
+
+class BlockNomerges(BlockChoice):
+    """Whether requests next to each other become one (Documentation/ABI/stable/sysfs-block)."""
+
+    name = "block.nomerges"
+    title = "merging of requests: 0 all, 1 simple ones only, 2 none"
+    file = "nomerges"
+    LEVELS = ("0", "1", "2")
+
+
+class BlockRqAffinity(BlockChoice):
+    """Which processor completes a request."""
+
+    name = "block.rq_affinity"
+    title = (
+        "who completes a request: 0 anyone, 1 the group of the processor that asked, 2 that processor itself"
+    )
+    file = "rq_affinity"
+    LEVELS = ("0", "1", "2")
+
+
+class BlockAddRandom(BlockChoice):
+    """Whether the device feeds the pool of entropy."""
+
+    name = "block.add_random"
+    title = "whether requests feed the kernel's pool of entropy"
+    file = "add_random"
+
+
+class BlockRotational(BlockChoice):
+    """Whether the device says that it turns: file systems and schedulers place and wait otherwise."""
+
+    name = "block.rotational"
+    title = "whether the lab's device says that it is a turning disk"
+    file = "rotational"
+
+
+class BlockStableWrites(BlockChoice):
+    """Whether a page may be changed while it is written back; a file system takes it over when it is mounted."""
+
+    name = "block.stable_writes"
+    title = "whether pages stand still while they are written back"
+    file = "stable_writes"
+
+
+class BlockWriteCache(BlockChoice):
+    """Whether the kernel flushes the device's cache; without, a power cut may cost what the lab holds, and only that."""
+
+    name = "block.write_cache"
+    title = "whether the lab's device is taken to have a cache that must be flushed"
+    file = "write_cache"
+    LEVELS = ("write back", "write through")

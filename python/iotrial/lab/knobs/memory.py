@@ -1,0 +1,149 @@
+"""Knobs of memory: huge pages for the whole machine, and how much memory the work of a run may have."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from iotrial.errors import KnobError, TargetError, UnsupportedLevel
+from iotrial.lab import cgroup
+from iotrial.lab.journal import Entry
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, Undone, one_of
+from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.objects.cgroup import LabCgroup
+from iotrial.lab.target import Target
+from iotrial.study.model import Setting
+from iotrial.units import UnitError, parse_size
+
+HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
+MIN_FREE = "/proc/sys/vm/min_free_kbytes"
+LEAST_LIMIT, MOST_LIMIT = 16 << 20, 1 << 50
+PAGES = 65536  # the largest page size of any architecture: the kernel rounds a limit to pages
+
+
+class MemoryHugePages(KernelFileKnob):
+    """Transparent huge pages. Switching them off wholly lowers vm.min_free_kbytes, which is put back too."""
+
+    name = "memory.huge_pages"
+    title = "transparent huge pages of this machine: always, madvise (who asks for them), never"
+    stage = Stage.HOST
+
+    LEVELS: ClassVar[tuple[str, ...]] = ("always", "madvise", "never")
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return tuple(word.strip("[]") for word in subject.target.read(HUGE_PAGES).split())
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True)
+
+    def path(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return HUGE_PAGES
+
+    def is_own(self, path: str, entry: Entry) -> bool:  # noqa: ARG002
+        return path == HUGE_PAGES
+
+    def shown(self, text: str) -> str:
+        return next((w.strip("[]") for w in text.split() if w.startswith("[")), text.strip())
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "madvise"
+
+    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
+        return {"min_free_kbytes": subject.target.read_or_none(MIN_FREE) or ""}
+
+    def undo(self, target: Target, entry: Entry) -> Undone:
+        outcome = super().undo(target, entry)
+        before = entry.identity.get("min_free_kbytes", "")
+        if outcome is Undone.FOREIGN or not (before.isascii() and before.isdigit()):
+            return outcome
+        if target.read_or_none(MIN_FREE) != before:
+            target.write(MIN_FREE, before)
+            found = target.read(MIN_FREE)
+            if found != before:
+                raise KnobError(self.name, MIN_FREE, wrote=before, found=found)
+            return Undone.RESTORED
+        return outcome
+
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+        return (f"transparent huge pages of this machine: {', '.join(values)}",)
+
+
+class MemoryLimit(Knob):
+    """A control group for each level; the work goes into its own for the last of its preparation and the timed part."""
+
+    name = "memory.limit"
+    title = "how much memory the work may use, page cache of its files included"
+    stage = Stage.WORK
+    open_levels = "none, or 16 MiB and more"
+
+    def parse(self, setting: Setting) -> str:
+        if setting.value == "none":
+            return "none"
+        try:
+            size = parse_size(setting.value)
+        except UnitError as error:
+            raise UnsupportedLevel(f"knob memory.limit: {error}", hint=error.hint) from error
+        if not LEAST_LIMIT <= size <= MOST_LIMIT or size % PAGES:
+            raise UnsupportedLevel(
+                f'knob memory.limit: "{setting.value}" is out of range, or no multiple of 64 KiB',
+                hint="none, or 16 MiB and more: the probe itself needs some",
+            )
+        return str(size)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return subject.work.memory_limit
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        subject.work.memory_limit = value
+
+    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:  # noqa: ARG002
+        home = cgroup.find(subject.target)
+        for value in dict.fromkeys(values):
+            group = home.group(subject.trial, value)
+            LabCgroup().make(
+                subject.target, subject.journal, group, boot_id=subject.boot_id, trial=subject.trial
+            )
+            if value != "none":
+                subject.target.write(f"{group}/{home.limit_file}", value)
+            self._check(subject, home, value)
+
+    def enter(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        home = cgroup.find(subject.target)
+        self._check(subject, home, value)
+        subject.work.home = home
+        self._move(subject, home.group(subject.trial, value))
+
+    def leave(self, subject: Subject, setting: Setting) -> None:  # noqa: ARG002
+        if subject.work.home is not None:
+            self._move(subject, subject.work.home.folder)
+            subject.work.home = None
+
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+        return (
+            "control groups of the lab's own beside or below the one that iotrial runs in, removed again",
+        )
+
+    def _check(self, subject: Subject, home: cgroup.Home, value: str) -> None:
+        group = home.group(subject.trial, value)
+        found = home.limit(subject.target, group)
+        if found != value:
+            raise KnobError(self.name, f"{group}/{home.limit_file}", wrote=value, found=found)
+
+    def _move(self, subject: Subject, folder: str) -> None:
+        try:
+            subject.target.write(f"{folder}/cgroup.procs", "0")  # 0: whoever writes it, which is the probe
+        except TargetError as error:
+            raise KnobError(
+                self.name, folder, wrote="the probe into it", found="refused", hint=error.message
+            ) from error
+        found = cgroup.find(subject.target, anywhere=True).folder
+        if found != folder:
+            raise KnobError(self.name, folder, wrote="the probe into it", found=f"it is in {found}")

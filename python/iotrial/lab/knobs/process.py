@@ -1,0 +1,162 @@
+"""Knobs of the process that does the work: its share of the processor, its place among those who read and write, its core.
+
+They hold while the cache is prepared and the work is timed, for the probe and for every command that it starts; then the
+probe is as it was. util-linux does it: a process cannot be reniced through a file.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from typing import ClassVar
+
+from iotrial.errors import KnobError, UnsupportedLevel
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, whole_number
+from iotrial.study.model import Setting
+
+NICE_FIELD = 16  # the 19th of proc_pid_stat(5), from behind the name
+
+
+class ProcessKnob(Knob):
+    """Drafted with the work, done when it begins, undone when it has ended."""
+
+    stage = Stage.WORK
+    #: the value of a process that nobody has touched
+    plain: ClassVar[str]
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, tools={self.tool: "util-linux"})
+
+    tool: ClassVar[str]
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return subject.work.process.get(self.name, self.plain)
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        subject.work.process[self.name] = value
+
+    def enter(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        self._change(subject, value)
+
+    def leave(self, subject: Subject, setting: Setting) -> None:  # noqa: ARG002
+        self._change(subject, self.plain)
+
+    @abstractmethod
+    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:
+        """What makes it so."""
+
+    @abstractmethod
+    def found(self, subject: Subject, pid: str) -> str:
+        """As the kernel has it now."""
+
+    def _change(self, subject: Subject, value: str) -> None:
+        pid = subject.target.read("/proc/self/stat").split(" ", 1)[0]
+        done = subject.target.run([self.tool, *self.argv(subject, value, pid)])
+        found = self.found(subject, pid)
+        if done.exit_status != 0 or found != self.wanted(subject, value):
+            raise KnobError(
+                self.name, "the probe", wrote=value, found=found, hint=done.stderr.strip()[-200:] or None
+            )
+
+    def wanted(self, subject: Subject, value: str) -> str:  # noqa: ARG002
+        """The value as ``found`` would say it."""
+        return value
+
+
+class ProcessNice(ProcessKnob):
+    """setpriority(2)."""
+
+    name = "process.nice"
+    title = "niceness of the work: -20 (first) to 19 (last)"
+    tool = "renice"
+    plain = "0"
+    open_levels = "-20 to 19"
+
+    def parse(self, setting: Setting) -> str:
+        negative = setting.value.startswith("-")
+        number = whole_number("knob process.nice", setting.value.removeprefix("-"), 0, 20 if negative else 19)
+        return f"-{number}" if negative and number != "0" else number
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:  # noqa: ARG002
+        return ["-n", value, "-p", pid]
+
+    def found(self, subject: Subject, pid: str) -> str:  # noqa: ARG002
+        return subject.target.read("/proc/self/stat").rpartition(")")[2].split()[NICE_FIELD]
+
+
+class ProcessIoPriority(ProcessKnob):
+    """ioprio_set(2). Only bfq and mq-deadline look at it."""
+
+    name = "process.io_priority"
+    title = "I/O priority of the work (mq-deadline and bfq look at it)"
+    tool = "ionice"
+    plain = "none"
+
+    LEVELS: ClassVar[tuple[str, ...]] = ("none", *(f"best-effort-{n}" for n in range(8)), "idle")
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:  # noqa: ARG002
+        if value in ("none", "idle"):
+            return ["-c", {"none": "0", "idle": "3"}[value], "-p", pid]
+        return ["-c", "2", "-n", value[-1], "-p", pid]
+
+    def found(self, subject: Subject, pid: str) -> str:
+        text = subject.target.run([self.tool, "-p", pid]).stdout.strip()
+        known = re.fullmatch(r"(none|best-effort|idle)(?:: prio ([0-7]))?", text)
+        if known is None:
+            return text
+        return f"best-effort-{known[2]}" if known[1] == "best-effort" else known[1]
+
+
+class ProcessCpu(ProcessKnob):
+    """sched_setaffinity(2)."""
+
+    name = "process.cpu"
+    title = "the processor that the work is held on: its number, or any"
+    tool = "taskset"
+    plain = "any"
+    open_levels = "any, or the number of a processor"
+
+    def parse(self, setting: Setting) -> str:
+        return "any" if setting.value == "any" else whole_number("knob process.cpu", setting.value, 0, 8191)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def enter(self, subject: Subject, setting: Setting, value: str) -> None:
+        allowed = self.found(subject, "")
+        subject.work.processors = allowed
+        if value != "any" and value not in _numbers(allowed):
+            raise UnsupportedLevel(
+                f"knob process.cpu: there is no processor {value} here", hint=f"there are: {allowed}"
+            )
+        super().enter(subject, setting, value)
+
+    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:
+        return ["-a", "-c", "-p", self.wanted(subject, value), pid]
+
+    def found(self, subject: Subject, pid: str) -> str:  # noqa: ARG002
+        for line in subject.target.read("/proc/self/status").split("\n"):
+            if line.startswith("Cpus_allowed_list:"):
+                return line.partition(":")[2].strip()
+        return ""
+
+    def wanted(self, subject: Subject, value: str) -> str:
+        return subject.work.processors if value == "any" else value
+
+
+def _numbers(ranges: str) -> set[str]:
+    """The numbers in a list such as "0-3,8"."""
+    found: set[str] = set()
+    for part in filter(None, ranges.split(",")):
+        first, _, last = part.partition("-")
+        found |= {str(n) for n in range(int(first), int(last or first) + 1)}
+    return found

@@ -1,0 +1,65 @@
+"""A control group of the lab's own: empty but while a run is timed, and gone at the end."""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+
+from iotrial.errors import LabError, TargetError
+from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.knob import Undone
+from iotrial.lab.object import LabObject
+from iotrial.lab.target import Target
+
+#: the names that a lab gives; no part of the way there is `..`
+OWN = re.compile(r"(?:/(?!\.\.?/)[^/\0\n]+)+/iotrial-lab-[0-9a-f]{1,8}-(?:none|[0-9]+)")
+
+
+class LabCgroup(LabObject):
+    """One control group, known by its path until the next boot."""
+
+    name = "lab.cgroup"
+    #: how long the kernel may take to let go of a group whose last process has ended
+    emptied_within_s = 2.0
+
+    def make(self, target: Target, journal: Journal, path: str, *, boot_id: str, trial: str = "") -> None:
+        """Make the group, recorded before; one of this trial that is there already is kept. Raises LabError, TargetError."""
+        mine = any(e.knob == self.name and e.address.get("path") == path for e in journal.pending())
+        if target.exists(path):
+            if not mine:
+                raise LabError(
+                    f"making {path}: exists already", hint="run `iotrial restore`, or remove it (rmdir)"
+                )
+            return
+        journal.record(self.name, {"path": path}, "absent", ("present",), boot_id=boot_id, trial=trial)
+        target.call("mkdir", path=path, mode="0755", exclusive=True)
+
+    def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:  # noqa: ARG002
+        path = entry.address.get("path", "")
+        if not OWN.fullmatch(path):
+            raise LabError(
+                f"removing {path}: no control group of a lab", hint="look at the entry: it is not iotrial's"
+            )
+        if not target.exists(path):
+            return Undone.ALREADY
+        inside = target.read_or_none(f"{path}/cgroup.procs")
+        if inside is None:
+            return Undone.FOREIGN  # a folder, but no control group
+        if inside.strip():
+            raise LabError(f"removing {path}: processes are in it: {', '.join(inside.split())}")
+        self._remove(target, path)
+        if target.exists(path):
+            raise TargetError(f"removing {path}: it is still there")
+        return Undone.RESTORED
+
+    def _remove(self, target: Target, path: str) -> None:
+        deadline = time.monotonic() + self.emptied_within_s
+        while True:
+            try:
+                target.call("remove", path=path)
+                return
+            except TargetError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
