@@ -55,6 +55,7 @@ class Runner:
         varied_within = session.resolved.treatment_stages(within_stretches=True)
         self._formats_each_run = Stage.FORMAT in varied_within
         self._syncs_after = bool(stages & {Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE})
+        self._entered: list[tuple[Turn, Subject]] = []
 
     def rehearse(self, condition: Condition, run: PlannedRun) -> None:
         """Do a run untimed, so that programs and libraries are loaded before the first timed one. Its outcome is ignored
@@ -63,6 +64,24 @@ class Runner:
 
     def run(self, condition: Condition, run: PlannedRun, *, block: int) -> Outcome:
         """Set, prepare, measure, verify. Raises only where the lab itself is broken."""
+        try:
+            return self._run(condition, run)
+        finally:
+            self._leave()
+
+    def _enter(self, subject: Subject, turns: list[Turn]) -> None:
+        """Put the probe where the knobs of the work want it, for the rest of the run."""
+        for turn in turns:
+            self._entered.append((turn, subject))
+            turn.knob.enter(subject, turn.setting, turn.value)
+
+    def _leave(self) -> None:
+        while self._entered:
+            turn, subject = self._entered.pop()
+            if self._session.probe.alive:
+                turn.knob.leave(subject, turn.setting)
+
+    def _run(self, condition: Condition, run: PlannedRun) -> Outcome:
         place = self._session.place_of(condition)
         turns = self._session.resolved.turns_of(condition, run.arm)
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
@@ -139,6 +158,7 @@ class Runner:
         place.settle(always=treated, fresh=fresh)
         for turn in by_stage[Stage.MOUNT]:
             turn.knob.verify(subject, turn.setting, turn.value)
+        self._enter(subject, by_stage[Stage.WORK])
         cache.prepare(subject, state)
         return subject, state
 

@@ -46,6 +46,9 @@ class Settings:
                 self._pin_a_length_for_all_schedulers(subject)
             self.repin(place)
             self._try_out(subject, varied)
+            for turn in every:
+                if turn.knob.stage is Stage.WORK:
+                    turn.knob.prepare(subject, turn.setting, turn.values)
 
     def _try_out(self, subject: Subject, varied: list[Turn]) -> None:
         """Raises KnobError for a level that the kernel does not take as it is written, before the first run."""
