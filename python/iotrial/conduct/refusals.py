@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 
+from iotrial.conduct import combinations
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
@@ -48,6 +49,7 @@ def check_names(study: Study) -> None:
         if registry.knob("mount.option").parse(Setting("mount.option", option)) == "default":
             raise RequestError(f'{study.origin}: [lab] mount option "default" is none', hint="leave it out")
     _check_mkfs_options(study)
+    combinations.check(study)
 
 
 def _check_mkfs_options(study: Study) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iotrial.conduct import refusals
+from iotrial.conduct import combinations, refusals
 from iotrial.design.model import Arm, Condition
 from iotrial.errors import PrivilegeError, RequestError
 from iotrial.lab import cache, registry
@@ -112,6 +112,7 @@ def resolve(
     refusals.check_bundles(study)
     if kind in DISK_LABS:
         refusals.check_tool(study.lab.filesystem)
+        combinations.check_mkfs(study)
     if kind == "device":
         for tool in ("blkid", "wipefs"):
             refusals.check_program(tool, "util-linux")

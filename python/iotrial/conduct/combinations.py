@@ -1,0 +1,170 @@
+"""Settings that cannot stand together in one run, found before anything is changed.
+
+Factors are crossed, so any two of their levels may meet; each two of different factors, of the pinned knobs and of the lab's
+own options are held against each other. The rules for ext4 are those of the kernel's fs/ext4/super.c and of
+Documentation/admin-guide/ext4.rst. What only mke2fs knows it is asked itself, by a dry run on a sparse file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+
+from iotrial.errors import RequestError
+from iotrial.lab import superblock
+from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.knobs.mount import family
+from iotrial.study.model import Setting, Study
+
+#: two patterns over "knob value" and why they exclude each other
+EXCLUDED: tuple[tuple[str, str, str], ...] = (
+    (r"mount\.option data=journal", r"mount\.option delalloc", "ext4 refuses to mount with both"),
+    (r"mount\.option data=journal", r"mount\.option dioread_nolock", "ext4 refuses to mount with both"),
+    (
+        r"mount\.option (data=.*|commit=.*|journal_async_commit|journal_checksum)",
+        r"mkfs\.option -O (.*,)?\^has_journal(,.*)?",
+        "ext4 without a journal refuses the mount option",
+    ),
+    (
+        r"file\.attribute journal-data",
+        r"mkfs\.option -O (.*,)?\^has_journal(,.*)?",
+        "a file's data cannot go through a journal that is not there",
+    ),
+    (
+        r"mount\.option (no)?(lazytime|sync|async)",
+        r"mount\.atime lazytime",
+        "both decide when times are written",
+    ),
+    (r"block\.scheduler bfq", r"block\.wbt_lat_usec [1-9].*", "bfq switches write-back throttling off"),
+    (
+        r"memory\.limit [0-9].*",
+        r"cache\.state (warm|as-is)",
+        "pages that are cached already are charged to whoever has read them first, not to the work",
+    ),
+)
+#: sysctls of which the kernel clears one when the other is written
+CLEARING = ({"vm.dirty_ratio", "vm.dirty_bytes"}, {"vm.dirty_background_ratio", "vm.dirty_background_bytes"})
+SHARES = ("vm.dirty_background_ratio", "vm.dirty_ratio")
+NEEDS_NO_ORDER = ("data=writeback", "data=journal")
+
+
+def check(study: Study) -> None:
+    """Raises RequestError for the first two settings that cannot meet, with why."""
+    for (where, one), (other_where, other) in _pairs(study):
+        why = clash(one, other)
+        if why is not None:
+            raise RequestError(
+                f"{study.origin}: {_shown(one)} ({where}) and {_shown(other)} ({other_where}) cannot stand together: {why}",
+                hint="leave one of the two out, or bundle what belongs together in the levels of one factor",
+            )
+    _check_async_commit(study)
+
+
+def clash(one: Setting, other: Setting) -> str | None:
+    """Why two settings exclude each other; None where they do not."""
+    for first, second in ((one, other), (other, one)):
+        for left, right, why in EXCLUDED:
+            if re.fullmatch(left, _text(first)) and re.fullmatch(right, _text(second)):
+                return why
+    if one.knob != other.knob or "default" in (one.value, other.value):
+        return None
+    if one.knob == "mount.option" and family(one.value) == family(other.value):
+        return "both are about one option"
+    if one.knob == "mkfs.option" and set(superblock.about(one.value)) & set(superblock.about(other.value)):
+        return "both are about one option"
+    if one.knob == "sysctl":
+        return _sysctls(
+            dict(one.options).get("key", ""), one.value, dict(other.options).get("key", ""), other.value
+        )
+    return None
+
+
+def _sysctls(key: str, value: str, other_key: str, other_value: str) -> str | None:
+    if key != other_key and any({key, other_key} == pair for pair in CLEARING):
+        return "the kernel clears one when the other is written"
+    values = {key: value, other_key: other_value}
+    if set(values) == set(SHARES) and all(v.isdigit() for v in values.values()):
+        background, foreground = (int(values[share]) for share in SHARES)
+        if background >= foreground:
+            return "the kernel then takes half of vm.dirty_ratio instead, without a word"
+    return None
+
+
+def _check_async_commit(study: Study) -> None:
+    """ext4 refuses journal_async_commit while data is ordered, which is the default of a mount that does not say."""
+    always = {*study.lab.mount_options, *(s.value for s in study.fixed if s.knob == "mount.option")}
+    for factor in study.factors:
+        for level in factor.levels:
+            words = {s.value for s in level.settings if s.knob == "mount.option"}
+            if "journal_async_commit" in words and not (words | always) & set(NEEDS_NO_ORDER):
+                raise RequestError(
+                    f"{study.origin}: factor {factor.name}: ext4 refuses journal_async_commit while data is ordered",
+                    hint='add `mount_options = ["data=writeback"]` to [lab]',
+                )
+
+
+def _pairs(study: Study) -> Iterator[tuple[tuple[str, Setting], tuple[str, Setting]]]:
+    """Any two settings that can meet in a run, each with where it comes from."""
+    groups: list[list[list[tuple[str, Setting]]]] = [
+        [[(f"factor {factor.name}", s) for s in level.settings] for level in factor.levels]
+        for factor in study.factors
+    ]
+    lab = [("[lab]", Setting("mount.option", option)) for option in study.lab.mount_options]
+    lab += [("[[fixed]]", setting) for setting in study.fixed]
+    # [lab] mkfs_options are where factors start from: a factor may say otherwise
+    lab += [("a workload", Setting("cache.state", w.cache)) for w in study.workloads if w.cache is not None]
+    groups += [[[item]] for item in lab]
+    for levels in groups:
+        for level in levels:
+            yield from itertools.combinations(level, 2)
+    for one, other in itertools.combinations(groups, 2):
+        for left, right in itertools.product(one, other):
+            yield from itertools.product(left, right)
+
+
+def _text(setting: Setting) -> str:
+    return f"{setting.knob} {' '.join(setting.value.split())}"
+
+
+def _shown(setting: Setting) -> str:
+    key = dict(setting.options).get("key")
+    return f'{setting.knob} {key + " " if key else ""}"{setting.value}"'
+
+
+def check_mkfs(study: Study) -> None:
+    """Ask mke2fs for a dry run of the options of each two factors together, and of all. Raises RequestError with its message."""
+    if study.lab.filesystem != "ext4":
+        return
+    factors = [
+        [[s.value for s in level.settings if s.knob == "mkfs.option"] for level in factor.levels]
+        for factor in study.factors
+    ]
+    varied = [levels for levels in factors if any(levels)]
+    if not varied:
+        return
+    every = {tuple(v for levels in varied for v in levels[at % len(levels)]) for at in (0, -1)}
+    every |= {(*a, *b) for one, other in itertools.combinations(varied, 2) for a in one for b in other}
+    if len(varied) == 1:
+        every |= {tuple(level) for level in varied[0]}
+    kind = FILESYSTEMS["ext4"]
+    with tempfile.NamedTemporaryFile(prefix="iotrial-dry-") as file:
+        file.truncate(max(study.lab.size_bytes, kind.smallest_bytes))
+        for options in sorted(every):
+            given = [option for option in options if option != "default"]
+            argv = kind.mkfs_argv((*study.lab.mkfs_options, *given))
+            done = subprocess.run(
+                [argv[0], "-n", *argv[1:], file.name],
+                capture_output=True,
+                text=True,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL": "C"},
+            )
+            if done.returncode != 0:
+                raise RequestError(
+                    f"{study.origin}: mkfs.ext4 refuses {' '.join(given) or 'its defaults'}: {done.stderr.strip()[-300:]}",
+                    hint="leave one of these options out",
+                )
