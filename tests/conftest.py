@@ -34,13 +34,18 @@ def host_state() -> dict[str, str]:
                 state[f"{device.name} backing"] = backing.read_text().strip()
             except OSError:
                 continue
-        for setting in ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec"):
-            file = device / "queue" / setting
-            if file.exists():
-                state[f"{device.name} {setting}"] = file.read_text().strip()
+        for file in (*sorted((device / "queue").iterdir()), *sorted((device / "bdi").glob("*"))):
+            # discard_max_bytes: Linux 6.1 keeps what attaching an image has set
+            if file.is_file() and file.stat().st_mode & 0o200 and file.name != "discard_max_bytes":
+                try:
+                    state[f"{device.name} {file.name}"] = file.read_text().strip()
+                except OSError:  # this device has none
+                    continue
     for key in Path("/proc/sys/vm").iterdir():
-        if key.name.startswith(("dirty", "vfs_cache", "swappiness", "page-cluster")):
+        if key.stat().st_mode & 0o400 and key.name not in ("stat_refresh", "compact_memory", "drop_caches"):
             state[f"vm.{key.name}"] = key.read_text().strip()
+    huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    state["huge pages"] = huge.read_text().strip() if huge.exists() else ""
     state["run folder"] = str(Path("/run/iotrial").exists())
     return state
 

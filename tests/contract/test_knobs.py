@@ -26,22 +26,41 @@ pytestmark = pytest.mark.root
 
 #: knob: values to try, and the option that addresses it
 VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
+    "bdi.max_ratio": (("20", "100"), ()),
+    "bdi.min_ratio": (("5", "0"), ()),
+    "bdi.strict_limit": (("1", "0"), ()),
+    "block.add_random": (("1", "0"), ()),
+    "block.max_sectors_kb": (("128", "256"), ()),
+    "block.nomerges": (("2", "0", "1"), ()),
     "block.nr_requests": (("64", "128"), ()),
     "block.read_ahead_kb": (("0", "512"), ()),
+    "block.rotational": (("0", "1"), ()),
+    "block.rq_affinity": (("2", "0", "1"), ()),
     "block.scheduler": (("none", "mq-deadline", "kyber", "bfq"), ()),
+    "block.stable_writes": (("1", "0"), ()),
     "block.wbt_lat_usec": (("0", "2000"), ()),
+    "block.write_cache": (("write through", "write back"), ()),
     "cache.state": (("cold", "warm", "as-is"), ()),
     "command.argument": (("4", "a b"), (("placeholder", "{threads}"),)),
     "environment.variable": (("1", ""), (("variable", "ARM"),)),
     "file.atime_state": (("stale", "fresh", "day-old"), ()),
+    "file.attribute": (("no-atime", "sync", "journal-data", "none"), ()),
     "file.link": (("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink"), ()),
     "file.mode": (("0444", "0777", "0000"), ()),
     "file.size": (("1 B", "10 KiB"), ()),
     "filesystem.type": (("ext4", "xfs", "btrfs"), ()),
-    "mkfs.option": (("-b 1024", "default"), ()),
+    "memory.huge_pages": (("always", "madvise"), ()),
+    "memory.limit": (("none", "64 MiB"), ()),
+    "mkfs.option": (
+        ("-b 1024", "-I 512", "-O ^dir_index,^flex_bg", "-J size=4", "-i 4096", "-m 1", "-G 32", "default"),
+        (),
+    ),
     "mount.atime": (("strictatime", "relatime", "noatime", "nodiratime", "lazytime"), ()),
     "mount.option": (("commit=30", "nodelalloc", "default"), ()),
     "mount.readonly": (("ro", "rw"), ()),
+    "process.cpu": (("0", "any"), ()),
+    "process.io_priority": (("idle", "best-effort-0", "none"), ()),
+    "process.nice": (("5", "-5", "0"), ()),
     "process.user": (("self", "root", "unprivileged"), ()),
     "sysctl": (("50", "200"), (("key", "vm.vfs_cache_pressure"),)),
 }
@@ -79,7 +98,6 @@ def place(target: Target, disk_folder: Path) -> Iterator[ImagePlace]:
 @pytest.fixture
 def subject(target: Target, place: ImagePlace, tmp_path: Path) -> Iterator[Subject]:
     place.want_filesystem("ext4")
-    place.want_mkfs_option("")
     place.format()
     files = FileSet("ext4-s0", f"{place.root}/s0", 12, 4096, "text", 1)
     place.make_files(files, seed=7)
@@ -107,13 +125,20 @@ def test_every_knob_is_tried_here() -> None:
     assert set(VALUES) == set(registry.knobs())
 
 
-@pytest.mark.parametrize("name", sorted(VALUES))
+#: needs a control group of its own beside or below the caller's: see test_memory_limit.py
+ELSEWHERE = {"memory.limit"}
+
+
+@pytest.mark.parametrize("name", sorted(VALUES.keys() - ELSEWHERE))
 def test_each_value_is_read_back_and_the_original_is_put_back(name: str, subject: Subject) -> None:
     knob = registry.knob(name)
     values, options = VALUES[name]
     settings = [Setting(name, value, options) for value in values]
     wanted = tuple(knob.parse(setting) for setting in settings)
-    original = knob.read(subject, settings[0])
+    try:
+        original = knob.read(subject, settings[0])
+    except UnsupportedLevel as error:
+        pytest.skip(error.message)
     knob.prepare(subject, settings[0], (*wanted, knob.neutral(settings[0], wanted) or ""))
     for setting, value in zip(settings, wanted, strict=True):
         if isinstance(subject.place, ImagePlace) and knob.stage is Stage.MOUNT:
@@ -125,6 +150,9 @@ def test_each_value_is_read_back_and_the_original_is_put_back(name: str, subject
         settle(subject, knob.stage)
         knob.verify(subject, setting, value)
         assert knob.read(subject, setting) == value
+        if knob.stage is Stage.WORK:
+            knob.enter(subject, setting, value)
+            knob.leave(subject, setting)
     if knob.stage not in (Stage.MOUNT, Stage.FORMAT):
         if knob.name in ("file.atime_state",) and original not in knob.STATES:  # type: ignore[attr-defined]
             return

@@ -38,9 +38,11 @@ def machine() -> dict[str, str]:
         found[f"node {device.name}"] = str(Path("/dev", device.name).exists())
         if device.name.startswith("loop"):
             found[f"attached {device.name}"] = _text(device / "loop" / "backing_file")
-        for file in sorted((device / "queue").iterdir()):
-            if file.is_file():
-                found[f"queue {device.name} {file.name}"] = _text(file)
+        for part in ("queue", "bdi"):
+            for file in sorted((device / part).glob("*")):
+                if file.is_file():
+                    found[f"{part} {device.name} {file.name}"] = _text(file)
+    found["huge pages"] = _text(Path("/sys/kernel/mm/transparent_hugepage/enabled"))
     for file in _sysctls(Path("/proc/sys")):
         found[f"sysctl {file}"] = _text(Path("/proc/sys") / file)
     return found

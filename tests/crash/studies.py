@@ -181,6 +181,82 @@ cache = "as-is"
 argv = ["sh", "-c", "sleep {nap}; echo {dir} >/dev/null"]
 """
 
+QUEUE = """
+[study]
+name = "queue"
+question = "Do many settings of one device matter?"
+[lab]
+kind = "image"
+size = "16 MiB"
+[budget]
+time = "10 min"
+blocks = 2
+[[factor]]
+name = "queue"
+knob = "block.nomerges"
+reference = "plain"
+levels = [
+  { label = "plain", set = [
+    { knob = "block.nomerges", level = "0" },
+    { knob = "block.max_sectors_kb", level = "256" },
+    { knob = "block.rq_affinity", level = "1" },
+    { knob = "block.add_random", level = "0" },
+    { knob = "block.rotational", level = "1" },
+    { knob = "block.stable_writes", level = "0" },
+    { knob = "block.write_cache", level = "write back" },
+    { knob = "bdi.max_ratio", level = "100" },
+    { knob = "bdi.min_ratio", level = "0" },
+    { knob = "bdi.strict_limit", level = "0" },
+    { knob = "memory.huge_pages", level = "madvise" },
+  ] },
+  { label = "tuned", set = [
+    { knob = "block.nomerges", level = "2" },
+    { knob = "block.max_sectors_kb", level = "128" },
+    { knob = "block.rq_affinity", level = "2" },
+    { knob = "block.add_random", level = "1" },
+    { knob = "block.rotational", level = "0" },
+    { knob = "block.stable_writes", level = "1" },
+    { knob = "block.write_cache", level = "write through" },
+    { knob = "bdi.max_ratio", level = "20" },
+    { knob = "bdi.min_ratio", level = "5" },
+    { knob = "bdi.strict_limit", level = "1" },
+    { knob = "memory.huge_pages", level = "always" },
+  ] },
+]
+[[factor]]
+name = "bytes"
+knob = "sysctl"
+key = "vm.dirty_bytes"
+levels = ["268435456"]
+role = "condition"
+[[factor]]
+name = "attribute"
+knob = "file.attribute"
+levels = ["no-atime"]
+role = "condition"
+[[factor]]
+name = "nice"
+knob = "process.nice"
+levels = ["5"]
+role = "condition"
+[[factor]]
+name = "class"
+knob = "process.io_priority"
+levels = ["idle"]
+role = "condition"
+[[factor]]
+name = "core"
+knob = "process.cpu"
+levels = ["0"]
+role = "condition"
+[[workload]]
+name = "read"
+kind = "files"
+files = 5
+cache = "cold"
+operations = ["open", "read-to-end", "close"]
+"""
+
 KINDS = """
 [study]
 name = "kinds"
@@ -210,8 +286,11 @@ operations = ["open", "read-to-end", "close"]
 
 ALL = {"settings": SETTINGS, "mounts": MOUNTS, "formats": FORMATS, "folder": FOLDER, "commands": COMMANDS}
 
-#: what takes some seconds a run
-SLOW = {"kinds": KINDS}
+#: what takes some seconds a run, or many steps
+SLOW = {"kinds": KINDS, "queue": QUEUE}
+
+#: moves the probe out of the caller's control group: killed there and restored in contract/test_memory_limit.py
+ELSEWHERE = {"memory.limit"}
 
 
 def knobs_of(text: str) -> set[str]:
@@ -220,5 +299,10 @@ def knobs_of(text: str) -> set[str]:
     found = {"cache.state"} if any("cache" in w for w in study["workload"]) else set()
     for factor in study["factor"]:
         for level in factor["levels"]:
-            found |= set(level["set"]) if isinstance(level, dict) else {factor["knob"]}
+            if not isinstance(level, dict):
+                found.add(factor["knob"])
+            elif isinstance(level["set"], list):
+                found |= {setting["knob"] for setting in level["set"]}
+            else:
+                found |= set(level["set"])
     return found

@@ -33,17 +33,32 @@ SYSCTLS = {
     for key in (
         "vm/dirty_background_ratio", "vm/dirty_expire_centisecs", "vm/dirty_ratio", "vm/dirty_writeback_centisecs",
         "vm/dirtytime_expire_seconds", "vm/page-cluster", "vm/swappiness", "vm/vfs_cache_pressure",
-        "fs/xfs/xfssyncd_centisecs",
+        "fs/xfs/xfssyncd_centisecs", "vm/compaction_proactiveness", "vm/dirty_background_bytes", "vm/dirty_bytes",
+        "vm/extfrag_threshold", "vm/laptop_mode", "vm/page_lock_unfairness", "vm/stat_interval", "vm/watermark_boost_factor",
+        "vm/watermark_scale_factor",
     )
-}  # fmt: skip
+} | {"/sys/kernel/mm/transparent_hugepage/enabled"}  # fmt: skip
 PLACES = re.compile(
     r"/run/iotrial(?:/(?:ext4|xfs|btrfs)(?:/s[0-9]+|/\.iotrial-health)?)?"
     r"|/dev/loop9"
-    r"|/sys/block/loop9/queue/(?:scheduler|nr_requests|read_ahead_kb|wbt_lat_usec)"
+    r"|/sys/block/loop9/queue/(?:scheduler|nr_requests|read_ahead_kb|wbt_lat_usec|max_sectors_kb|nomerges|rq_affinity|add_random"
+    r"|rotational|stable_writes|write_cache)"
+    r"|/sys/block/loop9/bdi/(?:max_ratio|min_ratio|strict_limit)"
     r"|LAB(?:/iotrial-lab-0{8}(?:/s[0-9]+|/\.iotrial-health)?)?"
 )
 READING = {"hello", "read", "stat", "statfs", "list", "readlink", "time"}
-TOOLS = {"mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "chown"}
+TOOLS = {
+    "mkfs.ext4",
+    "mkfs.xfs",
+    "mkfs.btrfs",
+    "chown",
+    "dumpe2fs",
+    "chattr",
+    "lsattr",
+    "renice",
+    "ionice",
+    "taskset",
+}
 #: options of mount(2) that move a mount, name a device or a path, or lift a protection
 FORBIDDEN_WORDS = re.compile(
     r"remount.+|bind|rbind|move|loop|context|fscontext|rootcontext|defcontext|errors|usrjquota|grpjquota|journal_path"
@@ -74,7 +89,23 @@ values = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=20))
 
 #: what a knob takes, and the option that addresses it; a knob that is not here is given what is hostile alone
 PLAUSIBLE: dict[str, tuple[tuple[str, ...], str]] = {
+    "bdi.max_ratio": (("20", "100"), ""),
+    "bdi.min_ratio": (("0", "10"), ""),
+    "bdi.strict_limit": (("0", "1"), ""),
+    "block.add_random": (("0", "1"), ""),
+    "block.max_sectors_kb": (("64", "128"), ""),
+    "block.nomerges": (("0", "2"), ""),
     "block.nr_requests": (("64", "128", "0128"), ""),
+    "block.rotational": (("0", "1"), ""),
+    "block.rq_affinity": (("1", "2"), ""),
+    "block.stable_writes": (("0", "1"), ""),
+    "block.write_cache": (("write back", "write through"), ""),
+    "file.attribute": (("none", "sync"), ""),
+    "memory.huge_pages": (("always", "madvise"), ""),
+    "memory.limit": (("none", "64 MiB"), ""),
+    "process.cpu": (("any", "0"), ""),
+    "process.io_priority": (("none", "idle"), ""),
+    "process.nice": (("0", "5", "-5"), ""),
     "block.read_ahead_kb": (("0", "512"), ""),
     "block.scheduler": (("none", "mq-deadline", "../none", "x"), ""),
     "block.wbt_lat_usec": (("0", "2000"), ""),

@@ -41,6 +41,7 @@ class Recording:
             "nr_requests": "128",
             "read_ahead_kb": "128",
             "wbt_lat_usec": "0",
+            "rotational": "1",
         }
 
     def call(self, verb: str, **fields: Any) -> dict[str, Any]:
@@ -94,7 +95,7 @@ class Recording:
             atimes = [w for w in self.mount_words if w.endswith("time")]
             return {"data": MOUNT.format(words=",".join(words + atimes), rest="rw", kind=self.mounted)}
         if "/queue/" in path:
-            return {"data": self.queue[path.rsplit("/", 1)[1]]}
+            return {"data": self.queue.get(path.rsplit("/", 1)[1], "0")}
         return {"data": "x"}
 
     def _set_mode(self, mode: str, **_: Any) -> None:

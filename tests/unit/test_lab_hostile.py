@@ -34,7 +34,8 @@ class Untouchable:
     [
         "/etc/shadow", "/proc/sys/kernel/core_pattern", "/proc/sys/vm/../kernel/core_pattern", "/proc/sys/vm/swappiness/",
         "/proc/sys/vm/swappiness\n", "/sys/block/vda/queue/scheduler", "/sys/block/loop0/queue/../../../../etc/passwd",
-        "/sys/block/loop0/../vda/queue/scheduler", "/sys/block/loop0/queue/scheduler\0", "/sys/block/loop0/queue/nomerges",
+        "/sys/block/loop0/../vda/queue/scheduler", "/sys/block/loop0/queue/scheduler\0", "/sys/block/loop0/queue/io_poll",
+        "/sys/block/loop0/bdi/read_ahead_kb", "/sys/class/bdi/7:0/max_ratio",
         "/sys/block/loop٣/queue/scheduler", "relative", "",
     ],
 )  # fmt: skip

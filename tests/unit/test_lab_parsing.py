@@ -123,6 +123,7 @@ def test_old_names_of_schedulers_are_answered_with_the_modern_one() -> None:
 
 def test_every_knob_says_its_levels_or_its_range_in_words() -> None:
     asks_the_kernel = {
+        "memory.huge_pages",
         "block.scheduler",
         "filesystem.type",
         "mount.option",

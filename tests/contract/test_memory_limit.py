@@ -1,0 +1,128 @@
+"""The control group of a memory limit, on a real kernel of either version of control groups.
+
+It moves the probe out of the group that the tests were started in, which whoever started them may not like: so it runs only
+where IOTRIAL_TEST_CGROUPS is set.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iotrial.errors import LabError
+from iotrial.lab import cgroup, host, registry
+from iotrial.lab.journal import Journal
+from iotrial.lab.knob import Subject, Undone, WorkDraft
+from iotrial.lab.restore import restore
+from iotrial.lab.target import Target
+from iotrial.probe.client import Probe
+from iotrial.study.model import Setting
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif("IOTRIAL_TEST_CGROUPS" not in os.environ, reason="moves the probe out of its group"),
+]
+LIMIT = 32 << 20
+KNOB = registry.knob("memory.limit")
+NONE, SOME = Setting("memory.limit", "none"), Setting("memory.limit", "32 MiB")
+VALUES = ("none", str(LIMIT))
+
+
+@pytest.fixture
+def probe() -> Iterator[Probe]:
+    with Probe(isolate=True) as probe:
+        yield probe
+
+
+@pytest.fixture
+def subject(probe: Probe, tmp_path: Path) -> Subject:
+    target = Target(probe)
+    place: object = None
+    return Subject(
+        target=target,
+        place=place,  # type: ignore[arg-type]
+        journal=Journal(tmp_path / "journal"),
+        files=None,
+        work=WorkDraft(),
+        boot_id=host.boot_id(target),
+        trial="0badcafe",
+    )
+
+
+def groups(subject: Subject) -> dict[str, Path]:
+    home = cgroup.find(subject.target, anywhere=True)
+    return {value: Path(home.group(subject.trial, value)) for value in VALUES}
+
+
+def undone(journal: Journal) -> list[Undone | None]:
+    with Probe(isolate=False) as fresh:
+        return [r.outcome for r in restore(journal, Target(fresh))]
+
+
+def test_the_page_cache_that_the_probe_fills_inside_stays_below_the_limit(
+    subject: Subject, disk_folder: Path
+) -> None:
+    KNOB.prepare(subject, NONE, VALUES)
+    (disk_folder / "big").write_bytes(os.urandom(1 << 20) * 96)
+    made, home = groups(subject), cgroup.find(subject.target).folder
+    usage = "memory.usage_in_bytes" if (made["none"] / "memory.usage_in_bytes").exists() else "memory.current"
+    used = {}
+    for setting, value in ((SOME, VALUES[1]), (NONE, "none")):
+        subprocess.run(
+            ["dd", f"of={disk_folder}/big", "oflag=nocache", "conv=notrunc,fdatasync", "count=0"], check=True
+        )
+        KNOB.write(subject, setting, value)
+        KNOB.enter(subject, setting, value)
+        assert (made[value] / "cgroup.procs").read_text().strip()
+        subject.target.run(["cat", f"{disk_folder}/big"])
+        used[value] = int((made[value] / usage).read_text())
+        KNOB.leave(subject, setting)
+        assert cgroup.find(subject.target).folder == home
+        assert not (made[value] / "cgroup.procs").read_text().strip()
+    assert 8 << 20 < used[VALUES[1]] <= LIMIT
+    assert used["none"] > 64 << 20
+    assert undone(subject.journal) == [Undone.RESTORED, Undone.RESTORED]
+    assert not any(path.exists() for path in made.values())
+    assert subject.journal.pending() == ()
+
+
+def test_a_probe_that_is_killed_inside_leaves_groups_that_restore_removes(
+    subject: Subject, probe: Probe
+) -> None:
+    KNOB.prepare(subject, NONE, VALUES)
+    made = groups(subject)
+    KNOB.enter(subject, SOME, VALUES[1])
+    probe.kill()
+    assert made[VALUES[1]].is_dir()
+    assert undone(subject.journal) == [Undone.RESTORED, Undone.RESTORED]
+    assert not any(path.exists() for path in made.values())
+    assert undone(subject.journal) == []
+
+
+def test_a_group_that_somebody_is_in_keeps_its_entry_and_names_him(subject: Subject) -> None:
+    KNOB.prepare(subject, NONE, ("none",))
+    group = groups(subject)["none"]
+    stranger = subprocess.Popen(["sleep", "60"])
+    (group / "cgroup.procs").write_text(str(stranger.pid))
+    with Probe(isolate=False) as fresh:
+        (kept,) = restore(subject.journal, Target(fresh))
+    assert kept.kept
+    assert str(stranger.pid) in (kept.problem or "")
+    stranger.kill()
+    stranger.wait()
+    assert undone(subject.journal) == [Undone.RESTORED]
+
+
+def test_a_group_of_that_name_that_is_not_ours_is_refused_and_stays(subject: Subject) -> None:
+    group = groups(subject)["none"]
+    group.mkdir()
+    try:
+        with pytest.raises(LabError, match="exists already"):
+            KNOB.prepare(subject, NONE, ("none",))
+        assert subject.journal.pending() == ()
+    finally:
+        group.rmdir()

@@ -1,0 +1,125 @@
+"""Which settings may meet in one run: each pair that is refused here is one that the kernel or mke2fs refuses, or hides."""
+
+from __future__ import annotations
+
+import pytest
+
+from iotrial.conduct import combinations
+from iotrial.errors import RequestError
+from iotrial.study.model import Setting, Study
+from iotrial.study.reader import read_study
+
+HEAD = """
+[study]
+name = "pairs"
+question = "Do they go together?"
+[lab]
+kind = "image"
+size = "600 MiB"
+{lab}
+[[workload]]
+name = "read"
+kind = "files"
+files = 5
+{work}
+operations = ["open", "read-to-end", "close"]
+"""
+
+
+def study(*factors: tuple[str, str, list[str]], lab: str = "", work: str = 'cache = "cold"') -> Study:
+    text = HEAD.format(lab=lab, work=work)
+    for number, (knob, key, levels) in enumerate(factors):
+        option = f'key = "{key}"\n' if key else ""
+        text += f'[[factor]]\nname = "f{number}"\nknob = "{knob}"\n{option}levels = {levels}\n'.replace(
+            "'", '"'
+        )
+    return read_study(text, "pairs.toml", trusted=False)
+
+
+def mount(*levels: str) -> tuple[str, str, list[str]]:
+    return ("mount.option", "", list(levels))
+
+
+def mkfs(*levels: str) -> tuple[str, str, list[str]]:
+    return ("mkfs.option", "", list(levels))
+
+
+def test_options_that_have_nothing_to_do_with_each_other_go_together() -> None:
+    whole = study(
+        mount("default", "commit=30"),
+        mount("default", "nodelalloc"),
+        mount("default", "nobarrier"),
+        mount("default", "noauto_da_alloc"),
+        mkfs("default", "-I 512"),
+        mkfs("default", "-O ^dir_index"),
+        mkfs("default", "-O ^flex_bg"),
+        mkfs("default", "-J size=8"),
+        ("sysctl", "vm.dirty_ratio", ["20", "40"]),
+        ("sysctl", "vm.dirty_background_ratio", ["10", "5"]),
+    )
+    combinations.check(whole)
+    combinations.check_mkfs(whole)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        (mount("default", "commit=30"), mount("default", "commit=60"), "one option"),
+        (mount("default", "nodelalloc"), mount("default", "delalloc"), "one option"),
+        (mount("default", "sync"), mount("default", "async"), "one option"),
+        (mount("default", "dioread_lock"), mount("default", "dioread_nolock"), "one option"),
+        (mount("default", "data=journal"), mount("default", "delalloc"), "refuses to mount with both"),
+        (mount("default", "data=journal"), mount("default", "dioread_nolock"), "refuses to mount with both"),
+        (mount("default", "data=writeback"), mkfs("default", "-O ^has_journal"), "without a journal"),
+        (mount("default", "commit=30"), mkfs("default", "-O ^dir_index,^has_journal"), "without a journal"),
+        (mkfs("default", "-b 1024"), mkfs("default", "-b 4096"), "one option"),
+        (mkfs("default", "-O ^dir_index"), mkfs("default", "-O flex_bg,dir_index"), "one option"),
+        (("block.scheduler", "", ["none", "bfq"]), ("block.wbt_lat_usec", "", ["0", "2000"]), "bfq"),
+        (
+            ("sysctl", "vm.dirty_ratio", ["20", "40"]),
+            ("sysctl", "vm.dirty_bytes", ["2097152", "4194304"]),
+            "clears",
+        ),
+        (
+            ("sysctl", "vm.dirty_ratio", ["20", "40"]),
+            ("sysctl", "vm.dirty_background_ratio", ["10", "30"]),
+            "half of vm.dirty_ratio",
+        ),
+        (
+            ("mount.atime", "", ["relatime", "lazytime"]),
+            mount("default", "lazytime"),
+            "when times are written",
+        ),
+    ],
+)
+def test_two_factors_whose_levels_cannot_meet_are_refused(
+    one: tuple[str, str, list[str]], other: tuple[str, str, list[str]], words: str
+) -> None:
+    for order in ((one, other), (other, one)):
+        with pytest.raises(RequestError, match=words):
+            combinations.check(study(*order))
+
+
+def test_pages_that_are_cached_already_are_on_nobodys_limit() -> None:
+    limit = ("memory.limit", "", ["none", "64 MiB"])
+    combinations.check(study(limit))
+    with pytest.raises(RequestError, match="charged to whoever"):
+        combinations.check(study(limit, work='cache = "warm"'))
+
+
+def test_a_journal_that_commits_without_waiting_needs_data_that_is_not_ordered() -> None:
+    one = mount("default", "journal_async_commit")
+    with pytest.raises(RequestError, match="data is ordered"):
+        combinations.check(study(one))
+    combinations.check(study(one, lab='mount_options = ["data=writeback"]'))
+
+
+def test_what_only_mke2fs_knows_it_is_asked_and_its_words_are_told() -> None:
+    with pytest.raises(RequestError, match=r"refuses .*-I 1024.*: .*\S"):
+        combinations.check_mkfs(
+            study(mkfs("default", "-b 1024"), mkfs("default", "-I 2048".replace("2048", "1024"), "-G 3"))
+        )
+
+
+def test_the_default_level_clashes_with_nothing() -> None:
+    assert combinations.clash(Setting("mount.option", "default"), Setting("mount.option", "commit=5")) is None
