@@ -57,7 +57,7 @@ class BlockRqAffinity(BlockChoice):
         "who completes a request: 0 anyone, 1 the group of the processor that asked, 2 that processor itself"
     )
     file = "rq_affinity"
-    LEVELS = ("0", "1", "2")
+    LEVELS = ("1", "0", "2")
 
 
 class BlockAddRandom(BlockChoice):

@@ -16,9 +16,11 @@ from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
 
-QUEUE_FILES = ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec")
+QUEUE_FILES = ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec", "rotational")
 #: what attaching an image changes by itself
-CHANGED_BY_ATTACHING = ("read_ahead_kb",)
+CHANGED_BY_ATTACHING = ("read_ahead_kb", "rotational")
+#: of these, what some kernels put back when the image is detached (6.18 does, 6.1 does not)
+RESET_BY_DETACHING = ("rotational",)
 ATTEMPTS = 64
 
 
@@ -116,6 +118,8 @@ class LabLoop(LabObject):
             if before is None or path in others or target.read(path) == before:
                 continue
             if target.read(path) != entry.identity.get(f"{file} attached", target.read(path)):
+                if file in RESET_BY_DETACHING:
+                    continue
                 return Undone.FOREIGN
             target.write(path, before)
             found = target.read(path)
