@@ -40,7 +40,7 @@ def machine() -> dict[str, str]:
             found[f"attached {device.name}"] = _text(device / "loop" / "backing_file")
         for part in ("queue", "bdi"):
             for file in sorted((device / part).glob("*")):
-                if file.is_file():
+                if file.is_file() and file.name not in ("max_bytes", "min_bytes"):
                     found[f"{part} {device.name} {file.name}"] = _text(file)
     found["huge pages"] = _text(Path("/sys/kernel/mm/transparent_hugepage/enabled"))
     for file in _sysctls(Path("/proc/sys")):

@@ -135,7 +135,7 @@ def _shown(setting: Setting) -> str:
 
 
 def check_mkfs(study: Study) -> None:
-    """Ask mke2fs for a dry run of the options of each two factors together, and of all. Raises RequestError with its message."""
+    """Dry runs of mke2fs: the options of each two factors together, and of all. Raises RequestError with its message."""
     if study.lab.filesystem != "ext4":
         return
     factors = [

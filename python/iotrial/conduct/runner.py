@@ -65,7 +65,7 @@ class Runner:
     def run(self, condition: Condition, run: PlannedRun, *, block: int) -> Outcome:
         """Set, prepare, measure, verify. Raises only where the lab itself is broken."""
         try:
-            return self._run(condition, run)
+            return self._run(condition, run, block)
         finally:
             self._leave()
 
@@ -81,7 +81,7 @@ class Runner:
             if self._session.probe.alive:
                 turn.knob.leave(subject, turn.setting)
 
-    def _run(self, condition: Condition, run: PlannedRun) -> Outcome:
+    def _run(self, condition: Condition, run: PlannedRun, block: int) -> Outcome:
         place = self._session.place_of(condition)
         turns = self._session.resolved.turns_of(condition, run.arm)
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)

@@ -111,6 +111,8 @@ class Knob(ABC):
     title: ClassVar[str]
     stage: ClassVar[Stage]
     option: ClassVar[str | None] = None
+    #: whether a factor must give that key, or may
+    option_needed: ClassVar[bool] = True
     open_levels: ClassVar[str | None] = None
     rank: ClassVar[int] = 0
 

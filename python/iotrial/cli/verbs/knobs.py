@@ -31,7 +31,7 @@ def command(as_json: bool) -> None:
     width = max(len(row["name"]) for row in rows)
     for row in rows:
         what = ", ".join(row["levels"]) or row["range"] or "nothing on this machine"
-        option = f"  (needs `{row['option']}`)" if row["option"] else ""
+        option = f"  ({row['option_needed']} `{row['option']}`)" if row["option"] else ""
         tell(f"{row['name']:<{width}}  {row['title']}{option}\n{'':<{width}}    {what}")
 
 
@@ -49,6 +49,7 @@ def _row(knob: Knob, subject: Subject) -> dict[str, Any]:
         "title": knob.title,
         "stage": Stage(knob.stage).name.lower(),
         "option": knob.option,
+        "option_needed": "needs" if knob.option_needed else "may have",
         "levels": list(levels),
         "range": knob.open_levels,
     }

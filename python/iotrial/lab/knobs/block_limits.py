@@ -2,13 +2,31 @@
 
 `queue/iostats` is no knob: without it the device counts nothing, and a cold run could not be told from a warm one. Some
 of these are looked at when a file system is mounted (rotational, stable_writes), which in every run comes after them.
+
+What changes a limit of the queue lets the kernel work out read-ahead anew (blk_apply_bdi_limits in block/blk-settings.c; seen
+on Linux 6.18: twice max_sectors_kb), so that is journaled with it, put back after it, and pinned or turned last.
 """
 
 from __future__ import annotations
 
 from iotrial.lab.knob import Subject, one_of
-from iotrial.lab.knobs.block_queue import BlockKnob, BlockNumber
+from iotrial.lab.knobs.block_queue import BlockKnob, BlockNumber, BlockReadAhead
 from iotrial.study.model import Setting
+
+READ_AHEAD = Setting("block.read_ahead_kb", "128")
+LEAST_READ_AHEAD_KB = 128
+
+
+class Limit(BlockKnob):
+    """A limit of the queue: whatever read-ahead comes of it is ours to put back, and put back last."""
+
+    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
+        queue = f"/sys/block/{subject.place.device}/queue"
+        sizes = {value for value in values if value.isdigit()}
+        sizes |= {subject.target.read(f"{queue}/{file}") for file in ("max_sectors_kb", "max_hw_sectors_kb")}
+        dragged = {LEAST_READ_AHEAD_KB, *(2 * int(size) for size in sizes if size.isdigit())}
+        BlockReadAhead().prepare(subject, READ_AHEAD, tuple(str(kb) for kb in sorted(dragged)))
+        super().prepare(subject, setting, values)
 
 
 class BlockChoice(BlockKnob):
@@ -27,7 +45,7 @@ class BlockChoice(BlockKnob):
         return self.LEVELS[0]
 
 
-class BlockMaxSectors(BlockNumber):
+class BlockMaxSectors(Limit, BlockNumber):
     """How large a request may become."""
 
     name = "block.max_sectors_kb"
@@ -60,7 +78,7 @@ class BlockRqAffinity(BlockChoice):
     LEVELS = ("1", "0", "2")
 
 
-class BlockAddRandom(BlockChoice):
+class BlockAddRandom(Limit, BlockChoice):
     """Whether the device feeds the pool of entropy."""
 
     name = "block.add_random"
@@ -68,7 +86,7 @@ class BlockAddRandom(BlockChoice):
     file = "add_random"
 
 
-class BlockRotational(BlockChoice):
+class BlockRotational(Limit, BlockChoice):
     """Whether the device says that it turns: file systems and schedulers place and wait otherwise."""
 
     name = "block.rotational"
@@ -76,7 +94,7 @@ class BlockRotational(BlockChoice):
     file = "rotational"
 
 
-class BlockStableWrites(BlockChoice):
+class BlockStableWrites(Limit, BlockChoice):
     """Whether a page may be changed while it is written back; a file system takes it over when it is mounted."""
 
     name = "block.stable_writes"
@@ -84,7 +102,7 @@ class BlockStableWrites(BlockChoice):
     file = "stable_writes"
 
 
-class BlockWriteCache(BlockChoice):
+class BlockWriteCache(Limit, BlockChoice):
     """Whether the kernel flushes the device's cache; without, a power cut may cost what the lab holds, and only that."""
 
     name = "block.write_cache"

@@ -168,6 +168,7 @@ class BlockReadAhead(BlockNumber):
     name = "block.read_ahead_kb"
     title = "read-ahead of the lab's device in KiB"
     file = "read_ahead_kb"
+    rank = 1  # after the limits of the queue, which drag it along
     least, most = 0, 65536
     open_levels = "0 to 65536"
 

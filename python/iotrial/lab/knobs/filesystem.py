@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from iotrial.errors import KnobError, UnsupportedLevel
+import re
+
+from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab import superblock
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
 from iotrial.study.model import Setting
+
+ABOUT = re.compile(r"-[A-Za-z](?: [a-z0-9_]+)?(?: -O [a-z0-9_]+)*")
 
 
 class FilesystemType(Knob):
@@ -44,9 +48,21 @@ class MkfsOption(Knob):
     name = "mkfs.option"
     title = "one option with which the file system is made, from an allow-list (several factors may each have one)"
     stage = Stage.FORMAT
+    option = "option"
+    option_needed = False
 
     def parse(self, setting: Setting) -> str:
         value = " ".join(setting.value.split())
+        about = dict(setting.options).get("option")
+        if about is not None and not ABOUT.fullmatch(about):
+            raise RequestError(
+                f'knob mkfs.option: "{about}" is no option of mkfs', hint='for example "-I" or "-O dir_index"'
+            )
+        if about is not None and value != "default" and about != _about(value):
+            raise RequestError(
+                f'knob mkfs.option: level "{value}" is not about option "{about}"',
+                hint=f'it is about "{_about(value)}"',
+            )
         if value == "default" or any(kind.allows_mkfs(value) for kind in FILESYSTEMS.values()):
             return value
         known = sorted({pattern for kind in FILESYSTEMS.values() for pattern in kind.mkfs_allowed})
@@ -64,7 +80,7 @@ class MkfsOption(Knob):
 
     def read(self, subject: Subject, setting: Setting) -> str:
         made = disk_place(self.name, subject.place).made_with
-        return made.get(_about(self.parse(setting)), "default")
+        return made.get(dict(setting.options).get("option", _about(self.parse(setting))), "default")
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
         if value != "default":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from iotrial.errors import KnobError, UnsupportedLevel
+from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
 from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
 from iotrial.lab.target import MountInfo
@@ -105,6 +105,8 @@ class MountOption(MountKnob):
     name = "mount.option"
     title = "one mount option of the file system, from an allow-list (several factors may each have one)"
     remountable = False
+    option = "option"
+    option_needed = False
 
     #: option without its value: file systems that know it. None names a path or a device.
     ALLOWED: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -156,8 +158,16 @@ class MountOption(MountKnob):
 
     def parse(self, setting: Setting) -> str:
         value = setting.value
+        about = dict(setting.options).get("option")
+        if about is not None and about not in self.ALLOWED:
+            raise RequestError(
+                f'knob mount.option: option "{about}" is not on its list',
+                hint="it has: " + ", ".join(sorted(self.ALLOWED)),
+            )
         if value == "default":
             return value
+        if about is not None and family(value) != family(about):
+            raise RequestError(f'knob mount.option: level "{value}" is not about option "{about}"')
         key, equals, argument = value.partition("=")
         if key not in self.ALLOWED:
             raise UnsupportedLevel(
@@ -175,19 +185,19 @@ class MountOption(MountKnob):
     def words(self, value: str) -> tuple[str, ...]:
         return () if value == "default" else (value,)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         # A wish for each option, so that several factors are mounted together. One for the default too: mounts with and
         # without an option are come to in the same way.
         place = disk_place(self.name, subject.place)
-        place.want_options(self._wish(value), self.words(value), remountable=False)
+        place.want_options(self._wish(setting, value), self.words(value), remountable=False)
 
     def read(self, subject: Subject, setting: Setting) -> str:
         _mounted(self.name, subject)
-        words = disk_place(self.name, subject.place).options_of(self._wish(setting.value))
+        words = disk_place(self.name, subject.place).options_of(self._wish(setting, setting.value))
         return words[0] if words else "default"
 
-    def _wish(self, value: str) -> str:
-        return f"{self.name} {family(value)}"
+    def _wish(self, setting: Setting, value: str) -> str:
+        return f"{self.name} {family(dict(setting.options).get('option', value))}"
 
     def verify(self, subject: Subject, setting: Setting, value: str) -> None:
         # A kernel leaves options that are its default out of mountinfo, and rewrites others; what it cannot do, it refuses
