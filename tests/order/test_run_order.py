@@ -42,6 +42,9 @@ class Recording:
             "read_ahead_kb": "128",
             "wbt_lat_usec": "0",
             "rotational": "1",
+            "write_cache": "write back",
+            "stable_writes": "0",
+            "max_sectors_kb": "1280",
         }
 
     def call(self, verb: str, **fields: Any) -> dict[str, Any]:

@@ -68,11 +68,13 @@ class MountAtime(MountKnob):
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         options = _mounted(self.name, subject).options
+        # another knob may have asked for lazytime on top of whatever stands here
+        lazy = disk_place(self.name, subject.place).options_of(f"{MountOption.name} lazytime")
         if "noatime" in options:
             return "noatime"
         if "relatime" in options:
             return "relatime"
-        if "lazytime" in options:
+        if "lazytime" in options and not lazy:
             return "lazytime"
         return "nodiratime" if "nodiratime" in options else "strictatime"
 

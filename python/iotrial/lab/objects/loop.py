@@ -16,7 +16,16 @@ from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
 
-QUEUE_FILES = ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec", "rotational")
+QUEUE_FILES = (
+    "scheduler",
+    "nr_requests",
+    "read_ahead_kb",
+    "wbt_lat_usec",
+    "rotational",
+    "write_cache",
+    "stable_writes",
+    "max_sectors_kb",
+)
 #: what attaching an image changes by itself
 CHANGED_BY_ATTACHING = ("read_ahead_kb", "rotational")
 #: of these, what some kernels put back when the image is detached (6.18 does, 6.1 does not)
