@@ -39,7 +39,7 @@ SYSCTLS = {
     )
 } | {"/sys/kernel/mm/transparent_hugepage/enabled"}  # fmt: skip
 PLACES = re.compile(
-    r"/run/iotrial(?:/(?:ext4|xfs|btrfs)(?:/s[0-9]+|/\.iotrial-health)?)?"
+    r"/run/iotrial(?:/(?:ext4|xfs|btrfs)(?:/s[0-9]+(?:/f[0-9]{6})?|/\.iotrial-health)?)?"
     r"|/dev/loop9"
     r"|/sys/block/loop9/queue/(?:scheduler|nr_requests|read_ahead_kb|wbt_lat_usec|max_sectors_kb|nomerges|rq_affinity|add_random"
     r"|rotational|stable_writes|write_cache)"

@@ -84,7 +84,8 @@ class ProcessNice(ProcessKnob):
         return ["-n", value, "-p", pid]
 
     def found(self, subject: Subject, pid: str) -> str:  # noqa: ARG002
-        return subject.target.read("/proc/self/stat").rpartition(")")[2].split()[NICE_FIELD]
+        fields = subject.target.read("/proc/self/stat").rpartition(")")[2].split()
+        return fields[NICE_FIELD] if len(fields) > NICE_FIELD else "nothing"
 
 
 class ProcessIoPriority(ProcessKnob):
