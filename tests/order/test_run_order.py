@@ -14,6 +14,8 @@ from iotrial.conduct.resolve import resolve
 from iotrial.conduct.runner import Runner
 from iotrial.conduct.session import Session
 from iotrial.design.plan import Plan
+from iotrial.errors import TargetError
+from iotrial.lab import registry
 from iotrial.study.catalogue import find
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
@@ -341,3 +343,26 @@ def test_a_file_system_that_is_a_whole_plot_is_made_once_a_stretch(opened: Any) 
 def test_a_file_system_that_varies_from_run_to_run_is_made_for_each(opened: Any) -> None:
     text = WHOLE.replace("PLOT", "sub").replace("[design]\nrepeats = 3\n", "")
     assert all(made == 1 for _, made in formats_by_run(opened, text, 1))
+
+
+def test_the_probe_enters_before_the_cache_is_prepared_and_leaves_after_a_failure_too(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, plan, probe = opened("files/permissions", workload=["probe"], cache=["warm"])
+    knob = registry.knob("process.user")  # one of the knobs of the work, which every run of this study turns
+    for name in ("enter", "leave"):
+        monkeypatch.setattr(knob, name, lambda *_, name=name: probe.calls.append((name, {})))
+    runner, condition = Runner(session, injected=1.06), plan.conditions[0]
+    run = plan.block(condition, 0).runs[0]
+    probe.calls.clear()
+    runner.run(condition, run, block=0)
+    wanted = ("enter", "warm", "files", "leave")
+    assert [verb for verb, _ in probe.calls if verb in wanted] == list(wanted)
+
+    def fails(**_: Any) -> dict[str, Any]:
+        raise TargetError("no memory left", errno=12)
+
+    monkeypatch.setattr(probe, "_files", fails)
+    probe.calls.clear()
+    assert runner.run(condition, run, block=0).failure == "no memory left"
+    assert [verb for verb, _ in probe.calls if verb in wanted] == list(wanted)
