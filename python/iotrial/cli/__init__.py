@@ -32,6 +32,7 @@ ORDER = (
     "run",
     "resume",
     "report",
+    "refine",
     "audit",
     "trials",
     "export",

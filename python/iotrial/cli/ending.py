@@ -126,5 +126,5 @@ def exit_status(document: Document, fail_if: tuple[str, ...], signal: int | None
         return 128 + signal
     if not document.valid:
         return EXIT_INVALID
-    verdicts = {row.effect.verdict.value for row in document.primary}
+    verdicts = {row.effect.verdict.value for row in document.primary if row.effect.kind == "main"}
     return EXIT_FAIL_IF if verdicts & set(fail_if) else 0

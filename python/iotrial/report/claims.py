@@ -131,7 +131,12 @@ def hold_claims(
 
 
 def _speaks_of(claim: Claim, effect: Effect) -> bool:
-    if effect.factor != claim.factor or {effect.level, effect.reference} != {claim.level, claim.reference}:
+    """A claim is about one factor: never about an interaction, whatever its labels look like."""
+    if (
+        effect.kind not in ("main", "pooled")
+        or effect.factor != claim.factor
+        or {effect.level, effect.reference} != {claim.level, claim.reference}
+    ):
         return False
     if claim.workload not in (None, effect.workload) or claim.response not in (None, effect.response):
         return False

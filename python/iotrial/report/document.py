@@ -9,29 +9,60 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect
+from iotrial.design.keyed import SEED_DIGITS
+from iotrial.design.plan import Plan
+from iotrial.errors import RequestError
 from iotrial.legible import shown
+from iotrial.report.adjusted import Adjusted, adjust
 from iotrial.report.claims import HeldClaim, hold_claims
 from iotrial.report.conditions import Conditions, ConditionText
+from iotrial.report.designs import DesignText, design_of
 from iotrial.report.diagnostics import diagnostic_sentences
 from iotrial.report.evidence import EvidenceRow, gather
+from iotrial.report.findings import strength
+from iotrial.report.interplay import (
+    AtLevels,
+    aliases_in_words,
+    at_levels,
+    comparison,
+    interaction_sentence,
+    is_interaction,
+    verdict_word,
+)
+from iotrial.report.leveled import gather_by_level
 from iotrial.report.phrases import effect_sentence
 from iotrial.report.plan import plan_rows
+from iotrial.report.screens import arms_are_rows, is_screen
 from iotrial.report.sentences import Summary, control_sentence, is_invalid, summarise, without_controls
 from iotrial.store.model import StoredTrial, TrialData
+from iotrial.study.model import Response, Study
 
 _DEEPEST = 8  # facts of a host are two or three deep; an imported trial may claim anything
 
 
 @dataclass(frozen=True, slots=True)
 class EffectRow:
-    """One effect with its condition and its sentence."""
+    """One effect with its condition and its sentence.
+
+    ``comparison`` and ``verdict`` are what a table says; ``at_levels`` holds, of an interaction, either factor's effect at
+    both levels of the other, ``aliases`` what the design cannot tell it from, in words.
+    """
 
     effect: Effect
     condition: ConditionText
     sentence: str
+    comparison: str
+    verdict: str
+    at_levels: tuple[AtLevels, ...] = ()
+    aliases: str = ""
+
+    @property
+    def place(self) -> str:
+        """The condition in words; what a pooled effect is pooled over."""
+        return f"mean over {self.condition.text}" if self.effect.kind == "pooled" else self.condition.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +125,8 @@ class Document:
     machine: tuple[tuple[str, str], ...]
     lab: tuple[tuple[str, str], ...]
     rerun: str
+    design: DesignText | None = None
+    adjusted: Mapping[tuple[str, str], Adjusted] = field(default_factory=dict)
 
     @property
     def trial(self) -> StoredTrial:
@@ -113,13 +146,35 @@ class Document:
 
     @property
     def primary(self) -> tuple[EffectRow, ...]:
-        """The effects that the verdict is read from, and interactions and pooled ones beside them."""
+        """The effects that the verdict is read from, and the interactions that the study names."""
         return tuple(row for row in self.effects if row.effect.primary)
+
+    @property
+    def interactions(self) -> tuple[EffectRow, ...]:
+        """All interactions on primary responses, those that the study names first."""
+        return tuple(row for row in self.effects if row.effect.kind == "interaction" and self._asked(row))
+
+    @property
+    def pooled(self) -> tuple[EffectRow, ...]:
+        """The means of primary effects over the conditions of a workload: a family of their own."""
+        return tuple(row for row in self.effects if row.effect.kind == "pooled")
 
     @property
     def exploratory(self) -> tuple[EffectRow, ...]:
         """Effects on the other responses: hints for the next study."""
-        return tuple(row for row in self.effects if not row.effect.primary)
+        return tuple(
+            row
+            for row in self.effects
+            if not row.effect.primary and row.effect.kind == "main" and not self._asked(row)
+        )
+
+    def _asked(self, row: EffectRow) -> bool:
+        """Whether the effect is on a primary response."""
+        effect = row.effect
+        return effect.primary or any(
+            response.primary and (response.workload, response.name) == (effect.workload, effect.response)
+            for response in self.trial.header.study.responses
+        )
 
 
 def build_document(data: TrialData, analysis: Analysis) -> Document:
@@ -128,26 +183,60 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
     header = trial.header
     conditions = Conditions(header.study)
     valid = not is_invalid(trial, analysis)
+    adjusted = _adjusted(data, conditions)
+    design = _design(header.study, controls=header.options.get("controls") is not False)
     return Document(
         data=data,
         analysis=analysis,
         conditions=conditions,
         summary=summarise(trial, analysis),
-        effects=_effect_rows(analysis.effects, conditions, margin=header.margin),
+        effects=_effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin),
         claims=hold_claims(
             header.study.claims, analysis.effects, conditions, margin=header.margin, valid=valid
         ),
-        evidence=gather(data, conditions, margin=header.margin),
+        evidence=(gather_by_level if arms_are_rows(header.study) else gather)(
+            data, conditions, margin=header.margin
+        ),
         controls=tuple(_control_rows(analysis.controls, conditions)),
         with_controls=not without_controls(trial, analysis),
         void=tuple(_void_blocks(data, conditions)),
         failures=tuple(_failed_runs(data, conditions)),
         diagnostics=tuple(_diagnostic_rows(analysis.diagnostics, conditions)),
-        plan=plan_rows(data),
+        plan=plan_rows(data, design),
         machine=tuple(flattened(header.host)),
         lab=tuple(flattened(header.lab)),
         rerun=rerun_command(trial),
+        design=design,
+        adjusted=adjusted,
     )
+
+
+def _design(study: Study, *, controls: bool) -> DesignText | None:
+    """The design as planned, which no seed changes; None where a stored study cannot be planned any more."""
+    try:
+        return design_of(Plan(study, "0" * SEED_DIGITS, controls=controls))
+    except RequestError:
+        return None
+
+
+def _adjusted(data: TrialData, conditions: Conditions) -> dict[tuple[str, str], Adjusted]:
+    """By condition's key and response: the arms' means of every primary response, where several factors are crossed."""
+    study = data.trial.header.study
+    if len(study.treatment_factors) < 2:
+        return {}
+    found: dict[tuple[str, str], Adjusted] = {}
+    for key in dict.fromkeys(block.condition for block in data.blocks):
+        condition = conditions.of_key(key)
+        own = [block for block in data.blocks if block.condition == key]
+        for response in _primaries(study, condition.workload):
+            means = adjust(own, response)
+            if means is not None:
+                found[condition.key, response.name] = means
+    return found
+
+
+def _primaries(study: Study, workload: str) -> tuple[Response, ...]:
+    return tuple(r for r in study.responses if r.workload == workload and r.primary)
 
 
 def rerun_command(trial: StoredTrial) -> str:
@@ -203,18 +292,49 @@ def flattened(facts: Mapping[str, object], prefix: str = "", *, depth: int = 0) 
 
 
 def _effect_rows(
-    effects: Sequence[Effect], conditions: Conditions, *, margin: float
+    effects: Sequence[Effect],
+    conditions: Conditions,
+    study: Study,
+    adjusted: Mapping[tuple[str, str], Adjusted],
+    *,
+    margin: float,
 ) -> tuple[EffectRow, ...]:
-    """In the study's order: pooled ones last, then by workload and condition; levels as the analysis lists them."""
-    rows = [
-        EffectRow(
-            effect,
-            conditions.of_levels(effect.condition, effect.workload),
-            effect_sentence(effect, margin=margin),
+    """In the study's order: pooled ones last, then by workload and condition; main effects before interactions. Levels
+    stand as the analysis lists them, but in a screen, and among interactions, the largest come first."""
+    screen = is_screen(study)
+    rows = []
+    for effect in effects:
+        condition = conditions.of_levels(effect.condition, effect.workload)
+        crossed = is_interaction(effect)
+        sentence = (
+            f"{_capital(interaction_sentence(effect, study, margin=margin))}."
+            if crossed
+            else effect_sentence(effect, margin=margin)
         )
-        for effect in effects
-    ]
-    return tuple(sorted(rows, key=lambda row: (row.effect.kind == "pooled", row.condition.order)))
+        means = adjusted.get((condition.key, effect.response))
+        rows.append(
+            EffectRow(
+                effect,
+                condition,
+                sentence,
+                comparison(effect, study),
+                verdict_word(effect),
+                at_levels(effect, study, means) if crossed else (),
+                aliases_in_words(effect),
+            )
+        )
+
+    def rank(row: EffectRow) -> tuple[object, ...]:
+        effect = row.effect
+        crossed = is_interaction(effect)
+        size = -strength(effect) if crossed or screen else 0.0
+        return effect.kind == "pooled", row.condition.order, effect.response if screen else "", crossed, size
+
+    return tuple(sorted(rows, key=rank))
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _control_rows(controls: Sequence[Control], conditions: Conditions) -> Iterator[ControlRow]:

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Verdict
 from iotrial.report.document import Document, EffectRow
+from iotrial.report.factorial_figures import MOST_CONDITIONS, FactorialFigures, factorial_figures
+from iotrial.report.findings import strength
+from iotrial.report.interplay import is_interaction
 from iotrial.report.notation import counted, elided, percent, quantity
 from iotrial.report.phrases import spoken
+from iotrial.report.screens import arms_are_rows, is_screen
 from iotrial.report.series import (
     Arm,
     LatencyPanel,
@@ -40,6 +44,7 @@ class ForestFigure:
     wide: Markup
     narrow: Markup
     caption: str
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +80,16 @@ class Figures:
     run_rows: tuple[tuple[str, ...], ...]
     latency_rows: tuple[tuple[str, ...], ...]
     step: int
+    factorial: tuple[FactorialFigures, ...] = ()
+    by: str | None = None
 
 
 def draw_figures(document: Document) -> Figures:
     """Draw all figures of the document."""
-    arms = arms_of(document.data)
-    panels = panels_of(document.data, document.conditions, arms)
-    latencies = latencies_of(document.data, document.conditions, arms)
+    by = _stands_for_arms(document)
+    arms = arms_of(document.data, by)
+    panels = panels_of(document.data, document.conditions, arms, by)
+    latencies = latencies_of(document.data, document.conditions, arms, by)
     drawn = _chosen(panels, document.primary)
     shown_latencies = latencies[:MOST_PANELS]
     most_marks = min(_MOST_MARKS, max(_LEAST_MARKS, _MARKS // max(1, len(drawn))))
@@ -95,7 +103,19 @@ def draw_figures(document: Document) -> Figures:
         run_rows=tuple(row for panel in panels for row in _run_rows(panel)),
         latency_rows=tuple(row for panel in latencies for row in _latency_rows(panel)),
         step=max((-(-panel.runs // most_marks) for panel in drawn), default=1),
+        factorial=factorial_figures(document),
+        by=by,
     )
+
+
+def _stands_for_arms(document: Document) -> str | None:
+    """The factor with the largest effect, whose levels are drawn where the arms are too many to be told apart."""
+    study = document.trial.header.study
+    if not arms_are_rows(study):
+        return None
+    mains = [row.effect for row in document.primary if row.effect.kind == "main"]
+    known = {factor.name for factor in study.treatment_factors}
+    return max((e for e in mains if e.factor in known), key=strength).factor if mains else None
 
 
 def _chosen(panels: Sequence[Panel], effects: Sequence[EffectRow]) -> list[Panel]:
@@ -114,16 +134,30 @@ def _forests(document: Document) -> list[ForestFigure]:
 
     margin = document.trial.header.margin
     found = []
-    for scale in (Scale.LOG, Scale.DIFFERENCE):
-        rows = [row for row in document.primary if row.effect.scale is scale]
-        if not rows:
-            continue
-        wide = forest(f"forest-{scale.value}", rows, margin=margin, narrow=False)
-        narrow = forest(f"forest-{scale.value}-narrow", rows, margin=margin, narrow=True)
-        found.append(
-            ForestFigure(Markup(wide), Markup(narrow), _caption(rows, margin=margin, most=MOST_ROWS))
-        )
+    for name, title, rows in _forest_groups(document):
+        wide = forest(f"forest-{name}", rows, margin=margin, narrow=False)
+        narrow = forest(f"forest-{name}-narrow", rows, margin=margin, narrow=True)
+        caption = _caption(rows, margin=margin, most=MOST_ROWS)
+        if any(is_interaction(row.effect) for row in rows):
+            caption += " Interactions are drawn as half differences, on the same scale as main effects."
+        found.append(ForestFigure(Markup(wide), Markup(narrow), caption, title))
     return found
+
+
+def _forest_groups(document: Document) -> list[tuple[str, str, list[EffectRow]]]:
+    """One forest a scale, all conditions beside each other; in a screen one a condition and response, largest first."""
+    if not is_screen(document.trial.header.study):
+        scales = [(scale, [r for r in document.primary if r.effect.scale is scale]) for scale in Scale]
+        return [(scale.value, "", rows) for scale, rows in scales if rows]
+    groups: dict[tuple[str, str], list[EffectRow]] = {}
+    for row in document.primary:
+        groups.setdefault((row.condition.key, row.effect.response), []).append(row)
+    drawn = list(groups.values())[:MOST_CONDITIONS]
+    titles = [f"{rows[0].condition.text}, {spoken(rows[0].effect.response)}" for rows in drawn]
+    return [
+        (f"screen-{i}", title if len(groups) > 1 else "", rows)
+        for i, (title, rows) in enumerate(zip(titles, drawn, strict=True))
+    ]
 
 
 def _caption(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:

@@ -115,7 +115,7 @@ def _all_alike(
             return f"it is open whether {names} {differ}{where}: {_still_open(effects)}"
         case _:
             most = max(effects, key=strength)
-            largest = f"the largest effect: {_effect_of(most)}"
+            largest = f"the largest effect: {effect_of(most)}"
             if where:
                 largest += f" ({conditions.of_levels(most.condition, most.workload).text})"
             if all(is_speed(effect) for effect in effects):
@@ -176,10 +176,10 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
         return said
     most = max(loud, key=strength)
     where = conditions.of_levels(most.condition, most.workload).text
-    return f"{said}; the largest effect: {_effect_of(most)} ({where})"
+    return f"{said}; the largest effect: {effect_of(most)} ({where})"
 
 
-def _effect_of(effect: Effect) -> str:
+def effect_of(effect: Effect) -> str:
     """E.g. "mode 0444 takes 0.53 times the time of 0777 [0.50, 0.56]"."""
     size = size_in_words(effect)
     if is_speed(effect):

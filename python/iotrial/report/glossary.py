@@ -26,6 +26,12 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
         "block",
         "A short stretch of time in which every arm runs once, in random order; comparisons are made within it.",
     ),
+    (
+        "interaction",
+        "What one setting does to the effect of another. “Faster together” means faster than the two separate effects "
+        "multiply to.",
+    ),
+    ("pooled", "The mean of an effect over all conditions of a workload."),
     ("arm", "One member of a block: a treatment, or a control."),
     ("void", "A block thrown out whole by a rule that is the same for all arms and does not see the result."),
 )

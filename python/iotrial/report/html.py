@@ -24,6 +24,7 @@ from iotrial.report.jsonreport import utc
 from iotrial.report.notation import elided, percent
 from iotrial.report.phrases import amount, interval, reason_in_words, spoken
 from iotrial.report.plots.canvas import DASHES, arm_marker
+from iotrial.report.screens import arms_are_rows, row_label
 from iotrial.report.series import Arm
 from iotrial.units import format_duration, format_ratio
 
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 200
 MOST_CONDITIONS = 6
+INTERACTION_LEDE = (
+    "What one setting does to the effect of another. In tables and figures an interaction is half the difference of one "
+    "factor’s effects at the two levels of the other, on the scale of the response, so that it compares with main "
+    "effects; in sentences it is the whole difference, which for ratios is the square of that number."
+)
 _COPIED = re.compile(r"(<pre>.*?</pre>|<style>.*?</style>)", re.DOTALL)
 _OUTCOME_CLASSES = {
     Outcome.CONFIRMED: "confirmed",
@@ -58,6 +64,7 @@ def html_report(document: Document) -> str:
     header = document.trial.header
     template = _environment().get_template("report.html.j2")
     treatments = [arm for arm in figures.arms if arm.kind is ArmKind.TREATMENT]
+    by_level = arms_are_rows(header.study)
     page = template.render(
         d=document,
         header=header,
@@ -74,7 +81,10 @@ def html_report(document: Document) -> str:
         latency_rows=figures.latency_rows,
         effects_lede=_effects_lede(document),
         runs_lede=_runs_lede(figures),
-        evidence=_evidence(document.evidence, treatments),
+        evidence=[] if by_level else _evidence(document.evidence, treatments),
+        moved=_moved(document) if by_level else [],
+        factorial=figures.factorial,
+        interaction_lede=INTERACTION_LEDE,
         sections=_sections(document, figures),
         glossary=GLOSSARY,
         most_listed=MOST_LISTED,
@@ -142,6 +152,12 @@ def _runs_lede(figures: Figures) -> str:
         "Every mark is one run, placed by the time at which it began; lines are running medians of the treatments. "
         "Arms that rise and fall together show drift, which blocks take away; arms that part show an effect."
     )
+    if figures.by is not None:
+        text = (
+            "Every mark is one run, placed by the time at which it began. The treatments are too many to be told apart, so "
+            f"they are drawn by the level of {shown(figures.by)}, whose effect is the largest; all other settings vary "
+            "within both. Lines are running medians; levels that rise and fall together show drift, which blocks take away."
+        )
     if figures.step > 1:
         text += f" To keep the page small, as few as one run in {figures.step} has a mark; the lines use all."
     return text
@@ -158,6 +174,43 @@ def _evidence(
     for condition, metrics in tables.items():
         lines = [(spoken(metric), _cells(by_arm, treatments)) for metric, by_arm in metrics.items()]
         found.append((condition, lines))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """One metric that moved with one setting."""
+
+    condition: str
+    metric: str
+    setting: str
+    at_reference: str
+    cell: _Cell
+
+
+def _moved(document: Document) -> list[_Moved]:
+    """Of a screen only what moved: by metric, setting, and the values at the reference and at the level."""
+    references: dict[tuple[str, str, str], EvidenceRow] = {}
+    found = []
+    factor_of = {
+        row_label(factor.name, level.label): factor.name
+        for factor in document.trial.header.study.treatment_factors
+        for level in factor.levels
+    }
+    for row in document.evidence:
+        key = (row.condition.key, row.metric, factor_of.get(row.treatment, ""))
+        if row.is_reference:
+            references[key] = row
+        elif row.moved is not None and (reference := references.get(key)) is not None:
+            found.append(
+                _Moved(
+                    row.condition.text,
+                    spoken(row.metric),
+                    row.treatment,
+                    amount(reference.value, row.unit),
+                    _Cell(amount(row.value, row.unit, relative_to=reference.value), row.moved),
+                )
+            )
     return found
 
 
@@ -178,6 +231,7 @@ def _sections(document: Document, figures: Figures) -> list[tuple[str, str]]:
     losses = len(document.void) + len(document.failures)
     every = (
         ("effects", "Effects", bool(document.primary)),
+        ("factors", "Factors", bool(figures.factorial)),
         ("runs", "Runs in time", bool(figures.panels)),
         ("distributions", "Distributions", bool(figures.panels)),
         ("latency", "Latency", bool(figures.latencies)),

@@ -101,6 +101,7 @@ def _effect(effect: Effect) -> dict[str, object]:
         "detectable": _number(effect.detectable),
         "blocks": effect.blocks,
         "failures": effect.failures,
+        "aliases": list(effect.aliases),
     }
 
 

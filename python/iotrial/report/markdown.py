@@ -21,6 +21,7 @@ _REPLACED = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "@<!-- -->", "#": "#<!
 _LINKED = re.compile(r"(\bwww|\b(?:https?|ftp|xmpp|mailto)|\bGH)([.:-])", re.IGNORECASE)
 _STARTS = re.compile(r"^([0-9]{1,9}(?=[.)]\s)|)([-+=.)])")
 _MOST_FAILURES = 10
+_MOST_INTERACTIONS = 40
 
 
 def markdown_report(document: Document) -> str:
@@ -53,6 +54,10 @@ def _lines(document: Document) -> Iterator[str]:
     if document.primary:
         yield from _effects(document.primary)
         yield ""
+    if document.interactions:
+        yield from _folded("Interactions", list(_interactions(document.interactions)))
+    if document.pooled:
+        yield from _folded("Means over conditions (pooled)", list(_effects(document.pooled)))
     if document.exploratory:
         yield from _folded("Other responses (exploratory)", list(_effects(document.exploratory)))
     if document.evidence:
@@ -72,19 +77,35 @@ def _effects(rows: Sequence[EffectRow]) -> Iterator[str]:
     yield from _table_head(("condition", "comparison", "response", "ratio [interval]", "blocks", "verdict"))
     for row in rows:
         effect = row.effect
-        verdict = effect.verdict.value
+        verdict = row.verdict
         if effect.detectably:
             verdict += f", detectably {effect.detectably}"
         if effect.verdict.value == "inconclusive" and effect.reason:
             verdict += f": {reason_in_words(effect.reason)}"
         yield _row(
-            row.condition.text,
-            f"{shown(effect.factor)} {shown(effect.level)} / {shown(effect.reference)}",
+            row.place,
+            row.comparison,
             spoken(effect.response),
             interval(effect),
             f"{effect.blocks:,}",
             verdict,
         )
+
+
+def _interactions(rows: Sequence[EffectRow]) -> Iterator[str]:
+    """Those that are there in words, then all as a table; the numbers in it are half differences."""
+    for row in rows:
+        if row.effect.verdict.value not in ("equivalent", "inconclusive"):
+            yield f"- {escaped(row.condition.text)}: {escaped(row.sentence)}"
+            for one in row.at_levels:
+                yield f"  - {escaped(one.text)}"
+            if row.aliases:
+                yield f"  - {escaped(row.aliases)}"
+    yield ""
+    yield from _effects(rows[:_MOST_INTERACTIONS])
+    if len(rows) > _MOST_INTERACTIONS:
+        yield ""
+        yield f"and {len(rows) - _MOST_INTERACTIONS} smaller ones"
 
 
 def _evidence(document: Document) -> Iterator[str]:

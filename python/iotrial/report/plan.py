@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from iotrial.legible import shown
+from iotrial.report.designs import DesignText, design_rows
 from iotrial.report.notation import counted, joined, percent
 from iotrial.store.model import TrialData, TrialHeader
 from iotrial.study.model import CommandWork, Factor, FilesWork, Workload
@@ -14,12 +15,12 @@ from iotrial.units import format_duration, format_size
 _MOST_LABELS = 12
 
 
-def plan_rows(data: TrialData) -> tuple[tuple[str, str], ...]:
+def plan_rows(data: TrialData, design: DesignText | None = None) -> tuple[tuple[str, str], ...]:
     """(name, words) of everything that was fixed before the first run, and how far it was carried out."""
-    return tuple(_rows(data))
+    return tuple(_rows(data, design))
 
 
-def _rows(data: TrialData) -> Iterator[tuple[str, str]]:
+def _rows(data: TrialData, design: DesignText | None) -> Iterator[tuple[str, str]]:
     header = data.trial.header
     study = header.study
     yield (
@@ -29,6 +30,8 @@ def _rows(data: TrialData) -> Iterator[tuple[str, str]]:
             "a round is one block of each undecided condition, in random order."
         ),
     )
+    if design is not None and len(study.treatment_factors) > 1:
+        yield from design_rows(design)
     for factor in study.treatment_factors:
         yield f"Varied: {shown(factor.name)}", f"{_labels(factor)} (reference: {shown(factor.reference)})"
     for factor in study.condition_factors:
@@ -43,6 +46,9 @@ def _rows(data: TrialData) -> Iterator[tuple[str, str]]:
         (
             "none (switched off)"
             if header.options.get("controls") is False
+            else "Two columns of the design: half of the rows slowed by a known factor "
+            f"(1 + 2 × margin = {1 + 2 * header.margin:.3g}), another half that differ in nothing."
+            if design is not None and design.control_columns
             else (
                 "An identical second copy of the reference, and a copy slowed by a known factor "
                 f"(1 + 2 × margin = {1 + 2 * header.margin:.3g}), in at least every second block."

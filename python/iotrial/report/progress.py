@@ -33,10 +33,13 @@ class EffectLine:
     blocks: int
     verdict: str | None = None
     null: float = 1.0
+    crossed: bool = False
 
     @property
     def comparison(self) -> str:
-        """E.g. "mode 0444 / 0777"."""
+        """E.g. "mode 0444 / 0777"; of an interaction "atime × mode"."""
+        if self.crossed:
+            return shown(self.factor.replace(":", " × "))
         return f"{shown(self.factor)} {shown(self.level)} / {shown(self.reference)}"
 
     @property
@@ -84,6 +87,7 @@ def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, .
             blocks=effect.blocks,
             verdict=effect.verdict.value if effect.decided else None,
             null=null_value(effect),
+            crossed=effect.kind == "interaction",
         )
         for effect in ordered
     )

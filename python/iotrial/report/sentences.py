@@ -14,10 +14,13 @@ from enum import StrEnum
 
 from iotrial.analysis.model import Analysis, Control, Effect, Verdict
 from iotrial.legible import shown
+from iotrial.report.ablation import ablation_finding, is_ablation
 from iotrial.report.answer import answer
 from iotrial.report.conditions import Conditions
-from iotrial.report.findings import by_level, finding
+from iotrial.report.findings import QUIET, by_level, finding, strength
+from iotrial.report.interplay import interaction_sentence
 from iotrial.report.notation import bracketed, counted, joined, percent
+from iotrial.report.screens import is_screen, screen_details, screen_finding
 from iotrial.store.model import StoredTrial, TrialState
 from iotrial.units import format_duration, format_ratio
 
@@ -54,7 +57,13 @@ def summarise(trial: StoredTrial, analysis: Analysis) -> Summary:
         return Summary(_invalid(analysis, conditions), details, Tone.INVALID)
     if not any(effect.blocks for effect in effects):
         return Summary(_nothing(trial), details, Tone.INCONCLUSIVE)
-    found = finding(effects, conditions, margin=trial.header.margin)
+    study, margin = trial.header.study, trial.header.margin
+    if is_ablation(study):
+        found = ablation_finding(effects, conditions, margin=margin)
+    elif is_screen(study):
+        found = screen_finding(effects, conditions, margin=margin)
+    else:
+        found = finding(effects, conditions, margin=margin)
     if without_controls(trial, analysis):
         found += " (without controls)"
     if prefix := _standing(trial):
@@ -157,9 +166,9 @@ def _details(
     if is_invalid(trial, analysis):
         yield from _likely_reasons(analysis)
     else:
-        if len({effect.verdict for effect in effects}) > 1:  # else the headline has said it of all
-            for clause in by_level(effects, conditions, margin=header.margin)[:_MOST_LEVELS]:
-                yield f"{clause[:1].upper()}{clause[1:]}."
+        for clause in _by_level(trial, effects, conditions):
+            yield f"{clause[:1].upper()}{clause[1:]}."
+        yield from _on_interactions(trial, analysis)
     blocks = sorted({effect.blocks for effect in effects})
     if blocks and blocks[-1]:
         span = counted(blocks[0], "block") if len(blocks) == 1 else f"{blocks[0]:,} to {blocks[-1]:,} blocks"
@@ -188,6 +197,37 @@ def _details(
         yield f"{counted(void, 'block')} {were} void and left out, whole, by rules that do not see the result."
     if header.study.margin != header.margin or header.study.alpha != header.alpha:
         yield f"The margin ({percent(header.margin)}) and alpha ({header.alpha:g}) are the user's, not the study's."
+
+
+def _by_level(trial: StoredTrial, effects: Sequence[Effect], conditions: Conditions) -> Sequence[str]:
+    """What the headline has only counted, level by level."""
+    study, margin = trial.header.study, trial.header.margin
+    if is_ablation(study):
+        return ()
+    if not is_screen(study):
+        several = len({effect.verdict for effect in effects}) > 1  # else the headline has said it of all
+        return by_level(effects, conditions, margin=margin)[:_MOST_LEVELS] if several else ()
+    loud = sorted((e for e in effects if e.verdict not in QUIET), key=strength, reverse=True)
+    said = by_level(loud, conditions, margin=margin)[:_MOST_LEVELS] if len(loud) > 3 else ()
+    return (*said, *screen_details(effects, margin=margin))
+
+
+def _on_interactions(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
+    """The interactions that the study names and that are there; how many of them are not, or open."""
+    study, margin = trial.header.study, trial.header.margin
+    named = [effect for effect in analysis.effects if effect.kind == "interaction" and effect.primary]
+    loud = sorted((e for e in named if e.verdict not in QUIET), key=strength, reverse=True)
+    for effect in loud[:_MOST_LEVELS]:
+        clause = interaction_sentence(effect, study, margin=margin)
+        yield f"{clause[:1].upper()}{clause[1:]}."
+    rest = Counter(effect.verdict for effect in named if effect.verdict in QUIET)
+    if rest:
+        said = []
+        if rest[Verdict.EQUIVALENT]:
+            said.append(f"{rest[Verdict.EQUIVALENT]} too small to matter")
+        if rest[Verdict.INCONCLUSIVE]:
+            said.append(f"{rest[Verdict.INCONCLUSIVE]} undecided")
+        yield f"Of {counted(len(named), 'interaction')} that the study names, {joined(said)}."
 
 
 def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:

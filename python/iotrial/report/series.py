@@ -84,8 +84,15 @@ class LatencyPanel:
     arms: tuple[tuple[Arm, Floats, Floats], ...]
 
 
-def arms_of(data: TrialData) -> tuple[Arm, ...]:
-    """All arms of the trial: reference, treatments in the study's order, controls."""
+def arms_of(data: TrialData, by: str | None = None) -> tuple[Arm, ...]:
+    """All arms of the trial: reference, treatments in the study's order, controls. ``by`` names a factor whose levels stand
+    for the arms where these are too many to be told apart."""
+    if by is not None:
+        factor = data.trial.header.study.factor(by)
+        labels = [factor.reference, *(one.label for one in factor.levels if one.label != factor.reference)]
+        return tuple(
+            Arm(label, f"{shown(by)} {shown(label)}", ArmKind.TREATMENT, i) for i, label in enumerate(labels)
+        )
     treatments: dict[str, Mapping[str, str]] = {}
     controls: dict[ArmKind, str] = {}
     for block in data.blocks:
@@ -103,8 +110,10 @@ def arms_of(data: TrialData) -> tuple[Arm, ...]:
     return tuple(arms)
 
 
-def panels_of(data: TrialData, conditions: Conditions, arms: Sequence[Arm]) -> tuple[Panel, ...]:
-    """One panel a condition, in the study's order; conditions without a value are left out."""
+def panels_of(
+    data: TrialData, conditions: Conditions, arms: Sequence[Arm], by: str | None = None
+) -> tuple[Panel, ...]:
+    """One panel a condition, in the study's order; conditions without a value are left out. ``by`` as in ``arms_of``."""
     by_condition: dict[str, list[ObservedBlock]] = {}
     for block in data.blocks:
         by_condition.setdefault(block.condition, []).append(block)
@@ -113,7 +122,7 @@ def panels_of(data: TrialData, conditions: Conditions, arms: Sequence[Arm]) -> t
     for key, blocks in by_condition.items():
         condition = conditions.of_key(key)
         response = main_response(data.trial.header.study, condition.workload)
-        if response is not None and (panel := _panel(condition, response, blocks, arms, gaps_s)).series:
+        if response is not None and (panel := _panel(condition, response, blocks, arms, gaps_s, by)).series:
             found.append(panel)
     return tuple(sorted(found, key=lambda panel: panel.condition.order))
 
@@ -124,15 +133,18 @@ def main_response(study: Study, workload: str) -> Response | None:
     return next((response for response in own if response.primary), own[0] if own else None)
 
 
-def latencies_of(data: TrialData, conditions: Conditions, arms: Sequence[Arm]) -> tuple[LatencyPanel, ...]:
-    """The stored histograms, merged by arm over the runs that count; treatments only."""
+def latencies_of(
+    data: TrialData, conditions: Conditions, arms: Sequence[Arm], by: str | None = None
+) -> tuple[LatencyPanel, ...]:
+    """The stored histograms, merged by arm over the runs that count; treatments only. ``by`` as in ``arms_of``."""
     known = {arm.name: arm for arm in arms if not arm.is_control}
     merged: dict[tuple[str, str], dict[str, dict[int, int]]] = {}
     for run in sound_runs(data):
-        if run.arm not in known:
+        name = run.arm if by is None else run.treatment.get(by, "")
+        if name not in known or run.kind != ArmKind.TREATMENT.value:
             continue
         for operation, histogram in run.histograms.items():
-            counts = merged.setdefault((run.condition, operation), {}).setdefault(run.arm, {})
+            counts = merged.setdefault((run.condition, operation), {}).setdefault(name, {})
             for latency_ns, count in histogram:
                 counts[latency_ns] = counts.get(latency_ns, 0) + count
     panels = []
@@ -180,6 +192,7 @@ def _panel(
     blocks: Sequence[ObservedBlock],
     arms: Sequence[Arm],
     gaps_s: tuple[float, ...],
+    by: str | None = None,
 ) -> Panel:
     at: dict[str, list[float]] = {}
     values: dict[str, list[float]] = {}
@@ -187,13 +200,18 @@ def _panel(
     name = response.name
     for block in blocks:
         thrown_out = block.void is not None
-        for run in block.observations:
+        for run in sorted(block.observations, key=lambda run: run.started_s):
             value = run.responses.get(name)
             if value is None or run.failure is not None:
                 continue
-            at.setdefault(run.arm, []).append(run.started_s)
-            values.setdefault(run.arm, []).append(value)
-            void.setdefault(run.arm, []).append(thrown_out)
+            name_of_arm = run.arm
+            if by is not None:
+                if run.kind is not ArmKind.TREATMENT:
+                    continue
+                name_of_arm = run.treatment.get(by, "")
+            at.setdefault(name_of_arm, []).append(run.started_s)
+            values.setdefault(name_of_arm, []).append(value)
+            void.setdefault(name_of_arm, []).append(thrown_out)
     series = tuple(
         ArmSeries(arm, np.asarray(at[arm.name]), np.asarray(values[arm.name]), np.asarray(void[arm.name]))
         for arm in arms

@@ -6,11 +6,11 @@ Colour repeats what a word says already. Widths follow the console given; 80 col
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from iotrial.analysis.model import Effect
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document, EffectRow
@@ -38,6 +38,8 @@ _STYLES = {
 }
 _MOST_MOVED = 6
 _MOST_FAILURES = 3
+_MOST_ROWS = 60
+_MOST_INTERACTIONS = 8
 
 
 def print_report(document: Document, console: Console, *, html_path: str | None = None) -> None:
@@ -51,7 +53,12 @@ def print_report(document: Document, console: Console, *, html_path: str | None 
         console.print(Text(detail))
     console.print()
     if document.primary:
-        console.print(effects_table(document.primary, valid=document.valid))
+        rows, folded = _folded((*document.primary, *document.pooled))
+        console.print(effects_table(rows, valid=document.valid))
+        for line in folded:
+            console.print(line)
+    for line in _interactions(document):
+        console.print(line)
     for line in _claims(document):
         console.print(line)
     for line in _notes(document):
@@ -73,7 +80,7 @@ def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    comparisons = {comparison(row.effect) for row in rows}
+    comparisons = {row.comparison for row in rows}
     several = len({row.effect.response for row in rows}) > 1
     single = len(comparisons) == 1 and not several
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
@@ -87,7 +94,7 @@ def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
     )
     for _, members in grouped:
         group = list(members)
-        title = group[0].condition.text
+        title = group[0].place
         if several:
             title += f": {spoken(group[0].effect.response)}"
         if not single:
@@ -95,7 +102,7 @@ def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
         for row in group:
             effect = row.effect
             table.add_row(
-                Text(elided(title if single else f"  {comparison(effect)}", 60)),
+                Text(elided(title if single else f"  {row.comparison}", 60)),
                 Text(interval(effect)),
                 f"{effect.blocks:,}",
                 verdict_text(row) if valid else Text("no verdict", style="bold red"),
@@ -103,22 +110,57 @@ def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
     return table
 
 
-def comparison(effect: Effect) -> str:
-    """E.g. "mode 0444 / 0777"."""
-    return f"{shown(effect.factor)} {shown(effect.level)} / {shown(effect.reference)}"
-
-
 def verdict_text(row: EffectRow) -> Text:
     """The verdict word, "detectably ..." and why it is inconclusive."""
     from rich.text import Text
 
     effect = row.effect
-    text = Text(effect.verdict.value, style=_STYLES.get(effect.verdict.value, ""))
+    text = Text(row.verdict, style=_STYLES.get(effect.verdict.value, ""))
     if effect.detectably:
         text.append(f", detectably {shown(effect.detectably)}", style="")
     if effect.verdict.value == "inconclusive" and effect.reason not in (None, "budget_spent"):
         text.append(f": {reason_in_words(str(effect.reason))}", style="")
     return text
+
+
+def _folded(rows: tuple[EffectRow, ...]) -> tuple[tuple[EffectRow, ...], list[Text]]:
+    """All rows; where they are too many to be read, without those that are equivalent, which are then counted."""
+    from rich.text import Text
+
+    if len(rows) <= _MOST_ROWS:
+        return rows, []
+    kept = tuple(row for row in rows if row.effect.verdict.value != "equivalent")
+    if len(kept) > _MOST_ROWS:
+        kept = tuple(row for row in kept if row.effect.verdict.value != "inconclusive")[:_MOST_ROWS]
+    more = Counter(row.effect.verdict.value for row in rows if row not in kept)
+    said = joined(f"{number} {verdict}" for verdict, number in more.most_common())
+    return kept or rows[:_MOST_ROWS], [Text(f"and {said}, in the JSON and HTML reports", style="dim")]
+
+
+def _interactions(document: Document) -> Iterator[Text]:
+    """What one setting does to the effect of another: the interactions that are there, with all four effects."""
+    from rich.text import Text
+
+    rows = document.interactions
+    if not rows or not document.valid:
+        return
+    loud = [row for row in rows if row.effect.verdict.value not in ("equivalent", "inconclusive")]
+    named = sum(row.effect.primary for row in rows)
+    more = len(rows) - named
+    asked = f"{counted(named, 'interaction')} asked for" if named else "No interaction asked for"
+    others = f", {more} others as a family of their own" if more else ""
+    yield Text("Interactions", style="bold").append(
+        f"  {asked}{others}: {len(loud)} shown to be there", style=""
+    )
+    for row in loud[:_MOST_INTERACTIONS]:
+        mark = "" if row.effect.primary else " (not asked for)"
+        yield Text(f"  {row.sentence}{mark}")
+        for one in row.at_levels:
+            yield Text(f"    {one.text}", style="dim")
+        if row.aliases:
+            yield Text(f"    but {row.aliases}", style="yellow")
+    if len(loud) > _MOST_INTERACTIONS:
+        yield Text(f"  and {len(loud) - _MOST_INTERACTIONS} more, in the JSON and HTML reports", style="dim")
 
 
 def _headline_style(tone: Tone) -> str:
@@ -150,7 +192,7 @@ def _notes(document: Document) -> Iterator[Text]:
         yield line("Evidence", moved)
     found = [row for row in document.exploratory if row.effect.discovery]
     if found:
-        every = list(dict.fromkeys(f"{spoken(r.effect.response)} ({shown(r.effect.level)})" for r in found))
+        every = list(dict.fromkeys(f"{spoken(r.effect.response)} ({_level(r)})" for r in found))
         named = every[:_MOST_MOVED]
         if len(every) > len(named):
             named.append(f"{len(every) - len(named)} more")
@@ -169,6 +211,12 @@ def _notes(document: Document) -> Iterator[Text]:
         )
     for note in document.analysis.notes:
         yield line("Note", shown(note))
+
+
+def _level(row: EffectRow) -> str:
+    """The level alone where its factor goes without saying."""
+    level = shown(row.effect.level)
+    return level if len(level) > 3 else f"{shown(row.effect.factor)} {level}"
 
 
 def _is_time(metric: str) -> bool:

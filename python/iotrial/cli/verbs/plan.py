@@ -67,6 +67,8 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
         for block in [plan.block(condition, number)]
     ]
     if as_json:
+        from iotrial.report.designs import design_json, design_of
+
         document = {
             "schema": 1,
             "study": resolved.study.name,
@@ -77,6 +79,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
             "seed_chosen": asked.seed is not None,
             "primary_effects": plan.primary_effects,
             "conditions": [c.key for c in plan.conditions],
+            "design": design_json(design_of(plan)),
             "changes": list(resolved.changes),
             "notes": list(resolved.notes),
             "blocks": listed,
@@ -99,6 +102,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
 def _print(
     resolved: Any, plan: Any, folder: str, disk: dict[str, Any] | None, listed: list[dict[str, Any]]
 ) -> None:
+    from iotrial.report.designs import plan_lines
     from iotrial.report.intent import intent_lines
     from iotrial.units import format_duration, format_percent
 
@@ -106,8 +110,8 @@ def _print(
     tell(f"{study.name}: {study.question}\n")
     for line in intent_lines(resolved, folder, disk):
         tell(line)
-    arms = ", ".join(arm.name for arm in plan.arms(controls=True))
-    tell(f"arms       {arms}")
+    for line in plan_lines(plan):
+        tell(line)
     tell(f"conditions {len(plan.conditions)}: " + "\n           ".join(c.key for c in plan.conditions))
     tell(
         f"budget     {format_duration(study.budget.time_s)}, at most {study.budget.blocks} blocks of each condition"

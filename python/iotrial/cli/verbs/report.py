@@ -28,7 +28,7 @@ def command(
     """Report a stored trial (its number, its id, or "last"), or a packed one (its file)."""
     from iotrial.cli.ending import exit_status, say, write_html, write_report
 
-    document = _document(trial)
+    document = document_at(trial)
     if markdown:
         from iotrial.report.markdown import markdown_report
 
@@ -38,7 +38,7 @@ def command(
     return exit_status(document, fail_if, None)
 
 
-def _document(ref: str) -> Document:
+def document_at(ref: str) -> Document:
     """A stored trial; else the packed trial in the file of this name."""
     from iotrial.cli.ending import document_of, packed_document
     from iotrial.cli.storing import store_to_read

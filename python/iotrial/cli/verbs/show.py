@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+
+if TYPE_CHECKING:
+    from iotrial.study.model import Study
 
 
 @click.command("show")
@@ -56,6 +60,8 @@ def _show(name: str, as_json: bool) -> None:
         primary = [r.name for r in study.responses if r.workload == workload.name and r.primary]
         extra = "" if workload.default else " (on request)"
         tell(f"workload   {workload.name}{extra}: {workload.kind}, primary response {', '.join(primary)}")
+    for line in _design(study):
+        tell(line)
     tell(
         f"budget     {format_duration(study.budget.time_s)}, margin {format_percent(study.margin)}, alpha {study.alpha:g}"
     )
@@ -63,6 +69,21 @@ def _show(name: str, as_json: bool) -> None:
         tell(f"\nclaimed    {_indented(claim.text)}\n           {claim.source}")
         if claim.note:
             tell(f"           note: {_indented(claim.note)}")
+
+
+def _design(study: Study) -> tuple[str, ...]:
+    """The design of a study of several factors at its defaults, without its rows (`plan` has them)."""
+    from iotrial.design.plan import Plan
+    from iotrial.errors import RequestError
+    from iotrial.report.designs import design_lines, design_of
+    from iotrial.study.select import select
+
+    if len(study.treatment_factors) < 2:
+        return ()
+    try:
+        return tuple(design_lines(design_of(Plan(select(study), "0" * 32)), rows=False))
+    except RequestError as error:
+        return (f"design     cannot be made at the default levels: {error.message}",)
 
 
 def _indented(prose: str) -> str:

@@ -67,7 +67,7 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
                 text = _pair(row) if single else row.condition.text
                 _text(figure, axes, 0.012, line, elided(text, 36), INK, align="left")
                 _text(figure, axes, 0.71, line, interval(row.effect), INK, align="left")
-                _text(figure, axes, 1.0, line, row.effect.verdict.value, _ink(row), align="right")
+                _text(figure, axes, 1.0, line, row.verdict, _ink(row), align="right")
             line += 1
 
     words = "; ".join(f"{row.condition.text}: {row.sentence}" for row in rows[:12])
@@ -96,8 +96,7 @@ def _of_response(rows: Sequence[EffectRow], row: EffectRow) -> str:
 
 
 def _pair(row: EffectRow) -> str:
-    effect = row.effect
-    return f"{shown(effect.factor)} {shown(effect.level)} / {shown(effect.reference)}"
+    return row.comparison
 
 
 def _ink(row: EffectRow) -> str:

@@ -1,0 +1,114 @@
+"""``iotrial refine``: the study that follows a trial, on fresh data."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
+
+
+@click.command("refine")
+@click.argument("trial", default="last")
+@click.option(
+    "--out",
+    metavar="FILE",
+    help="Where the study goes (default ./STUDY-follow-up.toml; - for standard output).",
+)
+@click.option("--factors", metavar="A,B", help="Vary these, instead of what the trial suggests.")
+@click.option("--ablate", is_flag=True, help="Take a bundle apart: which of its settings earned the gain?")
+@click.option("--fold-over", is_flag=True, help="The same screen with the mirror image of every row.")
+@click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%.")
+@json_option
+def command(
+    trial: str,
+    out: str | None,
+    factors: str | None,
+    ablate: bool,
+    fold_over: bool,
+    margin: str | None,
+    as_json: bool,
+) -> None:
+    """Write the follow-up study of a trial: the settings that matter, with their interactions, on fresh data."""
+    from iotrial.cli.verbs.report import document_at
+    from iotrial.errors import RequestError
+    from iotrial.report.refinement import Way, choice_json, choice_lines, propose
+    from iotrial.study.trust import demands
+
+    if ablate and fold_over:
+        raise RequestError("--ablate and --fold-over are two different studies: name one of them")
+    if fold_over and factors:
+        raise RequestError("--fold-over repeats the whole screen, so --factors has no place in it")
+    names = [name.strip() for name in (factors or "").split(",") if name.strip()]
+    document = document_at(trial)
+    way: Way = "ablate" if ablate else "fold-over" if fold_over else "follow-up"
+    proposed, text = propose(document, way, factors=names, margin=_margin(margin))
+    path = None if out == "-" else Path(out) if out else _default(proposed.study.name)
+    if path is not None:
+        _write(text, path)
+    words = ["iotrial", "run", str(path) if path is not None else "FILE"]
+    lab = document.trial.header.lab.get("kind")
+    if proposed.study.lab.kind is None and lab in ("directory", "image"):
+        words += ["--lab", str(lab)]
+    needs = demands(proposed.study)
+    if as_json:
+        body = {
+            "schema": 1,
+            "trial": document.trial.header.id,
+            "study": proposed.study.name,
+            "file": None if path is None else str(path),
+            **choice_json(proposed),
+            "needs_trust": list(needs),
+            "command": words,
+            "text": text,
+        }
+        click.echo(json.dumps(body, indent=1))
+        return
+    for line in choice_lines(proposed):
+        tell(line, err=path is None)
+    if path is None:
+        tell(text.rstrip("\n"))
+        return
+    tell(
+        f"\nwritten to {path}; look at it, then:\n  iotrial plan {shlex.quote(str(path))}\n  {shlex.join(words)}"
+    )
+    for need in needs:
+        tell(f"needs --trust, since {need}")
+
+
+def _margin(text: str | None) -> float | None:
+    from iotrial.errors import RequestError
+    from iotrial.units import UnitError, parse_margin
+
+    try:
+        return parse_margin(text) if text else None
+    except UnitError as error:
+        raise RequestError(error.message, hint=error.hint) from error
+
+
+def _default(name: str) -> Path:
+    """A file of the study's own name here; names of studies hold nothing but letters, digits and a few marks."""
+    return Path(name.rpartition("/")[2] + ".toml")
+
+
+def _write(text: str, path: Path) -> None:
+    """A new file: one that is there is never written over, a link is not followed."""
+    from iotrial.errors import RequestError, StoreError
+
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        raise RequestError(
+            f"{path} is there already and is not written over", hint="name another file with --out"
+        ) from None
+    except OSError as error:
+        raise StoreError(
+            f"writing the study {path}: {error.strerror}", hint="name another file with --out"
+        ) from error

@@ -1,0 +1,176 @@
+"""The study that follows a screen: a sharper design for the settings that seem to matter, or the same one folded over.
+
+A screen says which of many settings matter and leaves open whether one depends on another. Its follow-up runs the active
+ones, on fresh data, in a design that tells every interaction of two from every other, and pins the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from iotrial.design.following import (
+    FollowUp,
+    Found,
+    as_run,
+    asked_for,
+    largest,
+    named,
+    one_line,
+    pin_of,
+    settings_of,
+)
+from iotrial.design.lenth import lenth_pse
+from iotrial.design.treatments import treatments
+from iotrial.errors import RequestError
+from iotrial.study.model import Design, DesignKind, Study
+from iotrial.study.select import select
+
+MOST_RUNS = 64  # in a block of a follow-up: a block is a short stretch of time
+_FEWEST, _WITH_ROOM = 2, 4
+
+
+def follow_up(
+    written: Study,
+    ran: Study,
+    found: Sequence[Found],
+    *,
+    asked: Sequence[str] = (),
+    mixed: Mapping[str, Sequence[str]] | None = None,
+) -> FollowUp:
+    """The follow-up of a screen. ``written`` is the study as its file says it, ``ran`` as it was run; ``asked`` names the
+    factors to vary instead of those that the trial suggests; ``mixed`` are the interactions that bias a factor's effect.
+
+    Raises RequestError where there is nothing to follow up, UnknownName for a factor that is not there.
+    """
+    names = [factor.name for factor in ran.treatment_factors]
+    if len(names) < 2:
+        raise RequestError(
+            f"study {ran.name} varies one factor only, so there is nothing to choose from",
+            hint="--ablate takes a level apart that sets several knobs; run the study again for sharper intervals",
+        )
+    best = largest(found)
+    chosen = asked_for(asked, names) if asked else _chosen(names, best)
+    dropped: list[str] = []
+    while True:
+        study = _varied(written, ran, [name for name, _ in chosen])
+        sized = _smallest(study)
+        if sized is not None:
+            break
+        if asked or len(chosen) <= 1:
+            raise RequestError(
+                f"study {ran.name}: no design that tells the interactions of {', '.join(n for n, _ in chosen)} apart "
+                f"fits into {MOST_RUNS} runs a block",
+                hint="name fewer of them with --factors, or choose two levels of each",
+            )
+        dropped.append(chosen.pop()[0])
+    study, runs = sized
+    kept = {name for name, _ in chosen}
+    pins = [
+        pin_of(ran.factor(name), best.get(name), found, dropped=name in dropped)
+        for name in names
+        if name not in kept
+    ]
+    study = replace(study, fixed=(*study.fixed, *settings_of(ran, pins)))
+    return FollowUp(study, tuple(chosen), tuple(pins), tuple(_notes(found, kept, mixed or {})), runs)
+
+
+def folded_over(written: Study, ran: Study) -> FollowUp:
+    """The same screen with the mirror image of every row: main effects are then clear of interactions of two."""
+    design = ran.design
+    if design.kind not in (DesignKind.FRACTIONAL, DesignKind.PLACKETT_BURMAN) or design.fold_over:
+        what = "is folded over already" if design.fold_over else f"is {design.kind.value}"
+        raise RequestError(
+            f"study {ran.name}: its design {what}; only fractional and Plackett-Burman designs can be folded over"
+        )
+    study = replace(
+        as_run(written, ran),
+        name=named(ran.name, "folded"),
+        design=replace(design, fold_over=True),
+    )
+    runs = len(treatments(select(study), controls=True).arms)
+    chosen = tuple((factor.name, "as before") for factor in ran.treatment_factors)
+    note = "every row has its mirror image, so that no interaction of two can pass for a main effect"
+    return FollowUp(study, chosen, (), (note,), runs)
+
+
+def _chosen(names: Sequence[str], best: Mapping[str, Found]) -> list[tuple[str, str]]:
+    """The active factors, largest first; where room is left, undecided ones beyond the margin; never fewer than two."""
+    order = sorted((best[name] for name in names if name in best), key=lambda one: -abs(one.estimate))
+    if not order:
+        raise RequestError(
+            "the trial has no effect to go by",
+            hint="run it to complete blocks first, or name factors with --factors",
+        )
+    chosen = [(one.factor, "its interval excludes no effect") for one in order if one.active]
+    rest = [one for one in order if not one.active]
+    if not chosen:
+        guide = 2.5 * lenth_pse([one.estimate for one in order])
+        chosen = [
+            (one.factor, "no interval excludes no effect; it stands out on the half-normal plot")
+            for one in rest
+            if abs(one.estimate) > guide
+        ]
+    for one in rest:
+        if one.factor in dict(chosen):
+            continue
+        if len(chosen) < _WITH_ROOM and one.beyond and not one.excluded:
+            chosen.append((one.factor, "undecided, its estimate lies beyond the margin"))
+        elif len(chosen) < _FEWEST:
+            chosen.append((one.factor, "the largest of the rest, so that there are two"))
+    return chosen
+
+
+def _varied(written: Study, ran: Study, chosen: Sequence[str]) -> Study:
+    """The study with these treatment factors only."""
+    base = as_run(written, ran)
+    gone = {factor.name for factor in ran.treatment_factors} - set(chosen)
+    question = (
+        f"Which of {', '.join(chosen)} change the result, and which change what another does?"
+        if len(chosen) > 1
+        else f"Which level of {chosen[0]} is best?"
+    )
+    return replace(
+        base,
+        name=named(ran.name, "follow-up"),
+        title="" if written.title == written.name else written.title,
+        question=one_line(question),
+        factors=tuple(factor for factor in base.factors if factor.name not in gone),
+        claims=tuple(claim for claim in base.claims if claim.factor not in gone),
+    )
+
+
+def _smallest(study: Study) -> tuple[Study, int] | None:
+    """The study in the design of the fewest runs that tells all interactions of two apart; None where all are too large."""
+    names = [factor.name for factor in study.treatment_factors]
+    pairs = tuple((a, b) for i, a in enumerate(names) for b in names[i + 1 :])
+    whole = any(factor.whole_plot for factor in study.treatment_factors)
+    repeats = study.design.repeats if whole else 1
+    fitting = []
+    for design in (
+        Design(DesignKind.FULL, interactions=pairs, repeats=repeats),
+        Design(DesignKind.FRACTIONAL, resolution=5, interactions=pairs, repeats=repeats),
+    ):
+        tried = replace(study, design=design)
+        try:
+            made = treatments(select(tried), controls=True)
+        except RequestError:
+            continue
+        runs = len(made.arms) * repeats + (0 if made.control_columns else 2)
+        if runs <= MOST_RUNS + 2:
+            fitting.append((runs, tried))
+    if not fitting:
+        return None
+    runs, best = min(fitting, key=lambda one: one[0])
+    return best, runs
+
+
+def _notes(found: Sequence[Found], kept: set[str], mixed: Mapping[str, Sequence[str]]) -> list[str]:
+    notes = []
+    ambiguous = [one.factor for one in found if one.active and mixed.get(one.factor) and one.factor in kept]
+    if ambiguous:
+        notes.append(
+            f"in the first trial the effect of {', '.join(dict.fromkeys(ambiguous))} is mixed with interactions; here it is "
+            "not. Interactions with pinned factors stay unseen: --fold-over runs the same screen with its mirror image"
+        )
+    return notes

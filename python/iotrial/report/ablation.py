@@ -1,0 +1,97 @@
+"""Which part of a bundle earned the gain: the first sentence of a study that ``iotrial refine --ablate`` has written.
+
+The reference is the whole bundle; each other level leaves one of its settings out, and one leaves all of them out. A
+setting earned something if without it the bundle does worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iotrial.analysis.model import Effect, Verdict
+from iotrial.design.ablation import EVERYTHING, NOTHING, WITHOUT
+from iotrial.legible import shown
+from iotrial.report.conditions import Conditions
+from iotrial.report.notation import counted, interval_numbers, joined, percent
+from iotrial.report.phrases import Kind, kind_of, label, null_value, response_name
+from iotrial.report.screens import Setting, settings_of
+from iotrial.study.model import Study
+
+_GOOD = frozenset({Verdict.FASTER, Verdict.BETTER})
+_MOST_NAMED = 4
+
+
+def is_ablation(study: Study) -> bool:
+    """Whether the study's only treatment is a bundle from which one setting at a time is left out."""
+    if len(study.treatment_factors) != 1:
+        return False
+    factor = study.treatment_factors[0]
+    others = [level.label for level in factor.levels if level.label not in (EVERYTHING, NOTHING)]
+    return factor.reference == EVERYTHING and bool(others) and all(one.startswith(WITHOUT) for one in others)
+
+
+def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
+    """E.g. "1 of 3 settings earned the gain: without slow it takes 1.31 times the time of everything [1.25, 1.37]; a and b
+    make no difference of 3 %; without any of them it takes 1.33 times the time [1.28, 1.40]"."""
+    every = settings_of(effects)
+    parts = [one for one in every if one.level != NOTHING]
+    whole = next((one for one in every if one.level == NOTHING), None)
+    earned = [one for one in parts if one.loud and not any(effect.verdict in _GOOD for effect in one.loud)]
+    harmful = [one for one in parts if one.loud and one not in earned]
+    idle = [one for one in parts if one.equivalent]
+    open_ = [one for one in parts if not one.loud and not one.equivalent]
+    several = len({conditions.of_levels(e.condition, e.workload).key for e in effects}) > 1
+    of = counted(len(parts), "setting")
+    said = []
+    if earned:
+        named = [_size(one, conditions, several=several) for one in earned[:_MOST_NAMED]]
+        named += [f"{len(earned) - _MOST_NAMED} more"] if len(earned) > _MOST_NAMED else []
+        said.append(f"{len(earned)} of {of} earned the gain: {', '.join(named)}")
+    else:
+        said.append(f"none of {of} is shown to have earned a gain of its own")
+    for one in harmful:
+        said.append(f"better left out: {_size(one, conditions, several=several)}")
+    if idle:
+        make = "makes" if len(idle) == 1 else "make"
+        said.append(f"{_names(idle)} {make} no difference of {percent(margin)}")
+    if open_:
+        said.append(f"open for {_names(open_)}")
+    if whole is not None:
+        said.append(_of_all(whole, conditions, several=several, margin=margin))
+    return "; ".join(said)
+
+
+def _names(settings: Sequence[Setting]) -> str:
+    return joined(label(one.level.removeprefix(WITHOUT)) for one in settings)
+
+
+def _of_all(one: Setting, conditions: Conditions, *, several: bool, margin: float) -> str:
+    if one.loud:
+        return f"without all of them {_taken(one.loud[0])}" + _place(one.loud[0], conditions, several=several)
+    if one.equivalent:
+        return f"without all of them it is the same within {percent(margin)}: there was no gain to earn"
+    return "it is open whether the whole bundle gains anything"
+
+
+def _size(one: Setting, conditions: Conditions, *, several: bool) -> str:
+    effect = one.loud[0]
+    return f"{label(one.level)} {_taken(effect)}{_place(effect, conditions, several=several)}"
+
+
+def _place(effect: Effect, conditions: Conditions, *, several: bool) -> str:
+    return f" ({conditions.of_levels(effect.condition, effect.workload).text})" if several else ""
+
+
+def _taken(effect: Effect) -> str:
+    estimate, low, high = interval_numbers(effect.value, effect.low, effect.high, null=null_value(effect))
+    bounds = f"[{low}, {high}]"
+    match kind_of(effect):
+        case Kind.TIME:
+            return f"it takes {estimate} times the time {bounds}"
+        case Kind.RATE:
+            return f"it reaches {estimate} times the rate {bounds}"
+        case Kind.AMOUNT:
+            return f"{response_name(effect)} is {estimate} times as much {bounds}"
+        case Kind.DIFFERENCE:
+            unit = "" if effect.unit in ("", "1") else f" {shown(effect.unit)}"
+            return f"{response_name(effect)} changes by {estimate}{unit} {bounds}"

@@ -1,0 +1,262 @@
+"""The design of a study in words and as plain objects: which treatments a block holds, and what is mixed with what.
+
+The same for ``plan``, ``show`` and every report, made from the study alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from iotrial.design.interactions import alias_table
+from iotrial.design.model import Arm, Term, TermKind
+from iotrial.design.plan import Plan
+from iotrial.legible import shown
+from iotrial.report.notation import counted, joined
+from iotrial.study.model import DesignKind, Study
+
+_KINDS = {
+    DesignKind.FULL: "full factorial",
+    DesignKind.FRACTIONAL: "fractional factorial",
+    DesignKind.PLACKETT_BURMAN: "Plackett-Burman screening design",
+    DesignKind.DEFINITIVE: "definitive screening design",
+}
+_MOST_SAID = 3
+_MOST_ROWS = 64
+_MOST_ARMS = 16
+_MIXED_WITH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DesignText:
+    """``rows`` are the treatments as codes, one character a factor: ``-`` for the reference, ``+`` for the other level, ``0``
+    for a level between (a digit where a factor has more); ``labels`` the same in the study's own words. ``aliases`` are, by
+    factor, the interactions that bias its effect (``+0.33 a:b``), ``mixed`` the interactions that are one and the same."""
+
+    kind: DesignKind
+    words: str
+    controls: str
+    control_columns: bool
+    runs: int
+    factors: tuple[str, ...]
+    names: tuple[str, ...]
+    rows: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    stretched: tuple[bool, ...]
+    whole_plots: tuple[str, ...]
+    repeats: int
+    resolution: int | None
+    fold_over: bool
+    aliases: tuple[tuple[str, tuple[str, ...]], ...]
+    mixed: tuple[tuple[str, tuple[str, ...]], ...]
+    interactions: int
+    primary_interactions: int
+
+    @property
+    def clear(self) -> bool:
+        """Whether no main effect is biased by an interaction of two."""
+        return not any(biased for _, biased in self.aliases)
+
+
+def design_of(plan: Plan) -> DesignText:
+    """The design of a plan."""
+    study, arms = plan.study, plan.treatments
+    design = study.design
+    mains = [term for term in plan.terms if term.kind is TermKind.MAIN]
+    others = [term for term in plan.terms if term.kind is TermKind.INTERACTION]
+    columns = plan.controls and len(plan.arms(controls=True)) == len(arms)
+    runs = [len(plan.block(plan.conditions[0], index).runs) for index in (0, 1)]
+    factors = study.treatment_factors
+    return DesignText(
+        kind=design.kind,
+        words=_words(study, len(arms), max(runs)),
+        controls=_controls(plan, columns=columns),
+        control_columns=columns,
+        runs=max(runs),
+        factors=tuple(factor.name for factor in factors),
+        names=tuple(arm.name for arm in arms),
+        rows=tuple(_coded(study, arm) for arm in arms),
+        labels=tuple(tuple(arm.treatment[factor.name] for factor in factors) for arm in arms),
+        stretched=tuple(arm.stretched for arm in arms),
+        whole_plots=tuple(factor.name for factor in factors if factor.whole_plot),
+        repeats=design.repeats,
+        resolution=design.resolution if design.kind is DesignKind.FRACTIONAL else None,
+        fold_over=design.fold_over,
+        aliases=_biased(study, arms, mains),
+        mixed=tuple((term.factor, term.aliases) for term in others if term.aliases),
+        interactions=len(others),
+        primary_interactions=sum(term.primary for term in others),
+    )
+
+
+def design_json(text: DesignText) -> dict[str, object]:
+    """The design as plain objects, for ``plan --json``."""
+    return {
+        "kind": text.kind.value,
+        "resolution": text.resolution,
+        "fold_over": text.fold_over,
+        "treatments": len(text.names),
+        "runs_per_block": text.runs,
+        "repeats": text.repeats,
+        "whole_plots": list(text.whole_plots),
+        "controls": "columns" if text.control_columns else text.controls.partition(":")[0],
+        "factors": list(text.factors),
+        "rows": [
+            {"arm": name, "code": code, "levels": list(labels), "stretched": stretched}
+            for name, code, labels, stretched in zip(
+                text.names, text.rows, text.labels, text.stretched, strict=True
+            )
+        ],
+        "main_effects_clear": text.clear,
+        "aliases": {factor: list(biased) for factor, biased in text.aliases if biased},
+        "mixed_interactions": {name: list(aliases) for name, aliases in text.mixed},
+        "interactions": text.interactions,
+        "primary_interactions": text.primary_interactions,
+    }
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """The arms of a block, by name or as coded rows, and the design where several factors are crossed."""
+    text = design_of(plan)
+    if text.kind is DesignKind.FULL and len(text.names) <= _MOST_ARMS:
+        yield f"arms       {', '.join(arm.name for arm in plan.arms(controls=True))}"
+    if len(text.factors) > 1:
+        yield from design_lines(text)
+
+
+def design_lines(text: DesignText, *, rows: bool = True) -> Iterator[str]:
+    """The design as lines for a terminal, a name at the beginning of each part; labels are shown."""
+    yield f"design     {text.words}"
+    yield f"           controls are {text.controls}"
+    if text.whole_plots:
+        yield f"           {whole_plots_in_words(text)}"
+    for line in aliases_in_lines(text, most=_MOST_SAID):
+        yield f"           {line}"
+    if rows and (text.kind is not DesignKind.FULL or len(text.names) > _MOST_ARMS):
+        yield "rows       - is the reference, + the other level" + (
+            ", 0 the level between" if any("0" in row for row in text.rows) else ""
+        )
+        yield from (f"           {line}" for line in _ruler(text))
+        for name, row, stretched in itertools.islice(
+            zip(text.names, text.rows, text.stretched, strict=True), _MOST_ROWS
+        ):
+            yield f"           {row}  {shown(name)}{' stretched' if stretched else ''}"
+        if len(text.rows) > _MOST_ROWS:
+            yield f"           and {len(text.rows) - _MOST_ROWS} more rows (--json has all)"
+
+
+def whole_plots_in_words(text: DesignText) -> str:
+    """Which factors vary between stretches, and how often the rest is repeated in each."""
+    names = joined(map(shown, text.whole_plots))
+    again = f", repeated {text.repeats} times in each" if text.repeats > 1 else ""
+    return f"whole plots: {names} (one value a block); the other treatments within their stretches{again}"
+
+
+def aliases_in_lines(text: DesignText, *, most: int | None = None) -> Iterator[str]:
+    """What is mixed with what, shortened to the first ``most`` of each sort."""
+    if len(text.factors) < 2:
+        return
+    biased = [(factor, some) for factor, some in text.aliases if some]
+    if not biased:
+        yield "main effects are clear of interactions of two factors"
+    else:
+        yield f"{len(biased)} of {counted(len(text.aliases), 'main effect')} mixed with interactions of two factors:"
+        for factor, some in biased[:most]:
+            yield f"  {shown(factor)}: {_shortened(some)}"
+        if most is not None and len(biased) > most:
+            yield f"  and {len(biased) - most} more factors alike (--json has all)"
+    if text.interactions:
+        count = counted(text.interactions, "interaction")
+        yield f"{count} of two factors can be estimated, {text.primary_interactions} of them primary"
+    if text.mixed:
+        yield f"{len(text.mixed)} of these stand for several that are one and the same column:"
+        for name, aliases in text.mixed[:most]:
+            yield f"  {shown(name)} = {' = '.join(map(shown, aliases[:_MIXED_WITH]))}" + (
+                f" = {len(aliases) - _MIXED_WITH} more" if len(aliases) > _MIXED_WITH else ""
+            )
+        if most is not None and len(text.mixed) > most:
+            yield f"  and {len(text.mixed) - most} more alike (--json has all)"
+
+
+def design_rows(text: DesignText) -> Iterator[tuple[str, str]]:
+    """(name, words) for the plan of a report."""
+    yield "Treatments", text.words
+    if text.whole_plots:
+        yield "Whole plots", whole_plots_in_words(text).partition(": ")[2]
+    lines = list(aliases_in_lines(text, most=_MOST_SAID))
+    if lines:
+        yield "What is mixed with what", "; ".join(line.strip().rstrip(":") for line in lines)
+
+
+def _shortened(biased: Sequence[str]) -> str:
+    some = ", ".join(shown(one) for one in biased[:_MIXED_WITH])
+    return some + (f" and {len(biased) - _MIXED_WITH} more" if len(biased) > _MIXED_WITH else "")
+
+
+def _words(study: Study, treatments: int, runs: int) -> str:
+    design = study.design
+    text = _KINDS[design.kind]
+    if design.kind is DesignKind.FRACTIONAL:
+        text += f" of resolution {design.resolution}"
+    if design.fold_over:
+        text += ", folded over"
+    factors = counted(len(study.treatment_factors), "factor")
+    return f"{text}: {factors}, {counted(treatments, 'treatment')}, {counted(runs, 'run')} in a block"
+
+
+def _controls(plan: Plan, *, columns: bool) -> str:
+    if not plan.controls:
+        return "none: switched off"
+    if columns:
+        return "two more columns: half of the treatments are stretched, another half differ in nothing"
+    if plan.whole_plots:
+        return "arms: a second, identical stretch in every even block, a stretched copy in each stretch of the others"
+    return "arms: a second, identical copy of the reference and a stretched one, in every second block"
+
+
+def _biased(
+    study: Study, arms: Sequence[Arm], mains: Sequence[Term]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if study.design.kind is DesignKind.FULL:
+        return tuple((factor.name, ()) for factor in study.treatment_factors)
+    return alias_table(study, arms, mains)
+
+
+def _coded(study: Study, arm: Arm) -> str:
+    return "".join(_code(study, name, label) for name, label in arm.treatment.items())
+
+
+def _code(study: Study, name: str, label: str) -> str:
+    factor = study.factor(name)
+    if label == factor.reference:
+        return "-"
+    others = [level.label for level in factor.levels if level.label != factor.reference]
+    if len(factor.levels) == 2:
+        return "+"
+    labels = [level.label for level in factor.levels]
+    if study.design.kind is DesignKind.DEFINITIVE and len(labels) == 3:
+        return "0" if label == labels[1] else "+"
+    return str(others.index(label) + 1) if len(others) < 10 else "*"
+
+
+def _ruler(text: DesignText) -> Iterator[str]:
+    """The factors, so many in a line, in the order of their columns."""
+    line = "columns: "
+    for number, name in enumerate(text.factors, start=1):
+        word = f"{number} {shown(name)}" + (", " if number < len(text.factors) else "")
+        if len(line) + len(word) > 78:
+            yield line.rstrip()
+            line = "  "
+        line += word
+    yield line
+
+
+def levels_in_words(study: Study) -> Mapping[str, str]:
+    """By factor: "relatime (-), noatime (+)"."""
+    return {
+        factor.name: ", ".join(
+            f"{shown(level.label)} ({_code(study, factor.name, level.label)})" for level in factor.levels
+        )
+        for factor in study.treatment_factors
+    }

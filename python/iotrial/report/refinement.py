@@ -1,0 +1,132 @@
+"""From a trial to the study that follows it: what was found of each setting, and the choice in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from iotrial.analysis.model import Effect, Verdict
+from iotrial.design.ablation import leave_one_out
+from iotrial.design.following import FollowUp, Found
+from iotrial.design.refine import folded_over, follow_up
+from iotrial.errors import RequestError, StudyError
+from iotrial.legible import shown
+from iotrial.report.document import Document
+from iotrial.report.notation import counted
+from iotrial.study.model import Better, Scale
+from iotrial.study.reader import read_study
+from iotrial.study.rewriting import rewritten
+
+Way = Literal["follow-up", "fold-over", "ablate"]
+_QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
+
+
+def found_in(effects: Sequence[Effect], *, margin: float) -> tuple[Found, ...]:
+    """What a trial found of every level of its treatment factors, from its primary main effects."""
+    by_level: dict[tuple[str, str], list[Effect]] = {}
+    for effect in effects:
+        if effect.primary and effect.kind == "main" and effect.value is not None and effect.blocks:
+            by_level.setdefault((effect.factor, effect.level), []).append(effect)
+    return tuple(_found(*key, own, margin=margin) for key, own in by_level.items())
+
+
+def propose(
+    document: Document, way: Way, *, factors: Sequence[str] = (), margin: float | None = None
+) -> tuple[FollowUp, str]:
+    """The follow-up of a trial, and the text of its file. Raises RequestError, UnknownName or StudyError."""
+    from dataclasses import replace
+
+    trial = document.trial
+    header = trial.header
+    ran = header.study
+    if not document.valid:
+        raise RequestError(
+            f"trial {trial.number} is invalid: its own controls failed, so there is nothing to build on",
+            hint="find the cause first (`iotrial report` names likely ones)",
+        )
+    if not ran.text:
+        raise StudyError("the trial holds no text of its study", file=shown(ran.origin or ran.name))
+    written = read_study(ran.text, ran.origin, trusted=False)
+    ran = replace(ran, margin=header.margin, alpha=header.alpha)
+    found = found_in(document.analysis.effects, margin=header.margin)
+    if way == "fold-over":
+        proposed = folded_over(written, ran)
+    elif way == "ablate":
+        proposed = leave_one_out(written, ran, found, asked=factors)
+    else:
+        mixed = dict(document.design.aliases) if document.design is not None else {}
+        proposed = follow_up(written, ran, found, asked=factors, mixed=mixed)
+    if margin is not None:
+        proposed = replace(proposed, study=replace(proposed.study, margin=margin))
+    comment = (
+        f"Written by iotrial refine from trial {trial.number} of {ran.name} (seed {header.seed}).",
+        *(f"varied: {name}: {why}" for name, why in proposed.chosen),
+        *(f"pinned: {pin.factor} at {pin.label}: {pin.why}" for pin in proposed.pinned),
+    )
+    return proposed, rewritten(ran.text, proposed.study, origin=ran.origin, comment=comment)
+
+
+def choice_lines(proposed: FollowUp) -> Iterator[str]:
+    """What was chosen and why, for a terminal."""
+    yield f"{shown(proposed.study.name)}: {shown(proposed.study.question)}"
+    yield ""
+    yield from _aligned("varied", [(name, why) for name, why in proposed.chosen])
+    yield from _aligned("pinned", [(f"{pin.factor} {pin.label}", pin.why) for pin in proposed.pinned])
+    design = proposed.study.design
+    kind = f"{design.kind.value} design" + (
+        f" of resolution {design.resolution}" if design.kind.value == "fractional" else ""
+    )
+    pairs = len(design.interactions)
+    yield (
+        f"design   {kind}, {counted(proposed.runs, 'run')} in a block"
+        + (f", {counted(pairs, 'interaction')} asked for" if pairs else "")
+    )
+    for note in proposed.notes:
+        yield f"note     {shown(note)}"
+
+
+def choice_json(proposed: FollowUp) -> dict[str, object]:
+    """The choice as plain objects."""
+    return {
+        "varied": [{"factor": name, "why": why} for name, why in proposed.chosen],
+        "pinned": [{"factor": p.factor, "level": p.label, "why": p.why} for p in proposed.pinned],
+        "notes": list(proposed.notes),
+        "runs_per_block": proposed.runs,
+    }
+
+
+def _aligned(name: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    width = min(32, max((len(shown(what)) for what, _ in rows), default=0))
+    for number, (what, why) in enumerate(rows):
+        yield f"{name if number == 0 else '':<9}{shown(what):<{width}}  {shown(why)}"
+
+
+def _found(factor: str, level: str, effects: Sequence[Effect], *, margin: float) -> Found:
+    sizes = [_size(effect) for effect in effects]
+    mean = math.fsum(sizes) / len(sizes)
+    log = all(effect.scale is Scale.LOG for effect in effects)
+    gains = {_gains(effect, size) for effect, size in zip(effects, sizes, strict=True) if size}
+    return Found(
+        factor,
+        level,
+        mean,
+        active=any(effect.verdict not in _QUIET for effect in effects),
+        excluded=all(effect.verdict is Verdict.EQUIVALENT for effect in effects),
+        beyond=abs(mean) > (math.log1p(margin) if log else 0.0),
+        better=gains.pop() if len(gains) == 1 else None,
+    )
+
+
+def _size(effect: Effect) -> float:
+    """The estimate on the contrast's scale."""
+    value = effect.value or 0.0
+    if effect.scale is Scale.DIFFERENCE:
+        return value
+    return math.log(value) if value > 0.0 else 0.0
+
+
+def _gains(effect: Effect, size: float) -> bool | None:
+    if effect.better is Better.NONE:
+        return None
+    return (size < 0.0) is (effect.better is Better.LOWER)

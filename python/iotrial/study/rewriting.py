@@ -1,0 +1,226 @@
+"""A study file changed into another, so that what its author wrote (order, comments, spelling) stays.
+
+The text may come from anywhere. It is read as a study first, within that reader's limits; then only the places are changed
+in which the wanted study differs; and the result is read again: it is handed out only if it says exactly the wanted study.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from iotrial.errors import StudyError
+from iotrial.legible import shown
+from iotrial.study.model import Budget, Design, DesignKind, Factor, Setting, Study
+from iotrial.study.reader import read_study
+
+
+def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] = ()) -> str:
+    """The text of ``wanted``, made from ``text`` by changing what differs; ``comment`` goes on top, a line each.
+
+    Raises StudyError where ``text`` is no study, or cannot be made to say what is wanted.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    before = read_study(text, origin, trusted=False)
+    try:
+        document = tomlkit.parse(text)
+        _change(document, before, wanted)
+        changed = tomlkit.dumps(document)
+    except (
+        TOMLKitError,
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise _refused(
+            origin, f"the file is written in a way that cannot be changed ({shown(error)})"
+        ) from error
+    made = "".join(f"# {shown(line)}\n" for line in comment) + ("\n" if comment else "") + _plain(changed)
+    try:
+        after = read_study(made, origin, trusted=False)
+    except StudyError as error:
+        raise _refused(origin, f"what was written cannot be read: {error.message}") from error
+    if not says(after, wanted):
+        raise _refused(origin, "the file is written in a way that cannot be changed reliably")
+    return made
+
+
+def says(one: Study, other: Study) -> bool:
+    """Whether two studies say the same, whatever their text, lines and origin."""
+    return _essence(one) == _essence(other)
+
+
+def _refused(origin: str, message: str) -> StudyError:
+    return StudyError(
+        f"no follow-up could be made: {message}",
+        file=origin,
+        hint="write the study in plain tables ([study], [[factor]], ...) and run it again",
+    )
+
+
+def _essence(study: Study) -> Study:
+    factors = tuple(replace(factor, line=None) for factor in study.factors)
+    title = study.title or study.name
+    return replace(study, factors=factors, title=title, text="", origin="", trusted=False)
+
+
+def _plain(text: str) -> str:
+    """Without anything that would steer a terminal: only comments can hold it, the reader refuses it elsewhere."""
+    return "".join(
+        shown(c) if c not in "\t\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") else c
+        for c in text.replace("\r\n", "\n")
+    )
+
+
+def _change(document: Any, before: Study, wanted: Study) -> None:
+    head = document["study"]
+    for key in ("name", "question", "why", "margin", "alpha"):
+        if getattr(before, key) != getattr(wanted, key):
+            head[key] = getattr(wanted, key)
+    if wanted.title in ("", wanted.name):
+        head.pop("title", None)
+    elif before.title != wanted.title:
+        head["title"] = wanted.title
+    _budget(document, before.budget, wanted.budget)
+    _design(document, before.design, wanted.design)
+    _factors(document, before, wanted)
+    _fixed(document, before, wanted)
+    _workloads(document, before, wanted)
+    _claims(document, before, wanted)
+
+
+def _budget(document: Any, before: Budget, wanted: Budget) -> None:
+    import tomlkit
+
+    if before == wanted:
+        return
+    if "budget" not in document:
+        document["budget"] = tomlkit.table()
+    if before.time_s != wanted.time_s:
+        document["budget"]["time"] = f"{wanted.time_s:.12g} s"
+    if before.blocks != wanted.blocks:
+        document["budget"]["blocks"] = wanted.blocks
+
+
+def _design(document: Any, before: Design, wanted: Design) -> None:
+    import tomlkit
+
+    if before == wanted:
+        return
+    document.pop("design", None)
+    if wanted == Design():
+        return
+    table = tomlkit.table()
+    table["kind"] = wanted.kind.value
+    if wanted.kind is DesignKind.FRACTIONAL:
+        table["resolution"] = wanted.resolution
+    if wanted.fold_over:
+        table["fold_over"] = True
+    if wanted.interactions:
+        table["interactions"] = [f"{first}:{second}" for first, second in wanted.interactions]
+    if wanted.repeats != 1:
+        table["repeats"] = wanted.repeats
+    document["design"] = table
+
+
+def _factors(document: Any, before: Study, wanted: Study) -> None:
+    tables = document["factor"]
+    now = {factor.name: factor for factor in wanted.factors}
+    new = [factor for factor in wanted.factors if factor not in before.factors]
+    replaced = [factor.name for factor in new if not _same_levels(before, factor)]
+    for index in reversed(range(len(before.factors))):
+        name = before.factors[index].name
+        if name not in now or name in replaced:
+            del tables[index]
+            continue
+        if now[name].default != before.factors[index].default:
+            tables[index]["default"] = list(now[name].default)
+    for factor in new:
+        if factor.name in replaced:
+            _insert(document, "factor", _factor_table(factor), first=True)
+
+
+def _same_levels(before: Study, factor: Factor) -> bool:
+    return any(one.name == factor.name and one.levels == factor.levels for one in before.factors)
+
+
+def _factor_table(factor: Factor) -> Any:
+    """A factor whose levels are bundles."""
+    import tomlkit
+
+    table = tomlkit.table()
+    table["name"] = factor.name
+    levels = tomlkit.array()
+    for level in factor.levels:
+        entry = tomlkit.inline_table()
+        entry["label"] = level.label
+        settings = tomlkit.array()
+        for setting in level.settings:
+            one = tomlkit.inline_table()
+            one.update(_setting(setting))
+            settings.append(one)
+        entry["set"] = settings
+        levels.append(entry)
+    table["levels"] = levels.multiline(True)
+    table["reference"] = factor.reference
+    if factor.whole_plot:
+        table["plot"] = "whole"
+    return table
+
+
+def _setting(setting: Setting) -> dict[str, str]:
+    return {"knob": setting.knob, "level": setting.value, **dict(setting.options)}
+
+
+def _fixed(document: Any, before: Study, wanted: Study) -> None:
+    import tomlkit
+
+    for setting in wanted.fixed[len(before.fixed) :]:
+        table = tomlkit.table()
+        table.update(_setting(setting))
+        _insert(document, "fixed", table)
+
+
+def _insert(document: Any, name: str, table: Any, *, first: bool = False) -> None:
+    """One more ``[[name]]``, before or behind those that are there."""
+    import tomlkit
+
+    tables = document.get(name)
+    if not tables:
+        document.pop(name, None)
+        tables = tomlkit.aot()
+        tables.append(table)
+        document[name] = tables
+        return
+    if isinstance(tables, tomlkit.items.Array):
+        inline = tomlkit.inline_table()
+        inline.update(table.unwrap())
+        table = inline
+    if first:
+        tables.insert(0, table)
+    else:
+        tables.append(table)
+
+
+def _workloads(document: Any, before: Study, wanted: Study) -> None:
+    for index, (old, new) in enumerate(zip(before.workloads, wanted.workloads, strict=True)):
+        if old.default != new.default:
+            document["workload"][index]["default"] = new.default
+
+
+def _claims(document: Any, before: Study, wanted: Study) -> None:
+    if len(before.claims) == len(wanted.claims):
+        return
+    tables = document["claim"]
+    for index in reversed(range(len(before.claims))):
+        if before.claims[index] not in wanted.claims:
+            del tables[index]
+    if not len(tables):
+        document.pop("claim", None)
