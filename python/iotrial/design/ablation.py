@@ -18,9 +18,9 @@ from iotrial.design.following import (
     as_run,
     asked_for,
     largest,
-    named,
     one_line,
     pin_of,
+    renamed,
     settings_of,
 )
 from iotrial.design.treatments import treatments
@@ -159,11 +159,9 @@ def _ablation(
         tuple(one.label for one in levels),
         whole_plot=whole_plot,
     )
-    base = as_run(written, ran)
+    base = renamed(as_run(written, ran), "ablation")
     study = replace(
         base,
-        name=named(ran.name, "ablation"),
-        title="" if written.title == written.name else written.title,
         question=one_line(f"Which of {', '.join(names)} earned the gain of all together?"),
         factors=(factor, *base.condition_factors),
         fixed=(*base.fixed, *settings_of(ran, pins)),

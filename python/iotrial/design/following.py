@@ -154,6 +154,12 @@ def settings_of(ran: Study, pins: Sequence[Pin]) -> tuple[Setting, ...]:
     return tuple(setting for pin in pins for setting in ran.factor(pin.factor).level(pin.label).settings)
 
 
+def renamed(study: Study, what: str) -> Study:
+    """The study under a name of its own; a title that only repeats the name goes with it."""
+    name = named(study.name, what)
+    return replace(study, name=name, title=name if study.title == study.name else study.title)
+
+
 def named(name: str, what: str) -> str:
     """The study's name with a word behind it, as short as a name must be."""
     family, slash, own = name.rpartition("/")

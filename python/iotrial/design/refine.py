@@ -15,9 +15,9 @@ from iotrial.design.following import (
     as_run,
     asked_for,
     largest,
-    named,
     one_line,
     pin_of,
+    renamed,
     settings_of,
 )
 from iotrial.design.lenth import lenth_pse
@@ -83,11 +83,7 @@ def folded_over(written: Study, ran: Study) -> FollowUp:
         raise RequestError(
             f"study {ran.name}: its design {what}; only fractional and Plackett-Burman designs can be folded over"
         )
-    study = replace(
-        as_run(written, ran),
-        name=named(ran.name, "folded"),
-        design=replace(design, fold_over=True),
-    )
+    study = replace(renamed(as_run(written, ran), "folded"), design=replace(design, fold_over=True))
     runs = len(treatments(select(study), controls=True).arms)
     chosen = tuple((factor.name, "as before") for factor in ran.treatment_factors)
     note = "every row has its mirror image, so that no interaction of two can pass for a main effect"
@@ -123,7 +119,7 @@ def _chosen(names: Sequence[str], best: Mapping[str, Found]) -> list[tuple[str, 
 
 def _varied(written: Study, ran: Study, chosen: Sequence[str]) -> Study:
     """The study with these treatment factors only."""
-    base = as_run(written, ran)
+    base = renamed(as_run(written, ran), "follow-up")
     gone = {factor.name for factor in ran.treatment_factors} - set(chosen)
     question = (
         f"Which of {', '.join(chosen)} change the result, and which change what another does?"
@@ -132,8 +128,6 @@ def _varied(written: Study, ran: Study, chosen: Sequence[str]) -> Study:
     )
     return replace(
         base,
-        name=named(ran.name, "follow-up"),
-        title="" if written.title == written.name else written.title,
         question=one_line(question),
         factors=tuple(factor for factor in base.factors if factor.name not in gone),
         claims=tuple(claim for claim in base.claims if claim.factor not in gone),

@@ -62,7 +62,11 @@ class EffectRow:
     @property
     def place(self) -> str:
         """The condition in words; what a pooled effect is pooled over."""
-        return f"mean over {self.condition.text}" if self.effect.kind == "pooled" else self.condition.text
+        return (
+            f"pooled: mean over {self.condition.text}"
+            if self.effect.kind == "pooled"
+            else self.condition.text
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from iotrial.report.adjusted import Adjusted
 from iotrial.report.document import Document, EffectRow
 from iotrial.report.findings import QUIET, strength
 from iotrial.report.interplay import pair_of
-from iotrial.report.notation import joined, plain
+from iotrial.report.notation import joined, percent, plain
 from iotrial.report.phrases import spoken
 from iotrial.study.model import Scale
 
@@ -33,6 +33,7 @@ class Captioned:
     figure: Markup
     caption: str
     title: str = ""
+    narrow: Markup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _half_normal(name: str, rows: Sequence[EffectRow]) -> Captioned | None:
     log = known[0].effect.scale is Scale.LOG
     pse = lenth_pse([point.size for point in points])
     beyond = sorted((p for p in points if p.size > 2.5 * pse), key=lambda p: -p.size)
-    guide = f"× {plain(math.exp(pse))}" if log else plain(pse)
+    guide = percent(math.expm1(pse)) if log else plain(pse)
     seen = (
         f"{joined(p.label for p in beyond[:4])}{f' and {len(beyond) - 4} more' if len(beyond) > 4 else ''} "
         f"{'lies' if len(beyond) == 1 else 'lie'} well above it"
@@ -101,7 +102,11 @@ def _half_normal(name: str, rows: Sequence[EffectRow]) -> Captioned | None:
     )
     if any(point.crossed for point in points):
         caption += " Diamonds are interactions, as half differences."
-    return Captioned(Markup(half_normal(name, points, log=log, description=caption)), caption)
+    drawn = [
+        Markup(half_normal(name + end, points, log=log, description=caption, narrow=bool(end)))
+        for end in ("", "-narrow")
+    ]
+    return Captioned(drawn[0], caption, narrow=drawn[1])
 
 
 def _main_effects(
@@ -145,7 +150,11 @@ def _main_effects(
     if len(lines) > MOST_BARS:
         caption += f" The {MOST_BARS} largest of {len(lines)} are drawn."
     log = means.response.scale is Scale.LOG
-    return Captioned(Markup(main_effects(name, lines, log=log, description=caption)), caption)
+    drawn = [
+        Markup(main_effects(name + end, lines, log=log, description=caption, narrow=bool(end)))
+        for end in ("", "-narrow")
+    ]
+    return Captioned(drawn[0], caption, narrow=drawn[1])
 
 
 def _interactions(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from iotrial.analysis.model import Effect, Verdict
@@ -35,8 +37,6 @@ def propose(
     document: Document, way: Way, *, factors: Sequence[str] = (), margin: float | None = None
 ) -> tuple[FollowUp, str]:
     """The follow-up of a trial, and the text of its file. Raises RequestError, UnknownName or StudyError."""
-    from dataclasses import replace
-
     trial = document.trial
     header = trial.header
     ran = header.study
@@ -62,7 +62,7 @@ def propose(
     comment = (
         f"Written by iotrial refine from trial {trial.number} of {ran.name} (seed {header.seed}).",
         *(f"varied: {name}: {why}" for name, why in proposed.chosen),
-        *(f"pinned: {pin.factor} at {pin.label}: {pin.why}" for pin in proposed.pinned),
+        *(f"pinned: {names}: {why}" for names, why in _pinned(proposed)),
     )
     return proposed, rewritten(ran.text, proposed.study, origin=ran.origin, comment=comment)
 
@@ -71,8 +71,16 @@ def choice_lines(proposed: FollowUp) -> Iterator[str]:
     """What was chosen and why, for a terminal."""
     yield f"{shown(proposed.study.name)}: {shown(proposed.study.question)}"
     yield ""
-    yield from _aligned("varied", [(name, why) for name, why in proposed.chosen])
-    yield from _aligned("pinned", [(f"{pin.factor} {pin.label}", pin.why) for pin in proposed.pinned])
+    for name, rows in (("varied", proposed.chosen), ("pinned", _pinned(proposed))):
+        for number, (what, why) in enumerate(rows):
+            text = f"{shown(what)}: {shown(why)}"
+            yield textwrap.fill(
+                text,
+                80,
+                initial_indent=f"{name if number == 0 else '':<9}",
+                subsequent_indent=" " * 11,
+                break_on_hyphens=False,
+            )
     design = proposed.study.design
     kind = f"{design.kind.value} design" + (
         f" of resolution {design.resolution}" if design.kind.value == "fractional" else ""
@@ -83,7 +91,9 @@ def choice_lines(proposed: FollowUp) -> Iterator[str]:
         + (f", {counted(pairs, 'interaction')} asked for" if pairs else "")
     )
     for note in proposed.notes:
-        yield f"note     {shown(note)}"
+        yield textwrap.fill(
+            shown(note), 80, initial_indent="note     ", subsequent_indent=" " * 9, break_on_hyphens=False
+        )
 
 
 def choice_json(proposed: FollowUp) -> dict[str, object]:
@@ -96,10 +106,12 @@ def choice_json(proposed: FollowUp) -> dict[str, object]:
     }
 
 
-def _aligned(name: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    width = min(32, max((len(shown(what)) for what, _ in rows), default=0))
-    for number, (what, why) in enumerate(rows):
-        yield f"{name if number == 0 else '':<9}{shown(what):<{width}}  {shown(why)}"
+def _pinned(proposed: FollowUp) -> list[tuple[str, str]]:
+    """What is pinned, by reason: ("a off, b on", why)."""
+    by_reason: dict[str, list[str]] = {}
+    for pin in proposed.pinned:
+        by_reason.setdefault(pin.why, []).append(f"{pin.factor} {pin.label}")
+    return [(", ".join(names), why) for why, names in by_reason.items()]
 
 
 def _found(factor: str, level: str, effects: Sequence[Effect], *, margin: float) -> Found:

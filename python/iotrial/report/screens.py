@@ -90,7 +90,7 @@ def screen_finding(effects: Sequence[Effect], conditions: Conditions, *, margin:
         named.append(f"{len(loud) - len(named)} more")
     count = f"{len(loud)} of {of}" if len(settings) > 1 else "the setting"
     change = "change" if len(loud) > 1 else "changes"
-    return f"{count} {change} {what}: {', '.join(named)}" + (f"; {rest}" if rest else "")
+    return f"{count} {change} {what}: {'; '.join(named)}" + (f"; {rest}" if rest else "")
 
 
 def screen_details(effects: Sequence[Effect], *, margin: float) -> tuple[str, ...]:

@@ -153,8 +153,9 @@ def _interactions(document: Document) -> Iterator[Text]:
         f"  {asked}{others}: {len(loud)} shown to be there", style=""
     )
     for row in loud[:_MOST_INTERACTIONS]:
-        mark = "" if row.effect.primary else " (not asked for)"
-        yield Text(f"  {row.sentence}{mark}")
+        # what the study asked for stands in full above the table
+        asked_for = f"  {row.comparison}: {row.verdict}"
+        yield Text(asked_for if row.effect.primary else f"  {row.sentence} (not asked for)")
         for one in row.at_levels:
             yield Text(f"    {one.text}", style="dim")
         if row.aliases:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HALF_NORMAL_IN = (7.6, 3.6)
+WIDE_IN, NARROW_IN = 7.6, 4.1
+_HALF_NORMAL_HIGH_IN = 3.6
 CELLS_IN = (4.1, 2.6)
 MOST_BARS = 48
 _LABELLED = 8
@@ -54,19 +55,21 @@ class Line:
     verdict: str
 
 
-def half_normal(name: str, points: Sequence[Point], *, log: bool, description: str) -> str:
+def half_normal(
+    name: str, points: Sequence[Point], *, log: bool, description: str, narrow: bool = False
+) -> str:
     """Sizes of effects in ascending order over the half-normal quantiles, with Lenth's line as a guide."""
     ordered = sorted(points, key=lambda point: point.size)
     quantiles = half_normal_quantiles(len(ordered))
     pse = lenth_pse([point.size for point in ordered])
 
     def paint(figure: Figure) -> None:
-        axes = figure.add_axes((0.09, 0.15, 0.88, 0.8))
+        axes = figure.add_axes((0.17, 0.15, 0.8, 0.8) if narrow else (0.09, 0.15, 0.88, 0.8))
         calm(axes)
         most = ordered[-1].size or 1.0
         right = quantiles[-1]
         axes.set_xlim(0, right * 1.32)
-        axes.set_ylim(0, max(most, pse) * 1.1)
+        axes.set_ylim(-0.02 * max(most, pse), max(most, pse) * 1.1)
         axes.set_xlabel("quantile of the half-normal distribution", color=MUTED, fontsize=FONT_PT - 0.5)
         axes.set_ylabel("size of the effect", color=MUTED, fontsize=FONT_PT - 0.5)
         if log:
@@ -94,12 +97,16 @@ def half_normal(name: str, points: Sequence[Point], *, log: bool, description: s
                 [quantile], [point.size], marker="D" if point.crossed else "o", linewidth=0, markersize=4.5, color=ink,
                 markerfacecolor=PAPER if point.verdict == "inconclusive" else ink, markeredgewidth=1.0, zorder=4,
             )  # fmt: skip
-        _labels(axes, quantiles, ordered, top=top)
+        _labels(axes, quantiles, ordered, top=top, longest=18 if narrow else 34)
 
-    return draw(name, HALF_NORMAL_IN, paint, description=description)
+    return draw(
+        name, (NARROW_IN if narrow else WIDE_IN, _HALF_NORMAL_HIGH_IN), paint, description=description
+    )
 
 
-def _labels(axes: Axes, quantiles: Sequence[float], ordered: Sequence[Point], *, top: float) -> None:
+def _labels(
+    axes: Axes, quantiles: Sequence[float], ordered: Sequence[Point], *, top: float, longest: int
+) -> None:
     """The largest by name, to the right of their marks and clear of each other."""
     above = math.inf
     for quantile, point in list(zip(quantiles, ordered, strict=True))[: -_LABELLED - 1 : -1]:
@@ -107,19 +114,23 @@ def _labels(axes: Axes, quantiles: Sequence[float], ordered: Sequence[Point], *,
         if y < 0:
             break
         axes.text(
-            quantile, y, f"   {elided(point.label, 34)}", color=INK, fontsize=FONT_PT - 0.5, ha="left", va="center",
+            quantile + 0.016 * axes.get_xlim()[1], y, elided(point.label, longest), color=INK, fontsize=FONT_PT - 0.5,
+            ha="left", va="center",
             zorder=5,
         )  # fmt: skip
         above = y
 
 
-def main_effects(name: str, lines: Sequence[Line], *, log: bool, description: str) -> str:
+def main_effects(
+    name: str, lines: Sequence[Line], *, log: bool, description: str, narrow: bool = False
+) -> str:
     """For each factor the mean response at each of its levels, relative to the mean of all."""
     drawn = lines[:MOST_BARS]
     height = 0.5 + 0.21 * len(drawn)
 
     def paint(figure: Figure) -> None:
-        axes = figure.add_axes((0.27, 0.42 / height, 0.7, 1 - 0.5 / height))
+        left = 0.4 if narrow else 0.27
+        axes = figure.add_axes((left, 0.42 / height, 0.97 - left, 1 - 0.5 / height))
         calm(axes)
         every = [place for line in drawn for place in line.places] + [0.0]
         pad = (max(every) - min(every)) * 0.08 or 0.01
@@ -154,11 +165,11 @@ def main_effects(name: str, lines: Sequence[Line], *, log: bool, description: st
             )
             words = f"{line.name}: {', '.join(line.labels)}"
             axes.text(
-                -0.012, row, elided(words, 36), transform=axes.get_yaxis_transform(), color=INK, ha="right",
+                -0.012, row, elided(words, 26 if narrow else 36), transform=axes.get_yaxis_transform(), color=INK, ha="right",
                 va="center", fontsize=FONT_PT - 0.5,
             )  # fmt: skip
 
-    return draw(name, (7.6, height), paint, description=description)
+    return draw(name, (NARROW_IN if narrow else WIDE_IN, height), paint, description=description)
 
 
 def interaction(
