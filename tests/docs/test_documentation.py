@@ -55,7 +55,7 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
     elif verb == "run":  # what it would do, without doing it
         done = iotrial("plan", *rest)
         assert done.returncode == 0, done.stderr
-    elif verb in ("report", "resume", "export", "import"):
+    elif verb in ("report", "refine", "resume", "export", "import"):
         done = iotrial(verb, *rest)
         assert done.returncode == 2, done.stderr  # there is no trial yet, and that is what it must say
         assert "no trials" in done.stderr or "trial" in done.stderr

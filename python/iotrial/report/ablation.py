@@ -38,8 +38,10 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
     whole = next((one for one in every if one.level == NOTHING), None)
     earned = [one for one in parts if one.loud and not any(effect.verdict in _GOOD for effect in one.loud)]
     harmful = [one for one in parts if one.loud and one not in earned]
-    idle = [one for one in parts if one.equivalent]
-    open_ = [one for one in parts if not one.loud and not one.equivalent]
+    order = list(dict.fromkeys(effect.level for effect in effects))
+    declared = sorted(parts, key=lambda one: order.index(one.level))
+    idle = [one for one in declared if one.equivalent]
+    open_ = [one for one in declared if not one.loud and not one.equivalent]
     several = len({conditions.of_levels(e.condition, e.workload).key for e in effects}) > 1
     of = counted(len(parts), "setting")
     said = []

@@ -6,6 +6,7 @@ The same for ``plan``, ``show`` and every report, made from the study alone.
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ _KINDS = {
 _MOST_SAID = 3
 _MOST_ROWS = 64
 _MOST_ARMS = 16
+_WIDTH, _INDENT = 80, 11
 _MIXED_WITH = 4
 
 
@@ -127,12 +129,19 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 
 def design_lines(text: DesignText, *, rows: bool = True) -> Iterator[str]:
     """The design as lines for a terminal, a name at the beginning of each part; labels are shown."""
-    yield f"design     {text.words}"
-    yield f"           controls are {text.controls}"
+    parts = [text.words, f"controls are {text.controls}"]
     if text.whole_plots:
-        yield f"           {whole_plots_in_words(text)}"
-    for line in aliases_in_lines(text, most=_MOST_SAID):
-        yield f"           {line}"
+        parts.append(whole_plots_in_words(text))
+    parts += aliases_in_lines(text, most=_MOST_SAID)
+    for number, part in enumerate(parts):
+        begin = f"{'design' if number == 0 else '':<{_INDENT}}"
+        yield from textwrap.wrap(
+            part,
+            _WIDTH,
+            initial_indent=begin + part[: len(part) - len(part.lstrip())],
+            subsequent_indent=" " * (_INDENT + 4),
+            break_on_hyphens=False,
+        )
     if rows and (text.kind is not DesignKind.FULL or len(text.names) > _MOST_ARMS):
         yield "rows       - is the reference, + the other level" + (
             ", 0 the level between" if any("0" in row for row in text.rows) else ""
@@ -245,7 +254,7 @@ def _ruler(text: DesignText) -> Iterator[str]:
     line = "columns: "
     for number, name in enumerate(text.factors, start=1):
         word = f"{number} {shown(name)}" + (", " if number < len(text.factors) else "")
-        if len(line) + len(word) > 78:
+        if _INDENT + len(line) + len(word) > _WIDTH:
             yield line.rstrip()
             line = "  "
         line += word

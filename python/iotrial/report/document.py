@@ -62,11 +62,7 @@ class EffectRow:
     @property
     def place(self) -> str:
         """The condition in words; what a pooled effect is pooled over."""
-        return (
-            f"pooled: mean over {self.condition.text}"
-            if self.effect.kind == "pooled"
-            else self.condition.text
-        )
+        return f"pooled over {self.condition.text}" if self.effect.kind == "pooled" else self.condition.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,7 @@ def _on_interactions(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
             said.append(f"{rest[Verdict.EQUIVALENT]} too small to matter")
         if rest[Verdict.INCONCLUSIVE]:
             said.append(f"{rest[Verdict.INCONCLUSIVE]} undecided")
-        yield f"Of {counted(len(named), 'interaction')} that the study names, {joined(said)}."
+        yield f"Of {counted(len(named), 'interaction')} that the study asks for: {joined(said)}."
 
 
 def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
