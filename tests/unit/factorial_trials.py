@@ -48,7 +48,7 @@ argv = ["true"]
 
 
 def conducted(
-    text: str,
+    text: str | Study,
     log_time: LogTime,
     *,
     blocks: int = 40,
@@ -59,7 +59,8 @@ def conducted(
 ) -> Document:
     """The document of a simulated trial: log-normal times, large common changes from block to block, ``log_time`` of the
     treatment on top, stretched arms longer by the injected ratio. The counter ``reads`` doubles with f01 on."""
-    study = select(read_study(text, origin, trusted=False), sets=sets)
+    declared = read_study(text, origin, trusted=False) if isinstance(text, str) else text
+    study = select(declared, sets=sets)
     plan = Plan(study, SEED, controls=controls)
     spec = Spec.from_plan(plan)
     rng = np.random.default_rng(5)

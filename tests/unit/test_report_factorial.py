@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from factorial_trials import conducted, on, screen_text
+from hostile_trial import ATTACKS, STEERING
 from jsonschema import Draft202012Validator
 from report_fixtures import document, effect, factor, study
 from rich.console import Console
@@ -252,3 +254,37 @@ def test_main_effects_of_resolution_four_are_told_to_be_clear(crossed: Document)
     assert crossed.design.clear
     assert "main effects are clear of interactions of two factors" in list(aliases_in_lines(crossed.design))
     assert crossed.design.mixed
+
+
+def test_a_screen_whose_every_name_is_an_attack_steers_and_runs_nothing() -> None:
+    from dataclasses import replace
+
+    plain = read_study(screen_text(len(ATTACKS), design='kind = "fractional"'), "x.toml", trusted=False)
+    hostile = tuple(
+        replace(
+            one,
+            name=f"{attack}:{i}",
+            levels=tuple(replace(level, label=f"{attack} {level.label}") for level in one.levels),
+            reference=f"{attack} off",
+            default=(f"{attack} off", f"{attack} on"),
+        )
+        for i, (one, attack) in enumerate(zip(plain.factors, ATTACKS, strict=True))
+    )
+    slow = {f"{ATTACKS[0]}:0": 0.2, f"{ATTACKS[5]}:5": 0.1}
+
+    def log_time(treatment: Mapping[str, str]) -> float:
+        both = [size for name, size in slow.items() if treatment[name].endswith(" on")]
+        return sum(both) + 0.2 * (len(both) == 2)
+
+    made = conducted(replace(plain, factors=hostile), log_time, blocks=20)
+    assert any(row.effect.verdict is Verdict.SLOWER for row in made.interactions)
+    page, text = html_report(made), printed(made)
+    for shown_text in (page, text, markdown_report(made)):
+        assert not {c for c in shown_text if c in STEERING}
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "<!-- -->" not in page
+    json.dumps(report_json(made), allow_nan=False)
+    assert not {
+        c for line in plan_lines(Plan(made.trial.header.study, "0" * 32)) for c in line if c in STEERING
+    }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from iotrial.errors import StudyError, UnknownName
 from iotrial.study.labels import match
-from iotrial.study.model import Factor, Setting, Study, Workload
+from iotrial.study.model import Budget, Factor, Setting, Study, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,9 @@ def pin_of(factor: Factor, best: Found | None, found: Sequence[Found], *, droppe
 
 
 def as_run(written: Study, ran: Study) -> Study:
-    """The study as written, with levels, workloads, margin, alpha and budget that ran as its defaults. Raises StudyError
-    where the text is not that of the trial."""
+    """The study as written, with levels, workloads, margin and alpha that ran as its defaults, and the larger budget.
+
+    Raises StudyError where the text is not that of the trial."""
     there = {factor.name: factor for factor in written.factors}
     factors: list[Factor] = []
     for factor in ran.factors:
@@ -136,7 +137,9 @@ def as_run(written: Study, ran: Study) -> Study:
         written,
         margin=ran.margin,
         alpha=ran.alpha,
-        budget=ran.budget,
+        budget=Budget(
+            max(written.budget.time_s, ran.budget.time_s), max(written.budget.blocks, ran.budget.blocks)
+        ),
         factors=tuple(factors),
         workloads=workloads,
     )

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from iotrial.analysis.model import Effect, Verdict
+from iotrial.design.ablation import EVERYTHING
 from iotrial.legible import shown
 from iotrial.report.adjusted import Adjusted
 from iotrial.report.notation import bracketed, joined, percent, plain
@@ -67,6 +68,8 @@ def comparison(effect: Effect, study: Study) -> str:
         if pair is not None:
             return TIMES.join(f"{shown(part[0])} {shown(part[1])}" for part in (pair.first, pair.second))
         return shown(effect.factor.replace(":", TIMES))
+    if effect.reference == EVERYTHING and len(study.treatment_factors) == 1:
+        return f"{shown(effect.level)} / {EVERYTHING}"
     return f"{shown(effect.factor)} {shown(effect.level)} / {shown(effect.reference)}"
 
 

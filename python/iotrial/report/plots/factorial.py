@@ -97,7 +97,7 @@ def half_normal(
                 [quantile], [point.size], marker="D" if point.crossed else "o", linewidth=0, markersize=4.5, color=ink,
                 markerfacecolor=PAPER if point.verdict == "inconclusive" else ink, markeredgewidth=1.0, zorder=4,
             )  # fmt: skip
-        _labels(axes, quantiles, ordered, top=top, longest=18 if narrow else 34)
+        _labels(axes, quantiles, ordered, least=2.5 * pse, top=top, longest=18 if narrow else 34)
 
     return draw(
         name, (NARROW_IN if narrow else WIDE_IN, _HALF_NORMAL_HIGH_IN), paint, description=description
@@ -105,11 +105,19 @@ def half_normal(
 
 
 def _labels(
-    axes: Axes, quantiles: Sequence[float], ordered: Sequence[Point], *, top: float, longest: int
+    axes: Axes,
+    quantiles: Sequence[float],
+    ordered: Sequence[Point],
+    *,
+    least: float,
+    top: float,
+    longest: int,
 ) -> None:
     """The largest by name, to the right of their marks and clear of each other."""
     above = math.inf
     for quantile, point in list(zip(quantiles, ordered, strict=True))[: -_LABELLED - 1 : -1]:
+        if point.size <= least:  # what lies along the guide has nothing to tell
+            break
         y = min(point.size, above - 0.055 * top)
         if y < 0:
             break
