@@ -284,9 +284,11 @@ def test_levels_that_did_not_run_stay_out() -> None:
 def test_whole_plots_stay_whole_plots() -> None:
     text = screen_text(4).replace('"F02"\n', '"F02"\nplot = "whole"\n')
     made = conducted(text.replace('"plackett-burman"', '"plackett-burman"\nrepeats = 2'), three, blocks=9)
-    study = read(propose(made, "follow-up", factors=["f01", "f02"])[1])
+    proposed, text = propose(made, "follow-up", factors=["f01", "f02"])
+    study = read(text)
     assert study.factor("f02").whole_plot
     assert study.design.repeats == 2
+    assert proposed.runs == 12  # two stretches of two arms, twice, and a copy of the reference's stretch
     without = read(propose(made, "follow-up", factors=["f01", "f03"])[1])
     assert without.design.repeats == 1
 

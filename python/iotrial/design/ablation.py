@@ -21,12 +21,11 @@ from iotrial.design.following import (
     one_line,
     pin_of,
     renamed,
+    runs_in_a_block,
     settings_of,
 )
-from iotrial.design.treatments import treatments
 from iotrial.errors import RequestError
 from iotrial.study.model import Design, Factor, Level, Setting, Study
-from iotrial.study.select import select
 
 # "all" is a reserved word of the command line.
 EVERYTHING, NOTHING, WITHOUT = "all together", "none", "without "
@@ -168,7 +167,7 @@ def _ablation(
         claims=(),
         design=Design(repeats=ran.design.repeats if whole_plot else 1),
     )
-    runs = len(treatments(select(study), controls=True).arms) + 2
+    runs = runs_in_a_block(study)
     note = (
         f'"{EVERYTHING}" is the reference: a setting earned something if the bundle does worse without it. Two settings that '
         "do the same thing hide each other here; then only leaving out all of them shows"

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from iotrial.design.keyed import SEED_DIGITS
+from iotrial.design.plan import Plan
 from iotrial.errors import StudyError, UnknownName
 from iotrial.study.labels import match
 from iotrial.study.model import Budget, Factor, Setting, Study, Workload
+from iotrial.study.select import select
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,12 @@ def _foreign(ran: Study, what: str) -> StudyError:
 
 def settings_of(ran: Study, pins: Sequence[Pin]) -> tuple[Setting, ...]:
     return tuple(setting for pin in pins for setting in ran.factor(pin.factor).level(pin.label).settings)
+
+
+def runs_in_a_block(study: Study) -> int:
+    """How many runs the larger of its blocks holds, controls among them. Raises RequestError where it cannot be planned."""
+    plan = Plan(select(study), "0" * SEED_DIGITS)
+    return max(len(plan.block(plan.conditions[0], index).runs) for index in (0, 1))
 
 
 def renamed(study: Study, what: str) -> Study:

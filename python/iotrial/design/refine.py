@@ -18,15 +18,15 @@ from iotrial.design.following import (
     one_line,
     pin_of,
     renamed,
+    runs_in_a_block,
     settings_of,
 )
 from iotrial.design.lenth import lenth_pse
-from iotrial.design.treatments import treatments
 from iotrial.errors import RequestError
 from iotrial.study.model import Design, DesignKind, Study
-from iotrial.study.select import select
 
 MOST_RUNS = 64  # in a block of a follow-up: a block is a short stretch of time
+_CONTROLS = 2  # arms beside the treatments
 _FEWEST, _WITH_ROOM = 2, 4
 
 
@@ -84,7 +84,7 @@ def folded_over(written: Study, ran: Study) -> FollowUp:
             f"study {ran.name}: its design {what}; only fractional and Plackett-Burman designs can be folded over"
         )
     study = replace(renamed(as_run(written, ran), "folded"), design=replace(design, fold_over=True))
-    runs = len(treatments(select(study), controls=True).arms)
+    runs = runs_in_a_block(study)
     chosen = tuple((factor.name, "as before") for factor in ran.treatment_factors)
     note = "every row has its mirror image, so that no interaction of two can pass for a main effect"
     return FollowUp(study, chosen, (), (note,), runs)
@@ -147,11 +147,10 @@ def _smallest(study: Study) -> tuple[Study, int] | None:
     ):
         tried = replace(study, design=design)
         try:
-            made = treatments(select(tried), controls=True)
+            runs = runs_in_a_block(tried)
         except RequestError:
             continue
-        runs = len(made.arms) * repeats + (0 if made.control_columns else 2)
-        if runs <= MOST_RUNS + 2:
+        if runs <= MOST_RUNS + _CONTROLS:
             fitting.append((runs, tried))
     if not fitting:
         return None

@@ -13,6 +13,7 @@ from iotrial.report.claims import grouped
 from iotrial.report.document import Document, EffectRow
 from iotrial.report.notation import counted, quantity
 from iotrial.report.phrases import interval, reason_in_words, spoken
+from iotrial.report.screens import arms_are_rows
 
 _SPECIAL = frozenset("\\`*_[]|~$")
 # The comment splits "@name" and "#12", which code hosts look for after rendering, escaped or not.
@@ -22,6 +23,7 @@ _LINKED = re.compile(r"(\bwww|\b(?:https?|ftp|xmpp|mailto)|\bGH)([.:-])", re.IGN
 _STARTS = re.compile(r"^([0-9]{1,9}(?=[.)]\s)|)([-+=.)])")
 _MOST_FAILURES = 10
 _MOST_INTERACTIONS = 40
+_MOST_EFFECTS = 60
 
 
 def markdown_report(document: Document) -> str:
@@ -52,16 +54,18 @@ def _lines(document: Document) -> Iterator[str]:
         yield f"**Claim**{source}: {escaped(group.sentence)}"
         yield ""
     if document.primary:
-        yield from _effects(document.primary)
+        yield from _some(document.primary)
         yield ""
     if document.interactions:
         yield from _folded("Interactions", list(_interactions(document.interactions)))
     if document.pooled:
-        yield from _folded("Means over conditions (pooled)", list(_effects(document.pooled)))
+        yield from _folded("Means over conditions (pooled)", list(_some(document.pooled)))
     if document.exploratory:
-        yield from _folded("Other responses (exploratory)", list(_effects(document.exploratory)))
+        yield from _folded("Other responses (exploratory)", list(_some(document.exploratory)))
     if document.evidence:
-        yield from _folded("Evidence: medians by treatment", list(_evidence(document)))
+        by_level = arms_are_rows(header.study)
+        title = "Evidence: what moved, by level" if by_level else "Evidence: medians by treatment"
+        yield from _folded(title, list(_evidence(document)))
     if document.controls:
         yield from _folded(
             "Controls", [f"- {escaped(r.condition.text)}: {escaped(r.sentence)}" for r in document.controls]
@@ -71,6 +75,17 @@ def _lines(document: Document) -> Iterator[str]:
     facts = [f"- {escaped(name)}: {escaped(value)}" for name, value in (*document.plan, *document.machine)]
     yield from _folded("Plan and machine", facts)
     yield f"Run again: {_code(document.rerun)}"
+
+
+def _some(rows: Sequence[EffectRow]) -> Iterator[str]:
+    """All effects; where they are many, those that are not equivalent, and how many others there are."""
+    kept = rows
+    if len(rows) > _MOST_EFFECTS:
+        kept = [row for row in rows if row.effect.verdict.value != "equivalent"][:_MOST_EFFECTS]
+    yield from _effects(kept)
+    if len(kept) < len(rows):
+        yield ""
+        yield f"and {len(rows) - len(kept)} more, in the JSON and HTML reports"
 
 
 def _effects(rows: Sequence[EffectRow]) -> Iterator[str]:
@@ -110,7 +125,10 @@ def _interactions(rows: Sequence[EffectRow]) -> Iterator[str]:
 
 def _evidence(document: Document) -> Iterator[str]:
     yield from _table_head(("condition", "metric", "treatment", "median", "moved"))
+    by_level = arms_are_rows(document.trial.header.study)
     for row in document.evidence:
+        if by_level and row.moved is None:
+            continue
         value = quantity(row.value, row.unit)
         yield _row(row.condition.text, spoken(row.metric), row.treatment, value, row.moved or "")
 
