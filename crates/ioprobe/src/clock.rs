@@ -83,17 +83,6 @@ impl Clock {
         const HALF: u128 = 1 << 31;
         ((u128::from(ticks) * u128::from(self.scale) + HALF) >> 32) as u64
     }
-
-    /// Spins until `ns` have passed since `start`; returns the reading that ended it.
-    pub fn spin_until(&self, start: u64, ns: u64) -> u64 {
-        loop {
-            let now = self.ticks();
-            if self.ns_between(start, now) >= ns {
-                return now;
-            }
-            std::hint::spin_loop();
-        }
-    }
 }
 
 #[inline(always)]
@@ -182,7 +171,10 @@ mod tests {
                 assert!(now >= last);
                 last = now;
             }
-            let end = clock.spin_until(start, 20_000_000);
+            let mut end = start;
+            while clock.ns_between(start, end) < 20_000_000 {
+                end = clock.ticks();
+            }
             let kernel = read_ns(libc::CLOCK_MONOTONIC_RAW) - kernel_start;
             let own = clock.ns_between(start, end);
             assert!(own >= 20_000_000);

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::fileset::{self, Registry};
 use crate::isolate::{privileged, require_privilege, Lifeline, Origin};
 use crate::job;
+use crate::job::stretch::Stretch;
 use crate::process::left;
 use crate::process::start::{Inherited, Starter};
 use crate::syscall::{check, open_files, stat_of};
@@ -21,6 +22,7 @@ pub const PROTOCOL: u32 = 1;
 
 pub struct Session {
     clock: Clock,
+    stretch: Stretch,
     isolated: bool,
     lifeline: Lifeline,
     origin: Origin,
@@ -34,8 +36,10 @@ pub struct Session {
 
 impl Session {
     pub fn new(isolated: bool, lifeline: Lifeline, origin: Origin) -> Result<Self> {
+        let clock = Clock::new();
         Ok(Session {
-            clock: Clock::new(),
+            clock,
+            stretch: Stretch::new(clock),
             isolated,
             lifeline,
             origin,
@@ -147,13 +151,24 @@ impl Session {
 
             "files" => {
                 let request = job_fields(verb, given)?;
-                job::files::run(request, sets, &self.clock, &self.lifeline)
+                job::files::run(
+                    request,
+                    sets,
+                    (&self.clock, &mut self.stretch),
+                    &self.lifeline,
+                )
             }
             "command" => {
                 let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;
                 let foreign = request.0.user.is_some();
                 let starter = &mut self.starter;
-                let done = job::command::run(request, sets, starter, &self.clock, self.isolated);
+                let done = job::command::run(
+                    request,
+                    sets,
+                    starter,
+                    (&self.clock, &mut self.stretch),
+                    self.isolated,
+                );
                 if foreign {
                     fileset::guard::inspect(sets)?;
                 }

@@ -153,6 +153,7 @@ requests! {
         view: Option<String> = None,
         user: Option<User> = None,
         stretch: f64 = 0.0,
+        stretch_clock: StretchClock = StretchClock::Wall,
         devices: Vec<String> = Vec::new(),
         sync_after: Option<String> = None,
         replicates: u32 = 1,
@@ -175,12 +176,13 @@ requests! {
     Step { name: String, argv: Vec<String> }
 }
 
-const COMMON: [&str; 8] = [
+const COMMON: [&str; 9] = [
     "set",
     "files",
     "view",
     "user",
     "stretch",
+    "stretch_clock",
     "devices",
     "sync_after",
     "replicates",
@@ -231,6 +233,11 @@ words! {
         SymlinkRelative = "symlink-relative",
         SymlinkChain = "symlink-chain",
         Hardlink = "hardlink",
+    }
+    /// Which time of a job the positive control stretches.
+    StretchClock {
+        Wall = "wall",
+        Cpu = "cpu",
     }
     Order {
         ByFile = "by-file",

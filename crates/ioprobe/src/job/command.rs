@@ -10,8 +10,9 @@ use libc::{c_int, pid_t};
 use serde_json::{json, Value};
 
 use super::places::Places;
-use super::{require_root_for_user, stretch_ns, Usage, Watch};
-use crate::clock::{monotonic_ns, thread_cpu_ns, Clock};
+use super::stretch::{Spun, Stretch};
+use super::{require_root_for_user, Usage, Watch};
+use crate::clock::{monotonic_ns, Clock};
 use crate::error::{last_errno, Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::process::limit::Limit;
@@ -47,7 +48,7 @@ impl StepTimes {
 
 /// How one process ended.
 struct End {
-    wall_ns: u64,
+    wall_ticks: u64,
     status: c_int,
     timed_out: bool,
     usage: Usage,
@@ -58,7 +59,7 @@ pub fn run(
     (common, own): (Common, CommandJob),
     registry: &mut Registry,
     starter: &mut Starter,
-    clock: &Clock,
+    (clock, stretch): (&Clock, &mut Stretch),
     isolated: bool,
 ) -> Result<Value> {
     let set: Option<&FileSet> = match &common.set {
@@ -112,8 +113,8 @@ pub fn run(
         })
         .collect();
     let mut failures = Vec::new();
-    let (mut usage, mut stretched_ns, mut stragglers, mut max_rss_bytes) =
-        (Usage::default(), 0, 0, 0);
+    let (mut usage, mut spun, mut stragglers, mut max_rss_bytes) =
+        (Usage::default(), Spun::default(), 0, 0);
     let rss_floor = own_peak_bytes();
     let mut watch = Watch::begin(&common.devices)?;
     let started_ns = monotonic_ns();
@@ -124,12 +125,14 @@ pub fn run(
                     rewind(&stdin)?;
                 }
                 let end = one_process(program, &around, starter, clock, limit)?;
-                let (spun_ns, spun_cpu_ns) = spin(clock, stretch_ns(end.wall_ns, common.stretch));
-                times.wall_ns += end.wall_ns + spun_ns;
-                times.user_ns += end.usage.user_ns + spun_cpu_ns;
+                let cpu_ns = end.usage.user_ns + end.usage.sys_ns;
+                let more =
+                    stretch.after(end.wall_ticks, cpu_ns, common.stretch, common.stretch_clock);
+                times.wall_ns += clock.ns_of(end.wall_ticks) + more.wall_ns;
+                times.user_ns += end.usage.user_ns + more.cpu_ns;
                 times.sys_ns += end.usage.sys_ns;
                 times.processes += 1;
-                stretched_ns += spun_ns;
+                spun.add(&more);
                 usage.add(&end.usage);
                 max_rss_bytes = max_rss_bytes.max(end.max_rss_bytes);
                 stragglers += stragglers::sweep(isolated, end.timed_out)?;
@@ -148,10 +151,12 @@ pub fn run(
         "wall_ns": sum(|s| s.wall_ns),
         "user_ns": sum(|s| s.user_ns),
         "sys_ns": sum(|s| s.sys_ns),
+        "cpu_ns": sum(|s| s.user_ns + s.sys_ns),
         "usage": usage.to_json(),
         "devices": devices,
         "devices_after_sync": devices_after_sync,
-        "stretched_ns": stretched_ns,
+        "stretched_ns": spun.own_ns,
+        "injected": spun.injected(),
         "started_ns": started_ns,
         "verified": failures.is_empty(),
         "processes": sum(|s| s.processes),
@@ -186,7 +191,7 @@ fn one_process(
     let (status, rusage) = waited?;
     let by_signal = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
     Ok(End {
-        wall_ns: clock.ns_between(start, end),
+        wall_ticks: end.saturating_sub(start),
         status,
         // A timer that ran out as the process was ending by itself did nothing.
         timed_out: expired && by_signal,
@@ -209,16 +214,6 @@ fn wait(pid: pid_t) -> Result<(c_int, libc::rusage)> {
             }
         }
     }
-}
-
-/// The positive control: real and CPU time that were spun away.
-fn spin(clock: &Clock, ns: u64) -> (u64, u64) {
-    if ns == 0 {
-        return (0, 0);
-    }
-    let (cpu, start) = (thread_cpu_ns(), clock.ticks());
-    let end = clock.spin_until(start, ns);
-    (clock.ns_between(start, end), thread_cpu_ns() - cpu)
 }
 
 fn as_expected(end: &End, expect_exit: i32) -> bool {

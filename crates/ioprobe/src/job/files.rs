@@ -4,16 +4,17 @@ use serde_json::{json, Value};
 
 use super::expect::{bytes_to_write, Expected, Plan};
 use super::outcome::{changes_names_or_sizes, take_over, verify};
-use super::timed::{Broken, Tally, Work};
-use super::{require_root_for_user, stretch_ns, Usage, Watch};
-use crate::clock::{monotonic_ns, Clock};
+use super::stretch::Stretch;
+use super::timed::{Broken, Span, Tally, Work};
+use super::{require_root_for_user, Usage, Watch};
+use crate::clock::{monotonic_ns, thread_cpu_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::identity::Borrowed;
 use crate::isolate::Lifeline;
 use crate::recorder::LatencyRecorder;
 use crate::syscall::{c_text, open_files};
-use crate::wire::{Common, FilesJob, Operation, Order};
+use crate::wire::{Common, FilesJob, Operation, Order, StretchClock};
 
 /// What getdents and readlink write into: the size that the C library's readdir uses.
 const NAMES_BYTES: usize = 32 * 1024;
@@ -22,7 +23,7 @@ const LARGEST_BUFFER: usize = 1 << 30;
 pub fn run(
     (common, own): (Common, FilesJob),
     registry: &mut Registry,
-    clock: &Clock,
+    (clock, stretch): (&Clock, &mut Stretch),
     lifeline: &Lifeline,
 ) -> Result<Value> {
     let name = common.set.as_deref().ok_or_else(|| {
@@ -31,7 +32,7 @@ pub fn run(
     let set = registry.get(name)?;
     let view = common.view.as_deref();
     let files = set.select_in(view, &common.files)?;
-    check_request(&own, files.len())?;
+    check_request(&own, common.stretch_clock, files.len())?;
     check_open_files(&own, files.len() as u64)?;
     let expected = Plan {
         set,
@@ -56,26 +57,20 @@ pub fn run(
     let started_ns = monotonic_ns();
     let outcome = work.perform(clock).map(|span| {
         let worked_ns = clock.ns_between(span.start, span.end);
-        let base_ns = match own.stretch_of {
-            None => worked_ns,
-            Some(operation) => work.total_ns(operation, clock),
+        let base = work.ticks_of(own.stretch_of, &span);
+        let cpu_ns = match common.stretch_clock {
+            StretchClock::Wall => 0,
+            StretchClock::Cpu => thread_cpu_ns() - before.cpu_ns,
         };
-        let wanted_ns = stretch_ns(base_ns, common.stretch);
-        let end = match wanted_ns {
-            0 => span.end,
-            ns => clock.spin_until(span.end, ns),
-        };
-        (
-            clock.ns_between(span.start, end),
-            clock.ns_between(span.end, end),
-        )
+        let spun = stretch.after(base, cpu_ns, common.stretch, common.stretch_clock);
+        (worked_ns + spun.wall_ns, spun)
     });
     let usage = Usage::of_this_thread().since(&before);
     drop(borrowed);
     watch.end()?;
 
     work.close_all();
-    let (wall_ns, stretched_ns) = match outcome {
+    let (wall_ns, spun) = match outcome {
         Ok(times) => times,
         Err(broken) => {
             take_over(set, view, &expected.fates);
@@ -91,21 +86,23 @@ pub fn run(
         "wall_ns": wall_ns,
         "user_ns": usage.user_ns,
         "sys_ns": usage.sys_ns,
+        "cpu_ns": usage.cpu_ns,
         "usage": usage.to_json(),
         "devices": devices,
         "devices_after_sync": devices_after_sync,
-        "stretched_ns": stretched_ns,
+        "stretched_ns": spun.own_ns,
+        "injected": spun.injected(),
         "started_ns": started_ns,
         "verified": true,
         "bytes_read": tally.bytes_read,
         "bytes_written": tally.bytes_written,
         "entries": tally.entries,
     });
-    answer["operations"] = work.latencies(&own, clock, stretched_ns);
+    answer["operations"] = work.latencies(&own, clock, spun.own_ns);
     Ok(answer)
 }
 
-fn check_request(own: &FilesJob, files: usize) -> Result<()> {
+fn check_request(own: &FilesJob, by: StretchClock, files: usize) -> Result<()> {
     if own.operations.is_empty() || files == 0 {
         return Err(Error::bad(format!(
             "request files: wanted at least one operation and one file, found {} and {files}",
@@ -119,6 +116,9 @@ fn check_request(own: &FilesJob, files: usize) -> Result<()> {
         )));
     }
     match own.stretch_of {
+        Some(_) if by == StretchClock::Cpu => Err(Error::bad(
+            "request files: stretch_of: the CPU time of one operation is not measured",
+        )),
         Some(operation) if !own.operations.contains(&operation) => Err(Error::bad(format!(
             "request files: stretch_of: wanted one of the operations, found {}",
             operation.name()
@@ -194,10 +194,14 @@ fn touched(size: usize) -> Vec<u8> {
 }
 
 impl Work {
-    fn total_ns(&self, operation: Operation, clock: &Clock) -> u64 {
-        (self.operations.iter())
-            .find(|(o, _)| *o == operation)
-            .map_or(0, |(_, recorder)| self.recorders[*recorder].total_ns(clock))
+    /// How long one operation took in all, or (None) the whole work.
+    fn ticks_of(&self, operation: Option<Operation>, span: &Span) -> u64 {
+        match operation {
+            None => span.end.saturating_sub(span.start),
+            Some(operation) => (self.operations.iter())
+                .find(|(o, _)| *o == operation)
+                .map_or(0, |(_, recorder)| self.recorders[*recorder].total_ticks()),
+        }
     }
 
     fn latencies(self, own: &FilesJob, clock: &Clock, stretched_ns: u64) -> Value {
