@@ -132,6 +132,8 @@ class Recording:
             "wall_ns": 1000,
             "user_ns": 1,
             "sys_ns": 1,
+            "cpu_ns": 2,
+            "injected": 1.06,
             "usage": usage,
             "devices": {"loop9": counters},
             "devices_after_sync": {"loop9": counters},

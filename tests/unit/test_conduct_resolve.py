@@ -12,7 +12,7 @@ from iotrial.conduct.resolve import disk_bytes, reads_bytes, resolve
 from iotrial.errors import MissingTool, PrivilegeError, RequestError, UnknownName, UnsupportedLevel
 from iotrial.lab.guard import Consent
 from iotrial.study.catalogue import find, names
-from iotrial.study.model import CommandWork, FilesWork, Setting, Step, Study
+from iotrial.study.model import CommandWork, FilesWork, Scale, Setting, Step, Study
 from iotrial.study.reader import read_study
 from iotrial.study.select import select
 
@@ -116,11 +116,17 @@ def test_few_files_under_access_times_are_remarked_upon() -> None:
     assert "ticks" in note
 
 
-def test_a_primary_response_that_no_slow_down_can_be_put_into_is_refused() -> None:
+def test_responses_that_no_slow_down_can_be_put_into_are_refused_and_one_that_can_is_enough() -> None:
     plain = study()
-    responses = tuple(replace(r, primary=r.name == "cpu") for r in plain.responses)
+    counts = tuple(replace(r, primary=r.name == "device_write_bytes") for r in plain.responses)
+    resolve(replace(plain, responses=counts), root=True)
+    differences = tuple(replace(r, scale=Scale.DIFFERENCE) for r in plain.responses)
     with pytest.raises(RequestError, match="no known slow-down"):
-        resolve(replace(plain, responses=responses), root=True)
+        resolve(replace(plain, responses=differences), root=True)
+    with pytest.raises(RequestError, match="no response is primary"):
+        resolve(
+            replace(plain, responses=tuple(replace(r, primary=False) for r in plain.responses)), root=True
+        )
 
 
 def test_levels_of_a_bundle_must_turn_the_same_knobs() -> None:

@@ -157,7 +157,9 @@ def test_an_invalid_trial_gives_no_verdict_but_likely_reasons() -> None:
         "4 KiB: 1.050 [1.020, 1.080])."
     )
     assert made.tone is Tone.INVALID
-    assert made.details[0].startswith("Something besides the factor differs between arms. Likely: ")
+    assert made.details[0].startswith(
+        "Nothing that was recorded explains it. Run the study again with a new seed"
+    )
     assert "as fast as" not in " ".join((made.headline, *made.details))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from iotrial.analysis.verdict import is_rate, is_time
@@ -12,6 +12,7 @@ from iotrial.study.model import Response, Scale
 
 # The level shared over all control effects of a trial, so that a sound trial is hardly ever called unsound.
 CONTROL_LEVEL = 0.001
+_SHARES = ("user", "sys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Spec:
     def control_alpha(self) -> float:
         """The level of each control effect."""
         effects = sum(
-            (self.negative_response(condition) is not None) + (self.positive_response(condition) is not None)
+            len(self.negative_responses(condition)) + (self.positive_response(condition) is not None)
             for condition in self.conditions
         )
         return CONTROL_LEVEL / max(1, effects)
@@ -110,16 +111,28 @@ class Spec:
             None,
         )
 
-    def negative_response(self, condition: Condition) -> Response | None:
-        """What the negative control is judged by."""
-        return self.main_response(condition)
+    def negative_responses(self, condition: Condition) -> tuple[Response, ...]:
+        """What the negative control is judged by: each response that gets a verdict; the first where none does."""
+        main = self.main_response(condition)
+        return self.responses_of(condition, primary=True) or (() if main is None else (main,))
 
     def positive_response(self, condition: Condition) -> Response | None:
-        """What the positive control is judged by: the main response, or, since a stretch in time moves
-        neither a count nor a size, the first that is a time or a rate."""
-        both = (*self.responses_of(condition, primary=True), *self.responses_of(condition, primary=False))
-        return next((r for r in both if r.scale is Scale.LOG and (is_time(r) or is_rate(r))), None)
+        """What the positive control is judged by: the response that the stretch is put into."""
+        return stretched_response(r for r in self.responses if r.workload == condition.workload)
 
     def injected_ratio(self, response: Response) -> float:
         """The ratio that the stretch makes in a response: of a rate it is the inverse."""
         return 1.0 / self.injected if is_rate(response) else self.injected
+
+
+def stretched_response(responses: Iterable[Response]) -> Response | None:
+    """Of a workload's responses the one that the positive control stretches, and is judged by: the first primary one,
+    else the first of all, that is a time or a rate compared by ratio.
+
+    A stretch in time moves neither a count nor a size, and a ratio is no constant difference. The shares of ``user`` and
+    ``sys`` in the CPU time are guessed from the scheduler's ticks, so that nothing of known size can be put into either.
+    """
+    fit = [
+        r for r in responses if r.scale is Scale.LOG and (is_time(r) or is_rate(r)) and r.name not in _SHARES
+    ]
+    return next(iter(sorted(fit, key=lambda response: not response.primary)), None)

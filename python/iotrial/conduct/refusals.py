@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 
+from iotrial.analysis.spec import stretched_response
 from iotrial.conduct import combinations
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.lab import registry
@@ -17,7 +18,6 @@ from iotrial.lab.knob import Requirement
 from iotrial.study.model import CommandWork, Setting, Study, Workload
 from iotrial.study.trust import unmet
 
-STRETCHABLE_SUFFIX = "_time"
 TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
 
 
@@ -168,13 +168,13 @@ def check_bundles(study: Study) -> None:
 
 
 def check_primary(study: Study, workload: Workload) -> None:
-    """A first primary response into which no known slow-down can be put, so that no positive control could be."""
-    primaries = [r.name for r in study.responses if r.workload == workload.name and r.primary]
-    if not primaries:
+    """No response into which a known slow-down can be put, so that no positive control could be."""
+    own = [r for r in study.responses if r.workload == workload.name]
+    if not any(r.primary for r in own):
         raise RequestError(f"workload {workload.name}: no response is primary")
-    first = primaries[0]
-    if not (first == "wall" or first.startswith("wall.") or first.endswith(STRETCHABLE_SUFFIX)):
+    if stretched_response(own) is None:
         raise RequestError(
-            f"workload {workload.name}: its first primary response is {first}, which no known slow-down can be put into",
-            hint="make a wall-clock time (wall, wall.STEP, read_time ...) the first primary response",
+            f"workload {workload.name}: none of its responses is a time compared by ratio, so no known slow-down can be put "
+            "into any",
+            hint='leave out scale = "difference" for a time (wall, cpu, wall.STEP, read_time ...)',
         )

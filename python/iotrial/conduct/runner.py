@@ -8,9 +8,10 @@ failure (counted by level), never a silent loss.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from iotrial.analysis.spec import stretched_response
 from iotrial.conduct.filesets import WRITING_OPERATIONS, invoking_user
 from iotrial.conduct.resolve import Turn, reads_bytes
 from iotrial.conduct.session import NOBODY, Session
@@ -21,7 +22,7 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
-from iotrial.study.model import CommandWork, FilesWork, Response, Role, Workload
+from iotrial.study.model import CommandWork, FilesWork, Role, Workload
 
 KERNEL_BLOCK = 512
 READ_BACK_FAILED = "read_back_failed"
@@ -110,6 +111,8 @@ class Runner:
             health.check(place, error.message)
             return Outcome(failure=error.message)
         outcome = self._outcome(answer, subject, workload, state)
+        if stretch:
+            outcome = replace(outcome, checks={**outcome.checks, "injected": float(answer["injected"])})
         if outcome.failure is not None:
             health.check(place, outcome.failure, files=subject.files)
         return outcome
@@ -210,13 +213,14 @@ class Runner:
             "view": subject.work.view,
             "user": self._user(subject, work),
             "stretch": stretch,
+            "stretch_clock": "cpu" if _is_cpu(self._stretched(workload)) else "wall",
             "devices": [] if device is None else [device],
             "sync_after": subject.place.root if self._syncs_after or writes else None,
             "replicates": work.replicates,
         }
         if isinstance(work, FilesWork):
-            first = self._first_primary(workload).name
-            timed = next((o for o in work.operations if f"{o.replace('-', '_')}_time" == first), None)
+            name = self._stretched(workload)
+            timed = next((o for o in work.operations if f"{o.replace('-', '_')}_time" == name), None)
             return subject.target.call(
                 "files",
                 **common,
@@ -256,8 +260,9 @@ class Runner:
         as_root = isinstance(work, FilesWork) or work.run_as == "root"
         return None if as_root or uid == 0 else {"uid": uid, "gid": gid}
 
-    def _first_primary(self, workload: Workload) -> Response:
-        return next(r for r in self._session.plan.responses(workload.name) if r.primary)
+    def _stretched(self, workload: Workload) -> str:
+        response = stretched_response(self._session.plan.responses(workload.name))
+        return "" if response is None else response.name
 
     # after it
 
@@ -273,7 +278,7 @@ class Runner:
             "wall": answer["wall_ns"] / 1e9,
             "user": answer["user_ns"] / 1e9,
             "sys": answer["sys_ns"] / 1e9,
-            "cpu": (answer["user_ns"] + answer["sys_ns"]) / 1e9,
+            "cpu": answer["cpu_ns"] / 1e9,
             "device_read_bytes": float(bytes_read),
             "device_write_bytes": float(
                 counters["write_bytes"] if counters else usage["blocks_out"] * KERNEL_BLOCK
@@ -290,6 +295,8 @@ class Runner:
                 histograms[name] = found["histogram"]
         else:
             numbers["max_rss"] = float(answer["max_rss_bytes"])
+            if answer["stragglers"]:
+                numbers["stragglers"] = float(answer["stragglers"])
             for step in answer["steps"] if len(answer["steps"]) > 1 else ():
                 numbers[f"wall.{step['name']}"] = step["wall_ns"] / 1e9
                 numbers[f"cpu.{step['name']}"] = (step["user_ns"] + step["sys_ns"]) / 1e9
@@ -314,6 +321,10 @@ class Runner:
             failure=_failure(answer),
             void=cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
         )
+
+
+def _is_cpu(response: str) -> bool:
+    return response == "cpu" or response.startswith("cpu.")
 
 
 def _failure(answer: dict[str, Any]) -> str | None:

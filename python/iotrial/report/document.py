@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect
+from iotrial.analysis.reasons import Reason, RunFacts, likely_reasons
 from iotrial.design.keyed import SEED_DIGITS
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
@@ -113,6 +114,7 @@ class Document:
     analysis: Analysis
     conditions: Conditions
     summary: Summary
+    reasons: tuple[Reason, ...]
     effects: tuple[EffectRow, ...]
     claims: tuple[HeldClaim, ...]
     evidence: tuple[EvidenceRow, ...]
@@ -185,11 +187,13 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
     valid = not is_invalid(trial, analysis)
     adjusted = _adjusted(data, conditions)
     design = _design(header.study, controls=header.options.get("controls") is not False)
+    reasons = () if valid else _reasons(data, analysis)
     return Document(
         data=data,
         analysis=analysis,
         conditions=conditions,
-        summary=summarise(trial, analysis),
+        summary=summarise(trial, analysis, reasons),
+        reasons=reasons,
         effects=_effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin),
         claims=hold_claims(
             header.study.claims, analysis.effects, conditions, margin=header.margin, valid=valid
@@ -237,6 +241,24 @@ def _adjusted(data: TrialData, conditions: Conditions) -> dict[tuple[str, str], 
 
 def _primaries(study: Study, workload: str) -> tuple[Response, ...]:
     return tuple(r for r in study.responses if r.workload == workload and r.primary)
+
+
+def _reasons(data: TrialData, analysis: Analysis) -> tuple[Reason, ...]:
+    """Why the trial is likely to be invalid, from all that its runs recorded."""
+    header = data.trial.header
+    facts = {}
+    for run in data.runs:
+        injected = run.checks.get("injected")
+        known = float(injected) if isinstance(injected, int | float) and injected > 0 else None
+        facts[run.condition, run.block, run.slot] = RunFacts(run.evidence, known, run.files)
+    return likely_reasons(
+        analysis,
+        data.blocks,
+        header.study.responses,
+        facts,
+        margin=header.margin,
+        same_files=frozenset(w.name for w in header.study.workloads if w.work.pool == w.work.files),
+    )
 
 
 def rerun_command(trial: StoredTrial) -> str:

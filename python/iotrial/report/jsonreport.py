@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from iotrial.analysis.model import Control, Diagnostic, Effect
+from iotrial.analysis.reasons import Reason
 from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
@@ -34,6 +35,7 @@ def report_json(document: Document) -> dict[str, object]:
         "diagnostics": {
             "valid": document.valid,
             "invalid_reasons": list(document.analysis.invalid_reasons),
+            "likely_reasons": [_reason(reason) for reason in document.reasons],
             "notes": list(document.analysis.notes),
             "conditions": [_diagnostic(row.diagnostic) for row in document.diagnostics],
         },
@@ -140,6 +142,18 @@ def _diagnostic(diagnostic: Diagnostic) -> dict[str, object]:
         "drift_per_hour": _number(diagnostic.drift_per_hour),
         "bimodality": _number(diagnostic.bimodality),
         "block_share": _number(diagnostic.block_share),
+    }
+
+
+def _reason(reason: Reason) -> dict[str, object]:
+    return {
+        "code": reason.code,
+        "text": reason.text,
+        "remedy": reason.remedy,
+        "weight": _number(reason.weight),
+        "condition": dict(reason.condition),
+        "response": reason.response,
+        "controls": reason.controls,
     }
 
 

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from iotrial.analysis.model import Analysis, Control, Effect, Verdict
+from iotrial.analysis.reasons import Reason
 from iotrial.legible import shown
 from iotrial.report.ablation import ablation_finding, is_ablation
 from iotrial.report.answer import answer
 from iotrial.report.conditions import Conditions
 from iotrial.report.findings import QUIET, by_level, finding, strength
 from iotrial.report.interplay import interaction_sentence
+from iotrial.report.invalid import reason_sentences
 from iotrial.report.notation import bracketed, counted, joined, percent
 from iotrial.report.screens import is_screen, screen_details, screen_finding
 from iotrial.store.model import StoredTrial, TrialState
@@ -48,11 +50,11 @@ class Summary:
     tone: Tone
 
 
-def summarise(trial: StoredTrial, analysis: Analysis) -> Summary:
-    """The verdict of a trial in words."""
+def summarise(trial: StoredTrial, analysis: Analysis, reasons: Sequence[Reason] = ()) -> Summary:
+    """The verdict of a trial in words; ``reasons``: why it is likely to be invalid."""
     conditions = Conditions(trial.header.study)
     effects = decisive(analysis.effects)
-    details = tuple(_details(trial, analysis, effects, conditions))
+    details = tuple(_details(trial, analysis, effects, conditions, reasons))
     if is_invalid(trial, analysis):
         return Summary(_invalid(analysis, conditions), details, Tone.INVALID)
     if not any(effect.blocks for effect in effects):
@@ -158,13 +160,17 @@ def _tone(effects: Sequence[Effect]) -> Tone:
 
 
 def _details(
-    trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect], conditions: Conditions
+    trial: StoredTrial,
+    analysis: Analysis,
+    effects: Sequence[Effect],
+    conditions: Conditions,
+    reasons: Sequence[Reason],
 ) -> Iterator[str]:
     header = trial.header
     if trial.imported is not None:
         yield f"This trial was measured on another machine; imported {shown(trial.imported)}."
     if is_invalid(trial, analysis):
-        yield from _likely_reasons(analysis)
+        yield from reason_sentences(analysis, reasons, conditions)
     else:
         for clause in _by_level(trial, effects, conditions):
             yield f"{clause[:1].upper()}{clause[1:]}."
@@ -251,22 +257,3 @@ def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
             "Controls passed: identical copies of the reference were not told apart, and a slow-down put in "
             "on purpose was found."
         )
-
-
-def _likely_reasons(analysis: Analysis) -> Iterator[str]:
-    kinds = {control.kind for control in analysis.controls if not control.passed}
-    if "negative" in kinds:
-        yield (
-            "Something besides the factor differs between arms. Likely: what one run leaves behind for the next "
-            "(dirty data, caches, background work), or a place on the disk that belongs to one arm."
-        )
-    if "positive" in kinds:
-        yield (
-            "A known slow-down came out at another size. Likely: the response holds time that was not "
-            "stretched, or the machine changed its speed within blocks."
-        )
-    # The analysis gives one reason for each failed control, said already, then the others.
-    failed = sum(not control.passed for control in analysis.controls)
-    if failed and (others := analysis.invalid_reasons[failed:]):
-        yield f"Also: {joined(shown(reason) for reason in others)}."
-    yield "Effects below are shown for the search of the cause; they are no verdicts."

@@ -26,8 +26,8 @@ def test_the_stretch_is_proportional_to_the_work(probe: Probe, folder: Path, str
         worked = done["wall_ns"] - done["stretched_ns"]
         assert sum(o["total_ns"] for o in done["operations"].values()) == pytest.approx(worked, abs=3)
         ratios.append(ratio(done["wall_ns"], done["stretched_ns"]))
-    # Never less than was asked for; more where another process took the processor from the spin.
-    assert 1 + stretch - 1e-6 <= min(ratios) == pytest.approx(1 + stretch, rel=0.02)
+    # More where another process took the processor from the spin.
+    assert min(ratios) == pytest.approx(1 + stretch, rel=1e-4)
 
 
 def test_the_stretch_of_one_operation_is_in_its_total_and_in_the_wall(probe: Probe, folder: Path) -> None:
@@ -38,7 +38,7 @@ def test_the_stretch_of_one_operation_is_in_its_total_and_in_the_wall(probe: Pro
         ratios.append(ratio(done["operations"]["read"]["total_ns"], done["stretched_ns"]))
         totals = sum(o["total_ns"] for o in done["operations"].values())
         assert totals == pytest.approx(done["wall_ns"], abs=3)
-    assert 1.06 - 1e-6 <= min(ratios) == pytest.approx(1.06, rel=0.02)
+    assert min(ratios) == pytest.approx(1.06, rel=1e-4)
     with pytest.raises(ProbeError, match="stretch_of"):
         probe("files", set="s", operations=READING, stretch=0.06, stretch_of="fsync")
     for wrong in (-1, 1e9):

@@ -1,0 +1,85 @@
+"""Why a trial is invalid: the likely reasons of a failed control, each from what was recorded, the most likely first.
+
+A reason weighs its ``weight``: the share of the control's deviation that it accounts for, less where the evidence for it is
+thin. For a circumstance that both runs of a pair have more or less of (slot in the block, a counter, a slow mode) that is
+what a least-squares line takes off the mean deviation where the circumstance is the same in both. A reason that accounts for
+less than a third, or has a p above .001, is not named. Several may hold, and none may: a reason is where to look first, no
+proof, and what goes with a deviation need not be what made it. A trial stays invalid whatever is found here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from iotrial.analysis.model import Analysis, Control, ObservedBlock
+from iotrial.analysis.reasons import arms, stretch
+from iotrial.analysis.reasons.case import Case, Reason
+from iotrial.analysis.reasons.pairs import FEWEST, RunFacts, RunKey, pair_up
+from iotrial.analysis.voids import compare_void_rates
+from iotrial.design.model import ArmKind
+from iotrial.design.plan import condition_key
+from iotrial.study.model import Response, Scale
+
+__all__ = ["Reason", "RunFacts", "likely_reasons"]
+
+
+def likely_reasons(
+    analysis: Analysis,
+    blocks: Sequence[ObservedBlock],
+    responses: Sequence[Response],
+    facts: Mapping[RunKey, RunFacts],
+    *,
+    margin: float,
+    same_files: frozenset[str] = frozenset(),
+) -> tuple[Reason, ...]:
+    """The reasons for which a trial is invalid, the most likely first (none where it is valid).
+
+    ``blocks`` of all conditions in time order; ``facts`` by (condition, block, slot); ``same_files`` names the workloads
+    whose arms all work on the same files.
+    """
+    found: list[Reason] = []
+    for control in analysis.controls:
+        if not control.passed:
+            found += _of_control(control, blocks, responses, facts, margin, same_files)
+    found += [
+        Reason("void_rule", text, "look at why runs at this level fail their check", 0.9, {}, "")
+        for text in compare_void_rates(blocks)[1]
+    ]
+    return _merged(found)
+
+
+def _of_control(
+    control: Control,
+    blocks: Sequence[ObservedBlock],
+    responses: Sequence[Response],
+    facts: Mapping[RunKey, RunFacts],
+    margin: float,
+    same_files: frozenset[str],
+) -> Iterator[Reason]:
+    workload = control.condition.get("workload", "")
+    levels = {name: label for name, label in control.condition.items() if name != "workload"}
+    key = condition_key(workload, levels)
+    response = next((r for r in responses if (r.workload, r.name) == (workload, control.response)), None)
+    own = [block for block in blocks if block.condition == key]
+    if response is None or not own:
+        return
+    pairs = pair_up(own, response, ArmKind(control.kind), facts)
+    truth = math.log(control.injected) if response.scale is Scale.LOG else control.injected
+    case = Case(control, response, pairs, pairs.differences - truth, truth, margin, workload in same_files)
+    if (reason := arms.left_out(case)) is not None:
+        yield reason
+    if pairs.count < FEWEST:
+        return
+    for look in (*arms.LOOKS, *(stretch.LOOKS if control.kind == ArmKind.POSITIVE.value else ())):
+        yield from look(case)
+
+
+def _merged(found: Sequence[Reason]) -> tuple[Reason, ...]:
+    """One of each code, the weightiest, by weight."""
+    best: dict[str, Reason] = {}
+    for reason in sorted(found, key=lambda reason: -reason.weight):
+        first = best.get(reason.code)
+        best[reason.code] = reason if first is None else replace(first, controls=first.controls + 1)
+    return tuple(best.values())
