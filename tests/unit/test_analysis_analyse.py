@@ -13,6 +13,7 @@ import pytest
 from iotrial.analysis.analyse import Spec, analyse, analyse_condition, look_due
 from iotrial.analysis.eprocess import interval
 from iotrial.analysis.model import Observation, ObservedBlock, Verdict
+from iotrial.analysis.spec import stretched_response
 from iotrial.design.model import ArmKind, Block, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.study.model import (
@@ -267,6 +268,51 @@ def test_a_rate_is_stretched_by_the_inverse_and_a_count_has_no_positive_control(
     spec = Spec.from_plan(Plan(dataclasses.replace(STUDY, responses=(count,)), "ab" * 16))
     assert spec.positive_response(spec.conditions[0]) is None
     assert spec.control_alpha == pytest.approx(0.001 / 2)
+
+
+def test_the_response_that_is_stretched_is_the_first_that_a_stretch_is_a_constant_ratio_of() -> None:
+    def named(name: str, unit: str = "s", *, scale: Scale = Scale.LOG, primary: bool = False) -> Response:
+        return Response("w", name, unit, scale, Better.LOWER, primary=primary)
+
+    wall, read, cpu = named("wall"), named("read_time"), named("cpu")
+    user = named("user", primary=True)
+    written = named("device_write_bytes", "bytes", scale=Scale.DIFFERENCE, primary=True)
+    assert stretched_response([wall, read, cpu]) == wall
+    assert stretched_response([wall, dataclasses.replace(read, primary=True)]).name == "read_time"
+    assert stretched_response([written, wall, read]) == wall
+    assert stretched_response([user, cpu]) == cpu, "shares of the CPU time are guessed from ticks"
+    assert stretched_response([named("wall", scale=Scale.DIFFERENCE, primary=True), read]) == read
+    assert stretched_response([written, user]) is None
+
+
+def test_the_copy_is_judged_in_every_response_that_gets_a_verdict() -> None:
+    both = (STUDY.responses[0], dataclasses.replace(STUDY.responses[2], primary=True))
+    plan = Plan(dataclasses.replace(STUDY, responses=both), "ab" * 16)
+    spec = Spec.from_plan(plan)
+
+    def another_fault(_block: Block, run: PlannedRun, seen: Observation) -> Observation:
+        more = run.arm.kind is ArmKind.NEGATIVE
+        return dataclasses.replace(
+            seen, responses={**seen.responses, "faults": seen.responses["faults"] + more}
+        )
+
+    sound = analyse(spec, conducted(plan, 60))
+    kinds = [(c.kind, c.response) for c in sound.controls if c.condition["cache"] == "cold"]
+    assert kinds == [("negative", "wall"), ("negative", "faults"), ("positive", "wall")]
+    assert spec.control_alpha == pytest.approx(0.001 / 6)
+    assert sound.valid
+    found = analyse(spec, conducted(plan, 60, change=another_fault))
+    failed = [control for control in found.controls if not control.passed]
+    assert {(control.kind, control.response) for control in failed} == {("negative", "faults")}
+    assert (failed[0].ratio, failed[0].injected) == (1.0, 0.0)
+
+
+def test_a_trial_whose_responses_hold_no_slow_down_claims_no_equivalence_of_ratios() -> None:
+    size = Response("w", "faults", "1", Scale.LOG, Better.LOWER, primary=True)
+    plan = Plan(dataclasses.replace(STUDY, responses=(size,)), "ab" * 16)
+    found = analyse(Spec.from_plan(plan), conducted(plan, 60))
+    same = next(effect for effect in found.effects if effect.level == "555")
+    assert (same.verdict, same.reason) == (Verdict.INCONCLUSIVE, "control_not_seen")
 
 
 def test_looks_follow_every_block_at_first_and_then_growth() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from probe_client import READING, Probe, ProbeError, make_set
+
+from iotrial.analysis.eprocess import excluded, interval
 
 
 def ratio(total_ns: int, stretched_ns: int) -> float:
@@ -56,3 +61,86 @@ def test_the_stretch_of_commands_is_real_time_of_each(probe: Probe) -> None:
     # The spin is CPU time, which sleeping is not.
     assert done["user_ns"] > 0.1 * done["stretched_ns"]
     assert done["steps"][0]["wall_ns"] == done["wall_ns"]
+
+
+@pytest.mark.parametrize("clock", ["wall", "cpu"])
+def test_the_mean_of_many_short_stretches_is_right_to_a_thousandth_of_the_work(
+    probe: Probe, folder: Path, clock: str
+) -> None:
+    """A spin ends at a reading of the clock, which comes in steps of up to some 10 % of such a stretch; together they miss
+    by no more than a few of these steps."""
+    make_set(probe, folder)
+    base = spun = 0
+    for _ in range(300):
+        done = probe("files", set="s", files=[0], operations=READING, stretch=0.06, stretch_clock=clock)
+        work = done[f"{clock}_ns"] - done["stretched_ns"]
+        if done["stretched_ns"] < 0.2 * work:  # where the spin kept the processor
+            base += work
+            spun += done["stretched_ns"]
+            assert done["injected"] == pytest.approx(1 + done["stretched_ns"] / work, rel=0.1)
+    assert 1 + spun / base == pytest.approx(1.06, rel=1e-3)
+
+
+@pytest.mark.parametrize("by", ["wall", "cpu"])
+def test_the_stretch_of_commands_is_in_every_step(probe: Probe, by: str) -> None:
+    steps = [{"name": "a", "argv": ["true"]}, {"name": "b", "argv": ["echo", "b"]}]
+    ratios: dict[str, list[float]] = {"a": [], "b": []}
+    for _ in range(9):
+        for name, step in zip("ab", steps, strict=True):
+            done = probe("command", steps=[step], stretch=0.5, stretch_clock=by)
+            assert done["cpu_ns"] == done["user_ns"] + done["sys_ns"]
+            ratios[name].append(ratio(done[f"{by}_ns"], done["stretched_ns"]))
+    for found in ratios.values():
+        assert sorted(found)[4] == pytest.approx(1.5, rel=5e-3)
+    whole = probe("command", steps=steps, stretch=0.5, stretch_clock=by, replicates=2)
+    assert sum(step["wall_ns"] for step in whole["steps"]) == whole["wall_ns"]
+    assert 1.4 < whole["injected"] < 3.0
+
+
+def test_the_cpu_time_of_short_operations_is_counted(probe: Probe, folder: Path) -> None:
+    """getrusage alone tells of a running thread what it had used at the last tick, so mostly nothing."""
+    make_set(probe, folder)
+    for _ in range(20):
+        done = probe("files", set="s", operations=READING)
+        assert done["cpu_ns"] > 0
+        assert done["cpu_ns"] == pytest.approx(done["user_ns"] + done["sys_ns"], abs=8000)
+    with pytest.raises(ProbeError, match="CPU time of one operation"):
+        probe("files", set="s", operations=READING, stretch=0.1, stretch_clock="cpu", stretch_of="read")
+    with pytest.raises(ProbeError, match="stretch_clock"):
+        probe("files", set="s", operations=READING, stretch_clock="sundial")
+
+
+def value(done: dict[str, Any], name: str) -> float:
+    return float(done["operations"]["read"]["total_ns"] if name == "read" else done[name])
+
+
+@pytest.mark.parametrize(
+    ("work", "name", "how"),
+    [
+        (["true"], "wall_ns", {}),
+        (["true"], "cpu_ns", {"stretch_clock": "cpu"}),
+        (["md5sum", "/etc/passwd"], "wall_ns", {}),
+        (None, "wall_ns", {}),
+        (None, "read", {"stretch_of": "read"}),
+        (None, "cpu_ns", {"stretch_clock": "cpu"}),
+    ],
+)
+def test_a_trial_recovers_the_ratio_that_was_put_in(
+    probe: Probe, folder: Path, work: list[str] | None, name: str, how: dict[str, str]
+) -> None:
+    """Sixty blocks of original and slowed copy, in an order that is drawn, through the interval of every verdict."""
+    make_set(probe, folder)
+    contrasts = []
+    for _ in range(60):
+        found = {}
+        for stretch in random.sample([0.0, 0.5], 2):
+            if work is None:
+                done = probe("files", set="s", operations=READING, stretch=stretch, **how)
+            else:
+                steps = [{"name": "step", "argv": work}]
+                done = probe("command", steps=steps, stretch=stretch, **how)
+            found[stretch] = math.log(value(done, name))
+        contrasts.append(found[0.5] - found[0.0])
+    # Once in ten thousand a sound one is called unsound.
+    assert not excluded(contrasts, math.log(1.5), 1e-4), interval(contrasts, 1e-4)
+    assert excluded(contrasts, 0.0, 1e-4)

@@ -1,0 +1,43 @@
+"""The program, with a lab that is broken on purpose: the copy of the reference is slowed down, the slowed copy is not.
+
+First argument: ``sound`` or ``broken``; second: FILE=SERIAL,... as of ``with_stand_ins.py``, or ``-``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
+
+from stand_in import replace_look_up
+
+from iotrial.cli import main
+from iotrial.conduct.runner import Outcome, Runner
+from iotrial.design.model import ArmKind, Condition, PlannedRun
+
+
+class BrokenRunner(Runner):
+    """The stretch goes into the wrong one of the two control arms."""
+
+    _kind = ArmKind.TREATMENT
+
+    def run(self, condition: Condition, run: PlannedRun) -> Outcome:
+        self._kind = run.arm.kind
+        return super().run(condition, run)
+
+    def _measure(self, subject: Any, workload: Any, stretch: float) -> dict[str, Any]:
+        swapped = {ArmKind.NEGATIVE: self._stretch, ArmKind.POSITIVE: 0.0}
+        return super()._measure(subject, workload, swapped.get(self._kind, stretch))
+
+
+if __name__ == "__main__":
+    mode, disks = sys.argv.pop(1), sys.argv.pop(1)
+    if disks != "-":
+        replace_look_up(dict(pair.split("=") for pair in disks.split(",")))
+    if mode == "broken":
+        import iotrial.conduct.trial
+
+        iotrial.conduct.trial.Runner = BrokenRunner  # type: ignore[misc]
+    main()

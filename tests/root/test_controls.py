@@ -1,0 +1,146 @@
+"""Controls in every lab, over operations and commands, for times and for counts: they pass in a lab that is sound, and
+fail in one that is broken on purpose."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from running import SCHEMA, stored_runs, write_study
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
+
+from stand_in import MIB, SERIAL, StandIn
+
+pytestmark = pytest.mark.root
+
+PROGRAM = Path(__file__).parent / "broken_lab.py"
+# A wide margin is a large slow-down, 1.6 times, which few blocks are enough to see.
+STUDY = """
+[study]
+name = "controlled"
+question = "Does a variable that nobody reads matter?"
+margin = "30 %"
+[lab]
+kind = "LAB"
+size = "24 MiB"
+[budget]
+time = "60 s"
+blocks = 90
+[[factor]]
+name = "arm"
+knob = "environment.variable"
+variable = "ARM"
+levels = ["one", "two"]
+[[workload]]
+name = "read"
+kind = "files"
+files = 200
+cache = "warm"
+operations = ["open", "read-to-end", "close"]
+[[workload]]
+name = "steps"
+kind = "command"
+cache = "warm"
+[[workload.step]]
+name = "first"
+argv = ["true"]
+[[workload.step]]
+name = "second"
+argv = ["md5sum", "{file}"]
+[[workload]]
+name = "cpu"
+kind = "command"
+cache = "warm"
+argv = ["md5sum", "{file}"]
+[[workload]]
+name = "count"
+kind = "command"
+cache = "warm"
+argv = ["true"]
+[[response]]
+workload = "read"
+name = "read_to_end_time"
+primary = true
+[[response]]
+workload = "steps"
+name = "wall.second"
+primary = true
+[[response]]
+workload = "cpu"
+name = "cpu"
+primary = true
+[[response]]
+workload = "count"
+name = "device_read_bytes"
+primary = true
+"""
+JUDGED = {  # by workload: the response that the copy is judged in, and the one that is stretched
+    "read": ("read_to_end_time", "read_to_end_time"),
+    "steps": ("wall.second", "wall.second"),
+    "cpu": ("cpu", "cpu"),
+    "count": ("device_read_bytes", "wall"),
+}
+
+
+@pytest.fixture
+def disk(disk_folder: Path) -> Iterator[StandIn]:
+    disk = StandIn(disk_folder, "disk.img", 64 * MIB)
+    yield disk
+    disk.detach()
+    disk.file.unlink()
+
+
+def trial(mode: str, study: str, disk: StandIn | None, status: int) -> dict[str, Any]:
+    words = () if disk is None else ("--device", disk.path, "--erase", SERIAL.lower())
+    disks = "-" if disk is None else f"disk.img={SERIAL}"
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), mode, disks, "run", study, *words, "--no-stop", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr or done.stdout
+    report: dict[str, Any] = json.loads(done.stdout)
+    jsonschema.validate(report, SCHEMA)
+    return report
+
+
+@pytest.mark.parametrize("lab", ["directory", "image", "device"])
+def test_controls_pass_in_a_sound_lab_and_fail_in_a_broken_one(
+    lab: str, state: Path, disk_folder: Path, request: pytest.FixtureRequest
+) -> None:
+    disk = request.getfixturevalue("disk") if lab == "device" else None
+    study = write_study(disk_folder, STUDY.replace("LAB", lab))
+    sound = trial("sound", study, disk, 0)
+    assert sound["trial"]["state"] == "done"
+    assert sound["diagnostics"]["likely_reasons"] == []
+    found = {(c["condition"]["workload"], c["kind"]): c for c in sound["controls"]}
+    assert {key: control["response"] for key, control in found.items()} == {
+        (workload, kind): response
+        for workload, pair in JUDGED.items()
+        for kind, response in zip(("negative", "positive"), pair, strict=True)
+    }
+    assert all(control["passed"] for control in sound["controls"])
+    for (_, kind), control in found.items():
+        assert control["told_from_zero"] is (kind == "positive"), control
+    stretched = [run for run in stored_runs(state) if run["arm"] == "control:positive"]
+    assert all("injected" not in run["checks"] for run in stored_runs(state) if run not in stretched)
+    ratios = sorted(run["checks"]["injected"] for run in stretched)
+    assert ratios[len(ratios) // 2] == pytest.approx(1.6, rel=1e-3)
+
+    broken = trial("broken", study, disk, 3)
+    assert broken["trial"]["state"] == "invalid"
+    failed = {(c["condition"]["workload"], c["kind"]) for c in broken["controls"] if not c["passed"]}
+    # Every slowed copy that was not, and every copy that was slowed down, but in the count, which a slow-down does not move.
+    expected = {(w, kind) for w in JUDGED for kind in ("negative", "positive")} - {("count", "negative")}
+    assert failed == expected
+    # The probe says itself that it has put nothing in.
+    assert broken["diagnostics"]["likely_reasons"][0]["code"] in ("not_in_response", "spin")
