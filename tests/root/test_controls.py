@@ -21,12 +21,12 @@ from stand_in import MIB, SERIAL, StandIn
 pytestmark = pytest.mark.root
 
 PROGRAM = Path(__file__).parent / "broken_lab.py"
-# A wide margin is a large slow-down, 1.6 times, which few blocks are enough to see.
+# A wide margin is a large slow-down, 3 times, which few blocks are enough to see.
 STUDY = """
 [study]
 name = "controlled"
 question = "Does a variable that nobody reads matter?"
-margin = "30 %"
+margin = "100 %"
 [lab]
 kind = "LAB"
 size = "24 MiB"
@@ -55,11 +55,6 @@ argv = ["true"]
 name = "second"
 argv = ["md5sum", "{file}"]
 [[workload]]
-name = "cpu"
-kind = "command"
-cache = "warm"
-argv = ["md5sum", "{file}"]
-[[workload]]
 name = "count"
 kind = "command"
 cache = "warm"
@@ -73,10 +68,6 @@ workload = "steps"
 name = "wall.second"
 primary = true
 [[response]]
-workload = "cpu"
-name = "cpu"
-primary = true
-[[response]]
 workload = "count"
 name = "device_read_bytes"
 primary = true
@@ -84,7 +75,6 @@ primary = true
 JUDGED = {  # by workload: the response that the copy is judged in, and the one that is stretched
     "read": ("read_to_end_time", "read_to_end_time"),
     "steps": ("wall.second", "wall.second"),
-    "cpu": ("cpu", "cpu"),
     "count": ("device_read_bytes", "wall"),
 }
 
@@ -113,7 +103,9 @@ def trial(mode: str, study: str, disk: StandIn | None, status: int) -> dict[str,
     return report
 
 
-@pytest.mark.parametrize("lab", ["directory", "image", "device"])
+@pytest.mark.parametrize(
+    "lab", ["directory", *(pytest.param(lab, marks=pytest.mark.long) for lab in ("image", "device"))]
+)
 def test_controls_pass_in_a_sound_lab_and_fail_in_a_broken_one(
     lab: str, state: Path, disk_folder: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -134,7 +126,7 @@ def test_controls_pass_in_a_sound_lab_and_fail_in_a_broken_one(
     stretched = [run for run in stored_runs(state) if run["arm"] == "control:positive"]
     assert all("injected" not in run["checks"] for run in stored_runs(state) if run not in stretched)
     ratios = sorted(run["checks"]["injected"] for run in stretched)
-    assert ratios[len(ratios) // 2] == pytest.approx(1.6, rel=1e-3)
+    assert ratios[len(ratios) // 2] == pytest.approx(3.0, rel=1e-3)
 
     broken = trial("broken", study, disk, 3)
     assert broken["trial"]["state"] == "invalid"
