@@ -65,7 +65,7 @@ name = "read_to_end_time"
 primary = true
 [[response]]
 workload = "steps"
-name = "wall.second"
+name = "cpu.second"
 primary = true
 [[response]]
 workload = "count"
@@ -74,7 +74,7 @@ primary = true
 """
 JUDGED = {  # by workload: the response that the copy is judged in, and the one that is stretched
     "read": ("read_to_end_time", "read_to_end_time"),
-    "steps": ("wall.second", "wall.second"),
+    "steps": ("cpu.second", "cpu.second"),
     "count": ("device_read_bytes", "wall"),
 }
 
