@@ -23,9 +23,9 @@ class BrokenRunner(Runner):
 
     _kind = ArmKind.TREATMENT
 
-    def run(self, condition: Condition, run: PlannedRun) -> Outcome:
+    def run(self, condition: Condition, run: PlannedRun, **more: Any) -> Outcome:
         self._kind = run.arm.kind
-        return super().run(condition, run)
+        return super().run(condition, run, **more)
 
     def _measure(self, subject: Any, workload: Any, stretch: float) -> dict[str, Any]:
         swapped = {ArmKind.NEGATIVE: self._stretch, ArmKind.POSITIVE: 0.0}

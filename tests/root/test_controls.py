@@ -133,6 +133,13 @@ def test_controls_pass_in_a_sound_lab_and_fail_in_a_broken_one(
     failed = {(c["condition"]["workload"], c["kind"]) for c in broken["controls"] if not c["passed"]}
     # Every slowed copy that was not, and every copy that was slowed down, but in the count, which a slow-down does not move.
     expected = {(w, kind) for w in JUDGED for kind in ("negative", "positive")} - {("count", "negative")}
-    assert failed == expected
+    # How many blocks it takes to exclude is the machine's; none but these fails, and both kinds do.
+    assert failed <= expected
+    assert {kind for _, kind in failed} == {"negative", "positive"}
+    for control in broken["controls"]:
+        slow = (control["condition"]["workload"], control["kind"]) in expected and control[
+            "kind"
+        ] == "negative"
+        assert 1.7 < control["ratio"] < 5.0 if slow else -0.5 < control["ratio"] < 1.7, control
     # The probe says itself that it has put nothing in.
     assert broken["diagnostics"]["likely_reasons"][0]["code"] in ("not_in_response", "spin")
