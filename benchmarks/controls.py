@@ -30,7 +30,8 @@ def main(trials: Sequence[str]) -> None:
     for name in names():
         study = select(find(name))
         plan = Plan(study, "00" * 16)
-        levels = " x ".join(str(len(factor.levels)) for factor in study.treatment_factors)
+        counts = [len(factor.levels) for factor in study.treatment_factors]
+        levels = f"{len(counts)} factors" if len(counts) > 3 else " x ".join(map(str, counts))
         print(f"| {name} | {levels} | {len(plan.conditions)} | {100 * planned_share(plan):.1f} % |")
     if not trials:
         return
