@@ -10,6 +10,9 @@ from factorials import factor, many, simulated, study
 
 from iotrial.analysis.analyse import Spec, analyse, analyse_condition
 from iotrial.analysis.model import Analysis, Effect, Verdict
+from iotrial.analysis.reasons import likely_reasons
+from iotrial.design.interactions import mixed_into
+from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.study.model import Design, DesignKind, Role
 
@@ -55,6 +58,34 @@ def test_a_screen_whose_stretch_does_nothing_is_invalid() -> None:
     found = analyse(Spec.from_plan(plan), simulated(plan, 40, lambda _: 0.0, injected=1.0))
     assert [control.kind for control in found.controls if not control.passed] == ["positive"]
     assert not found.valid
+
+
+def test_an_interaction_that_a_design_mixes_into_its_control_is_named_as_the_reason() -> None:
+    made = many(12, Design(DesignKind.PLACKETT_BURMAN))
+    plan = Plan(made, SEED)
+    mixed = {
+        kind: mixed_into(made, plan.treatments, weights) for kind, weights in plan.control_weights.items()
+    }
+    share, pair = mixed[ArmKind.NEGATIVE][0].split()
+    one, other = pair.split(":")
+
+    def log_time(treatment: Mapping[str, str]) -> float:
+        return 2.0 * (treatment[one] == treatment[other])
+
+    blocks = simulated(plan, 40, log_time)
+    found = analyse(Spec.from_plan(plan), blocks)
+    assert "negative" in {control.kind for control in found.controls if not control.passed}
+    reasons = likely_reasons(found, blocks, made.responses, {}, margin=made.margin, mixed=mixed)
+    assert reasons[0].code == "mixed_design"
+    assert pair in reasons[0].text
+    assert abs(float(share)) <= 1.0
+    folded = many(12, Design(DesignKind.PLACKETT_BURMAN, fold_over=True))
+    clear = Plan(folded, SEED)
+    assert not any(
+        mixed_into(folded, clear.treatments, weights) for weights in clear.control_weights.values()
+    )
+    found = analyse(Spec.from_plan(clear), simulated(clear, 40, log_time))
+    assert found.valid
 
 
 def test_an_interaction_is_half_the_difference_of_one_effect_at_the_two_levels_of_the_other() -> None:

@@ -9,7 +9,7 @@ interaction is mixed in part into many columns, so that none is offered.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -142,25 +142,24 @@ def _others(factor: Factor) -> list[str]:
 def alias_table(
     study: Study, arms: Sequence[Arm], mains: Sequence[Term]
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """For each main effect the interactions that bias it, with their weight (``0.33 a:b``): what a trial takes for the effect
-    of the one may be the work of the others. Empty lists in a design of resolution IV and above.
+    """For each main effect the interactions that bias it (``mixed_into``): what a trial takes for the effect of the one may be
+    the work of the others. Empty lists in a design of resolution IV and above.
     """
-    factors = {factor.name: factor for factor in study.treatment_factors}
-    products: dict[str, Floats] = {}
-    for one, other in itertools.combinations(factors.values(), 2):
-        if len(one.levels) == len(other.levels) == 2:
-            products[f"{one.name}:{other.name}"] = _signs(arms, one) * _signs(arms, other)
-    table = []
-    for term in mains:
-        weights = _vector(arms, term)
-        biased = []
-        for name, column in products.items():
-            # what a product that moves the response by 1 between its signs adds to the estimate
-            share = float(weights @ column) / 2.0
-            if abs(share) > _SAME:
-                biased.append(f"{share:+.2g} {name}")
-        table.append((term.factor, tuple(biased)))
-    return tuple(table)
+    return tuple((term.factor, mixed_into(study, arms, term.weights)) for term in mains)
+
+
+def mixed_into(study: Study, arms: Sequence[Arm], weights: Mapping[str, float]) -> tuple[str, ...]:
+    """The interactions of two factors that these weights (by name of the arm) do not cancel, with the share that they take of
+    each (``+0.33 a:b``)."""
+    vector = np.array([weights.get(arm.name, 0.0) for arm in arms])
+    two = [factor for factor in study.treatment_factors if len(factor.levels) == 2]
+    found = []
+    for one, other in itertools.combinations(two, 2):
+        # what a product that moves the response by 1 between its signs adds to the contrast
+        share = float(vector @ (_signs(arms, one) * _signs(arms, other))) / 2.0
+        if abs(share) > _SAME:
+            found.append(f"{share:+.2g} {one.name}:{other.name}")
+    return tuple(found)
 
 
 def _signs(arms: Sequence[Arm], factor: Factor) -> Floats:

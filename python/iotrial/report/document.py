@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect
 from iotrial.analysis.reasons import Reason, RunFacts, likely_reasons
+from iotrial.design.interactions import mixed_into
 from iotrial.design.keyed import SEED_DIGITS
+from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.legible import shown
@@ -258,7 +260,21 @@ def _reasons(data: TrialData, analysis: Analysis) -> tuple[Reason, ...]:
         facts,
         margin=header.margin,
         same_files=frozenset(w.name for w in header.study.workloads if w.work.pool == w.work.files),
+        mixed=_mixed(header.study),
     )
+
+
+def _mixed(study: Study) -> dict[ArmKind, tuple[str, ...]]:
+    """The interactions that a screening design mixes into the columns of its controls, by kind."""
+    try:
+        plan = Plan(study, "0" * SEED_DIGITS)
+    except RequestError:
+        return {}
+    if not any(arm.stretched for arm in plan.treatments):  # its controls are arms
+        return {}
+    return {
+        kind: mixed_into(study, plan.treatments, weights) for kind, weights in plan.control_weights.items()
+    }
 
 
 def rerun_command(trial: StoredTrial) -> str:

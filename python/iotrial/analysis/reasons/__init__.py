@@ -33,16 +33,18 @@ def likely_reasons(
     *,
     margin: float,
     same_files: frozenset[str] = frozenset(),
+    mixed: Mapping[ArmKind, Sequence[str]] | None = None,
 ) -> tuple[Reason, ...]:
     """The reasons for which a trial is invalid, the most likely first (none where it is valid).
 
     ``blocks`` of all conditions in time order; ``facts`` by (condition, block, slot); ``same_files`` names the workloads
-    whose arms all work on the same files.
+    whose arms all work on the same files, ``mixed`` the interactions that a design mixes into the columns of its controls.
     """
     found: list[Reason] = []
     for control in analysis.controls:
         if not control.passed:
             found += _of_control(control, blocks, responses, facts, margin, same_files)
+            found += _of_design(control, (mixed or {}).get(ArmKind(control.kind), ()))
     found += [
         Reason("void_rule", text, "look at why runs at this level fail their check", 0.9, {}, "")
         for text in compare_void_rates(blocks)[1]
@@ -74,6 +76,20 @@ def _of_control(
         return
     for look in (*arms.LOOKS, *(stretch.LOOKS if control.kind == ArmKind.POSITIVE.value else ())):
         yield from look(case)
+
+
+def _of_design(control: Control, mixed: Sequence[str]) -> Iterator[Reason]:
+    """What a design brings about by itself: no run can tell it from what was done to the control's column."""
+    if mixed:
+        yield Reason(
+            "mixed_design",
+            f"the design mixes {len(mixed)} interactions of two factors into the column of this control "
+            f"({', '.join(mixed[:3])}{', ...' if len(mixed) > 3 else ''}): one of them that is there moves it",
+            "fold the design over, or ask for resolution 4: main effects of this design are as biased as the control",
+            0.5,
+            dict(control.condition),
+            control.response,
+        )
 
 
 def _merged(found: Sequence[Reason]) -> tuple[Reason, ...]:
