@@ -1,6 +1,7 @@
 """The control group of a memory limit, on a real kernel of either version of control groups.
 
-It moves the probe into a group of its own, below the one that the tests were started in or beside it; skipped where there are none.
+It moves the probe into a group of its own, below the one that the tests were started in or beside it; skipped where no
+such group can be made.
 """
 
 from __future__ import annotations

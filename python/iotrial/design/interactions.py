@@ -142,8 +142,8 @@ def _others(factor: Factor) -> list[str]:
 def alias_table(
     study: Study, arms: Sequence[Arm], mains: Sequence[Term]
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """For each main effect the interactions that bias it (``mixed_into``): what a trial takes for the effect of the one may be
-    the work of the others. Empty lists in a design of resolution IV and above.
+    """For each main effect the interactions that bias it (``mixed_into``): what a trial takes for the effect of the one may
+    be the work of the others. Empty lists in a design of resolution IV and above.
     """
     return tuple((term.factor, mixed_into(study, arms, term.weights)) for term in mains)
 
