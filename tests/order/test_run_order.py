@@ -368,3 +368,16 @@ def test_the_probe_enters_before_the_cache_is_prepared_and_leaves_after_a_failur
     probe.calls.clear()
     assert runner.run(condition, run, block=0).failure == "no memory left"
     assert [verb for verb, _ in probe.calls if verb in wanted] == list(wanted)
+
+
+def test_a_pinned_file_system_is_made_once_though_no_treatment_makes_any(opened: Any) -> None:
+    text = WHOLE.replace("[design]\nrepeats = 3\n", "").replace('levels = ["ext4", "xfs"]\nplot = "PLOT"', "")
+    text = text.replace('[[factor]]\nname = "mkfs"\nknob = "filesystem.type"\n', "")
+    text += '[[fixed]]\nknob = "filesystem.type"\nlevel = "xfs"\n'
+    session, plan, probe = opened(read_study(text, "test", trusted=False))
+    runner = Runner(session, injected=1.06)
+    probe.calls.clear()
+    for run in plan.block(plan.conditions[0], 0).runs:
+        assert runner.run(plan.conditions[0], run, block=0).problem is None
+    made = [f["argv"][0] for verb, f in probe.calls if verb == "run" and f["argv"][0].startswith("mkfs.")]
+    assert made == ["mkfs.xfs"]

@@ -137,9 +137,7 @@ class Runner:
         # Where a run leaves the neutral mount, the next one starts with the way back to it: so must the first of a block.
         leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
         place.to_neutral(always=treated or leaves, fresh=fresh)
-        if self._formats and (
-            self._formats_each_run or stretch is None or stretch != self._stretch_formatted
-        ):
+        if self._format_due(subject, by_stage[Stage.FORMAT], stretch):
             self._stretch_formatted = None  # until it is done
             self._format(subject, by_stage[Stage.FORMAT])
             self._stretch_formatted = stretch
@@ -188,6 +186,13 @@ class Runner:
         if verify:
             for turn in turns:
                 turn.knob.verify(subject, turn.setting, turn.value)
+
+    def _format_due(self, subject: Subject, turns: list[Turn], stretch: tuple[str, int, int] | None) -> bool:
+        """Where a treatment makes the file system: for every run, or at the start of a stretch. What is pinned or a condition
+        has it made where it is another than the one that stands."""
+        if self._formats:
+            return self._formats_each_run or stretch is None or stretch != self._stretch_formatted
+        return any(turn.knob.read(subject, turn.setting) != turn.value for turn in turns)
 
     def _format(self, subject: Subject, turns: list[Turn]) -> None:
         place = subject.place
