@@ -117,6 +117,23 @@ def test_the_authors_words_stay(screen: Document) -> None:
     assert tomllib.loads(text)["study"]["margin"] == 0.02
 
 
+def test_a_comment_above_a_factor_goes_where_the_factor_goes() -> None:
+    text = screen_text(3, design='kind = "full"')
+    for number in (1, 2, 3):
+        text = text.replace(
+            f'[[factor]]\nname = "f0{number}"', f'# about {number}\n[[factor]]\nname = "f0{number}"'
+        )
+    text = text.replace('question = "', 'why = """\n# no comment\n[[factor]]\n"""\nquestion = "')
+    assert text.count("# about") == 3
+    study = read(text)
+    kept = tuple(factor for factor in study.factors if factor.name != "f02")
+    made = rewritten(text, replace(study, factors=kept), origin="x.toml")
+    assert '[[factor]]\n# about 1\nname = "f01"' in made
+    assert '[[factor]]\n# about 3\nname = "f03"' in made
+    assert "# about 2" not in made
+    assert read(made).why == study.why
+
+
 def test_the_choice_is_told_within_80_columns(screen: Document) -> None:
     proposed, _ = propose(screen, "follow-up")
     lines = "\n".join(choice_lines(proposed)).splitlines()[2:]

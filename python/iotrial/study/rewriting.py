@@ -6,6 +6,9 @@ in which the wanted study differs; and the result is read again: it is handed ou
 
 from __future__ import annotations
 
+import re
+import textwrap
+import tomllib
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +18,8 @@ from iotrial.errors import StudyError
 from iotrial.legible import shown
 from iotrial.study.model import Budget, Design, DesignKind, Factor, Setting, Study
 from iotrial.study.reader import read_study
+
+_HEAD = re.compile(r"\[\[?[^\[\]#]+\]\]?[ \t]*\r?")
 
 
 def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] = ()) -> str:
@@ -27,7 +32,7 @@ def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] =
 
     before = read_study(text, origin, trusted=False)
     try:
-        document = tomlkit.parse(text)
+        document = tomlkit.parse(_comments_inside(text))
         _change(document, before, wanted)
         changed = tomlkit.dumps(document)
     except (
@@ -42,7 +47,8 @@ def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] =
         raise _refused(
             origin, f"the file is written in a way that cannot be changed ({shown(error)})"
         ) from error
-    made = "".join(f"# {shown(line)}\n" for line in comment) + ("\n" if comment else "") + _plain(changed)
+    lines = [part for line in comment for part in textwrap.wrap(shown(line), 110, subsequent_indent="  ")]
+    made = "".join(f"# {line}\n" for line in lines) + ("\n" if comment else "") + _plain(changed)
     try:
         after = read_study(made, origin, trusted=False)
     except StudyError as error:
@@ -50,6 +56,25 @@ def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] =
     if not says(after, wanted):
         raise _refused(origin, "the file is written in a way that cannot be changed reliably")
     return made
+
+
+def _comments_inside(text: str) -> str:
+    """The text with comments that stand right above a table's head moved below it, so that they go where the table goes: for
+    ``tomlkit`` they are the end of the table before."""
+    lines: list[str] = []
+    above: list[str] = []
+    for line in text.split("\n"):
+        if _HEAD.fullmatch(line):
+            lines += [line, *above]
+            above = []
+        elif line.startswith("#"):
+            above.append(line)
+        else:
+            lines += [*above, line]
+            above = []
+    moved = "\n".join([*lines, *above])
+    # a text of several lines may hold what looks like a comment above a head
+    return moved if tomllib.loads(moved) == tomllib.loads(text) else text
 
 
 def says(one: Study, other: Study) -> bool:
