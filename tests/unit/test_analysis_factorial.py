@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -9,12 +10,12 @@ import pytest
 from factorials import factor, many, simulated, study
 
 from iotrial.analysis.analyse import Spec, analyse, analyse_condition
-from iotrial.analysis.model import Analysis, Effect, Verdict
+from iotrial.analysis.model import Analysis, Effect, Observation, ObservedBlock, Verdict
 from iotrial.analysis.reasons import likely_reasons
 from iotrial.design.interactions import mixed_into
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
-from iotrial.study.model import Design, DesignKind, Role
+from iotrial.study.model import Better, Design, DesignKind, Response, Role, Scale
 
 SEED = "ab" * 16
 
@@ -205,3 +206,34 @@ def test_a_copy_that_differs_from_its_original_makes_a_trial_of_whole_plots_inva
     ]
     found = analyse(Spec.from_plan(plan), broken)
     assert [control.kind for control in found.controls if not control.passed] == ["negative"]
+
+
+@pytest.mark.parametrize("kind", [DesignKind.PLACKETT_BURMAN, DesignKind.DEFINITIVE])
+def test_a_count_that_one_setting_changes_differs_by_nothing_at_all_for_the_others(kind: DesignKind) -> None:
+    made = many(7, Design(kind))
+    counts = Response("w", "bytes", "bytes", Scale.DIFFERENCE, Better.LOWER, primary=True)
+    plan = Plan(dataclasses.replace(made, responses=(counts,)), SEED)
+    blocks = [
+        ObservedBlock(
+            plan.conditions[0].key,
+            index,
+            tuple(
+                Observation(
+                    run.arm.name,
+                    run.arm.kind,
+                    run.arm.treatment,
+                    run.slot,
+                    0.0,
+                    {"bytes": 3_387_392.0 + 4096.0 * (run.arm.treatment["f03"] == "on")},
+                )
+                for run in plan.block(plan.conditions[0], index).runs
+            ),
+        )
+        for index in range(20)
+    ]
+    found = analyse(Spec.from_plan(plan), blocks)
+    for e in found.effects:
+        assert (e.value, e.low, e.high) == (
+            pytest.approx((4096.0,) * 3) if e.factor == "f03" else (0.0, 0.0, 0.0)
+        )
+        assert (e.p_anytime < 0.001) is (e.factor == "f03")

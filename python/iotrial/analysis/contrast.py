@@ -16,11 +16,13 @@ out depends on what was measured, so both are counted, apart, and cap the verdic
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.study.model import Response, Scale
+
+_ROUNDING = 1e-12  # of the sum of magnitudes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +72,21 @@ class Responses:
             if not found or any(runs is None or len(runs) != len(found[0] or ()) for runs in found):
                 continue
             sums = [
-                math.fsum(
-                    weight * (runs[repeat] or 0.0)
-                    for weight, runs in zip(weights.values(), found, strict=True)
-                    if runs
-                )
+                _weighted(weights.values(), [runs[repeat] or 0.0 for runs in found if runs])
                 for repeat in range(len(found[0] or ()))
             ]
             numbers = [math.fsum(sums) / len(sums)] if whole else sums
             values += numbers
             blocks += [row.index] * len(numbers)
         return Contrasts(tuple(values), failures, unusable, tuple(blocks))
+
+
+def _weighted(weights: Iterable[float], values: Sequence[float]) -> float:
+    """The weighted sum; exactly 0 where nothing but rounding is left of it. Weights such as 1/3 are no binary numbers, and a
+    count that no level changes would else differ from 0 in its last digit, in every block to the same side."""
+    parts = [weight * value for weight, value in zip(weights, values, strict=True)]
+    total = math.fsum(parts)
+    return total if abs(total) > _ROUNDING * math.fsum(map(abs, parts)) else 0.0
 
 
 def pooled(parts: Sequence[Contrasts]) -> Contrasts:

@@ -63,17 +63,18 @@ def _comments_inside(text: str) -> str:
     ``tomlkit`` they are the end of the table before."""
     lines: list[str] = []
     above: list[str] = []
+    quoted = False  # inside a text of several lines, which may hold what looks like a comment above a head
     for line in text.split("\n"):
-        if _HEAD.fullmatch(line):
+        if not quoted and _HEAD.fullmatch(line):
             lines += [line, *above]
             above = []
-        elif line.startswith("#"):
+        elif not quoted and line.startswith("#"):
             above.append(line)
         else:
             lines += [*above, line]
             above = []
+            quoted ^= bool((line.count('"""') + line.count("'''")) % 2)
     moved = "\n".join([*lines, *above])
-    # a text of several lines may hold what looks like a comment above a head
     return moved if tomllib.loads(moved) == tomllib.loads(text) else text
 
 
