@@ -204,7 +204,7 @@ class Willing(Recording):
         return {"kinds": self.kinds}
 
     def _command(self, **fields: Any) -> dict[str, Any]:
-        return {**self._files(**fields), "max_rss_bytes": 1, "steps": [], "failures": []}
+        return {**self._files(**fields), "max_rss_bytes": 1, "steps": [], "stragglers": 0, "failures": []}
 
 
 @pytest.fixture(autouse=True)

@@ -96,7 +96,7 @@ class StandInProbe:
         return found | {"operations": operations}
 
     def _command(self, *, stretch: float, **_: object) -> dict[str, Any]:
-        return self._job(stretch) | {"steps": [{}], "max_rss_bytes": 1 << 20}
+        return self._job(stretch) | {"steps": [{}], "max_rss_bytes": 1 << 20, "stragglers": 0}
 
     def _job(self, stretch: float) -> dict[str, Any]:
         StandInProbe.jobs += 1
@@ -105,9 +105,11 @@ class StandInProbe:
         return {
             "wall_ns": wall_ns,
             "user_ns": wall_ns // 2,
+            "cpu_ns": wall_ns // 2,
             "sys_ns": wall_ns // 2,
             "usage": dict.fromkeys(USAGE, 0),
             "devices": {},
             "started_ns": time.monotonic_ns(),
             "failures": [],
+            "injected": 1.0 + stretch,
         }
