@@ -145,7 +145,7 @@ def killed_around_runs(place: Site, study: str, wanted: dict[str, object], steps
 
 def test_killed_around_the_adding_of_a_run_exactly_the_added_ones_are_there(place: Site) -> None:
     wanted, _ = undisturbed(place, "folder")
-    killed_around_runs(place, "folder", wanted, range(0, 2 * len(wanted["runs"]), 5))  # type: ignore[arg-type]
+    killed_around_runs(place, "folder", wanted, range(0, 2 * len(wanted["runs"]), 9))  # type: ignore[arg-type]
 
 
 def test_a_round_that_was_cut_off_goes_on_in_the_order_drawn_for_the_whole_of_it(place: Site) -> None:
@@ -155,4 +155,4 @@ def test_a_round_that_was_cut_off_goes_on_in_the_order_drawn_for_the_whole_of_it
     assert conditions == 4
     # in the last round: what has spent its blocks is no longer waiting, and still counts for the order
     last = count // int(BLOCKS)
-    killed_around_runs(place, "mounts", wanted, range(2 * (count - last) + 1, 2 * count, 7))
+    killed_around_runs(place, "mounts", wanted, range(2 * (count - last) + 1, 2 * count, 13))

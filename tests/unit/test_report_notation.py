@@ -38,6 +38,10 @@ def test_an_end_beside_one_is_never_printed_as_one() -> None:
     assert bracketed(0.97, 0.94, 0.9996) == "0.9700 [0.9400, 0.9996]"
 
 
+def test_a_ratio_is_never_printed_as_nothing() -> None:
+    assert bracketed(0.7, 0.0412, 6.5) == "0.70 [0.04, 6.50]"
+
+
 def test_control_characters_and_marks_of_direction_are_shown_instead_of_obeyed() -> None:
     assert shown("a\x1b[31mb") == "a\\x1b[31mb"
     assert shown("abc\u202edef") == "abc\\u202edef"

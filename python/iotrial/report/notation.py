@@ -1,7 +1,7 @@
 """How numbers, units and labels are written in a report, the same in every format.
 
 An interval is rounded to the digits that it can carry, but never so far that it tells another story than
-its verdict: an end that lies beside 1 (or 0) is not printed as 1 (or 0). Labels come from study files that
+its verdict: an end that lies beside 1 (or 0) is not printed as 1 (or 0), nor a small ratio as 0. Labels come from study files that
 anybody may have written, and go through ``shown``.
 """
 
@@ -80,9 +80,7 @@ def interval_numbers(
         # Near 1 the third decimal decides on which side of the margin an end lies.
         decimals = max(decimals, 3)
     for end in (low, high):
-        while end is not None and end != null and decimals < _MOST_DECIMALS:
-            if float(f"{end:.{decimals}f}") != null:
-                break
+        while end is not None and decimals < _MOST_DECIMALS and _tells_another_story(end, decimals, null):
             decimals += 1
     if known and min(abs(number) for number in known) >= 10_000 and decimals == 0:
         return tuple("?" if n is None else f"{n:,.0f}" for n in (value, low, high))  # type: ignore[return-value]
@@ -90,6 +88,12 @@ def interval_numbers(
     lower = "…" if low is None else f"{low:.{decimals}f}"
     upper = "…" if high is None else f"{high:.{decimals}f}"
     return estimate, lower, upper
+
+
+def _tells_another_story(end: float, decimals: int, null: float) -> bool:
+    """Whether so few decimals make an end "no effect" or 0 that is neither."""
+    rounded = float(f"{end:.{decimals}f}")
+    return rounded != end and rounded in (null, 0.0)
 
 
 def bracketed(value: float | None, low: float | None, high: float | None, *, null: float = 1.0) -> str:
