@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections import Counter
@@ -23,6 +24,15 @@ SCREENS = [
     Design(DesignKind.FRACTIONAL, resolution=4),
     Design(DesignKind.DEFINITIVE),
 ]
+
+# Digests of the rows as they were when the first trials were stored; that they are right is for the other tests to show.
+VECTORS = {
+    "definitive-screening 4 False": "3e62506e8ab6dcd9",
+    "fractional 3 False": "52d7f4009847df42",
+    "fractional 4 False": "00ce1fb3291d2480",
+    "plackett-burman 4 False": "4980fa63ac9fcc88",
+    "plackett-burman 4 True": "90f08559dc8cc091",
+}
 
 
 def signs(plan: Plan, name: str) -> np.ndarray:
@@ -284,3 +294,46 @@ def test_conditions_are_no_part_of_a_design() -> None:
     plan = Plan(made, SEED)
     assert len(plan.conditions) == 2
     assert plan.primary_effects == 2 * 6
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_an_interaction_that_is_the_column_of_a_control_is_no_term_and_refused_where_it_is_named(
+    count: int,
+) -> None:
+    design = Design(DesignKind.FRACTIONAL, resolution=3)
+    plan = Plan(many(count, design), SEED)
+    arms = [arm.name for arm in plan.treatments]
+    controls = [np.array([w.get(name, 0.0) for name in arms]) for w in plan.control_weights.values()]
+    for term in plan.terms:
+        weights = np.array([term.weights.get(name, 0.0) for name in arms])
+        for control in controls:
+            assert abs(weights @ control) < 1e-9, term.factor
+    named = Design(DesignKind.FRACTIONAL, resolution=3, interactions=(("f00", "f01"),))
+    with pytest.raises(RequestError, match="from a control"):
+        Plan(many(count, named), SEED)
+
+
+def test_many_whole_plots_are_refused_before_they_are_multiplied() -> None:
+    factors = [factor(f"w{number}", whole=True) for number in range(40)]
+    with pytest.raises(RequestError, match="at most 1,024"):
+        Plan(study(*factors, factor("mode")), SEED)
+
+
+def test_factors_that_a_design_cannot_separate_are_refused_in_words() -> None:
+    with pytest.raises(RequestError, match="cannot be told apart"):
+        Plan(many(2, Design(DesignKind.DEFINITIVE)), SEED, controls=False)
+
+
+def test_the_rows_of_every_design_are_those_that_stored_trials_are_held_against() -> None:
+    """Vectors: an update of the package that makes the matrices must not change them unseen."""
+    found = {}
+    for design in SCREENS:
+        plan = Plan(many(22, design), SEED)
+        rows = "\n".join(
+            "".join("+" if label == "on" else "-" for label in arm.treatment.values()) + "s" * arm.stretched
+            for arm in plan.treatments
+        )
+        found[f"{design.kind.value} {design.resolution} {design.fold_over}"] = hashlib.sha256(
+            rows.encode()
+        ).hexdigest()[:16]
+    assert found == VECTORS

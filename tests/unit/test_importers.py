@@ -80,7 +80,7 @@ def test_hyperfine_gives_all_times_in_the_order_of_its_runs() -> None:
     assert {o.group for o in data.observations} == {result["command"] for result in results}
 
 
-def test_a_command_measured_twice_by_hyperfine_is_two_series() -> None:
+def test_a_command_measured_twice_by_hyperfine_is_two_series_and_a_failed_run_is_none() -> None:
     content = {
         "results": [
             {"command": "a", "times": [1.0, 1.1], "exit_codes": [0, 1]},
@@ -88,7 +88,7 @@ def test_a_command_measured_twice_by_hyperfine_is_two_series() -> None:
         ]
     }
     data = text(json.dumps(content))
-    assert [o.series for o in data.observations] == ["", "", "again 2"]
+    assert [(o.series, o.value) for o in data.observations] == [("", 1.0), ("again 2", 1.2)]
     assert "exit status" in data.unread[0]
 
 
@@ -271,3 +271,17 @@ def test_an_unknown_format_is_named() -> None:
     with pytest.raises(UnknownName, match="nope"):
         read([source_of(b"a,b\n1,2", name="x")], Asked(), form="nope")
     assert list(formats())[-1] == "csv"
+
+
+def test_the_clones_of_a_job_of_fio_are_one_run_and_a_failed_job_is_none() -> None:
+    def job(name: str, rate: int, error: int = 0) -> dict[str, object]:
+        return {"jobname": name, "error": error, "read": {"bw": rate, "iops": 1.0, "total_ios": 10}}
+
+    content = {
+        "fio version": "fio-3.33",
+        "jobs": [job("a", 100), job("a", 150), job("b", 70), job("b", 9, error=5)],
+    }
+    data = text(json.dumps(content))
+    rates = {o.group: o.value for o in data.observations if o.response == "read_bw"}
+    assert rates == {"a": 250, "b": 70}
+    assert any("error 5" in line for line in data.unread)

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -45,7 +46,7 @@ class Stop(BaseException):
 def run(target: dict[Cell, int], path: Path, state: Path, *, budget_s: float) -> int:
     """Conduct until all cells are complete or the time is spent; the exit status."""
     os.environ["XDG_STATE_HOME"] = str(state)
-    state.mkdir(parents=True, exist_ok=True)
+    _take(state)
     began = time.monotonic()
     about = _about()
     failures = 0
@@ -140,6 +141,14 @@ def _keep_or_drop(database: Path, line: dict[str, Any]) -> None:
 def _drop(database: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         database.with_name(database.name + suffix).unlink(missing_ok=True)
+
+
+def _take(state: Path) -> None:
+    """Makes the state folder, where anybody may make folders: Busy for one that others can write in."""
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = state.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise Busy(f"{state} is not a folder of yours alone; remove it, or name another with --state")
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def _judge(
     kind: ArmKind,
     injected: float,
 ) -> Control:
-    whole = spec.whole_plots and kind is ArmKind.NEGATIVE
+    whole = spec.copied_stretch and kind is ArmKind.NEGATIVE
     contrasts = Responses(blocks, response).contrasts(spec.control_weights[kind], whole=whole)
     found = interval(contrasts.values, spec.control_alpha)
     log = response.scale is Scale.LOG

@@ -21,7 +21,7 @@ class Spec:
     stretched.
 
     ``terms`` are the contrasts that are judged, ``control_weights`` those of the controls. ``primary_effects`` is how many
-    effects share ``alpha`` equally. ``whole_plots``: the negative control is a stretch of its own.
+    effects share ``alpha`` equally. ``copied_stretch``: the negative control is a stretch of its own.
     """
 
     conditions: tuple[Condition, ...]
@@ -34,6 +34,7 @@ class Spec:
     injected: float
     primary_effects: int
     whole_plots: bool = False
+    copied_stretch: bool = False
 
     @classmethod
     def from_plan(cls, plan: Plan, *, alpha: float | None = None, margin: float | None = None) -> Spec:
@@ -51,6 +52,7 @@ class Spec:
             injected=1.0 + 2.0 * margin,
             primary_effects=plan.primary_effects,
             whole_plots=plan.whole_plots,
+            copied_stretch=plan.whole_plots and not plan.control_columns,
         )
 
     @property

@@ -115,7 +115,10 @@ def _pairs(study: Study) -> Iterator[tuple[tuple[str, Setting], tuple[str, Setti
     lab = [("[lab]", Setting("mount.option", option)) for option in study.lab.mount_options]
     lab += [("[[fixed]]", setting) for setting in study.fixed]
     # [lab] mkfs_options are where factors start from: a factor may say otherwise
-    lab += [("a workload", Setting("cache.state", w.cache)) for w in study.workloads if w.cache is not None]
+    everywhere = [*study.fixed, *(s for f in study.factors for level in f.levels for s in level.settings)]
+    left_open = None if any(setting.knob == "cache.state" for setting in everywhere) else "as-is"
+    for state in (w.cache or left_open for w in study.workloads):
+        lab += [("a workload", Setting("cache.state", state))] if state is not None else []
     groups += [[[item]] for item in lab]
     for levels in groups:
         for level in levels:

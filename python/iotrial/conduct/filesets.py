@@ -107,7 +107,9 @@ class FileSets:
             for turn in self._resolved.turns[factor, label]:
                 if turn.knob.name == "file.size":
                     return int(turn.value)
-        return default
+        return next(
+            (int(turn.value) for turn in self._resolved.pinned if turn.knob.name == "file.size"), default
+        )
 
     def _writes(self, condition: Condition) -> bool:
         work = self._plan.study.workload(condition.workload).work

@@ -171,11 +171,13 @@ def _comparison(
 def copies_of(blocks: list[ObservedBlock], spec: Spec, response: Response) -> list[list[float]]:
     """The logarithms of all arms of each block but the stretched copy; blocks with a run that has none are left out.
 
-    Where a design has columns for its controls, half of its arms are stretched: there the stretch is taken off.
+    Where a design has columns for its controls, half of its arms are stretched: there the stretch is taken off the response
+    that it is put into.
     """
     weights = spec.control_weights.get(ArmKind.POSITIVE, {}) if _in_columns(spec) else {}
     longer = {arm for arm, weight in weights.items() if weight > 0}
-    stretch = math.log(spec.injected_ratio(response))
+    own = any(spec.positive_response(condition) == response for condition in spec.conditions)
+    stretch = math.log(spec.injected_ratio(response)) if own else 0.0
     found = []
     for block in blocks:
         runs = [run for run in block.observations if run.kind is not ArmKind.POSITIVE]

@@ -100,12 +100,7 @@ def resolve(
         for factor in study.factors
         for level in factor.levels
     }
-    pinned = tuple(
-        Turn(
-            registry.knob(s.knob), s, registry.knob(s.knob).parse(s), (registry.knob(s.knob).parse(s),), None
-        )
-        for s in study.fixed
-    )
+    pinned = tuple(_pin(setting, kind) for setting in study.fixed)
     every = [turn for group in turns.values() for turn in group] + list(pinned)
     for turn in every:
         refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
@@ -149,6 +144,7 @@ def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
 def disk_bytes(study: Study) -> int:
     """How much of a disk the study's device lab takes, its mark not counted: enough for every file system that it makes."""
     settings = [s for factor in study.factors for level in factor.levels for s in level.settings]
+    settings += study.fixed
     kinds = {study.lab.filesystem, *(s.value for s in settings if s.knob == "filesystem.type")}
     return whole_blocks(max(study.lab.size_bytes, *(FILESYSTEMS[kind].smallest_bytes for kind in kinds)))
 
@@ -211,6 +207,14 @@ def _turns(factor: Factor, level: Level, kind: str) -> tuple[Turn, ...]:
             value = cache.resolve(value, kind)
         turns.append(Turn(knob, setting, value, tuple(dict.fromkeys(values)), factor.role))
     return tuple(turns)
+
+
+def _pin(setting: Setting, kind: str) -> Turn:
+    knob = registry.knob(setting.knob)
+    value = knob.parse(setting)
+    if knob.name == "cache.state":
+        value = cache.resolve(value, kind)
+    return Turn(knob, setting, value, (value,), None)
 
 
 def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:

@@ -67,6 +67,10 @@ class Runner:
         """Set, prepare, measure, verify. Raises only where the lab itself is broken."""
         try:
             return self._run(condition, run, block)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # a signal: the probe is still busy, and will be killed
+                self._entered.clear()
+            raise
         finally:
             self._leave()
 
@@ -279,11 +283,12 @@ class Runner:
         device = subject.place.device
         counters = answer["devices"].get(device) if device else None
         bytes_read = counters["read_bytes"] if counters else usage["blocks_in"] * KERNEL_BLOCK
+        spun_wall, spun_cpu = _to_take_off(answer, self._stretched(workload))
         numbers: dict[str, float] = {
-            "wall": answer["wall_ns"] / 1e9,
-            "user": answer["user_ns"] / 1e9,
+            "wall": answer["wall_ns"] / 1e9 - spun_wall,
+            "user": max(0.0, answer["user_ns"] / 1e9 - spun_cpu),
             "sys": answer["sys_ns"] / 1e9,
-            "cpu": answer["cpu_ns"] / 1e9,
+            "cpu": answer["cpu_ns"] / 1e9 - spun_cpu,
             "device_read_bytes": float(bytes_read),
             "device_write_bytes": float(
                 counters["write_bytes"] if counters else usage["blocks_out"] * KERNEL_BLOCK
@@ -303,8 +308,9 @@ class Runner:
             if answer["stragglers"]:
                 numbers["stragglers"] = float(answer["stragglers"])
             for step in answer["steps"] if len(answer["steps"]) > 1 else ():
-                numbers[f"wall.{step['name']}"] = step["wall_ns"] / 1e9
-                numbers[f"cpu.{step['name']}"] = (step["user_ns"] + step["sys_ns"]) / 1e9
+                spun_wall, spun_cpu = _to_take_off(step, self._stretched(workload))
+                numbers[f"wall.{step['name']}"] = step["wall_ns"] / 1e9 - spun_wall
+                numbers[f"cpu.{step['name']}"] = (step["user_ns"] + step["sys_ns"]) / 1e9 - spun_cpu
         declared = {r.name for r in self._session.plan.responses(workload.name)}
         evidence = {
             "switches_voluntary": float(usage["switches_voluntary"]),
@@ -330,6 +336,15 @@ class Runner:
 
 def _is_cpu(response: str) -> bool:
     return response == "cpu" or response.startswith("cpu.")
+
+
+def _to_take_off(answer: Mapping[str, Any], stretched: str) -> tuple[float, float]:
+    """Seconds of wall and of CPU time that a stretch has put into responses that it was not meant for: half of the treatments
+    of a screening design are stretched, and would differ in all that contains the spin."""
+    spun = answer.get("spun", {"wall_ns": 0, "cpu_ns": 0})
+    by_cpu = _is_cpu(stretched)
+    in_wall = 0.0 if stretched.partition(".")[0] == "wall" else spun["wall_ns"] / 1e9
+    return in_wall, 0.0 if by_cpu else spun["cpu_ns"] / 1e9
 
 
 def _failure(answer: dict[str, Any]) -> str | None:

@@ -238,7 +238,7 @@ class Session:
         users = [] if owner is None else [owner]
         if self.resolved.root and any(
             turn.knob.name == "process.user" and turn.value == "unprivileged"
-            for turns in self.resolved.turns.values()
+            for turns in (*self.resolved.turns.values(), self.resolved.pinned)
             for turn in turns
         ):
             users.append({"uid": NOBODY, "gid": NOBODY})

@@ -140,7 +140,8 @@ class Conductor:
                 return self._finish()
             for condition in order:
                 line = self._lines[condition.key]
-                if self.elapsed_s + line.block_s > self._limits.time_s:
+                begun = condition.key in self._unfinished
+                if not begun and self.elapsed_s + line.block_s > self._limits.time_s:
                     return self._finish()
                 self._block(line)
                 if self._control_failed() and self._limits.stop_when_decided:
@@ -156,6 +157,8 @@ class Conductor:
         return [c for c in self._plan.round(self._round, began) if c.key not in self._done_in_round]
 
     def _goes_on(self, line: _Line) -> bool:
+        if line.condition.key in self._unfinished:  # a begun block is finished, whatever has been decided
+            return True
         if line.next_index >= self._limits.blocks or line.dropped:
             return False
         return not (self._limits.stop_when_decided and line.decided)

@@ -26,11 +26,18 @@ _SAME = 1e-9
 
 
 def terms(
-    study: Study, arms: Sequence[Arm], mains: Sequence[Term], whole: set[str], *, screening: bool
+    study: Study,
+    arms: Sequence[Arm],
+    mains: Sequence[Term],
+    whole: set[str],
+    controls: Sequence[Mapping[str, float]],
+    *,
+    screening: bool,
 ) -> tuple[Term, ...]:
     """The interactions of a study: those that it names, as primary, and whichever else its design can estimate.
 
-    Raises RequestError where a named one cannot be told from a main effect or from another named one.
+    ``controls`` are the weights of controls that are columns of the design. Raises RequestError where a named
+    interaction cannot be told from a main effect, from a control or from another named one.
     """
     named = set(study.design.interactions)
     if screening and study.design.kind is not DesignKind.FRACTIONAL:
@@ -41,16 +48,16 @@ def terms(
                 hint='ask for kind = "fractional" with resolution = 5, or for a full factorial of fewer factors',
             )
         return ()
-    columns = np.array([_vector(arms, term) for term in mains])
+    columns = np.array([_vector(arms, weights) for weights in (*(term.weights for term in mains), *controls)])
     found: list[Term] = []
     vectors: list[Floats] = []
     for candidate, column in _candidates(study, arms, named, whole):
         main = _same_as(column, columns)
         if main is not None:
             if candidate.primary:
+                taken = f"the effect of {mains[main].factor}" if main < len(mains) else "a control"
                 raise RequestError(
-                    f"study {study.name}: its design cannot tell the interaction {candidate.factor} from the effect of "
-                    f"{mains[main].factor}",
+                    f"study {study.name}: its design cannot tell the interaction {candidate.factor} from {taken}",
                     hint="ask for a higher resolution",
                 )
             continue
@@ -124,8 +131,8 @@ def _product(arms: Sequence[Arm], first: tuple[Factor, str], second: tuple[Facto
     return column
 
 
-def _vector(arms: Sequence[Arm], term: Term) -> Floats:
-    return np.array([term.weights.get(arm.name, 0.0) for arm in arms])
+def _vector(arms: Sequence[Arm], weights: Mapping[str, float]) -> Floats:
+    return np.array([weights.get(arm.name, 0.0) for arm in arms])
 
 
 def _same_as(column: Floats, others: Floats) -> int | None:
@@ -151,7 +158,7 @@ def alias_table(
 def mixed_into(study: Study, arms: Sequence[Arm], weights: Mapping[str, float]) -> tuple[str, ...]:
     """The interactions of two factors that these weights (by name of the arm) do not cancel, with the share that they take of
     each (``+0.33 a:b``)."""
-    vector = np.array([weights.get(arm.name, 0.0) for arm in arms])
+    vector = _vector(arms, weights)
     two = [factor for factor in study.treatment_factors if len(factor.levels) == 2]
     found = []
     for one, other in itertools.combinations(two, 2):

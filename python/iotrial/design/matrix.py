@@ -21,6 +21,10 @@ Matrix = npt.NDArray[np.float64]
 MAX_COLUMNS = 64
 
 
+class Inseparable(ValueError):
+    """Some columns of a design cannot be told from each other, or from the mean."""
+
+
 def screening_matrix(
     kind: DesignKind, levels: Sequence[int], *, resolution: int, fold_over: bool, what: str
 ) -> Matrix:
@@ -99,11 +103,11 @@ def column_weights(matrix: Matrix) -> Matrix:
     """For each column the weights (columns by rows) that make its effect, far end against reference, from the rows' values.
 
     Least squares on the main effects: unbiased whatever the other columns do. Where the columns are orthogonal this is the
-    mean of the rows at +1 less the mean of those at -1.
+    mean of the rows at +1 less the mean of those at -1. Raises Inseparable.
     """
     with_mean = np.column_stack([np.ones(len(matrix)), matrix])
     if np.linalg.matrix_rank(with_mean) < with_mean.shape[1]:
-        raise ValueError("the columns of the design cannot be told apart")
+        raise Inseparable
     weights: Matrix = 2.0 * np.linalg.pinv(with_mean)[1:]
     weights[np.abs(weights) < 1e-12] = 0.0
     return weights

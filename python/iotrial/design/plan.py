@@ -59,6 +59,11 @@ class Plan:
         return self._made.terms
 
     @property
+    def control_columns(self) -> bool:
+        """Whether the controls are columns of the design, and cost no run."""
+        return self._made.control_columns
+
+    @property
     def control_weights(self) -> Mapping[ArmKind, Mapping[str, float]]:
         """The contrasts that stand for the controls, by kind: weights by name of the arm (empty without controls)."""
         if not self.controls:

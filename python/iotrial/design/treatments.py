@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from iotrial.design import interactions
-from iotrial.design.matrix import Matrix, column_weights, screening_matrix
+from iotrial.design.matrix import Inseparable, Matrix, column_weights, screening_matrix
 from iotrial.design.model import Arm, ArmKind, Term, TermKind
 from iotrial.errors import RequestError
 from iotrial.study.model import DesignKind, Factor, Study
@@ -51,24 +51,33 @@ def treatments(study: Study, *, controls: bool) -> Treatments:
     whole = [factor for factor in factors if factor.whole_plot]
     sub = [factor for factor in factors if not factor.whole_plot]
     rows, matrix = _rows(study, sub, controls=controls)
-    combinations = list(itertools.product(*([level.label for level in f.levels] for f in whole)))
-    count = len(combinations) * len(rows) * (study.design.repeats if whole else 1)
+    stretches_wanted = math.prod(len(factor.levels) for factor in whole)
+    count = stretches_wanted * len(rows) * (study.design.repeats if whole else 1)
     if count > MAX_ARMS:
         raise RequestError(
             f"study {study.name}: its treatments make blocks of {count:,} arms, a block holds at most {MAX_ARMS:,}",
             hint='choose fewer levels with --set, or a [design] of kind "fractional" or "plackett-burman"',
         )
+    combinations = list(itertools.product(*([level.label for level in f.levels] for f in whole)))
     stretches = tuple(
         tuple(_arm(factors, whole, sub, combination, row, number, matrix) for number, row in enumerate(rows))
         for combination in combinations
     )
     arms = tuple(itertools.chain.from_iterable(stretches))
+    try:
+        column_controls = _control_weights(arms, rows, matrix) if matrix is not None and controls else {}
+        terms = _terms(study, whole, sub, arms, rows, matrix, list(column_controls.values()))
+    except Inseparable as error:
+        raise RequestError(
+            f"study {study.name}: its factors cannot be told apart in a {study.design.kind.value} design",
+            hint="leave [design] out: for so few factors a full factorial is small",
+        ) from error
     found = Treatments(
         stretches=stretches,
         reference=_reference(factors, arms),
-        terms=_terms(study, whole, sub, arms, rows, matrix),
+        terms=terms,
         control_columns=matrix is not None and controls,
-        column_controls=_control_weights(arms, rows, matrix) if matrix is not None and controls else {},
+        column_controls=column_controls,
     )
     for name in {arm.name for arm in arms} & {NEGATIVE_ARM, POSITIVE_ARM}:
         raise RequestError(f'"{name}" is the name of a control and cannot be a level')
@@ -169,6 +178,7 @@ def _terms(
     arms: Sequence[Arm],
     rows: Sequence[tuple[str, ...]],
     matrix: Matrix | None,
+    controls: Sequence[Mapping[str, float]],
 ) -> tuple[Term, ...]:
     stretches = len(arms) // len(rows)
     columns = column_weights(matrix) if matrix is not None else None
@@ -193,7 +203,7 @@ def _terms(
                     )
                 )
     wholes = {factor.name for factor in whole}
-    return (*found, *interactions.terms(study, arms, found, wholes, screening=matrix is not None))
+    return (*found, *interactions.terms(study, arms, found, wholes, controls, screening=matrix is not None))
 
 
 def level_weights(arms: Sequence[Arm], factor: Factor, label: str) -> Matrix:

@@ -8,7 +8,9 @@ or microseconds (fio 2). Lines before the JSON (warnings, the normal output of `
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from iotrial.analysis.audit.model import Condition, Observation
@@ -29,15 +31,33 @@ def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
         raise RequestError(f"{source.name}: no list of jobs, so it is no result of fio")
     stamp = finite(document.get("timestamp_ms")) or finite(document.get("timestamp"))
-    observations: list[Observation] = []
     unread = []
+    clones: dict[str, list[dict[str, Any]]] = {}
     for job in jobs[:10_000]:
         name = label(job.get("jobname", "?"))
-        group, condition = (source.label, (("job", name),)) if source.label else (name, ())
         if job.get("error"):
-            unread.append(f"{source.name}: job {name} ended with error {label(job['error'])}")
-        observations += _of_job(job, group, condition, stamp)
+            unread.append(f"{source.name}: job {name}, which ended with error {label(job['error'])}")
+        else:
+            clones.setdefault(name, []).append(job)
+    observations: list[Observation] = []
+    for name, own in clones.items():
+        group, condition = (source.label, (("job", name),)) if source.label else (name, ())
+        observations += _one_run([list(_of_job(job, group, condition, stamp)) for job in own])
     return Imported(tuple(observations), unread=tuple(unread))
+
+
+def _one_run(clones: list[list[Observation]]) -> list[Observation]:
+    """The clones of a job (``numjobs``) ran at one time and are one run: rates in sum, the rest on the average."""
+    found: dict[str, list[Observation]] = {}
+    for one in clones:
+        for observation in one:
+            found.setdefault(observation.response, []).append(observation)
+    return [
+        replace(
+            own[0], value=math.fsum(o.value for o in own) / (1 if own[0].unit.endswith("/s") else len(own))
+        )
+        for own in found.values()
+    ]
 
 
 def _document(source: Source) -> dict[str, Any]:

@@ -32,30 +32,45 @@ def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
     observations: list[Observation] = []
     unread = []
     seen: dict[str, int] = {}
+    place = -1
     for result in results[:10_000]:
         if not isinstance(result, dict):
             raise RequestError(f"{source.name}: a result is not an object")
         group = label(_group(source, result))
-        seen[group] = seen.get(group, 0) + 1
-        series = "" if source.alone else source.name
-        if seen[group] > 1:
-            series = f"{series} again {seen[group]}".strip()
+        key = f"{group} {result.get('command') if source.label is not None else ''}"
+        seen[key] = seen.get(key, 0) + 1
+        series = "" if source.alone or source.label is not None else source.name
+        several = source.label is not None and len(results) > 1
+        condition = (("command", label(result.get("command", "?"))),) if several else ()
+        if seen[key] > 1:
+            series = f"{series} again {seen[key]}".strip()
         times = result.get("times")
         if not isinstance(times, list) or not times:
             unread.append(f"{group}: {_WITHOUT_TIMES}")
             times = [result.get("mean")]
         codes = result.get("exit_codes")
-        failed = sum(code != 0 for code in codes) if isinstance(codes, list) else 0
+        failed = {run for run, code in enumerate(codes) if code != 0} if isinstance(codes, list) else set()
         if failed:
-            unread.append(f"{group}: {failed} of {len(times)} runs ended with an exit status other than 0")
+            unread.append(
+                f"{group}: {len(failed)} of {len(times)} runs, which ended with an exit status other than 0"
+            )
         for run, raw in enumerate(times):
+            place += 1
+            if run in failed:
+                continue
             seconds = finite(raw)
             if seconds is None:
                 raise RequestError(f"{source.name}: {group}: a time is no number")
-            place = float(len(observations))
             observations.append(
                 Observation(
-                    group, "time", "s", seconds, series=series, run=run, place=place if source.alone else None
+                    group,
+                    "time",
+                    "s",
+                    seconds,
+                    condition,
+                    series=series,
+                    run=run,
+                    place=float(place) if source.alone else None,
                 )
             )
         if len(observations) > MAX_OBSERVATIONS:

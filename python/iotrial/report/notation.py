@@ -1,8 +1,8 @@
 """How numbers, units and labels are written in a report, the same in every format.
 
 An interval is rounded to the digits that it can carry, but never so far that it tells another story than
-its verdict: an end that lies beside 1 (or 0) is not printed as 1 (or 0), nor a small ratio as 0. Labels come from study files that
-anybody may have written, and go through ``shown``.
+its verdict: an end that lies beside 1 (or 0) is not printed as 1 (or 0), nor a small ratio as 0. Labels come from
+study files that anybody may have written, and go through ``shown``.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ struct StepTimes {
     wall_ns: u64,
     user_ns: u64,
     sys_ns: u64,
+    spun_wall_ns: u64,
+    spun_cpu_ns: u64,
     processes: u64,
 }
 
@@ -41,6 +43,7 @@ impl StepTimes {
             "wall_ns": self.wall_ns,
             "user_ns": self.user_ns,
             "sys_ns": self.sys_ns,
+            "spun": {"wall_ns": self.spun_wall_ns, "cpu_ns": self.spun_cpu_ns},
             "processes": self.processes,
         })
     }
@@ -109,6 +112,8 @@ pub fn run(
             wall_ns: 0,
             user_ns: 0,
             sys_ns: 0,
+            spun_wall_ns: 0,
+            spun_cpu_ns: 0,
             processes: 0,
         })
         .collect();
@@ -131,6 +136,8 @@ pub fn run(
                 times.wall_ns += clock.ns_of(end.wall_ticks) + more.wall_ns;
                 times.user_ns += end.usage.user_ns + more.cpu_ns;
                 times.sys_ns += end.usage.sys_ns;
+                times.spun_wall_ns += more.wall_ns;
+                times.spun_cpu_ns += more.cpu_ns;
                 times.processes += 1;
                 spun.add(&more);
                 usage.add(&end.usage);
@@ -156,6 +163,7 @@ pub fn run(
         "devices": devices,
         "devices_after_sync": devices_after_sync,
         "stretched_ns": spun.own_ns,
+        "spun": {"wall_ns": spun.wall_ns, "cpu_ns": spun.cpu_ns},
         "injected": spun.injected(),
         "started_ns": started_ns,
         "verified": failures.is_empty(),

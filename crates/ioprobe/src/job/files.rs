@@ -89,6 +89,7 @@ pub fn run(
         "devices": devices,
         "devices_after_sync": devices_after_sync,
         "stretched_ns": spun.own_ns,
+        "spun": {"wall_ns": spun.wall_ns, "cpu_ns": spun.cpu_ns},
         "injected": spun.injected(),
         "started_ns": started_ns,
         "verified": true,

@@ -50,6 +50,8 @@ def find_modes(cells: Sequence[Cell]) -> Modes | None:
         return None
     border = math.exp((thinned[cut - 1] + thinned[cut]) / 2.0)
     heaps = [[one.value for one, _ in pooled if (one.value > border) is upper] for upper in (False, True)]
+    if not all(heaps):  # the cut went through equal values
+        return None
     switches, switches_p = _switches([(cell, border) for cell in cells])
     first = cells[0]
     return Modes(

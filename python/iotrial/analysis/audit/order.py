@@ -92,7 +92,7 @@ def _within_only(level: Cell, reference: Cell) -> OrderFact | None:
     if correlation is None:
         return None
     alarm = None
-    if correlation > 0.0:
+    if correlation > 0.0 and min(len(level.values), len(reference.values)) > 1:
         m, n = min(len(level.values), LARGEST), min(len(reference.values), LARGEST)
         alarm = false_alarm(range(m), range(m, m + n), correlation)
     return _fact(level, reference, "unknown", correlation, None, alarm)

@@ -29,6 +29,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
     from iotrial.paths import store_path
     from iotrial.store import Store
     from iotrial.store.model import TrialState
+    from iotrial.store.packed.consistency import check_stored
     from iotrial.units import parse_duration
 
     store = Store.open(store_path())
@@ -44,6 +45,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
             f"trial {stored.number} is {stored.state.value}: there is nothing to resume",
             hint=f"`iotrial report {stored.number}` shows it",
         )
+    check_stored(data)
     options: dict[str, Any] = dict(stored.header.options)
     resolved = resolve(
         stored.header.study,

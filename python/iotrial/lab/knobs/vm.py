@@ -35,7 +35,7 @@ class Sysctl(KernelFileKnob):
         "vm.dirty_bytes": (1 << 20, 1 << 40, ()),
         "vm.dirty_expire_centisecs": (100, 360_000, ()),
         "vm.dirty_ratio": (1, 100, ("vm.dirty_bytes",)),
-        "vm.dirty_writeback_centisecs": (0, 360_000, ()),
+        "vm.dirty_writeback_centisecs": (1, 360_000, ()),  # 0 would leave everybody's data unwritten
         "vm.dirtytime_expire_seconds": (1, 864_000, ()),
         "vm.extfrag_threshold": (0, 1000, ()),
         "vm.laptop_mode": (0, 300, ()),

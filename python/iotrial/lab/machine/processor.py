@@ -96,7 +96,9 @@ def power(target: Target) -> Power:
                 mains.append(online != "0")
         elif kind == "Battery" and read_if_told(target, f"{SUPPLY}/{name}/scope") != "Device":
             batteries.append((name, read_if_told(target, f"{SUPPLY}/{name}/status") or "Unknown"))
-    return Power(any(mains) if mains else None, tuple(batteries))
+    # an idle USB port says offline too: only a machine with a battery can run on it
+    told = any(mains) or bool(mains and batteries)
+    return Power(any(mains) if told else None, tuple(batteries))
 
 
 def read_if_told(target: Target, path: str) -> str | None:
