@@ -101,16 +101,24 @@ def test_this_suite_sees_what_a_kill_leaves_before_the_restore(place: Site) -> N
 
 
 def kill_at_each_step(
-    place: Site, study: str, kinds: tuple[str, ...], *, near: str = "", probe: Path | None = None
+    place: Site,
+    study: str,
+    kinds: tuple[str, ...],
+    *,
+    near: str = "",
+    every: int = 1,
+    probe: Path | None = None,
 ) -> None:
-    """``near``: only the steps from three before the first to three after the last that names this."""
+    """``near``: only the steps from three before the first to three after the last that names this. ``every``: only one in
+    so many, from one that is drawn."""
     names = whole(place, study, kinds, *SHORT, probe=probe).steps
     assert len(names) > 20
     named = [number for number, name in enumerate(names) if near in name]
     first, last = max(0, named[0] - 3), min(len(names) - 1, named[-1] + 3)
     before = place.seen()
     failures: dict[str, Any] = {}
-    for number, name in list(enumerate(names))[first : last + 1]:
+    first += drawn().randrange(every)
+    for number, name in list(enumerate(names))[first : last + 1 : every]:
         ended = place.run(*words(place, study, *SHORT), die_at=number, kinds=kinds, probe=probe)
         assert ended.status == KILLED, (number, name, ended)
         left = remains(place, before)
@@ -121,9 +129,9 @@ def kill_at_each_step(
     assert not failures, report(failures)
 
 
-@pytest.mark.parametrize("study", ["settings", "commands"])
-def test_killed_at_each_step_of_the_journal_nothing_is_left(place: Site, study: str) -> None:
-    kill_at_each_step(place, study, ("journal",))
+@pytest.mark.parametrize(("study", "every"), [("settings", 3), ("commands", 1)])
+def test_killed_at_each_step_of_the_journal_nothing_is_left(place: Site, study: str, every: int) -> None:
+    kill_at_each_step(place, study, ("journal",), every=every)
 
 
 def test_killed_where_a_loop_device_had_to_be_added_it_goes_again(place: Site) -> None:
@@ -147,14 +155,17 @@ def test_killed_at_each_step_of_journal_and_probe_nothing_is_left(place: Site, s
     kill_at_each_step(place, study, ("journal", "verb"))
 
 
-def restore_killed_at_each_step(place: Site, study: str, restoring: tuple[str, ...]) -> None:
-    """The restore of a trial that was cut off among its runs is itself killed at each of its steps, then run again."""
+def restore_killed_at_each_step(
+    place: Site, study: str, restoring: tuple[str, ...], *, every: int = 1
+) -> None:
+    """The restore of a trial that was cut off among its runs is itself killed at each of its steps (one in ``every``,
+    from one that is drawn), then run again."""
     kinds = ("journal", "verb")
     steps = whole(place, study, kinds, *SHORT).steps
     middle = steps.index("after files" if "after files" in steps else "after command")
     before = place.seen()
     failures: dict[str, Any] = {}
-    number = 0
+    number = drawn().randrange(every)
     while not failures:
         assert place.run(*words(place, study, *SHORT), die_at=middle, kinds=kinds).status == KILLED
         ended = place.run("restore", "--json", die_at=number, kinds=restoring)
@@ -166,16 +177,16 @@ def restore_killed_at_each_step(place: Site, study: str, restoring: tuple[str, .
         if ended.status == 0:
             break
         assert ended.status == KILLED, ended
-        number += 1
+        number += every
     assert not failures, report(failures)
     assert number > 5
 
 
-@pytest.mark.parametrize("study", ["settings", "folder"])
+@pytest.mark.parametrize(("study", "every"), [("settings", 3), ("folder", 1)])
 def test_a_restore_killed_at_each_step_of_the_journal_is_finished_by_the_next(
-    place: Site, study: str
+    place: Site, study: str, every: int
 ) -> None:
-    restore_killed_at_each_step(place, study, ("journal",))
+    restore_killed_at_each_step(place, study, ("journal",), every=every)
 
 
 @pytest.mark.long
@@ -210,8 +221,8 @@ def kill_at_random(place: Site, times: int, names: list[str]) -> None:
     print(f"{killed} of {times} killed before their end")
 
 
-def test_killed_at_twenty_random_instants_nothing_is_left(place: Site) -> None:
-    kill_at_random(place, 20, sorted(studies.ALL))
+def test_killed_at_a_dozen_random_instants_nothing_is_left(place: Site) -> None:
+    kill_at_random(place, 12, sorted(studies.ALL))
 
 
 @pytest.mark.long

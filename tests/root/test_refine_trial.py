@@ -96,7 +96,7 @@ def test_a_screen_is_run_and_followed_up(state: Path, tmp_path: Path) -> None:
     plan = json.loads(iotrial("plan", study, *on, "--json").stdout)
     assert plan["design"]["kind"] == "plackett-burman"
     assert len(plan["design"]["rows"]) == 8  # four factors and two columns for the controls
-    report = run_json(study, *on, "--blocks", "10", "--time", "30s", "--no-stop")
+    report = run_json(study, *on, "--blocks", "40", "--time", "60s")
     verdicts = {one["factor"]: one["verdict"] for one in report["effects"] if one["primary"]}
     assert verdicts["level"] == "faster"
     told = json.loads(iotrial("refine", "last", "--factors", "level,mode", "--json", cwd=tmp_path).stdout)

@@ -68,7 +68,7 @@ def test_the_other_levels_are_one_option_away(state: Path) -> None:
 
 def test_noatime_writes_nothing_and_strictatime_writes_inodes(state: Path) -> None:
     run_json(
-        "mount/atime", "--condition", "workload=probe", "--blocks", "2", "--condition", "filesystem=ext4,xfs"
+        "mount/atime", "--condition", "workload=probe", "--blocks", "1", "--condition", "filesystem=ext4,xfs"
     )
     written: dict[tuple[str, str], list[float]] = {}
     for run in stored_runs(state):
@@ -203,7 +203,7 @@ def test_an_interrupt_ends_with_a_partial_report_and_nothing_left(state: Path) -
 
 
 def test_after_sigkill_restore_puts_back_and_resume_goes_on(state: Path, disk_folder: Path) -> None:
-    study = write_study(disk_folder, SCHEDULERS.replace("blocks = 3", "blocks = 12"))
+    study = write_study(disk_folder, SCHEDULERS.replace("blocks = 3", "blocks = 8"))
     pressure = Path("/proc/sys/vm/vfs_cache_pressure").read_text()
     process = start(study, "--no-stop")
     wait_for_runs(state, 31)
@@ -224,8 +224,8 @@ def test_after_sigkill_restore_puts_back_and_resume_goes_on(state: Path, disk_fo
     assert report["trial"]["state"] == "done"
     runs = stored_runs(state)
     assert runs[: len(finished)] == finished
-    # as an uninterrupted one: 2 conditions, 12 blocks of 3 arms, controls in every other block
-    assert len(runs) == 2 * (12 * 3 + 6 * 2)
+    # as an uninterrupted one: 2 conditions, 8 blocks of 3 arms, controls in every other block
+    assert len(runs) == 2 * (8 * 3 + 4 * 2)
     assert len({(r["condition"], r["block"], r["slot"]) for r in runs}) == len(runs)
 
 
