@@ -1,7 +1,7 @@
 """The time to a verdict as ``iotrial plan --pilot`` predicts it, and as the trial then takes it.
 
     prediction.py run RECORD [--trials N] [--pilot 10s] [--time 120s] [--study NAME]...
-    prediction.py summary RECORD
+    prediction.py summary RECORD [--write BENCHMARKS.md]
 
 Small studies of one treatment factor whose two levels make no difference (permission bits), so that the case that the
 prediction is for is the case that is measured: files and commands, in the directory and in the image lab (root). Each
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import subprocess
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from iotrial.units import parse_duration
+from marked import put
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = """
@@ -66,11 +68,16 @@ def main() -> None:
     run.add_argument(
         "--study", action="append", choices=list(STUDIES), help="default: all that this user can run"
     )
-    summary = verbs.add_parser("summary")
-    summary.add_argument("record", type=Path)
+    shown = verbs.add_parser("summary")
+    shown.add_argument("record", type=Path)
+    shown.add_argument("--write", type=Path, help="a document with a place marked for it")
     given = parser.parse_args()
     if given.verb == "summary":
-        print_summary(list(records(given.record)))
+        text = summary(list(records(given.record)))
+        if given.write is None:
+            print(text)
+        else:
+            put(given.write, "prediction", text)
         return
     conduct(given)
 
@@ -170,39 +177,58 @@ def told(one: dict[str, Any]) -> str:
     return f"predicted {words}, took {one['actual']['seconds']:.1f} s, {one['actual']['verdict']}"
 
 
-def print_summary(lines: list[dict[str, Any]]) -> None:
-    """Predicted and actual seconds of every study: medians, quantiles of actual/predicted, how often within the range."""
-    print(f"{'study':<24}{'trials':>7}{'decided':>8}{'other':>6}{'pred. s':>9}{'actual s':>9}", end="")
-    print("   actual/predicted, 10 50 80 90 %     blocks 50 80 %   in range")
+def summary(lines: list[dict[str, Any]]) -> str:
+    """Markdown: predicted and actual seconds of every study, quantiles of actual/predicted, how often within the range.
+
+    A trial that was still open at the end of its budget counts as one that takes for ever.
+    """
+    machines = sorted(
+        {f"{one['machine']['processors']} processors, Linux {one['machine']['kernel']}" for one in lines}
+    )
+    pilots, budgets = (sorted({one[key] for one in lines}) for key in ("pilot", "budget"))
+    out = [
+        f"{len(lines)} trials, {' and '.join(machines)}, pilots of {' and '.join(pilots)}, budgets of "
+        f"{' and '.join(budgets)}; medians of seconds.",
+        "",
+        "| study | trials | counted | decided | predicted s | actual s | actual/predicted, 10 % | 50 % | 80 % | 90 % "
+        "| within the range |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for name in STUDIES:
         own = [one for one in lines if one["study"] == name]
         pairs = [
-            (one["predicted"], one["actual"])
+            (one["predicted"]["seconds"], one["actual"]["seconds"] if one["actual"]["decided"] else math.inf)
             for one in own
             if one["actual"]
-            and one["actual"]["decided"]
+            and one["actual"]["state"] == "done"
             and one["predicted"]["seconds"]["likely"] is not None
         ]
-        if not own:
-            continue
-        print(f"{name:<24}{len(own):>7}{len(pairs):>8}{len(own) - len(pairs):>6}", end="")
-        if pairs:
-            seconds = [(p["seconds"]["likely"], a["seconds"]) for p, a in pairs]
-            ratio = [taken / likely for likely, taken in seconds]
-            blocks = [a["blocks"] / p["conditions"][0]["blocks"]["likely"] for p, a in pairs]
-            within = sum(
-                p["seconds"]["low"] <= a["seconds"] <= (p["seconds"]["high"] or float("inf"))
-                for p, a in pairs
-            )
-            print(
-                f"{quantile([s[0] for s in seconds], 0.5):>9.1f}{quantile([s[1] for s in seconds], 0.5):>9.1f}",
-                end="",
-            )
-            print("   " + "".join(f"{quantile(ratio, q):>8.2f}" for q in (0.1, 0.5, 0.8, 0.9)), end="")
-            print("   " + "".join(f"{quantile(blocks, q):>8.2f}" for q in (0.5, 0.8)), end="")
-            print(f"{within:>8}/{len(pairs)}", end="")
-        print()
-    print('"other": not decided in the budget, invalid, failed, or predicted never. They are in no quantile.')
+        decided = sum(math.isfinite(taken) for _, taken in pairs)
+        if own:
+            out.append(f"| {name} | {len(own)} | {len(pairs)} | {decided} | {' | '.join(_cells(pairs))} |")
+    out += [
+        "",
+        "Counted: neither invalid nor failed, nor predicted never. Of those, one that was open at the end of its budget "
+        "is in the quantiles as taking for ever (-).",
+    ]
+    return "\n".join(out)
+
+
+def _cells(pairs: list[tuple[dict[str, Any], float]]) -> list[str]:
+    if not pairs:
+        return ["-"] * 7
+    ratio = [taken / predicted["likely"] for predicted, taken in pairs]
+    within = sum(p["low"] <= taken <= (p["high"] or float("inf")) for p, taken in pairs)
+    return [
+        f"{quantile([p['likely'] for p, _ in pairs], 0.5):.1f}",
+        _number(quantile([taken for _, taken in pairs], 0.5), 1),
+        *(_number(quantile(ratio, at), 2) for at in (0.1, 0.5, 0.8, 0.9)),
+        f"{within} of {len(pairs)}",
+    ]
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else "-"
 
 
 def quantile(values: list[float], at: float) -> float:
@@ -211,6 +237,8 @@ def quantile(values: list[float], at: float) -> float:
     place = at * (len(values) - 1)
     below = int(place)
     above = min(below + 1, len(values) - 1)
+    if math.isinf(values[above]):
+        return values[above] if place > below else values[below]
     return values[below] + (place - below) * (values[above] - values[below])
 
 

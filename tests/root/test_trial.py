@@ -66,10 +66,10 @@ def test_the_other_levels_are_one_option_away(state: Path) -> None:
     assert report["void"] == []
 
 
-def test_noatime_writes_nothing_and_strictatime_writes_inodes(state: Path) -> None:
-    run_json(
-        "mount/atime", "--condition", "workload=probe", "--blocks", "1", "--condition", "filesystem=ext4,xfs"
-    )
+@pytest.mark.parametrize("filesystem", ["ext4", pytest.param("xfs", marks=pytest.mark.long)])
+def test_noatime_writes_nothing_and_strictatime_writes_inodes(state: Path, filesystem: str) -> None:
+    narrowed = ("--condition", "workload=probe", "--condition", f"filesystem={filesystem}")
+    run_json("mount/atime", *narrowed, "--blocks", "1")
     written: dict[tuple[str, str], list[float]] = {}
     for run in stored_runs(state):
         where = "stale" if "atime_state=stale" in run["condition"] else "fresh"
@@ -87,9 +87,11 @@ def test_noatime_writes_nothing_and_strictatime_writes_inodes(state: Path) -> No
 
 
 def test_links_of_every_kind_are_listed_read_and_written(state: Path) -> None:
-    report = run_json("files/links", "--blocks", "1", "--condition", "cache=cold", "--no-controls")
+    report = run_json("files/links", "--blocks", "1", "--condition", "cache=warm", "--no-controls")
     assert failures_of(state) == []
-    assert report["void"] == []
+    assert {one["rule"] for one in report["void"]} <= {
+        "warm_was_not_warm"
+    }  # the kernel may reclaim at any time
     assert {r["treatment"]["link"] for r in stored_runs(state)} == {
         *("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink")
     }
@@ -151,6 +153,35 @@ def test_a_command_that_fails_is_said_and_caps_the_verdict(state: Path, disk_fol
     assert all(e["failures"] > 0 for e in primary)
     text_report = iotrial("report").stdout
     assert "fail" in text_report.lower()
+
+
+KINDS = """
+[study]
+name = "kinds"
+question = "Does the file system matter?"
+[lab]
+kind = "image"
+size = "24 MiB"
+mkfs_options = ["-O ^has_journal"]
+mount_options = ["noauto_da_alloc"]
+[[factor]]
+name = "filesystem"
+knob = "filesystem.type"
+levels = ["ext4", "btrfs"]
+[[workload]]
+name = "read"
+kind = "files"
+files = 10
+cache = "warm"
+operations = ["open", "read-to-end", "close"]
+"""
+
+
+def test_options_of_a_lab_go_to_the_file_system_that_knows_them(state: Path, disk_folder: Path) -> None:
+    report = run_json(write_study(disk_folder, KINDS), "--blocks", "1", "--no-controls")
+    assert report["trial"]["state"] == "done"
+    assert failures_of(state) == []
+    assert {run["treatment"]["filesystem"] for run in stored_runs(state)} == {"ext4", "btrfs"}
 
 
 def test_schedulers_and_sysctls_are_put_back(state: Path, disk_folder: Path) -> None:

@@ -226,3 +226,4 @@ def test_the_documents_have_a_place_for_every_table() -> None:
     method, benchmarks = (top / "METHOD.md").read_text(), (top / "BENCHMARKS.md").read_text()
     assert [method.count(f"<!-- simulated: {name} -->") for name in TABLES] == [1] * len(TABLES)
     assert benchmarks.count("<!-- truth -->") == 1
+    assert benchmarks.count("<!-- prediction -->") == 1

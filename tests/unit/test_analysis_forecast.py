@@ -191,3 +191,23 @@ def test_the_range_follows_from_the_range_of_the_scatter() -> None:
         (exact,) = forecast([Line("one", (Comparison("wall", fixed(sd)),), 1.0)], rules()).predicted
         assert found == exact.blocks.likely
     assert one.blocks.low < one.blocks.likely < one.blocks.high  # type: ignore[operator]
+
+
+def test_the_slowest_of_many_comparisons_is_what_a_condition_waits_for(rng: np.random.Generator) -> None:
+    effects, margin = 24, 0.6
+    alpha = 0.05 / effects
+    one = Comparison("wall", fixed(1.0))
+    asked = replace(rules(margin=math.expm1(margin)), effect_alpha=alpha)
+    alone, _ = blocks_needed(one, asked, None, "likely")
+    line = Line("c", (replace(one, effects=effects),), 1.0)
+    together = forecast([line], asked).seconds.likely
+    assert alone is not None
+    assert together is not None
+
+    def decided(blocks: int) -> bool:
+        found = interval(rng.normal(size=blocks), alpha)
+        return found.low is not None and found.high is not None and max(-found.low, found.high) <= margin
+
+    trials = 50
+    assert sum(all(decided(int(together)) for _ in range(effects)) for _ in range(trials)) >= 0.5 * trials
+    assert sum(all(decided(alone) for _ in range(effects)) for _ in range(trials)) <= 0.3 * trials

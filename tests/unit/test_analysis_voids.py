@@ -28,13 +28,12 @@ def void(level: str, runs: tuple[Observation, ...] = TWO) -> ObservedBlock:
 
 
 def test_the_bet_is_the_product_of_the_definition() -> None:
-    blocks = [void("777"), void("444"), void("777")]
     stakes = (0.1, 0.3, 0.6, 0.9)
     means = [
         np.mean([np.prod([1 + s if hit else 1 - s for hit in hits]) for s in stakes])
         for hits in ((1,), (1, 0), (1, 0, 1))
     ]
-    assert largest_log_e(blocks, "777") == pytest.approx(math.log(max(means)))
+    assert largest_log_e([(True, 0.5), (False, 0.5), (True, 0.5)]) == pytest.approx(math.log(max(means)))
 
 
 def test_with_equal_chances_the_bet_has_mean_one() -> None:
@@ -77,6 +76,23 @@ def test_the_level_of_several_factors_is_their_labels_joined() -> None:
     assert compare_void_rates(sound) == ([], [])
     _, reasons = compare_void_rates([void("777+none", runs)] * 20)
     assert len(reasons) == 1
+
+
+def test_a_level_of_one_factor_of_many_is_found_though_no_combination_of_levels_stands_out() -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    rng = np.random.default_rng(seed)
+    labels = list(itertools.product(("444", "777"), ("none", "hard"), ("a", "b"), ("c", "d")))
+    runs = tuple(
+        Observation("+".join(one), ArmKind.TREATMENT, dict(zip("mlxy", one, strict=True)), 0, 0.0, {})
+        for one in labels
+    )
+    sevens = ["+".join(one) for one in labels if one[0] == "777"]
+    _, reasons = compare_void_rates([void(level, runs) for level in rng.choice(sevens, size=40).tolist()])
+    assert any("due to m 777" in reason for reason in reasons)
+    every = ["+".join(one) for one in labels]
+    sound = [void(level, runs) for level in rng.choice(every, size=40).tolist()]
+    assert compare_void_rates(sound)[1] == []
 
 
 def test_voids_without_a_level_say_nothing_about_levels() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from iotrial.conduct import combinations
@@ -118,5 +121,31 @@ def test_what_only_mke2fs_knows_it_is_asked_and_its_words_are_told() -> None:
         combinations.check_mkfs(study(mkfs("default", "-I 1024"), mkfs("default", "-G 3")))
 
 
+def test_pinned_options_of_mkfs_are_tried_with_the_others() -> None:
+    pinned = replace(study(mkfs("default", "-I 1024")), fixed=(Setting("mkfs.option", "-G 3"),))
+    with pytest.raises(RequestError, match=r"-G 3.*power of 2"):
+        combinations.check_mkfs(pinned)
+
+
 def test_the_default_level_clashes_with_nothing() -> None:
     assert combinations.clash(Setting("mount.option", "default"), Setting("mount.option", "commit=5")) is None
+
+
+def test_a_share_of_dirty_pages_is_held_against_the_other_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "vm").mkdir()
+    (tmp_path / "vm/dirty_ratio").write_text("20\n")
+    (tmp_path / "vm/dirty_background_ratio").write_text("10\n")
+    combinations.check(study(("sysctl", "vm.dirty_background_ratio", ["10", "5"])), proc=tmp_path)
+    combinations.check(study(("sysctl", "vm.dirty_ratio", ["20", "40"])), proc=tmp_path)
+    for key, levels, other in (
+        ("vm.dirty_background_ratio", ["10", "20"], "vm.dirty_ratio 20"),
+        ("vm.dirty_ratio", ["20", "8"], "vm.dirty_background_ratio 10"),
+    ):
+        with pytest.raises(RequestError, match=f"{other} of this machine.*half of vm.dirty_ratio"):
+            combinations.check(study(("sysctl", key, levels)), proc=tmp_path)
+    (tmp_path / "vm/dirty_ratio").write_text("0\n")  # the limit in bytes is in force
+    combinations.check(study(("sysctl", "vm.dirty_background_ratio", ["10", "20"])), proc=tmp_path)
+    both = study(
+        ("sysctl", "vm.dirty_ratio", ["8", "9"]), ("sysctl", "vm.dirty_background_ratio", ["2", "4"])
+    )
+    combinations.check(both, proc=tmp_path)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from iotrial.conduct import refusals
-from iotrial.conduct.resolve import disk_bytes, reads_bytes, resolve
+from iotrial.conduct.resolve import disk_bytes, image_bytes, reads_bytes, resolve
 from iotrial.errors import MissingTool, PrivilegeError, RequestError, UnknownName, UnsupportedLevel
 from iotrial.lab.guard import Consent
 from iotrial.study.catalogue import find, names
-from iotrial.study.model import CommandWork, FilesWork, Scale, Setting, Step, Study
+from iotrial.study.model import CommandWork, FilesWork, Role, Scale, Setting, Step, Study
 from iotrial.study.reader import read_study
 from iotrial.study.select import select
 
@@ -205,3 +205,9 @@ def test_a_lab_is_as_large_as_the_largest_of_its_file_systems_needs() -> None:
     small = replace(small, lab=replace(small.lab, size_bytes=(20 << 20) + 1))
     assert disk_bytes(small) == 300 << 20
     assert disk_bytes(replace(small, factors=())) == (20 << 20) + 4096
+    assert image_bytes(small) == 300 << 20
+    assert "an image of 300 MiB" in "\n".join(resolve(small, root=True).changes)
+    pinned = replace(small, factors=(), fixed=(Setting("filesystem.type", "btrfs"),))
+    assert image_bytes(pinned) == disk_bytes(pinned) == 128 << 20
+    of_its_own = replace(small, factors=(replace(small.factors[0], role=Role.CONDITION),))
+    assert image_bytes(of_its_own) == (20 << 20) + 1

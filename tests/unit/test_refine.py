@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from factorial_trials import conducted, on, screen_text
 
+from iotrial.analysis.model import Verdict
 from iotrial.cli.verbs import refine as verb
 from iotrial.design.following import Found
 from iotrial.design.plan import Plan
@@ -217,6 +218,20 @@ def test_a_bundle_without_a_gain_is_told_so(bundle: Document) -> None:
     assert "None of 3 settings is shown to have earned a gain of its own" in made.summary.headline
     assert "there was no gain to earn" in made.summary.headline
     assert ablation_finding(made.analysis.effects[:1], made.conditions, margin=0.03)
+
+
+def test_a_part_that_helps_here_and_harms_there_is_neither_earned_nor_left_out(bundle: Document) -> None:
+    made = conducted(
+        propose(bundle, "ablate")[1], lambda t: 0.5 * (t["tuning"] == "without level"), blocks=30
+    )
+    worse = next(e for e in made.analysis.effects if e.level == "without level" and e.primary)
+    better = replace(worse, verdict=Verdict.FASTER, value=0.5, low=0.45, high=0.55)
+    others = [e for e in made.analysis.effects if e.level != "without level"]
+    said = ablation_finding([worse, better, *others], made.conditions, margin=0.03)
+    assert said.startswith("none of 3 settings is shown to have earned a gain of its own everywhere")
+    assert "without level it depends: it takes 1.6" in said
+    assert "but it takes 0.50 times the time [0.45, 0.55]" in said
+    assert "better left out" not in said
 
 
 def test_a_single_factor_cannot_be_followed_up(bundle: Document) -> None:

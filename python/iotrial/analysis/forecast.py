@@ -4,7 +4,7 @@ The forecast is for treatments that make no difference: then a comparison ends a
 of blocks within which four such comparisons in five do (``power.blocks_to_resolve``), and not before the positive
 control has been told from zero, which takes part in some of the blocks only. A large effect is decided sooner; one
 of about half the margin takes at least four times as long, since the interval must then leave out either zero or
-the margin.
+the margin. A condition is decided when all of its comparisons are: the slowest of thirty takes longer than one.
 
 Conditions take turns, one block each in a round, until each is decided; so a condition that needs few blocks is not
 held up by the later blocks of the others, and what it leaves is theirs.
@@ -28,8 +28,8 @@ class Comparison:
 
     ``arms`` is how many arms of a block stand at each of the two levels that are compared (1 but in factorials: their
     mean scatters less). ``scatter`` is that of a contrast of two single arms, None where the response has no margin, or the
-    pilot too few blocks. ``per_block``: contrasts that a block gives (1 but within the stretches of whole plots);
-    ``stratum``: ``whole plots`` or ``within`` where a study has both.
+    pilot too few blocks. ``effects``: how many comparisons these are. ``per_block``: contrasts that a block gives (1 but
+    within the stretches of whole plots); ``stratum``: ``whole plots`` or ``within`` where a study has both.
     """
 
     response: str
@@ -38,6 +38,7 @@ class Comparison:
     reason: str | None = None
     per_block: float = 1.0
     stratum: str | None = None
+    effects: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +121,16 @@ def forecast(lines: Sequence[Line], rules: Rules) -> Forecast:
 
 
 def blocks_needed(
-    comparison: Comparison, rules: Rules, control_sd: float | None, end: str
+    comparison: Comparison, rules: Rules, control_sd: float | None, end: str, together: int = 1
 ) -> tuple[int | None, bool]:
     """Blocks until a comparison without an effect is decided (None: never), and whether the control is what takes longest.
 
     ``end`` of the range of its scatter; ``control_sd``: block SD of what the positive control is judged by, None without
-    controls.
+    controls; ``together``: for so many such comparisons, all of them.
     """
     assert comparison.scatter is not None
     sd = _sd(comparison.scatter, end) / math.sqrt(comparison.arms)
-    contrasts = blocks_to_resolve(sd, rules.margin, alpha=rules.effect_alpha)
+    contrasts = blocks_to_resolve(sd, rules.margin, alpha=rules.effect_alpha, together=together)
     if contrasts is None:
         return None, False
     blocks = math.ceil(contrasts / comparison.per_block)
@@ -166,13 +167,18 @@ def control_sd(line: Line, rules: Rules, end: str = "likely") -> float | None:
     return None if first.scatter is None else _sd(first.scatter, end) / math.sqrt(rules.control_arms)
 
 
-def _blocks(line: Line, comparison: Comparison, rules: Rules, end: str) -> tuple[int | None, bool]:
-    return blocks_needed(comparison, rules, control_sd(line, rules, end), end)
+def _blocks(
+    line: Line, comparison: Comparison, rules: Rules, end: str, together: int = 1
+) -> tuple[int | None, bool]:
+    return blocks_needed(comparison, rules, control_sd(line, rules, end), end, together)
 
 
 def _needed(line: Line, rules: Rules, end: str) -> int | None:
     """Blocks until the condition is decided: until its slowest comparison is. None: never, or not known."""
-    found = [None if c.scatter is None else _blocks(line, c, rules, end)[0] for c in line.comparisons]
+    together = sum(comparison.effects for comparison in line.comparisons)
+    found = [
+        None if c.scatter is None else _blocks(line, c, rules, end, together)[0] for c in line.comparisons
+    ]
     return max(found, key=_never_last) if found else None
 
 

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from iotrial.analysis.model import Observation, ObservedBlock, VoidCount
 from iotrial.analysis.spec import CONTROL_LEVEL
+from iotrial.design.treatments import join
 
 _STAKES = (0.1, 0.3, 0.6, 0.9)
 _UNKNOWN = ""
 _NOTE_LEVEL = 0.05
+
+#: whether the check that voided a block failed at a level, and that level's share of the block's runs
+Hit = tuple[bool, float]
 
 
 def count_voids(blocks: Sequence[ObservedBlock]) -> tuple[VoidCount, ...]:
@@ -30,16 +34,20 @@ def count_voids(blocks: Sequence[ObservedBlock]) -> tuple[VoidCount, ...]:
 
 def compare_void_rates(blocks: Sequence[ObservedBlock]) -> tuple[list[str], list[str]]:
     """Notes on levels that are void conspicuously often, and the reasons for which that makes the trial
-    invalid."""
+    invalid.
+
+    Where treatments are combinations, each level of each factor is looked at too: no single combination may stand out.
+    """
     void = [block for block in blocks if block.void is not None and block.void_level]
-    levels = sorted({block.void_level for block in void if block.void_level})
-    compared = max(len(levels), len({run.arm for block in void for run in block.observations}))
+    runs = [run for block in void for run in block.observations]
+    treatments = sorted({block.void_level for block in void if block.void_level})
+    single = sorted({item for run in runs if len(run.treatment) > 1 for item in run.treatment.items()})
+    compared = len({run.arm for run in runs}.union(treatments)) + len(single)
     notes: list[str] = []
     reasons: list[str] = []
-    for level in levels:
-        log_e = largest_log_e(void, level)
-        count = sum(block.void_level == level for block in void)
-        text = f"{count} of {len(void)} void blocks are due to {level}"
+    for name, hits in [*_of_treatments(void, treatments), *_of_levels(void, single)]:
+        log_e = largest_log_e(hits)
+        text = f"{sum(hit for hit, _ in hits)} of {len(void)} void blocks are due to {name}"
         if log_e >= math.log(compared / CONTROL_LEVEL):
             reasons.append(f"{text}: the void rule does not treat the levels alike")
         elif log_e >= math.log(compared / _NOTE_LEVEL):
@@ -47,25 +55,55 @@ def compare_void_rates(blocks: Sequence[ObservedBlock]) -> tuple[list[str], list
     return notes, reasons
 
 
-def largest_log_e(void: Sequence[ObservedBlock], level: str) -> float:
-    """ln of the largest value that the bet on ``level`` had over these void blocks (time order)."""
+def largest_log_e(hits: Sequence[Hit]) -> float:
+    """ln of the largest value that the bet on a level had over these void blocks (time order)."""
     logs = [0.0] * len(_STAKES)
     largest = 0.0
-    for block in void:
-        share = sum(_is_of(run, level) for run in block.observations) / max(1, len(block.observations))
+    for hit, share in hits:
         if not 0.0 < share < 1.0:
             continue
-        gain = (1.0 / share if block.void_level == level else 0.0) - 1.0
+        gain = (1.0 / share if hit else 0.0) - 1.0
         logs = [log + math.log1p(stake * gain) for log, stake in zip(logs, _STAKES, strict=True)]
         top = max(logs)
         largest = max(largest, top + math.log(sum(math.exp(log - top) for log in logs) / len(logs)))
     return largest
 
 
-def _is_of(run: Observation, level: str) -> bool:
-    """Whether a failed check of this run is put down to ``level``: an arm, a label, or labels joined by +.
+def _of_treatments(
+    void: Sequence[ObservedBlock], treatments: Sequence[str]
+) -> Iterator[tuple[str, list[Hit]]]:
+    """By arm: its name, or its labels joined."""
+    for name in treatments:
+        yield (
+            name,
+            [(b.void_level == name, _share([_is_of(run, name) for run in b.observations])) for b in void],
+        )
 
-    The control arms run at the reference's labels; counting them makes its share larger, never smaller.
-    """
-    labels = run.treatment.values()
-    return level in (run.arm, "+".join(labels)) or level in labels
+
+def _of_levels(
+    void: Sequence[ObservedBlock], single: Sequence[tuple[str, str]]
+) -> Iterator[tuple[str, list[Hit]]]:
+    """By one level of one of several factors, where more than one combination with it failed."""
+    failed = [_failed(block) for block in void]
+    for factor, label in single:
+        hits = [treatment.get(factor) == label for treatment in failed]
+        if len({block.void_level for block, hit in zip(void, hits, strict=True) if hit}) > 1:
+            shares = [_share([run.treatment.get(factor) == label for run in b.observations]) for b in void]
+            yield f"{factor} {label}", list(zip(hits, shares, strict=True))
+
+
+def _failed(block: ObservedBlock) -> Mapping[str, str]:
+    """The treatment whose check failed in this block; empty where it is none of the block's."""
+    level = block.void_level or _UNKNOWN
+    return next((run.treatment for run in block.observations if _is_of(run, level)), {})
+
+
+def _share(held: Sequence[bool]) -> float:
+    """The share of a block's runs. The control arms run at the reference's labels; counting them makes its share larger,
+    never smaller."""
+    return sum(held) / max(1, len(held))
+
+
+def _is_of(run: Observation, level: str) -> bool:
+    """Whether a failed check of this run is put down to ``level``: an arm, or its labels joined by +."""
+    return level in (run.arm, join(list(run.treatment.values())))

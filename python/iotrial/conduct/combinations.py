@@ -12,6 +12,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from iotrial.errors import RequestError
 from iotrial.lab import superblock
@@ -48,11 +49,15 @@ EXCLUDED: tuple[tuple[str, str, str], ...] = (
 #: sysctls of which the kernel clears one when the other is written
 CLEARING = ({"vm.dirty_ratio", "vm.dirty_bytes"}, {"vm.dirty_background_ratio", "vm.dirty_background_bytes"})
 SHARES = ("vm.dirty_background_ratio", "vm.dirty_ratio")
+CLEARED_BY = {
+    "vm.dirty_background_ratio": {"vm.dirty_background_bytes"},
+    "vm.dirty_ratio": {"vm.dirty_bytes"},
+}
 NEEDS_NO_ORDER = ("data=writeback", "data=journal")
 
 
-def check(study: Study) -> None:
-    """Raises RequestError for the first two settings that cannot meet, with why."""
+def check(study: Study, *, proc: Path = Path("/proc/sys")) -> None:
+    """Raises RequestError for the first two settings that cannot meet, with why. ``proc``: what stands on this machine."""
     for (where, one), (other_where, other) in _pairs(study):
         why = clash(one, other)
         if why is not None:
@@ -61,6 +66,7 @@ def check(study: Study) -> None:
                 hint="leave one of the two out, or bundle what belongs together in the levels of one factor",
             )
     _check_async_commit(study)
+    _check_shares(study, proc)
 
 
 def clash(one: Setting, other: Setting) -> str | None:
@@ -91,6 +97,28 @@ def _sysctls(key: str, value: str, other_key: str, other_value: str) -> str | No
         if background >= foreground:
             return "the kernel then takes half of vm.dirty_ratio instead, without a word"
     return None
+
+
+def _check_shares(study: Study, proc: Path) -> None:
+    """One of the two shares of dirty pages, held against the other as it stands on this machine."""
+    every = [*study.fixed, *(s for f in study.factors for level in f.levels for s in level.settings)]
+    turned = {dict(s.options).get("key", "") for s in every if s.knob == "sysctl"}
+    for own, other in (SHARES, SHARES[::-1]):
+        if own not in turned or turned & {other, *CLEARED_BY[other]}:
+            continue
+        try:
+            found = (proc / other.replace(".", "/")).read_text().strip()
+        except OSError:
+            continue  # not this machine's to say
+        for setting in (one for one in every if one.knob == "sysctl"):
+            if dict(setting.options).get("key") != own or not setting.value.isdigit() or found in ("", "0"):
+                continue
+            why = _sysctls(own, setting.value, other, found)
+            if why is not None:
+                raise RequestError(
+                    f"{study.origin}: {_shown(setting)} says nothing beside {other} {found} of this machine: {why}",
+                    hint=f"set {other} in the same levels, or choose a value on the other side of it",
+                )
 
 
 def _check_async_commit(study: Study) -> None:
@@ -138,15 +166,18 @@ def _shown(setting: Setting) -> str:
 
 
 def check_mkfs(study: Study) -> None:
-    """Dry runs of mke2fs: the options of each two factors together, and of all. Raises RequestError with its message."""
-    if study.lab.filesystem != "ext4":
+    """Dry runs of mke2fs: the options of each two factors together, and of all, with those that are pinned. Raises
+    RequestError with its message."""
+    settings = [*study.fixed, *(s for f in study.factors for level in f.levels for s in level.settings)]
+    if {s.value for s in settings if s.knob == "filesystem.type"} | {study.lab.filesystem} != {"ext4"}:
         return
+    pinned = [s.value for s in study.fixed if s.knob == "mkfs.option"]
     factors = [
         [[s.value for s in level.settings if s.knob == "mkfs.option"] for level in factor.levels]
         for factor in study.factors
     ]
     varied = [levels for levels in factors if any(levels)]
-    if not varied:
+    if not varied and not pinned:
         return
     every = {tuple(v for levels in varied for v in levels[at % len(levels)]) for at in (0, -1)}
     every |= {(*a, *b) for one, other in itertools.combinations(varied, 2) for a in one for b in other}
@@ -156,7 +187,7 @@ def check_mkfs(study: Study) -> None:
     with tempfile.NamedTemporaryFile(prefix="iotrial-dry-") as file:
         file.truncate(max(study.lab.size_bytes, kind.smallest_bytes))
         for options in sorted(every):
-            given = [option for option in options if option != "default"]
+            given = [option for option in (*pinned, *options) if option != "default"]
             argv = kind.mkfs_argv((*study.lab.mkfs_options, *given))
             done = subprocess.run(
                 [argv[0], "-n", *argv[1:], file.name],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from iotrial.conduct.resolve import Resolved, disk_bytes
+from iotrial.conduct.resolve import Resolved, disk_bytes, image_bytes
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskOptions, DiskPlace
+from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knobs.mount import MountOption
@@ -27,11 +28,12 @@ def place_for(
     common: DiskOptions = {
         "mount_point": f"{mounts}/{filesystem}",
         "filesystem": filesystem,
-        "size_bytes": disk_bytes(resolved.study) if resolved.lab == "device" else lab.size_bytes,
-        "mkfs_options": lab.mkfs_options if filesystem == lab.filesystem else (),
-        "mount_options": tuple(
-            o for o in lab.mount_options if filesystem in MountOption.ALLOWED[o.partition("=")[0]]
-        ),
+        "size_bytes": disk_bytes(resolved.study) if resolved.lab == "device" else image_bytes(resolved.study),
+        "mkfs_options": {lab.filesystem: lab.mkfs_options},
+        "mount_options": {
+            kind: tuple(o for o in lab.mount_options if kind in MountOption.ALLOWED[o.partition("=")[0]])
+            for kind in FILESYSTEMS
+        },
         "boot_id": boot_id,
         "trial": trial,
     }

@@ -16,7 +16,7 @@ from iotrial.design.plan import Plan
 from iotrial.lab.knob import FileSelection
 from iotrial.lab.knobs.file import VIEW
 from iotrial.lab.place import FileSet, Place
-from iotrial.study.model import CommandWork, FilesWork
+from iotrial.study.model import CommandWork, FilesWork, Role
 
 WRITING_OPERATIONS = frozenset({"open-write", "open-truncate", "create", "write-byte", "fsync", "unlink"})
 
@@ -70,8 +70,16 @@ class FileSets:
                 place.target.call("fileset_verify", set=name)
 
     def bytes_needed(self) -> int:
-        """What all of them take on a disk."""
-        return sum(f.count * max(f.bytes_each, 4096) for f in map(self.of, self._plan.conditions))
+        """What all of them take on a disk, at the largest size that a treatment gives them."""
+        given = [
+            int(turn.value)
+            for turns in self._resolved.turns.values()
+            for turn in turns
+            if turn.knob.name == "file.size" and turn.role is Role.TREATMENT
+        ]
+        largest = max(given, default=0)
+        sets = {files.name: files for files in map(self.of, self._plan.conditions)}
+        return sum(files.count * max(files.bytes_each, largest, 4096) for files in sets.values())
 
     def owner(self) -> dict[str, int] | None:
         """Whose the files are where commands work on them: the invoking user's."""

@@ -125,9 +125,11 @@ def line_of(pilot: Pilot, spec: Spec, condition: Condition) -> Line:
         elif spec.whole_plots:
             found += _of_stretches(blocks, spec, response)
         else:
-            arms = min(arms_of(term.weights) for term in spec.terms if term.primary)
+            primary = [term for term in spec.terms if term.primary]
+            arms = min(arms_of(term.weights) for term in primary)
             copies = copies_of(blocks, spec, response)
-            found.append(_comparison(response, scatter_of(copies), len(copies), arms=arms))
+            scatter = scatter_of(copies)
+            found.append(_comparison(response, scatter, len(copies), arms=arms, effects=len(primary)))
     return Line(condition.key, tuple(found), pilot.block_s.get(condition.key))
 
 
@@ -149,7 +151,16 @@ def _of_stretches(blocks: list[ObservedBlock], spec: Spec, response: Response) -
             scatter = scatter_of_contrasts(list(by_block.values()))
             stratum = "whole plots" if whole else "within"
             per_block = max(1.0, min(counts))
-            found.append(_comparison(response, scatter, len(by_block), per_block=per_block, stratum=stratum))
+            found.append(
+                _comparison(
+                    response,
+                    scatter,
+                    len(by_block),
+                    per_block=per_block,
+                    stratum=stratum,
+                    effects=len(counts),
+                )
+            )
     return found
 
 
@@ -161,11 +172,12 @@ def _comparison(
     arms: float = 1.0,
     per_block: float = 1.0,
     stratum: str | None = None,
+    effects: int = 1,
 ) -> Comparison:
     reason = None
     if scatter is None:
         reason = f"the pilot has {blocks} usable blocks of it, and {FEWEST_BLOCKS} are needed"
-    return Comparison(response.name, scatter, arms, reason, per_block, stratum)
+    return Comparison(response.name, scatter, arms, reason, per_block, stratum, effects)
 
 
 def copies_of(blocks: list[ObservedBlock], spec: Spec, response: Response) -> list[list[float]]:

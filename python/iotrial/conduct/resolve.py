@@ -143,10 +143,19 @@ def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
 
 def disk_bytes(study: Study) -> int:
     """How much of a disk the study's device lab takes, its mark not counted: enough for every file system that it makes."""
-    settings = [s for factor in study.factors for level in factor.levels for s in level.settings]
+    return whole_blocks(_enough(study, study.factors))
+
+
+def image_bytes(study: Study) -> int:
+    """The size of an image: enough for every file system that is made in it. A condition's has an image of its own."""
+    return _enough(study, study.treatment_factors)
+
+
+def _enough(study: Study, factors: Sequence[Factor]) -> int:
+    settings = [s for factor in factors for level in factor.levels for s in level.settings]
     settings += study.fixed
     kinds = {study.lab.filesystem, *(s.value for s in settings if s.knob == "filesystem.type")}
-    return whole_blocks(max(study.lab.size_bytes, *(FILESYSTEMS[kind].smallest_bytes for kind in kinds)))
+    return max(study.lab.size_bytes, *(FILESYSTEMS[kind].smallest_bytes for kind in kinds))
 
 
 def _directory_can_serve(study: Study) -> bool:
@@ -234,7 +243,7 @@ def _changes(study: Study, kind: str, turns: Sequence[Turn]) -> tuple[str, ...]:
     found: list[str] = []
     if kind == "image":
         found.append(
-            f"an image of {study.lab.size_bytes >> 20} MiB as an anonymous file, a loop device over it, "
+            f"an image of {image_bytes(study) >> 20} MiB as an anonymous file, a loop device over it, "
             f"a file system on it, a mount that no other process sees"
         )
         found.append(

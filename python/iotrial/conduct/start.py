@@ -16,7 +16,7 @@ from iotrial import __version__
 from iotrial.analysis.analyse import Spec
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.progress import Watcher
-from iotrial.conduct.resolve import Resolved, disk_bytes
+from iotrial.conduct.resolve import Resolved, disk_bytes, image_bytes
 from iotrial.conduct.session import Session, refuse_leftovers
 from iotrial.conduct.signals import Stopped, StopSignals
 from iotrial.conduct.trial import Conductor, Limits
@@ -254,7 +254,7 @@ def told_beside(first: BaseException) -> Iterator[None]:
 
 def _making(resolved: Resolved) -> str:
     if resolved.lab == "image":
-        return f"making the lab: an image of {resolved.study.lab.size_bytes >> 20} MiB, {resolved.study.lab.filesystem}"
+        return f"making the lab: an image of {image_bytes(resolved.study) >> 20} MiB, {resolved.study.lab.filesystem}"
     if resolved.lab == "device":
         return f"making the lab: {resolved.study.lab.filesystem} on the disk that you named"
     return "making the lab: a folder on your own file system (nothing is mounted, nothing needs root)"

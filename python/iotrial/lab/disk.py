@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Required, TypedDict
 
 from iotrial.errors import LabError, MissingTool, RequestError, TargetError
@@ -23,8 +24,9 @@ class DiskOptions(TypedDict, total=False):
     mount_point: Required[str]
     filesystem: Required[str]
     size_bytes: Required[int]
-    mkfs_options: tuple[str, ...]
-    mount_options: tuple[str, ...]
+    #: by type of file system
+    mkfs_options: Mapping[str, tuple[str, ...]]
+    mount_options: Mapping[str, tuple[str, ...]]
     boot_id: str
     trial: str
 
@@ -43,8 +45,8 @@ class DiskPlace(Place):
         mount_point: str,
         filesystem: str,
         size_bytes: int,
-        mkfs_options: tuple[str, ...] = (),
-        mount_options: tuple[str, ...] = (),
+        mkfs_options: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        mount_options: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         boot_id: str = "",
         trial: str = "",
     ) -> None:
@@ -107,7 +109,8 @@ class DiskPlace(Place):
             self._unmount()
         kind = FILESYSTEMS[self._wanted_filesystem]
         self.made_with, self._mkfs_wishes, self._superblock = self._mkfs_wishes, {}, None
-        self._make(kind.mkfs_argv((*self._mkfs_options, *self.made_with.values())), kind)
+        options = (*self._mkfs_options.get(kind.name, ()), *self.made_with.values())
+        self._make(kind.mkfs_argv(options), kind)
         self.filesystem = kind.name
         self.sets.clear()
         self._mount(self._base())
@@ -155,12 +158,15 @@ class DiskPlace(Place):
             "filesystem": self.filesystem,
             "size_bytes": self._size,
             "device": self.device,
-            "mkfs": " ".join((*FILESYSTEMS[self.filesystem].mkfs, *self._mkfs_options)),
+            "mkfs": " ".join(
+                (*FILESYSTEMS[self.filesystem].mkfs, *self._mkfs_options.get(self.filesystem, ()))
+            ),
             "mount_options": ",".join(sorted(info.options)) if info else "",
         }
 
     def _base(self) -> tuple[str, ...]:
-        return (*FILESYSTEMS[self._wanted_filesystem].mount_options, *self._mount_options)
+        kind = FILESYSTEMS[self.filesystem]
+        return (*kind.mount_options, *self._mount_options.get(kind.name, ()))
 
     def _mount(self, options: tuple[str, ...]) -> None:
         self.target.mount(self.source, self.root, self.filesystem, options)

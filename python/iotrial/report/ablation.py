@@ -18,6 +18,7 @@ from iotrial.report.screens import Setting, settings_of
 from iotrial.study.model import Study
 
 _GOOD = frozenset({Verdict.FASTER, Verdict.BETTER})
+_BAD = frozenset({Verdict.SLOWER, Verdict.WORSE})
 _MOST_NAMED = 4
 
 
@@ -37,7 +38,8 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
     parts = [one for one in every if one.level != NOTHING]
     whole = next((one for one in every if one.level == NOTHING), None)
     earned = [one for one in parts if one.loud and not any(effect.verdict in _GOOD for effect in one.loud)]
-    harmful = [one for one in parts if one.loud and one not in earned]
+    mixed = [one for one in parts if _some(one, _GOOD) and _some(one, _BAD)]
+    harmful = [one for one in parts if one.loud and one not in (*earned, *mixed)]
     order = list(dict.fromkeys(effect.level for effect in effects))
     declared = sorted(parts, key=lambda one: order.index(one.level))
     idle = [one for one in declared if one.equivalent]
@@ -50,9 +52,17 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
         named += [f"{len(earned) - _MOST_NAMED} more"] if len(earned) > _MOST_NAMED else []
         said.append(f"{len(earned)} of {of} earned the gain: {', '.join(named)}")
     else:
-        said.append(f"none of {of} is shown to have earned a gain of its own")
+        where = " everywhere" if mixed else ""
+        said.append(f"none of {of} is shown to have earned a gain of its own{where}")
     for one in harmful:
         said.append(f"better left out: {_size(one, conditions, several=several)}")
+    for one in mixed:
+        worse = next(effect for effect in one.loud if effect.verdict in _BAD)
+        better = next(effect for effect in one.loud if effect.verdict in _GOOD)
+        said.append(
+            f"{label(one.level)} it depends: {_taken(worse)}{_place(worse, conditions, several=several)}, "
+            f"but {_taken(better)}{_place(better, conditions, several=several)}"
+        )
     if idle:
         make = "makes" if len(idle) == 1 else "make"
         said.append(f"{_names(idle)} {make} no difference of {percent(margin)}")
@@ -61,6 +71,10 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
     if whole is not None:
         said.append(_of_all(whole, conditions, several=several, margin=margin))
     return "; ".join(said)
+
+
+def _some(setting: Setting, verdicts: frozenset[Verdict]) -> bool:
+    return any(effect.verdict in verdicts for effect in setting.loud)
 
 
 def _names(settings: Sequence[Setting]) -> str:

@@ -28,7 +28,7 @@ def forecast_lines(found: Forecast, pilot: Pilot, study: Study) -> Iterator[str]
     for one in found.predicted:
         yield f"  {shown(one.condition)}, {shown(one.response)}" + (f", {one.stratum}" if one.stratum else "")
         yield f"    {_words(one)}"
-    yield f"all decided: {_range(found.seconds)}"
+    yield f"all of them decided, in four trials of five: {_range(found.seconds)}"
     yield (
         "           ranges: 90 % of the block SD alone. A large effect is decided sooner, one of about half the margin "
         "takes at least four times as long"
@@ -75,7 +75,8 @@ def forecast_json(found: Forecast, pilot: Pilot) -> dict[str, Any]:
             "void": pilot.void,
             "failures": pilot.failures,
         },
-        "assumes": "no effect; four comparisons in five are decided by then; ranges are 90 % intervals of the block SD",
+        "assumes": "no effect; four comparisons in five are decided by then, and by the seconds of the whole all of them "
+        "in four trials of five; ranges are 90 % intervals of the block SD",
         "seconds": _range_json(found.seconds),
         "conditions": [
             {

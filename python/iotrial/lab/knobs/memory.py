@@ -67,7 +67,9 @@ class MemoryHugePages(KernelFileKnob):
         return outcome
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
-        return (f"transparent huge pages of this machine: {', '.join(values)}",)
+        return (
+            f"transparent huge pages of this machine: {', '.join(values)}; vm.min_free_kbytes, which follows, is put back",
+        )
 
 
 class MemoryLimit(Knob):

@@ -41,6 +41,9 @@ class ProcessKnob(Knob):
     def leave(self, subject: Subject, setting: Setting) -> None:  # noqa: ARG002
         self._change(subject, self.plain)
 
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+        return (f"{self.name} of the work itself, which others may feel: {', '.join(values)}",)
+
     @abstractmethod
     def argv(self, subject: Subject, value: str, pid: str) -> list[str]:
         """What makes it so."""
