@@ -3,10 +3,11 @@
     prediction.py run RECORD [--trials N] [--pilot 10s] [--time 120s] [--study NAME]...
     prediction.py summary RECORD [--write BENCHMARKS.md]
 
-Small studies of one treatment factor whose two levels make no difference (permission bits), so that the case that the
-prediction is for is the case that is measured: files and commands, in the directory and in the image lab (root). Each
-trial is a pilot followed by the trial itself, both with seeds of their own, in a state folder that is thrown away. One
-line of JSON is appended to RECORD for each, whatever came out; a second ``run`` goes on where the record ends.
+Small studies of factors that make no difference (permission bits; in the screen also variables that nobody reads), so
+that the case that the prediction is for is the case that is measured: files and commands, in the directory and in the
+image lab (root), under one condition and two. Each trial is a pilot followed by the trial itself, both with seeds of
+their own, in a state folder that is thrown away. One line of JSON is appended to RECORD for each, whatever came out; a
+second ``run`` goes on where the record ends.
 """
 
 from __future__ import annotations
@@ -43,17 +44,24 @@ levels = ["0444", "0777"]
 [[workload]]
 name = "work"
 size = "16 KiB"
-cache = "{cache}"
 """
 FILES = 'kind = "files"\nfiles = 50\noperations = ["open", "read-to-end", "close"]\n'
 COMMAND = 'kind = "command"\nfiles = 2\nargv = ["cat", "{file}"]\n'
-#: name: lab, margin, cache state, workload
+WARM, COLD = 'cache = "warm"\n', 'cache = "cold"\n'
+BOTH = '[[factor]]\nname = "cache"\nknob = "cache.state"\nlevels = ["cold", "warm"]\nrole = "condition"\n'
+SCREEN = '[design]\nkind = "plackett-burman"\n' + "".join(
+    f'[[factor]]\nname = "v{n}"\nknob = "environment.variable"\nvariable = "V{n}"\nlevels = ["off", "on"]\n'
+    for n in range(1, 6)
+)
+#: name: lab, margin, workload and what else
 STUDIES = {
-    "directory-files-warm": ("directory", "3 %", "warm", FILES),
-    "directory-files-cold": ("directory", "5 %", "cold", FILES),
-    "directory-command-warm": ("directory", "10 %", "warm", COMMAND),
-    "image-files-cold": ("image", "5 %", "cold", FILES),
-    "image-command-warm": ("image", "10 %", "warm", COMMAND),
+    "directory-files-warm": ("directory", "3 %", FILES + WARM),
+    "directory-files-cold": ("directory", "5 %", FILES + COLD),
+    "directory-command-warm": ("directory", "10 %", COMMAND + WARM),
+    "image-files-cold": ("image", "5 %", FILES + COLD),
+    "image-command-warm": ("image", "10 %", COMMAND + WARM),
+    "directory-two-conditions": ("directory", "5 %", FILES + BOTH),
+    "directory-screen-of-six": ("directory", "10 %", COMMAND + WARM + SCREEN),
 }
 
 
@@ -99,10 +107,10 @@ def conduct(given: argparse.Namespace) -> None:
 
 def trial(name: str, pilot: str, budget: str) -> dict[str, Any]:
     """One pilot and the trial after it, as a line of the record."""
-    lab, margin, cache, work = STUDIES[name]
+    lab, margin, work = STUDIES[name]
     with tempfile.TemporaryDirectory(prefix="iotrial-prediction-", dir="/var/tmp") as folder:
         study = Path(folder) / "study.toml"
-        study.write_text(HEAD.format(name=name, margin=margin, lab=lab, cache=cache) + work)
+        study.write_text(HEAD.format(name=name, margin=margin, lab=lab) + work)
         common = [str(study), "--time", budget, "--json"]
         begun = time.time()
         plan = iotrial(folder, "plan", *common, "--pilot", pilot, "--rounds", "1")
@@ -141,21 +149,20 @@ def iotrial(state: str, *words: str) -> dict[str, Any]:
 
 
 def actual(report: dict[str, Any], budget_s: float) -> dict[str, Any]:
-    """What the trial came to. ``decided``: it stopped by itself, with a verdict."""
-    (effect,) = [effect for effect in report["effects"] if effect["primary"]]
+    """What the trial came to. ``decided``: it stopped by itself, with a verdict on each of its primary effects."""
+    effects = [effect for effect in report["effects"] if effect["primary"]]
+    verdicts = sorted({effect["verdict"] for effect in effects})
     return {
         "state": report["trial"]["state"],
         "seconds": report["trial"]["duration_s"],
-        "blocks": effect["blocks"],
-        "verdict": effect["verdict"],
+        "blocks": max(effect["blocks"] for effect in effects),
+        "verdict": ", ".join(verdicts),
         "decided": (
-            effect["verdict"] != "inconclusive"
+            "inconclusive" not in verdicts
             and report["trial"]["state"] == "done"
             and report["trial"]["duration_s"] < 0.97 * budget_s
         ),
-        "ratio": effect["ratio"],
-        "low": effect["low"],
-        "high": effect["high"],
+        "effects": [{key: effect[key] for key in ("ratio", "low", "high")} for effect in effects],
     }
 
 

@@ -135,6 +135,14 @@ def rows_in_the_order_of_the_table(rng: Rng) -> int:
     return alarms(designs.contrasts_of(table[:, 0], y))
 
 
+def rows_of_squares_taken_for_blocks(rng: Rng) -> int:
+    """AB in one row and BA in the next, the first of each two drawn, where what comes later in a row is dearer in every other
+    row and cheaper in between."""
+    drawn = np.where(rng.random((TRIALS, BLOCKS // 2, 1)) < 0.5, 1.0, -1.0) * np.array([1.0, -1.0])
+    later = np.array([1.0, -1.0]) + 0.1 * normal(rng, TRIALS, 2 * (BLOCKS // 2)).reshape(drawn.shape)
+    return alarms((drawn * later).reshape(TRIALS, -1))
+
+
 def sub_blocks_taken_for_blocks(rng: Rng) -> int:
     y = designs.in_plots(rng, autocorrelated, TRIALS, 30, 6, luck=0.5).mean(axis=4)
     return alarms((y[:, :, 1] - y[:, :, 0]).reshape(TRIALS, -1))
@@ -162,6 +170,7 @@ def a_looser_threshold(rng: Rng) -> int:
         one_after_the_other,
         drawn_once_for_all_blocks,
         rows_in_the_order_of_the_table,
+        rows_of_squares_taken_for_blocks,
         sub_blocks_taken_for_blocks,
         a_t_test_after_every_block,
         the_larger_run_tends_to_be_called_treated,

@@ -6,16 +6,18 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 from factorials import factor, many, simulated, study
 
 from iotrial.analysis.analyse import Spec, analyse, analyse_condition
 from iotrial.analysis.model import Analysis, Effect, Observation, ObservedBlock, Verdict
-from iotrial.analysis.reasons import likely_reasons
+from iotrial.analysis.reasons import Reason, RunFacts, likely_reasons
+from iotrial.analysis.reasons.pairs import RunKey
 from iotrial.design.interactions import mixed_into
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
-from iotrial.study.model import Better, Design, DesignKind, Response, Role, Scale
+from iotrial.study.model import Better, Design, DesignKind, Response, Role, Scale, Study
 
 SEED = "ab" * 16
 
@@ -61,6 +63,68 @@ def test_a_screen_whose_stretch_does_nothing_is_invalid() -> None:
     assert not found.valid
 
 
+def reasons_of(plan: Plan, blocks: list[ObservedBlock], facts: Mapping[RunKey, RunFacts]) -> list[Reason]:
+    found = analyse(Spec.from_plan(plan), blocks)
+    assert not found.valid
+    weights = plan.control_weights
+    return list(
+        likely_reasons(found, blocks, plan.study.responses, facts, weights=weights, margin=plan.study.margin)
+    )
+
+
+def test_failed_runs_of_a_screen_are_counted_by_what_they_share() -> None:
+    plan = Plan(many(6, Design(DesignKind.PLACKETT_BURMAN)), SEED)
+    blocks = []
+    for block in simulated(plan, 20, lambda _: 0.0):
+        runs = [
+            dataclasses.replace(run, failure="exit", responses={})
+            if run.treatment["f02"] == "on" and block.index % 4 == run.slot % 4
+            else run
+            for run in block.observations
+        ]
+        blocks.append(dataclasses.replace(block, observations=tuple(runs)))
+    found = analyse(Spec.from_plan(plan), blocks)
+    failed = [run for block in blocks for run in block.observations if run.failure]
+    assert found.failures.count == len(failed) > 2
+    assert found.failures.shared == (("f02", "on"),)
+    combinations = len({run.arm for run in failed})
+    assert f"{len(failed)} failed runs in {combinations} combinations, all of them at f02 on" in found.notes
+
+
+PLANS = [
+    pytest.param(many(12, Design(DesignKind.PLACKETT_BURMAN, fold_over=True)), id="columns"),
+    pytest.param(many(5, Design(DesignKind.DEFINITIVE)), id="definitive"),
+    pytest.param(study(factor("mkfs", "x y", whole=True), factor("mode")), id="whole plots"),
+]
+
+
+@pytest.mark.parametrize("made", PLANS)
+def test_a_stretch_that_does_nothing_is_named_as_the_reason(made: Study) -> None:
+    plan = Plan(made, SEED)
+    (first, *_) = reasons_of(plan, simulated(plan, 60, lambda _: 0.0, injected=1.0), {})
+    assert first.code == "not_in_response"
+    assert "wall does not hold the slow-down" in first.text
+
+
+@pytest.mark.parametrize("made", PLANS)
+def test_a_counter_that_goes_with_a_control_that_fails_is_named_as_the_reason(made: Study) -> None:
+    plan = Plan(made, SEED)
+    weights = plan.control_weights[ArmKind.NEGATIVE]
+    rng = np.random.default_rng(3)
+    blocks, facts = [], {}
+    for block in simulated(plan, 60, lambda _: 0.0):
+        runs = []
+        for run in block.observations:
+            times = float(rng.poisson(5 if weights.get(run.arm, 0.0) > 0.0 else 1))
+            wall = run.responses["wall"] * math.exp(0.03 * times)
+            runs.append(dataclasses.replace(run, responses={"wall": wall}))
+            facts[block.condition, block.index, run.slot] = RunFacts({"device_read_bytes": 4096.0 * times})
+        blocks.append(dataclasses.replace(block, observations=tuple(runs)))
+    (first, *_) = reasons_of(plan, blocks, facts)
+    assert first.code == "cache", first
+    assert "bytes read from the device" in first.text
+
+
 def test_an_interaction_that_a_design_mixes_into_its_control_is_named_as_the_reason() -> None:
     made = many(12, Design(DesignKind.PLACKETT_BURMAN))
     plan = Plan(made, SEED)
@@ -76,7 +140,9 @@ def test_an_interaction_that_a_design_mixes_into_its_control_is_named_as_the_rea
     blocks = simulated(plan, 40, log_time)
     found = analyse(Spec.from_plan(plan), blocks)
     assert "negative" in {control.kind for control in found.controls if not control.passed}
-    reasons = likely_reasons(found, blocks, made.responses, {}, margin=made.margin, mixed=mixed)
+    reasons = likely_reasons(
+        found, blocks, made.responses, {}, weights=plan.control_weights, margin=made.margin, mixed=mixed
+    )
     assert reasons[0].code == "mixed_design"
     assert pair in reasons[0].text
     assert abs(float(share)) <= 1.0

@@ -137,6 +137,7 @@ def reasons_of(
         observed,
         STUDY.responses,
         facts,
+        weights=plan.control_weights,
         margin=STUDY.margin,
         same_files=frozenset({"w"} if same_files else ()),
     )
@@ -323,7 +324,9 @@ def test_a_void_rule_that_prefers_a_level_is_a_reason_by_itself() -> None:
         )
         blocks.append(ObservedBlock(CONDITION, index, observations, void="cache", void_level="b"))
     analysis = analyse(Spec.from_plan(plan), blocks)
-    (reason,) = likely_reasons(analysis, blocks, STUDY.responses, {}, margin=0.05)
+    (reason,) = likely_reasons(
+        analysis, blocks, STUDY.responses, {}, weights=plan.control_weights, margin=0.05
+    )
     assert reason.code == "void_rule"
     assert "60 of 60 void blocks are due to b" in reason.text
 
@@ -332,4 +335,4 @@ def test_a_valid_trial_has_no_reasons_and_too_few_blocks_none_but_failures() -> 
     plan = Plan(STUDY, "cd" * 16)
     analysis = analyse(Spec.from_plan(plan), [])
     assert analysis.valid
-    assert likely_reasons(analysis, [], STUDY.responses, {}, margin=0.05) == ()
+    assert likely_reasons(analysis, [], STUDY.responses, {}, weights=plan.control_weights, margin=0.05) == ()

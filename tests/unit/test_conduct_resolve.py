@@ -149,7 +149,9 @@ def test_the_plan_says_what_is_changed_as_root() -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_study_of_the_catalogue_resolves_in_full(name: str) -> None:
     resolved = resolve(select(find(name), full=True), root=True)
-    assert resolved.study.claims
+    assert (
+        resolved.study.claims or name == "system/screen-follow-up"
+    )  # it asks what a screen found, nothing published
 
 
 def test_a_cold_run_must_read_what_its_operations_need() -> None:

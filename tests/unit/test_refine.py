@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from factorial_trials import conducted, on, screen_text
+from jsonschema import Draft202012Validator
 
 from iotrial.analysis.model import Verdict
 from iotrial.cli.verbs import refine as verb
@@ -25,6 +26,8 @@ from iotrial.study.model import DesignKind, Study
 from iotrial.study.reader import read_study
 from iotrial.study.rewriting import rewritten, says
 from iotrial.study.select import select
+
+SCHEMAS = Path(__file__).parents[2] / "schemas"
 
 BUNDLE = """\
 [study]
@@ -377,6 +380,7 @@ def test_the_verb_writes_to_standard_output_and_as_json(
     done = run(monkeypatch, screen, "--out", "-")
     assert read(done.stdout).name == "family/screen-follow-up"
     body = json.loads(run(monkeypatch, screen, "--out", "-", "--json", "--margin", "2%").stdout)
+    Draft202012Validator(json.loads((SCHEMAS / "refine.schema.json").read_text())).validate(body)
     assert body["command"] == ["iotrial", "run", "FILE", "--lab", "directory"]
     assert [one["factor"] for one in body["varied"]] == ["f12", "f01", "f03"]
     assert read(body["text"]).margin == 0.02

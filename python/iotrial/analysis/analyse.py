@@ -6,7 +6,6 @@ condition is decided. Both are pure functions of the blocks in time order.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,8 @@ from iotrial.analysis.controls import judge_controls, on_scale, positive_seen
 from iotrial.analysis.diagnostics import diagnose
 from iotrial.analysis.ebh import discoveries
 from iotrial.analysis.eprocess import interval
-from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect, ObservedBlock
+from iotrial.analysis.failures import count_failures
+from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect, FailureCounts, ObservedBlock
 from iotrial.analysis.spec import Spec
 from iotrial.analysis.verdict import judge
 from iotrial.analysis.voids import compare_void_rates, count_voids
@@ -88,6 +88,7 @@ def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
         diagnostics += diagnose(spec, condition, own)
     exploratory += _pooled_effects(spec, blocks, controls)
     void_notes, void_reasons = compare_void_rates(blocks)
+    failures = count_failures(blocks)
     reasons += void_reasons
     return Analysis(
         effects=(*primary, *_with_discoveries(exploratory, spec.alpha)),
@@ -96,7 +97,8 @@ def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
         diagnostics=tuple(diagnostics),
         valid=not reasons,
         invalid_reasons=tuple(reasons),
-        notes=(*_notes(spec, blocks), *void_notes),
+        notes=(*_notes(spec, blocks, failures), *void_notes),
+        failures=failures,
     )
 
 
@@ -233,14 +235,23 @@ def _why_invalid(control: Control, condition: Condition) -> str:
     return f"{condition.key}: {control.response} misses the injected ratio {control.injected:.4g}"
 
 
-def _notes(spec: Spec, blocks: Sequence[ObservedBlock]) -> list[str]:
+def _notes(spec: Spec, blocks: Sequence[ObservedBlock], failures: FailureCounts) -> list[str]:
     notes = (
         []
         if spec.controls
         else ["controls were off: nothing shows that this trial would have seen an effect"]
     )
-    failed = Counter(run.arm for block in blocks for run in block.observations if run.failure is not None)
-    notes += [f"{count} failed runs of {arm}" for arm, count in sorted(failed.items())]
+    if failures.factors > 1 and failures.count:
+        shared = " and ".join(f"{factor} {label}" for factor, label in failures.shared)
+        at = f", all of them at {shared}" if shared else ""
+        notes.append(f"{failures.count} failed runs in {len(failures.by_arm)} combinations{at}")
+    else:
+        notes += [f"{count} failed runs of {arm}" for arm, count in failures.by_arm]
+    if spec.controls and spec.whole_plots and not spec.copied_stretch:
+        whole = " and ".join(sorted({term.factor for term in spec.terms if term.whole}))
+        notes.append(
+            f"no control lies between stretches: verdicts on {whole} rest on the controls within them"
+        )
     gaps = sum(block.gap for block in blocks)
     if gaps:
         notes.append(f"{gaps} blocks were interrupted and completed later")

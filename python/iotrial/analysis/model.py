@@ -145,6 +145,21 @@ class Diagnostic:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureCounts:
+    """Failed runs ``by_arm``. ``shared``: factors and labels that all failed combinations have, where there are several
+    ``factors``."""
+
+    by_arm: tuple[tuple[str, int], ...] = ()
+    shared: tuple[tuple[str, str], ...] = ()
+    factors: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many runs failed."""
+        return sum(count for _, count in self.by_arm)
+
+
+@dataclass(frozen=True, slots=True)
 class Analysis:
     """All that the stored runs of one trial say."""
 
@@ -155,3 +170,4 @@ class Analysis:
     valid: bool
     invalid_reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
+    failures: FailureCounts = FailureCounts()

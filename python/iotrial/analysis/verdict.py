@@ -73,7 +73,7 @@ def judge(
     low, high = _ends(interval)
     direction = direction_of(response, rising=low > 0.0) if low > 0.0 or high < 0.0 else None
     if _inside_margin(low, high, response, margin):
-        if not control_seen and response.scale is Scale.LOG:
+        if not control_seen:
             detectably = None if direction is None else direction.value
             return _inconclusive(interval, response, CONTROL_NOT_SEEN, detectably=detectably)
         return Judgement(Verdict.EQUIVALENT, None if direction is None else direction.value, decided=True)

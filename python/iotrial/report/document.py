@@ -253,27 +253,34 @@ def _reasons(data: TrialData, analysis: Analysis) -> tuple[Reason, ...]:
         injected = run.checks.get("injected")
         known = float(injected) if isinstance(injected, int | float) and injected > 0 else None
         facts[run.condition, run.block, run.slot] = RunFacts(run.evidence, known, run.files)
+    plan = _plan(header.study)
     return likely_reasons(
         analysis,
         data.blocks,
         header.study.responses,
         facts,
+        weights=plan.control_weights if plan is not None else {},
         margin=header.margin,
         same_files=frozenset(w.name for w in header.study.workloads if w.work.pool == w.work.files),
-        mixed=_mixed(header.study),
+        mixed=_mixed(plan) if plan is not None else {},
     )
 
 
-def _mixed(study: Study) -> dict[ArmKind, tuple[str, ...]]:
-    """The interactions that a screening design mixes into the columns of its controls, by kind."""
+def _plan(study: Study) -> Plan | None:
+    """What of a trial's plan does not depend on its seed; None for a study that is none any more."""
     try:
-        plan = Plan(study, "0" * SEED_DIGITS)
+        return Plan(study, "0" * SEED_DIGITS)
     except RequestError:
-        return {}
-    if not any(arm.stretched for arm in plan.treatments):  # its controls are arms
+        return None
+
+
+def _mixed(plan: Plan) -> dict[ArmKind, tuple[str, ...]]:
+    """The interactions that a screening design mixes into the columns of its controls, by kind."""
+    if not plan.control_columns:
         return {}
     return {
-        kind: mixed_into(study, plan.treatments, weights) for kind, weights in plan.control_weights.items()
+        kind: mixed_into(plan.study, plan.treatments, weights)
+        for kind, weights in plan.control_weights.items()
     }
 
 

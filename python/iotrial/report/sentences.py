@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iotrial.analysis.model import Analysis, Control, Effect, Verdict
+from iotrial.analysis.model import Analysis, Control, Effect, FailureCounts, Verdict
 from iotrial.analysis.reasons import Reason
 from iotrial.legible import shown
 from iotrial.report.ablation import ablation_finding, is_ablation
@@ -188,7 +188,9 @@ def _details(
         onward = "" if trial.imported is not None else f"; iotrial resume {trial.number} completes it"
         yield f"The trial was interrupted{why}{onward}."
     yield from _on_controls(trial, analysis)
-    if failures := sum(effect.failures for effect in effects):
+    if analysis.failures.factors > 1 and analysis.failures.count:
+        yield _on_failures(analysis.failures)
+    elif failures := sum(effect.failures for effect in effects):
         failed = Counter[str]()
         for effect in effects:
             if effect.failures:
@@ -236,6 +238,15 @@ def _on_interactions(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
         yield f"Of {counted(len(named), 'interaction')} that the study asks for: {joined(said)}."
 
 
+def _on_failures(failed: FailureCounts) -> str:
+    """Where factors are combined, every comparison takes part in the failure of a run: said is what the failed ones share."""
+    runs = "A run" if failed.count == 1 else f"{failed.count:,} runs"
+    where = f" in {counted(len(failed.by_arm), 'combination')} of levels"
+    shared = joined(f"{shown(factor)} {shown(label)}" for factor, label in failed.shared)
+    at = f", all of them at {shared}" if shared else ""
+    return f"{runs} failed{where}{at}. A comparison with failures is at best inconclusive."
+
+
 def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
     if without_controls(trial, analysis):
         yield (
@@ -245,6 +256,12 @@ def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
         return
     if is_invalid(trial, analysis):
         return
+    blind = sum(c.low is None and c.high is None for c in analysis.controls)
+    if blind:
+        yield (
+            f"{blind} of {counted(len(analysis.controls), 'control')} could not have failed yet, for want of blocks: "
+            "what they would show is open."
+        )
     unseen = sum(c.kind == "positive" and not c.told_from_zero for c in analysis.controls)
     if unseen:
         positive = sum(c.kind == "positive" for c in analysis.controls)

@@ -188,7 +188,9 @@ def _notes(document: Document) -> Iterator[Text]:
         yield line("Controls", "none")
     elif document.controls:
         passed = sum(row.control.passed for row in document.controls)
-        yield line("Controls", f"{passed} of {len(document.controls)} passed")
+        blind = sum(row.control.low is None and row.control.high is None for row in document.controls)
+        early = f", {blind} of them before any could fail" if blind else ""
+        yield line("Controls", f"{passed} of {len(document.controls)} passed{early}")
     if moved := _moved(document):
         yield line("Evidence", moved)
     found = [row for row in document.exploratory if row.effect.discovery]

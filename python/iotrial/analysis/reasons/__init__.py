@@ -31,19 +31,22 @@ def likely_reasons(
     responses: Sequence[Response],
     facts: Mapping[RunKey, RunFacts],
     *,
+    weights: Mapping[ArmKind, Mapping[str, float]],
     margin: float,
     same_files: frozenset[str] = frozenset(),
     mixed: Mapping[ArmKind, Sequence[str]] | None = None,
 ) -> tuple[Reason, ...]:
     """The reasons for which a trial is invalid, the most likely first (none where it is valid).
 
-    ``blocks`` of all conditions in time order; ``facts`` by (condition, block, slot); ``same_files`` names the workloads
-    whose arms all work on the same files, ``mixed`` the interactions that a design mixes into the columns of its controls.
+    ``blocks`` of all conditions in time order; ``facts`` by (condition, block, slot); ``weights``: the contrasts that the
+    controls are, by kind (``Plan.control_weights``); ``same_files`` names the workloads whose arms all work on the same
+    files, ``mixed`` the interactions that a design mixes into the columns of its controls.
     """
     found: list[Reason] = []
     for control in analysis.controls:
         if not control.passed:
-            found += _of_control(control, blocks, responses, facts, margin, same_files)
+            own = weights.get(ArmKind(control.kind), {})
+            found += _of_control(control, blocks, responses, facts, own, margin, same_files)
             found += _of_design(control, (mixed or {}).get(ArmKind(control.kind), ()))
     found += [
         Reason("void_rule", text, "look at why runs at this level fail their check", 0.9, {}, "")
@@ -57,6 +60,7 @@ def _of_control(
     blocks: Sequence[ObservedBlock],
     responses: Sequence[Response],
     facts: Mapping[RunKey, RunFacts],
+    weights: Mapping[str, float],
     margin: float,
     same_files: frozenset[str],
 ) -> Iterator[Reason]:
@@ -67,7 +71,7 @@ def _of_control(
     own = [block for block in blocks if block.condition == key]
     if response is None or not own:
         return
-    pairs = pair_up(own, response, ArmKind(control.kind), facts)
+    pairs = pair_up(own, response, weights, facts)
     truth = math.log(control.injected) if response.scale is Scale.LOG else control.injected
     case = Case(control, response, pairs, pairs.differences - truth, truth, margin, workload in same_files)
     if (reason := arms.left_out(case)) is not None:

@@ -60,7 +60,7 @@ def _order(case: Case) -> Iterator[Reason]:
     later, earlier = int((slots > 0).sum()), int((slots < 0).sum())
     split = evidence_of_split(later, earlier)
     found = fit(case.deviations, slots)
-    told = f"the {case.name} ran after its original in {later} of {later + earlier} blocks"
+    told = f"the {case.name} ran after {case.other} in {later} of {later + earlier} blocks"
     sloped = accounts(found)
     if split < LEAST_EVIDENCE and not sloped:
         return
@@ -116,6 +116,8 @@ def _counters(case: Case) -> Iterator[Reason]:
 def _modes(case: Case) -> Iterator[Reason]:
     """Runs come in a fast and a slow kind, and the control is the slow kind more often, or less."""
     pairs = case.pairs
+    if not pairs.single:
+        return  # means of several runs are of no kind
     values = np.concatenate([pairs.control - pairs.lows, pairs.original - pairs.lows])
     threshold = _between_modes(values)
     if threshold is None:
@@ -130,7 +132,7 @@ def _modes(case: Case) -> Iterator[Reason]:
     yield case.reason(
         "two_modes",
         f"two kinds of runs, {case.size(abs(found.slope))} apart: {100 * mine.mean():.0f} % of the runs of the {case.name} "
-        f"are of the slow kind, {100 * its.mean():.0f} % of its original's",
+        f"are of the slow kind, {100 * its.mean():.0f} % of those of {case.other}",
         "find what switches between them (a cache that is hit or not, write-back, a processor's frequency) and fix it or "
         "make it a factor",
         # Behind what makes the slow kind, where that is known too.
@@ -190,7 +192,7 @@ def _places(case: Case) -> Iterator[Reason]:
     if len(mine) == len(its) == 1 and None not in mine | its and mine != its:
         yield case.reason(
             "assignment",
-            f"the files of an arm were not drawn: the {case.name} always worked on the same ones, its original on others",
+            f"the files of an arm were not drawn: the {case.name} always worked on the same ones, {case.other} on others",
             "draw the files of every run anew in every block (iotrial does; a trial from elsewhere may not have)",
             0.8,
         )
@@ -204,7 +206,7 @@ def left_out(case: Case) -> Reason | None:
         return None
     return case.reason(
         "left_out",
-        f"runs that failed or gave no usable {case.response.name}: {mine} of the {case.name}, {its} of its original; "
+        f"runs that failed or gave no usable {case.response.name}: {mine} of the {case.name}, {its} of {case.other}; "
         "the blocks that are left are a choice",
         "find why they fail; a CPU time of nothing asks for a longer workload",
         0.7 * min(1.0, evidence / FULL_EVIDENCE),

@@ -48,7 +48,16 @@ class Case:
 
     @property
     def name(self) -> str:
-        return "copy" if self.control.kind == ArmKind.NEGATIVE.value else "slowed copy"
+        copy = self.control.kind == ArmKind.NEGATIVE.value
+        if self.pairs.columns:
+            return "one half of the rows" if copy else "slowed half of the rows"
+        several = "" if self.pairs.single else " runs"
+        return f"copy{several}" if copy else f"slowed copy{several}"
+
+    @property
+    def other(self) -> str:
+        """What it is held against."""
+        return "the other half" if self.pairs.columns else "its original"
 
     def size(self, value: float) -> str:
         """A difference in words, e.g. +4.1 %."""

@@ -1,6 +1,6 @@
 """A control beside its original, block by block: what is compared, and what else was different between the two runs.
 
-The raw material of all reasons. The original of a control is the arm of the same treatment in the same block. Values are
+The raw material of all reasons. A control and its original are the two sides of the control's contrast. Values are
 on the scale that the response is compared on (natural logarithms for ratios).
 """
 
@@ -21,8 +21,8 @@ from iotrial.study.model import Response, Scale
 
 Floats = npt.NDArray[np.float64]
 RunKey = tuple[str, int, int]
-# control, original, their values, level, index and least value of the block
-_Row = tuple[Observation, Observation, float, float, float, int, float]
+# a run with its share of the mean, for each run
+_Side = tuple[tuple[float, Observation], ...]
 
 FEWEST = 10  # pairs, below which nothing is fitted
 _OUTLYING = 6.0  # scaled absolute deviations from the median, where a pair is pulled in
@@ -45,6 +45,7 @@ class Pairs:
     the least of all its runs.
     ``before``: the arms that ran just before control and original. ``counters``: each counter, control less original, where
     all runs have it. ``control`` and ``original``: the values of each. ``missing``: runs of each that gave none.
+    ``single``: each is one run, not the mean of several; ``columns``: both are treatments, halves of the rows of a design.
     """
 
     differences: Floats
@@ -59,11 +60,24 @@ class Pairs:
     files: tuple[tuple[RunFacts, RunFacts], ...]
     blocks: tuple[int, ...]
     missing: tuple[int, int]
+    single: bool = True
+    columns: bool = False
 
     @property
     def count(self) -> int:
         """How many pairs there are."""
         return len(self.differences)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    mine: _Side
+    its: _Side
+    control: float
+    original: float
+    level: float
+    low: float
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,55 +91,98 @@ class Fit:
 
 
 def pair_up(
-    blocks: Sequence[ObservedBlock], response: Response, kind: ArmKind, facts: Mapping[RunKey, RunFacts]
+    blocks: Sequence[ObservedBlock],
+    response: Response,
+    weights: Mapping[str, float],
+    facts: Mapping[RunKey, RunFacts],
 ) -> Pairs:
-    """The pairs of one condition; ``blocks`` in time order, void ones are passed over."""
+    """The pairs of one condition; ``blocks`` in time order, void ones and those that lack an arm are passed over.
+
+    ``weights`` are the control's contrast, by name of the arm: one run against one, a stretch against a stretch, or half of
+    the rows of a design against the other. Where a side has several runs, it is their mean that is compared.
+    """
     rows: list[_Row] = []
     missing = [0, 0]
     before = _predecessors(blocks)
     for block in blocks:
-        control = next((run for run in block.observations if run.kind is kind), None)
-        if control is None or block.void is not None:
+        sides = _sides(block, weights)
+        if sides is None or block.void is not None:
             continue
-        original = next(
-            (
-                run
-                for run in block.observations
-                if run.kind is ArmKind.TREATMENT and run.treatment == control.treatment
-            ),
-            None,
-        )
-        if original is None:
+        values = {run.slot: usable(run, response) for run in block.observations}
+        lost = [sum(values[run.slot] is None for _, run in side) for side in sides]
+        missing = [total + more for total, more in zip(missing, lost, strict=True)]
+        if any(lost):
             continue
-        mine, its = usable(control, response), usable(original, response)
-        missing[0] += mine is None
-        missing[1] += its is None
-        if mine is None or its is None:
-            continue
-        others = [usable(run, response) for run in block.observations if run not in (control, original)]
-        known = [value for value in others if value is not None] or [(mine + its) / 2.0]
-        low = min(mine, its, *known)
-        rows.append((control, original, mine, its, float(np.median(known)), block.index, low))
-    keys = [
-        tuple((blocks[0].condition, row[5], run.slot) for run in row[:2]) for row in rows
-    ]  # the facts of both runs
-    known_facts = tuple((facts.get(mine, RunFacts()), facts.get(its, RunFacts())) for mine, its in keys)
+        mine, its = (math.fsum(share * (values[run.slot] or 0.0) for share, run in side) for side in sides)
+        compared = {run.slot for side in sides for _, run in side}
+        known = [value for slot, value in values.items() if slot not in compared and value is not None]
+        low = min(value for value in values.values() if value is not None)
+        level = float(np.median(known or [(mine + its) / 2.0]))
+        rows.append(_Row(sides[0], sides[1], mine, its, level, low, block.index))
+    condition = blocks[0].condition if blocks else ""
+    known_facts = tuple(
+        (_known(row.mine, row, condition, facts), _known(row.its, row, condition, facts)) for row in rows
+    )
     injected = [mine.injected for mine, _ in known_facts]
-    column = [np.array([row[i] for row in rows], dtype=np.float64) for i in (2, 3, 4, 6)]
     return Pairs(
-        differences=column[0] - column[1],
-        control=column[0],
-        original=column[1],
-        slots=np.array([float(row[0].slot - row[1].slot) for row in rows]),
-        levels=column[2],
-        lows=column[3],
-        before=tuple((before.get(id(row[0]), ""), before.get(id(row[1]), "")) for row in rows),
+        differences=np.array([row.control - row.original for row in rows], dtype=np.float64),
+        control=np.array([row.control for row in rows], dtype=np.float64),
+        original=np.array([row.original for row in rows], dtype=np.float64),
+        slots=np.array([_mean_slot(row.mine) - _mean_slot(row.its) for row in rows]),
+        levels=np.array([row.level for row in rows], dtype=np.float64),
+        lows=np.array([row.low for row in rows], dtype=np.float64),
+        before=tuple((_before(row.mine, before), _before(row.its, before)) for row in rows),
         counters=_counters(rows, known_facts, response),
         injected=np.array(injected, dtype=np.float64) if rows and None not in injected else None,
         files=known_facts,
-        blocks=tuple(row[5] for row in rows),
+        blocks=tuple(row.index for row in rows),
         missing=(missing[0], missing[1]),
+        single=all(len(row.mine) == len(row.its) == 1 for row in rows),
+        columns=all(run.kind is ArmKind.TREATMENT for row in rows for _, run in row.mine),
     )
+
+
+def _sides(block: ObservedBlock, weights: Mapping[str, float]) -> tuple[_Side, _Side] | None:
+    """The runs of either side in this block with their shares, which sum to 1; None where an arm is not in it."""
+    runs: dict[str, list[Observation]] = {}
+    for run in block.observations:
+        if weights.get(run.arm):
+            runs.setdefault(run.arm, []).append(run)
+    if not weights or any(weight and arm not in runs for arm, weight in weights.items()):
+        return None
+    found = []
+    for sign in (1.0, -1.0):
+        side = [
+            (sign * weights[arm] / len(own), run)
+            for arm, own in runs.items()
+            if sign * weights[arm] > 0.0
+            for run in own
+        ]
+        total = math.fsum(share for share, _ in side)
+        if total <= 0.0:
+            return None
+        found.append(tuple((share / total, run) for share, run in side))
+    return found[0], found[1]
+
+
+def _known(side: _Side, row: _Row, condition: str, facts: Mapping[RunKey, RunFacts]) -> RunFacts:
+    """The facts of a side's runs: of one as they are, of several their means (files have none)."""
+    every = [(share, facts.get((condition, row.index, run.slot), RunFacts())) for share, run in side]
+    if len(every) == 1:
+        return every[0][1]
+    names = set.intersection(*(set(one.evidence) for _, one in every))
+    evidence = {name: math.fsum(share * one.evidence[name] for share, one in every) for name in names}
+    ratios = [(share, one.injected) for share, one in every]
+    logs = [share * math.log(ratio) for share, ratio in ratios if ratio is not None and ratio > 0.0]
+    return RunFacts(evidence, math.exp(math.fsum(logs)) if len(logs) == len(every) else None)
+
+
+def _mean_slot(side: _Side) -> float:
+    return math.fsum(share * run.slot for share, run in side)
+
+
+def _before(side: _Side, before: Mapping[int, str]) -> str:
+    return before.get(id(side[0][1]), "") if len(side) == 1 else ""
 
 
 def _predecessors(blocks: Sequence[ObservedBlock]) -> dict[int, str]:
@@ -143,9 +200,12 @@ def _counters(
     facts: Sequence[tuple[RunFacts, RunFacts]],
     response: Response,
 ) -> dict[str, Floats]:
-    """Counters and other responses that both runs of every pair have, control less original."""
+    """Counters and other responses that all runs of every pair have, control less original."""
     both = [
-        ({**row[0].responses, **mine.evidence}, {**row[1].responses, **its.evidence})
+        (
+            {**_mean_responses(row.mine), **mine.evidence},
+            {**_mean_responses(row.its), **its.evidence},
+        )
         for row, (mine, its) in zip(rows, facts, strict=True)
     ]
     names = set.intersection(*(set(mine) & set(its) for mine, its in both)) if both else set()
@@ -153,6 +213,11 @@ def _counters(
         name: np.array([mine[name] - its[name] for mine, its in both])
         for name in sorted(names - {response.name})
     }
+
+
+def _mean_responses(side: _Side) -> dict[str, float]:
+    names = set.intersection(*(set(run.responses) for _, run in side))
+    return {name: math.fsum(share * run.responses[name] for share, run in side) for name in names}
 
 
 def calmed(values: Floats) -> Floats:

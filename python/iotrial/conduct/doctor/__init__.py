@@ -96,6 +96,9 @@ def _no_lab(target: Target) -> Subject:
 def noise_findings(noise: Noise) -> list[Finding]:
     """What the A/A says that a user should act on."""
     found = []
+    if noise.stolen is not None:
+        # a second of watching may miss a neighbour who comes and goes; two minutes do not
+        found.append(checks.stolen_finding("stolen in the A/A", noise.stolen, noise.seconds))
     apart = [floor.workload for floor in noise.floors if floor.told_apart]
     if apart or noise.failed_controls:
         what = "; ".join(

@@ -89,13 +89,7 @@ def power_finding(power: Power, *, hypervisor: bool) -> Finding:
 def neighbour_findings(seen: Neighbours) -> list[Finding]:
     """Stolen time, other processes, pressure."""
     over = f"over {seen.seconds:.2g} s"
-    stolen = Finding(
-        "stolen time",
-        _grade(seen.stolen, STOLEN),
-        f"{format_percent(seen.stolen)} of the processors' time went to other guests of the host, {over}",
-        None if seen.stolen < STOLEN[0] else "measure at a quieter time, or on a host with fewer guests",
-        {"share": seen.stolen, "seconds": seen.seconds},
-    )
+    stolen = stolen_finding("stolen time", seen.stolen, seen.seconds)
     names = ", ".join(f"{name} {format_percent(share)} of one" for name, share in seen.busiest)
     busy = Finding(
         "other processes",
@@ -109,6 +103,17 @@ def neighbour_findings(seen: Neighbours) -> list[Finding]:
         },
     )
     return [stolen, busy, _pressure(seen, over)]
+
+
+def stolen_finding(area: str, share: float, seconds: float) -> Finding:
+    """Time that the host gave to others, a share of all processors' over so many seconds."""
+    return Finding(
+        area,
+        _grade(share, STOLEN),
+        f"{format_percent(share)} of the processors' time went to other guests of the host, over {seconds:.3g} s",
+        None if share < STOLEN[0] else "measure at a quieter time, or on a host with fewer guests",
+        {"share": share, "seconds": seconds},
+    )
 
 
 def _pressure(seen: Neighbours, over: str) -> Finding:

@@ -21,6 +21,7 @@ from iotrial.conduct.progress import Watcher
 from iotrial.conduct.resolve import resolve
 from iotrial.conduct.start import default_folder, make_plan
 from iotrial.design.plan import Plan
+from iotrial.lab.machine.neighbours import shares, ticks
 from iotrial.paths import state_folder
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
@@ -45,7 +46,8 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The A/A as conducted. ``failed_controls``: reasons for which a trial would be invalid."""
+    """The A/A as conducted. ``failed_controls``: reasons for which a trial would be invalid. ``stolen``: the share of all
+    processors' time that the host gave to others meanwhile (None: not told)."""
 
     seconds: float
     blocks: int
@@ -55,6 +57,7 @@ class Noise:
     floors: tuple[Floor, ...]
     failed_controls: tuple[str, ...]
     signal: int | None
+    stolen: float | None = None
 
 
 def twin_study() -> Study:
@@ -68,11 +71,20 @@ def measure_noise(watcher: Watcher, *, root: bool, time_s: float, on: str | None
     resolved = resolve(twin_study(), root=root, lab="directory")
     plan = make_plan(resolved, None, controls=True)
     new = _missing_folders()
+    before = _ticks()
     try:
         pilot = conduct_pilot(resolved, plan, watcher, time_s=time_s, folder=default_folder(resolved, on))
     finally:
         _remove_empty(new)
-    return _noise(pilot, plan)
+    after = _ticks()
+    return replace(_noise(pilot, plan), stolen=shares(before, after)[1] if before and after else None)
+
+
+def _ticks() -> dict[str, int] | None:
+    try:
+        return ticks(Path("/proc/stat").read_text())
+    except OSError:
+        return None
 
 
 def _noise(pilot: Pilot, plan: Plan) -> Noise:

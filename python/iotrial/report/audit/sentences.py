@@ -46,6 +46,11 @@ def summary(audit: Audit) -> str:
     for one in main:
         by_standing[one.standing] += 1
     if by_standing[Standing.SINGLE] + by_standing[Standing.NO_RATIO] == len(main):
+        if {one.unit for one in main} == {"1"}:
+            return (
+                f"{_all(len(main))} on a group of one, and compare counts. A count that a program makes is often the same "
+                "every time, and then needs no interval; whether these are, a second run of each would have shown."
+            )
         return (
             f"{_all(len(main))} on a group of one: each gives a ratio, and none can say whether a repetition "
             "would give it again. No interval is possible."
