@@ -195,6 +195,20 @@ def test_a_positive_control_that_misses_what_was_injected_makes_the_trial_invali
     assert primary["777", "cold"].verdict is Verdict.SLOWER
 
 
+def test_a_start_that_the_rest_does_not_bear_out_is_noted(plan: Plan, spec: Spec) -> None:
+    def notes(slowed: int) -> list[str]:
+        def change(block: Block, run: PlannedRun, seen: Observation) -> Observation:
+            if run.arm.name != "555" or block.index >= slowed:
+                return seen
+            return dataclasses.replace(seen, responses={**seen.responses, "wall": 1.3 * seen.responses["wall"]})
+
+        found = analyse(spec, conducted(plan, 80, sd=0.1, change=change))
+        return [note for note in found.notes if "an end of its interval" in note]
+
+    assert [note.split()[0] for note in notes(12)] == ["555", "555"]  # cold and warm
+    assert notes(80) == notes(0) == []
+
+
 def test_without_controls_equivalence_is_given_and_the_notes_say_what_is_missing() -> None:
     plan = Plan(STUDY, "ab" * 16, controls=False)
     found = analyse(Spec.from_plan(plan), conducted(plan, 60))

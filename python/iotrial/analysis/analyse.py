@@ -97,7 +97,7 @@ def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
         diagnostics=tuple(diagnostics),
         valid=not reasons,
         invalid_reasons=tuple(reasons),
-        notes=(*_notes(spec, blocks, failures), *void_notes),
+        notes=(*_notes(spec, blocks, failures), *_on_leaning(primary), *void_notes),
         failures=failures,
     )
 
@@ -215,6 +215,7 @@ def _effect(asked: _Asked, contrasts: Contrasts, *, margin: float, control_seen:
         else (_end(cross_check[0], response), _end(cross_check[1], response)),
         e_value=found.e_value,
         aliases=term.aliases,
+        leaning=found.leaning,
     )
 
 
@@ -233,6 +234,20 @@ def _why_invalid(control: Control, condition: Condition) -> str:
     if control.kind == ArmKind.NEGATIVE.value:
         return f"{condition.key}: {control.response} tells two identical arms apart"
     return f"{condition.key}: {control.response} misses the injected ratio {control.injected:.4g}"
+
+
+def _on_leaning(effects: Sequence[Effect]) -> list[str]:
+    """A word on estimates that all blocks together would have elsewhere than the first ones left room for."""
+    notes = []
+    for effect in effects:
+        if effect.leaning:
+            at = " ".join(effect.condition.values())
+            notes.append(
+                f"{effect.level or effect.factor} ({at}, {effect.response}): the estimate is an end of its interval. All blocks "
+                "together lean beyond it, to what the first ones excluded: their luck, or an effect that changed. Run the trial "
+                "again before you rely on this one"
+            )
+    return notes
 
 
 def _notes(spec: Spec, blocks: Sequence[ObservedBlock], failures: FailureCounts) -> list[str]:

@@ -48,6 +48,9 @@ class ObservedBlock:
     gap: bool = False
 
 
+_LEAN = 1e-3  # of the interval's width
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """Anytime-valid interval of one contrast, on the contrast's own scale (natural log for ratios).
@@ -64,13 +67,21 @@ class Interval:
     blocks: int
     empty: bool = False
 
+    @property
+    def leaning(self) -> bool:
+        """Whether the estimate is an end: all blocks together lean beyond it, to what the first of them excluded."""
+        if self.estimate is None or self.low is None or self.high is None or self.low >= self.high:
+            return False
+        least = _LEAN * (self.high - self.low)
+        return min(self.estimate - self.low, self.high - self.estimate) <= least
+
 
 @dataclass(frozen=True, slots=True)
 class Effect:
     """One contrast with its verdict. ``value``, ``low``, ``high`` are ratios (scale log) or differences.
 
     ``kind`` is ``main``, ``interaction`` or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
-    ``aliases`` are interactions that the design cannot tell from this one. ``blocks`` counts the contrasts that it rests
+    ``aliases`` are interactions that the design cannot tell from this one. ``leaning``: ``Interval.leaning``. ``blocks`` counts the contrasts that it rests
     on: one a block, or one for each repeat in the stretches of a study with whole plots.
     """
 
@@ -102,6 +113,7 @@ class Effect:
     discovery: bool | None = None
     e_value: float | None = None
     aliases: tuple[str, ...] = ()
+    leaning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
