@@ -200,7 +200,9 @@ def test_a_start_that_the_rest_does_not_bear_out_is_noted(plan: Plan, spec: Spec
         def change(block: Block, run: PlannedRun, seen: Observation) -> Observation:
             if run.arm.name != "555" or block.index >= slowed:
                 return seen
-            return dataclasses.replace(seen, responses={**seen.responses, "wall": 1.3 * seen.responses["wall"]})
+            return dataclasses.replace(
+                seen, responses={**seen.responses, "wall": 1.3 * seen.responses["wall"]}
+            )
 
         found = analyse(spec, conducted(plan, 80, sd=0.1, change=change))
         return [note for note in found.notes if "an end of its interval" in note]

@@ -243,9 +243,9 @@ def _on_leaning(effects: Sequence[Effect]) -> list[str]:
         if effect.leaning:
             at = " ".join(effect.condition.values())
             notes.append(
-                f"{effect.level or effect.factor} ({at}, {effect.response}): the estimate is an end of its interval. All blocks "
-                "together lean beyond it, to what the first ones excluded: their luck, or an effect that changed. Run the trial "
-                "again before you rely on this one"
+                f"{effect.level or effect.factor} ({at}, {effect.response}): the estimate is an end of its interval. All "
+                "blocks together lean beyond it, to what the first ones excluded: their luck, or an effect that changed. Run "
+                "the trial again before you rely on this one"
             )
     return notes
 

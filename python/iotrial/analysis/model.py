@@ -81,8 +81,8 @@ class Effect:
     """One contrast with its verdict. ``value``, ``low``, ``high`` are ratios (scale log) or differences.
 
     ``kind`` is ``main``, ``interaction`` or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
-    ``aliases`` are interactions that the design cannot tell from this one. ``leaning``: ``Interval.leaning``. ``blocks`` counts the contrasts that it rests
-    on: one a block, or one for each repeat in the stretches of a study with whole plots.
+    ``aliases`` are interactions that the design cannot tell from this one. ``leaning`` is ``Interval.leaning``. ``blocks``
+    counts the contrasts that it rests on: one a block, or one for each repeat in the stretches of a study with whole plots.
     """
 
     kind: str
