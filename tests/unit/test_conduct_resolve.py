@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from iotrial.conduct import refusals
-from iotrial.conduct.resolve import disk_bytes, image_bytes, reads_bytes, resolve
+from iotrial.conduct.resolve import disk_bytes, image_bytes, resolve
+from iotrial.conduct.works import driver
 from iotrial.errors import MissingTool, PrivilegeError, RequestError, UnknownName, UnsupportedLevel
 from iotrial.lab.guard import Consent
 from iotrial.study.catalogue import find, names
@@ -159,12 +160,12 @@ def test_a_cold_run_must_read_what_its_operations_need() -> None:
     twice = FilesWork(operations=("open", "read", "read", "close"), buffer_bytes=1000)
     names_only = FilesWork(operations=("getdents", "lstat"))
     command = CommandWork(steps=(Step("c", ("cat", "{file}")),))
-    assert reads_bytes(whole, 10_000, 3) == 30_000
-    assert reads_bytes(twice, 10_000, 3) == 6_000
-    assert reads_bytes(twice, 64, 3) == 192
-    assert reads_bytes(names_only, 10_000, 3) == 1
-    assert reads_bytes(command, 10_000, 3) == 30_000
-    assert reads_bytes(replace(command, reads="names"), 10_000, 3) == 1
+    assert driver(whole).reads_bytes(whole, 10_000, 3) == 30_000
+    assert driver(twice).reads_bytes(twice, 10_000, 3) == 6_000
+    assert driver(twice).reads_bytes(twice, 64, 3) == 192
+    assert driver(names_only).reads_bytes(names_only, 10_000, 3) == 1
+    assert driver(command).reads_bytes(command, 10_000, 3) == 30_000
+    assert driver(command).reads_bytes(replace(command, reads="names"), 10_000, 3) == 1
 
 
 CONSENT = Consent("/dev/sdx", "S-1234")

@@ -11,14 +11,13 @@ import os
 from collections.abc import Mapping
 
 from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.works import driver
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
 from iotrial.lab.knob import FileSelection
 from iotrial.lab.knobs.file import VIEW
 from iotrial.lab.place import FileSet, Place
-from iotrial.study.model import CommandWork, FilesWork, Role
-
-WRITING_OPERATIONS = frozenset({"open-write", "open-truncate", "create", "write-byte", "fsync", "unlink"})
+from iotrial.study.model import Role
 
 
 class FileSets:
@@ -84,7 +83,7 @@ class FileSets:
     def owner(self) -> dict[str, int] | None:
         """Whose the files are where commands work on them: the invoking user's."""
         uid, gid = invoking_user()
-        commands = any(isinstance(w.work, CommandWork) for w in self._plan.study.workloads)
+        commands = any(driver(w.work).starts_programs for w in self._plan.study.workloads)
         return {"uid": uid, "gid": gid} if self._resolved.root and commands and uid != 0 else None
 
     def names(self) -> Mapping[str, str]:
@@ -121,9 +120,7 @@ class FileSets:
 
     def _writes(self, condition: Condition) -> bool:
         work = self._plan.study.workload(condition.workload).work
-        if isinstance(work, FilesWork):
-            return bool(WRITING_OPERATIONS & set(work.operations))
-        return True  # a command may do anything to its files
+        return driver(work).writes(work)
 
 
 def _on(place: Place, name: str) -> str:

@@ -16,7 +16,7 @@ from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import Consent, whole_blocks
 from iotrial.lab.knob import DISK_LABS, Knob, Stage
-from iotrial.study.model import CommandWork, Factor, FilesWork, Level, Role, Setting, Study
+from iotrial.study.model import Factor, Level, Role, Setting, Study
 
 LABS = ("directory", "image", "device")
 FILES_FOR_ATIME = 1000
@@ -262,13 +262,3 @@ def _changes(study: Study, kind: str, turns: Sequence[Turn]) -> tuple[str, ...]:
     for turn in turns:
         found.extend(turn.knob.changes(turn.setting, turn.values))
     return tuple(dict.fromkeys(found))
-
-
-def reads_bytes(work: FilesWork | CommandWork, size: int, files: int) -> int:
-    """How many bytes the work must get from the device when nothing is cached: the check of a cold run."""
-    if isinstance(work, CommandWork):
-        return size * files if work.reads == "data" else 1
-    if "read-to-end" in work.operations:
-        return size * files
-    reads = work.operations.count("read")
-    return min(size, reads * work.buffer_bytes) * files if reads else 1

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iotrial.analysis.spec import stretched_response
-from iotrial.conduct.filesets import WRITING_OPERATIONS, invoking_user
-from iotrial.conduct.resolve import Turn, reads_bytes
+from iotrial.conduct.filesets import invoking_user
+from iotrial.conduct.resolve import Turn
 from iotrial.conduct.session import NOBODY, Session
+from iotrial.conduct.works import Asked, driver
+from iotrial.conduct.works.contract import is_cpu, to_take_off
 from iotrial.design.model import Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
@@ -22,11 +24,10 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
-from iotrial.study.model import CommandWork, FilesWork, Role, Workload
+from iotrial.study.model import Role, Work, Workload
 
 KERNEL_BLOCK = 512
 READ_BACK_FAILED = "read_back_failed"
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,59 +216,32 @@ class Runner:
         assert files is not None
         work = workload.work
         device = subject.place.device
-        writes = isinstance(work, FilesWork) and bool(WRITING_OPERATIONS & set(work.operations))
+        kind = driver(work)
+        # what a program writes is its own to sync
+        writes = not kind.starts_programs and kind.writes(work)
         common: dict[str, object] = {
             "set": files.set,
             "files": files.wire,
             "view": subject.work.view,
             "user": self._user(subject, work),
             "stretch": stretch,
-            "stretch_clock": "cpu" if _is_cpu(self._stretched(workload)) else "wall",
+            "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
             "devices": [] if device is None else [device],
             "sync_after": subject.place.root if self._syncs_after or writes else None,
             "replicates": work.replicates,
         }
-        if isinstance(work, FilesWork):
-            name = self._stretched(workload)
-            timed = next((o for o in work.operations if f"{o.replace('-', '_')}_time" == name), None)
-            return subject.target.call(
-                "files",
-                **common,
-                operations=list(work.operations),
-                buffer=work.buffer_bytes,
-                order=work.order,
-                histograms=True,
-                stretch_of=timed,
-            )
-        arguments = subject.work.arguments
-        return subject.target.call(
-            "command",
-            **common,
-            steps=[
-                {"name": step.name, "argv": [_filled(word, arguments) for word in step.argv]}
-                for step in work.steps
-            ],
-            environment={
-                "PATH": PATH,
-                "LC_ALL": "C",
-                "HOME": "/",
-                **dict(work.environment),
-                **subject.work.environment,
-            },
-            cwd=work.cwd,
-            stdin=work.stdin,
-            timeout_s=work.timeout_s,
-            expect_exit=work.expect_exit,
-        )
+        return subject.target.call(kind.verb, **common, **kind.fields(work, self._asked(subject, workload)))
 
-    def _user(self, subject: Subject, work: FilesWork | CommandWork) -> dict[str, int] | None:
+    def _asked(self, subject: Subject, workload: Workload) -> Asked:
+        return Asked(self._stretched(workload), subject.work.arguments, subject.work.environment)
+
+    def _user(self, subject: Subject, work: Work) -> dict[str, int] | None:
         if not self._session.resolved.root or subject.work.reader == "root":
             return None
         if subject.work.reader == "unprivileged":
             return {"uid": NOBODY, "gid": NOBODY}
         uid, gid = invoking_user()
-        as_root = isinstance(work, FilesWork) or work.run_as == "root"
-        return None if as_root or uid == 0 else {"uid": uid, "gid": gid}
+        return None if driver(work).as_root(work) or uid == 0 else {"uid": uid, "gid": gid}
 
     def _stretched(self, workload: Workload) -> str:
         response = stretched_response(self._session.plan.responses(workload.name))
@@ -283,7 +257,7 @@ class Runner:
         device = subject.place.device
         counters = answer["devices"].get(device) if device else None
         bytes_read = counters["read_bytes"] if counters else usage["blocks_in"] * KERNEL_BLOCK
-        spun_wall, spun_cpu = _to_take_off(answer, self._stretched(workload))
+        spun_wall, spun_cpu = to_take_off(answer, self._stretched(workload))
         numbers: dict[str, float] = {
             "wall": answer["wall_ns"] / 1e9 - spun_wall,
             "user": max(0.0, answer["user_ns"] / 1e9 - spun_cpu),
@@ -298,19 +272,8 @@ class Runner:
         synced = answer.get("devices_after_sync")
         if device and synced:
             numbers["device_write_bytes_synced"] = float(synced[device]["write_bytes"])
-        histograms: dict[str, list[list[int]]] = {}
-        if isinstance(work, FilesWork):
-            for name, found in answer["operations"].items():
-                numbers[f"{name.replace('-', '_')}_time"] = found["total_ns"] / 1e9
-                histograms[name] = found["histogram"]
-        else:
-            numbers["max_rss"] = float(answer["max_rss_bytes"])
-            if answer["stragglers"]:
-                numbers["stragglers"] = float(answer["stragglers"])
-            for step in answer["steps"] if len(answer["steps"]) > 1 else ():
-                spun_wall, spun_cpu = _to_take_off(step, self._stretched(workload))
-                numbers[f"wall.{step['name']}"] = step["wall_ns"] / 1e9 - spun_wall
-                numbers[f"cpu.{step['name']}"] = (step["user_ns"] + step["sys_ns"]) / 1e9 - spun_cpu
+        found = driver(work).measured(work, answer, self._asked(subject, workload))
+        numbers |= found.numbers
         declared = {r.name for r in self._session.plan.responses(workload.name)}
         evidence = {
             "switches_voluntary": float(usage["switches_voluntary"]),
@@ -322,29 +285,16 @@ class Runner:
             ),
             **({"device_write_ios_synced": float(synced[device]["write_ios"])} if device and synced else {}),
         }
-        expected = reads_bytes(work, files.bytes_each, files.count)
+        expected = driver(work).reads_bytes(work, files.bytes_each, files.count)
         return Outcome(
             responses={name: value for name, value in numbers.items() if name in declared},
             evidence=evidence | {k: v for k, v in numbers.items() if k not in declared},
-            histograms=histograms,
+            histograms=found.histograms,
             checks={"cache": state, "bytes_read": bytes_read, "bytes_expected": expected},
             started_ns=int(answer["started_ns"]),
             failure=_failure(answer),
             void=cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
         )
-
-
-def _is_cpu(response: str) -> bool:
-    return response == "cpu" or response.startswith("cpu.")
-
-
-def _to_take_off(answer: Mapping[str, Any], stretched: str) -> tuple[float, float]:
-    """Seconds of wall and of CPU time that a stretch has put into responses that it was not meant for: half of the treatments
-    of a screening design are stretched, and would differ in all that contains the spin."""
-    spun = answer.get("spun", {"wall_ns": 0, "cpu_ns": 0})
-    by_cpu = _is_cpu(stretched)
-    in_wall = 0.0 if stretched.partition(".")[0] == "wall" else spun["wall_ns"] / 1e9
-    return in_wall, 0.0 if by_cpu else spun["cpu_ns"] / 1e9
 
 
 def _failure(answer: dict[str, Any]) -> str | None:
@@ -360,9 +310,3 @@ def _failure(answer: dict[str, Any]) -> str | None:
         how = f"ended with status {first.get('exit')}"
     text = str(first.get("stderr", "")).strip()
     return f"{first['argv0']} {how}" + (f": {text[-200:]}" if text else "")
-
-
-def _filled(word: str, arguments: Mapping[str, str]) -> str:
-    for placeholder, value in arguments.items():
-        word = word.replace(placeholder, value)
-    return word

@@ -16,6 +16,7 @@ from iotrial.conduct.progress import Snapshot, Watcher
 from iotrial.conduct.runner import READ_BACK_FAILED, Outcome, Runner
 from iotrial.conduct.session import Session
 from iotrial.conduct.signals import StopSignals
+from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
@@ -23,7 +24,6 @@ from iotrial.errors import LabError, TargetError
 from iotrial.lab import health
 from iotrial.store import Store
 from iotrial.store.model import BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
-from iotrial.study.model import CommandWork
 
 FAILURES_TO_DROP = 3
 READ_BACKS_TO_FAIL = 3
@@ -171,7 +171,7 @@ class Conductor:
         on trial."""
         rehearsed: set[str] = set()
         for condition in self._plan.conditions:
-            command = isinstance(self._plan.study.workload(condition.workload).work, CommandWork)
+            command = driver(self._plan.study.workload(condition.workload).work).starts_programs
             if command and condition.workload not in rehearsed:
                 rehearsed.add(condition.workload)
                 with self._signals.interruptible():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from iotrial.conduct.works import driver
 from iotrial.legible import shown
 from iotrial.report.designs import DesignText, design_rows
 from iotrial.report.notation import counted, joined, percent
 from iotrial.store.model import TrialData, TrialHeader
-from iotrial.study.model import CommandWork, Factor, FilesWork, Workload
+from iotrial.study.model import Factor, Workload
 from iotrial.units import format_duration, format_size
 
 _MOST_LABELS = 12
@@ -86,13 +87,7 @@ def _work(workload: Workload) -> str:
     work = workload.work
     repeat = f", {work.replicates} times" if work.replicates > 1 else ""
     files = f"{counted(work.files, 'file')} of {format_size(work.size_bytes)} a run"
-    match work:
-        case FilesWork():
-            order = work.order.replace("-", " ")
-            return f"{', '.join(map(shown, work.operations))} on {files}, {order}{repeat}"
-        case CommandWork():
-            steps = "; ".join(shown(" ".join(step.argv)) for step in work.steps)
-            return f"command {steps} on {files}{repeat}"
+    return f"{shown(driver(work).summary(work))} on {files}{repeat}"
 
 
 def _assignment(header: TrialHeader) -> str:

@@ -1,0 +1,66 @@
+"""Whole processes, started and timed by the probe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iotrial.conduct.works.contract import Asked, Measured, WorkDriver, to_take_off
+from iotrial.study.model import CommandWork
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Command(WorkDriver[CommandWork]):
+    """Workload kind ``command``."""
+
+    verb = "command"
+    work = CommandWork
+    starts_programs = True
+
+    def fields(self, work: CommandWork, asked: Asked) -> dict[str, object]:
+        return {
+            "steps": [
+                {"name": step.name, "argv": [_filled(word, asked.arguments) for word in step.argv]}
+                for step in work.steps
+            ],
+            "environment": {
+                "PATH": PATH,
+                "LC_ALL": "C",
+                "HOME": "/",
+                **dict(work.environment),
+                **asked.environment,
+            },
+            "cwd": work.cwd,
+            "stdin": work.stdin,
+            "timeout_s": work.timeout_s,
+            "expect_exit": work.expect_exit,
+        }
+
+    def measured(self, work: CommandWork, answer: Mapping[str, Any], asked: Asked) -> Measured:
+        numbers = {"max_rss": float(answer["max_rss_bytes"])}
+        if answer["stragglers"]:
+            numbers["stragglers"] = float(answer["stragglers"])
+        for step in answer["steps"] if len(answer["steps"]) > 1 else ():
+            spun_wall, spun_cpu = to_take_off(step, asked.stretched)
+            numbers[f"wall.{step['name']}"] = step["wall_ns"] / 1e9 - spun_wall
+            numbers[f"cpu.{step['name']}"] = (step["user_ns"] + step["sys_ns"]) / 1e9 - spun_cpu
+        return Measured(numbers)
+
+    def reads_bytes(self, work: CommandWork, size: int, files: int) -> int:
+        return size * files if work.reads == "data" else 1
+
+    def summary(self, work: CommandWork) -> str:
+        return "command " + "; ".join(" ".join(step.argv) for step in work.steps)
+
+    def as_root(self, work: CommandWork) -> bool:
+        return work.run_as == "root"
+
+
+def _filled(word: str, arguments: Mapping[str, str]) -> str:
+    for placeholder, value in arguments.items():
+        word = word.replace(placeholder, value)
+    return word
+
+
+DRIVER = Command()

@@ -1,0 +1,81 @@
+"""What a module of this folder gives: the job of the probe that does a work, and the numbers that come of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from iotrial.study.model import Work
+
+W = TypeVar("W", bound=Work)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a run asks besides the work itself.
+
+    ``stretched`` is the response that the positive control stretches; ``arguments`` are the values of placeholders and
+    ``environment`` variables that knobs have set.
+    """
+
+    stretched: str = ""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a run of one kind gives beyond what all give. ``numbers`` in seconds, bytes or counts by name: responses where the
+    study has them, else evidence. ``histograms``: [nanoseconds, count] by name."""
+
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    histograms: Mapping[str, list[list[int]]] = field(default_factory=dict)
+
+
+class WorkDriver(ABC, Generic[W]):
+    """One kind of work. ``verb`` is the probe's job. ``starts_programs``: whole processes, which are rehearsed once so that
+    what is loaded from disk is there."""
+
+    verb: ClassVar[str]
+    work: ClassVar[type[Any]]
+    starts_programs: ClassVar[bool] = False
+
+    @abstractmethod
+    def fields(self, work: W, asked: Asked) -> dict[str, object]:
+        """The job's own fields (the common ones are the runner's)."""
+
+    @abstractmethod
+    def measured(self, work: W, answer: Mapping[str, Any], asked: Asked) -> Measured:
+        """The numbers of the probe's answer, what was spun for other responses taken off."""
+
+    @abstractmethod
+    def reads_bytes(self, work: W, size: int, files: int) -> int:
+        """How many bytes it must get from the device when nothing is cached: the check of a cold run."""
+
+    @abstractmethod
+    def summary(self, work: W) -> str:
+        """What is done in a run, for the plan in a report (labels not made safe yet)."""
+
+    def writes(self, work: W) -> bool:
+        """Whether it changes the files of its set."""
+        return True
+
+    def as_root(self, work: W) -> bool:
+        """Whether it is done by the probe itself and not under the user who typed the command."""
+        return True
+
+
+def to_take_off(answer: Mapping[str, Any], stretched: str) -> tuple[float, float]:
+    """Seconds of wall and of CPU time that a stretch has put into responses that it was not meant for: half of the treatments
+    of a screening design are stretched, and would differ in all that contains the spin."""
+    spun = answer.get("spun", {"wall_ns": 0, "cpu_ns": 0})
+    by_cpu = is_cpu(stretched)
+    in_wall = 0.0 if stretched.partition(".")[0] == "wall" else spun["wall_ns"] / 1e9
+    return in_wall, 0.0 if by_cpu else spun["cpu_ns"] / 1e9
+
+
+def is_cpu(response: str) -> bool:
+    """Whether a response is processor time of a whole run or of a step."""
+    return response == "cpu" or response.startswith("cpu.")
