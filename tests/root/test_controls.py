@@ -32,7 +32,7 @@ kind = "LAB"
 size = "24 MiB"
 [budget]
 time = "60 s"
-blocks = 40
+blocks = 60
 [[factor]]
 name = "arm"
 knob = "environment.variable"
@@ -98,8 +98,10 @@ def trial(mode: str, study: str, disk: StandIn | None, status: int) -> dict[str,
         check=False,
     )
     told = json.loads(done.stdout) if done.stdout.startswith("{") else {}
-    why = (told.get("controls"), told.get("diagnostics"), told.get("void"), done.stderr)
-    assert done.returncode == status, why
+    if done.returncode != status:
+        failed = [control for control in told.get("controls", ()) if not control["passed"]]
+        why = {"failed": failed, "diagnostics": told.get("diagnostics"), "void": told.get("void")}
+        pytest.fail(f"status {done.returncode}, wanted {status}: {json.dumps(why, indent=1)}\n{done.stderr}")
     report: dict[str, Any] = told
     jsonschema.validate(report, SCHEMA)
     return report
