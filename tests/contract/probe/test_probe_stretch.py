@@ -128,8 +128,8 @@ def value(done: dict[str, Any], name: str) -> float:
 def test_a_trial_recovers_the_ratio_that_was_put_in(
     probe: Probe, folder: Path, work: list[str] | None, name: str, how: dict[str, str]
 ) -> None:
-    """Blocks of original and slowed copy, in an order that is drawn, through the interval of every verdict: sixty, and more on
-    a machine so busy that they do not tell the slow-down."""
+    """Blocks of original and slowed copy, in an order that is drawn, through the interval of every verdict: sixty, and more
+    on a machine so busy that they do not tell the slow-down."""
     make_set(probe, folder)
     contrasts: list[float] = []
     while len(contrasts) < 60 or (len(contrasts) < 600 and not excluded(contrasts, 0.0, 1e-4)):
