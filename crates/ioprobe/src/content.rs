@@ -35,12 +35,18 @@ impl Content {
     }
 
     fn key(&self, index: u32) -> u64 {
-        mix(self.seed ^ mix(u64::from(index).wrapping_add(GOLDEN)))
+        key(self.seed, index)
     }
 }
 
+/// What the words of file `index` begin from.
+pub fn key(seed: u64, index: u32) -> u64 {
+    mix(seed ^ mix(u64::from(index).wrapping_add(GOLDEN)))
+}
+
 /// Word `n` (from 0) of the stream of `key`.
-fn word(key: u64, n: u64) -> u64 {
+#[inline(always)]
+pub fn word(key: u64, n: u64) -> u64 {
     mix(key.wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN)))
 }
 

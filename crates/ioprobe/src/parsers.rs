@@ -34,6 +34,9 @@ fn request(line: &[u8]) {
     if let Ok((_, own)) = job_fields::<wire::CommandJob>(&verb, given.clone()) {
         assert!(own.steps.len() <= line.len());
     }
+    if let Ok((_, own)) = job_fields::<wire::StreamJob>(&verb, given.clone()) {
+        assert!(own.data.percent <= 100);
+    }
     if let Some(mode) = given.get("mode").and_then(Mode::from_json) {
         assert!(mode.0 <= 0o7777);
     }

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::fileset::{self, Registry};
 use crate::isolate::{privileged, require_privilege, Lifeline, Origin};
 use crate::job;
+use crate::job::stream::LabDevice;
 use crate::job::stretch::Stretch;
 use crate::process::left;
 use crate::process::start::{Inherited, Starter};
@@ -174,10 +175,39 @@ impl Session {
                 }
                 done
             }
+            "stream" => self.stream(job_fields(verb, given)?),
             _ => Err(Error::bad(format!(
                 "verb: wanted one of protocol {PROTOCOL}, found {verb:?}"
             ))),
         }
+    }
+
+    fn stream(&mut self, request: (wire::Common, wire::StreamJob)) -> Result<Value> {
+        let device = match &request.1.device {
+            None => None,
+            Some(name) => match (
+                self.loops.get(&format!("/dev/{name}")),
+                self.devices.get(name),
+            ) {
+                (Some(device), _) => Some(LabDevice::Loop(device)),
+                (_, Some(device)) => Some(LabDevice::Disk(device)),
+                _ => {
+                    return Err(Error::bad(format!(
+                        "request stream: device {name:?}: wanted one of this lab, found {:?}",
+                        (self.loops.values().map(|device| &device.name))
+                            .chain(self.devices.keys())
+                            .collect::<Vec<_>>()
+                    )))
+                }
+            },
+        };
+        job::stream::run(
+            request,
+            &mut self.sets,
+            device,
+            (&self.clock, &mut self.stretch),
+            &self.lifeline,
+        )
     }
 
     fn hello(&mut self) -> Result<Value> {

@@ -174,6 +174,23 @@ requests! {
         expect_exit: i32 = 0,
     }
     Step { name: String, argv: Vec<String> }
+    StreamJob {
+        operation: StreamOperation,
+        device: Option<String> = None,
+        block_size: usize = 1 << 20,
+        volume: Option<u64> = None,
+        seconds: Option<f64> = None,
+        direct: bool = false,
+        sync: StreamSync = StreamSync::None,
+        flush: StreamFlush = StreamFlush::None,
+        truncate: bool = true,
+        data: Share = Share::ZEROS,
+        seed: Option<u64> = None,
+        pause_s: f64 = 0.0,
+        evict: bool = true,
+        beside: bool = false,
+        histograms: bool = false,
+    }
 }
 
 const COMMON: [&str; 9] = [
@@ -261,6 +278,52 @@ words! {
     }
 }
 
+words! {
+    StreamOperation {
+        Read = "read",
+        Write = "write",
+    }
+    /// O_SYNC or O_DSYNC: whether every write waits for the disk.
+    StreamSync {
+        None = "none",
+        Sync = "sync",
+        Dsync = "dsync",
+    }
+    /// What follows the last write of a stream.
+    StreamFlush {
+        None = "none",
+        Fsync = "fsync",
+        Fdatasync = "fdatasync",
+    }
+}
+
+/// How much of each page is random, where the rest is zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub percent: u8,
+}
+
+impl Share {
+    pub const ZEROS: Share = Share { percent: 0 };
+}
+
+impl FromJson for Share {
+    const WANTED: &'static str = "\"zeros\", \"random\" or a share such as \"50 % random\"";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let percent = match value.as_str()? {
+            "zeros" => 0,
+            "random" => 100,
+            share => {
+                let digits = share.strip_suffix(" % random")?;
+                let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
+                digits.parse().ok().filter(|_| plain)?
+            }
+        };
+        (percent <= 100).then_some(Share { percent })
+    }
+}
+
 impl Request for User {
     fn read(reader: &mut Reader) -> std::result::Result<Self, String> {
         Ok(User {
@@ -338,6 +401,26 @@ mod tests {
         let text = json!({"set": "s", "files": null, "devices": null, "operations": ["open"]});
         let (common, own) = job_fields::<FilesJob>("files", object(text)).unwrap();
         assert_eq!((common.files, own.buffer), (None, 65_536));
+    }
+
+    #[test]
+    fn a_share_is_a_whole_number_of_percent() {
+        let share = |text: &str| Share::from_json(&json!(text)).map(|share| share.percent);
+        assert_eq!(
+            [share("zeros"), share("random"), share("7 % random")],
+            [Some(0), Some(100), Some(7)]
+        );
+        for wrong in [
+            "",
+            "50",
+            "50%",
+            "+5 % random",
+            "101 % random",
+            "256 % random",
+            " % random",
+        ] {
+            assert_eq!(share(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -72,7 +72,7 @@ fn write_back(file: &OwnedFd, path: &str, flags: c_uint) -> Result<()> {
     Ok(())
 }
 
-fn drop_pages(file: &OwnedFd, path: &str) -> Result<()> {
+pub fn drop_pages(file: &OwnedFd, path: &str) -> Result<()> {
     // SAFETY: no pointers are involved.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
         0 => Ok(()),
@@ -81,7 +81,7 @@ fn drop_pages(file: &OwnedFd, path: &str) -> Result<()> {
 }
 
 /// A file that its owner may not read can still be opened for writing, which serves as well here.
-fn open_any_way(path: &str) -> Result<OwnedFd> {
+pub fn open_any_way(path: &str) -> Result<OwnedFd> {
     match open_quietly(path) {
         Err(Error::Os {
             errno: libc::EACCES,
@@ -142,18 +142,19 @@ pub fn residency(request: OfFiles, registry: &mut Registry) -> Result<Value> {
         let file = open_any_way(&path)?;
         let size = stat_of(&file, &path)?.st_size as u64;
         pages += (size + page - 1) / page;
-        match cachestat(&file) {
-            Some(found) => {
-                resident += found.cached;
-                dirty = dirty.map(|sum| sum + found.dirty + found.writeback);
-            }
-            None => {
-                resident += mincore(&file, size, &path)?;
-                dirty = None;
-            }
-        }
+        let (cached, unwritten) = cached(&file, size, &path)?;
+        resident += cached;
+        dirty = dirty.zip(unwritten).map(|(sum, unwritten)| sum + unwritten);
     }
     Ok(json!({"pages": pages, "resident": resident, "dirty": dirty}))
+}
+
+/// How many pages of something open are cached, and how many of them are not written back (where the kernel tells).
+pub fn cached(file: &OwnedFd, size: u64, path: &str) -> Result<(u64, Option<u64>)> {
+    match cachestat(file) {
+        Some(found) => Ok((found.cached, Some(found.dirty + found.writeback))),
+        None => Ok((mincore(file, size, path)?, None)),
+    }
 }
 
 /// None where the kernel does not have it, or does not answer for this file.
@@ -174,7 +175,7 @@ fn cachestat(file: &OwnedFd) -> Option<Cachestat> {
     (result == 0).then_some(found)
 }
 
-fn page_size() -> u64 {
+pub fn page_size() -> u64 {
     // SAFETY: no pointers are involved; every system has one.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
 }

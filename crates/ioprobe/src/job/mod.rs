@@ -5,6 +5,7 @@ pub mod expect;
 pub mod files;
 pub mod outcome;
 pub mod places;
+pub mod stream;
 pub mod stretch;
 pub mod timed;
 

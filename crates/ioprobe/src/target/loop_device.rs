@@ -7,11 +7,11 @@ use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::thread::sleep;
 use std::time::Duration;
 
-use libc::c_ulong;
+use libc::{c_int, c_ulong};
 use serde_json::{json, Value};
 
 use crate::error::{last_errno, Doing, Error, Result};
-use crate::syscall::{check, stat_of};
+use crate::syscall::{c_text, check, stat_of, try_open};
 use crate::target::loop_table::{free, number_of, Made, LOOP_MAJOR};
 use crate::wire::LoopStatus;
 
@@ -229,6 +229,13 @@ fn status(device: &File, path: &str) -> Result<LoopInfo> {
 impl LoopDevice {
     pub fn path(&self) -> String {
         format!("/dev/{}", self.name)
+    }
+
+    /// Opened once more, for reading only.
+    pub fn reading(&self, flags: c_int) -> Result<OwnedFd> {
+        let itself = c_text(&format!("/proc/self/fd/{}", self.device.as_raw_fd()))?;
+        try_open(&itself, libc::O_RDONLY | flags, 0)
+            .map_err(|errno| Error::errno(format!("open {} for reading", self.path()), errno))
     }
 
     /// Drops the pages that are cached of the device itself (inode tables, directories: while it is held open, an unmount

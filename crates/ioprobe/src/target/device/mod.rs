@@ -161,6 +161,15 @@ impl Device {
         self.same(through(&self.anchor, libc::O_RDWR | flags, &doing)?, &doing)
     }
 
+    /// A descriptor for reading alone, of the same disk; also while it is mounted.
+    pub fn reading_again(&self, flags: c_int) -> Result<OwnedFd> {
+        let doing = format!("open {} for reading", self.name);
+        self.same(
+            through(&self.anchor, libc::O_RDONLY | flags, &doing)?,
+            &doing,
+        )
+    }
+
     pub fn sector(&self) -> u32 {
         self.state.sector
     }

@@ -1,0 +1,71 @@
+//! Holds what a stream wrote against what it had to, byte by byte, and what it moved against what there was.
+
+use std::os::unix::io::AsRawFd;
+
+use super::data::{Data, PAGE};
+use super::timed::{Done, Ended};
+use crate::error::{Error, Result};
+use crate::syscall::{open_quietly, read_full, stat_of};
+
+/// A whole number of pages.
+const PIECE: usize = 256 * PAGE;
+
+/// `forget`: drop the pages again that looking brings in, because the work left none.
+pub fn written(path: &str, data: &Data, volume: u64, size: u64, forget: bool) -> Result<()> {
+    let file = open_quietly(path)?;
+    let found = stat_of(&file, path)?.st_size as u64;
+    if found != size {
+        return Err(Error::verify(format!(
+            "stream to {path}: wanted size {size} afterwards, found {found}"
+        )));
+    }
+    let (mut piece, mut wanted) = (vec![0; PIECE], vec![0; PIECE]);
+    let mut offset = 0;
+    while offset < volume {
+        let length = (PIECE as u64).min(volume - offset) as usize;
+        let n = read_full(file.as_raw_fd(), &mut piece[..length], path)?;
+        data.fill(offset, &mut wanted[..length]);
+        if n != length {
+            return Err(Error::verify(format!(
+                "stream to {path}: wanted {volume} bytes, found {}",
+                offset + n as u64
+            )));
+        }
+        if piece[..length] != wanted[..length] {
+            let at = (0..length)
+                .find(|at| piece[*at] != wanted[*at])
+                .unwrap_or(0);
+            return Err(Error::verify(format!(
+                "stream to {path}: wanted {:#04x} at offset {}, found {:#04x}",
+                wanted[at],
+                offset + at as u64,
+                piece[at]
+            )));
+        }
+        if forget {
+            // SAFETY: no pointers are involved.
+            unsafe {
+                libc::posix_fadvise(
+                    file.as_raw_fd(),
+                    offset as i64,
+                    length as i64,
+                    libc::POSIX_FADV_DONTNEED,
+                )
+            };
+        }
+        offset += length as u64;
+    }
+    Ok(())
+}
+
+/// As many bytes as there were, unless the time was over before.
+pub fn moved(what: &str, done: &Done, wanted: u64) -> Result<()> {
+    if done.bytes == wanted || (done.ended == Ended::Time && done.bytes > 0 && done.bytes <= wanted)
+    {
+        return Ok(());
+    }
+    Err(Error::verify(format!(
+        "stream of {what}: wanted {wanted} bytes, found {}",
+        done.bytes
+    )))
+}
