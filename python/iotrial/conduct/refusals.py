@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
+from itertools import islice, product
 
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct import combinations
+from iotrial.conduct.works import driver
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement
+from iotrial.study.kinds import KeyProblem, kind
+from iotrial.study.kinds.varied import varied
 from iotrial.study.model import CommandWork, Setting, Study, Workload
 from iotrial.study.trust import unmet
 
+#: of values of a workload's keys that are tried out beforehand; the rest is met by the run
+MOST_COMBINATIONS = 10_000
 TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
 
 
@@ -39,11 +46,11 @@ def check_names(study: Study) -> None:
             f'{study.origin}: [lab] filesystem = "{study.lab.filesystem}" is not known',
             hint="it can be: " + ", ".join(FILESYSTEMS),
         )
-    kind = FILESYSTEMS[study.lab.filesystem]
+    filesystem = FILESYSTEMS[study.lab.filesystem]
     for option in study.lab.mkfs_options:
-        if not kind.allows_mkfs(option):
+        if not filesystem.allows_mkfs(option):
             raise RequestError(
-                f'{study.origin}: [lab] mkfs option "{option}" is not on the list of {kind.name}'
+                f'{study.origin}: [lab] mkfs option "{option}" is not on the list of {filesystem.name}'
             )
     for option in study.lab.mount_options:
         if registry.knob("mount.option").parse(Setting("mount.option", option)) == "default":
@@ -141,6 +148,8 @@ def check_commands(study: Study) -> None:
         "grep": "grep",
     }
     for workload in study.workloads:
+        for program, package in driver(workload.work).programs(workload.work).items():
+            check_program(program, package)
         if not isinstance(workload.work, CommandWork):
             continue
         for step in workload.work.steps:
@@ -151,6 +160,42 @@ def check_commands(study: Study) -> None:
             raise MissingTool(
                 f"workload {workload.name}: program {program} is not installed",
                 hint=f"apt-get install {packages.get(program, program)}",
+            )
+
+
+def check_work_options(study: Study) -> None:
+    """Keys of workloads that a factor varies: every workload has them, and every combination of values can work."""
+    groups = [[level.settings for level in factor.levels] for factor in study.factors] + [[study.fixed]]
+    options = [[_work_options(settings) for settings in group] for group in groups]
+    varying = [group for group in options if any(group)]
+    if not varying:
+        return
+    for workload in study.workloads:
+        for combination in islice(product(*varying), MOST_COMBINATIONS):
+            wanted = {name: value for settings in combination for name, value in settings.items()}
+            try:
+                varied(kind(workload.kind), workload.work, wanted)
+            except KeyProblem as problem:
+                values = ", ".join(f"{name} = {value}" for name, value in wanted.items())
+                raise RequestError(
+                    f"{study.origin}: workload {workload.name} with {values}: {problem.message}",
+                    hint=problem.hint,
+                ) from None
+
+
+def _work_options(settings: Iterable[Setting]) -> dict[str, str]:
+    knob = registry.knob("work.option")
+    return {knob.value_option(s): s.value for s in settings if s.knob == knob.name}
+
+
+def check_labs(study: Study, lab: str) -> None:
+    """A workload that this kind of lab has not what it needs for."""
+    for workload in study.workloads:
+        labs = driver(workload.work).labs(workload.work)
+        if lab not in labs:
+            raise RequestError(
+                f"workload {workload.name}: a {lab} lab has no block device of its own",
+                hint="it needs a lab of kind " + " or ".join(sorted(labs)) + ", as root",
             )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.conduct import combinations, refusals
+from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.errors import PrivilegeError, RequestError
 from iotrial.lab import cache, registry
@@ -105,6 +106,8 @@ def resolve(
     for turn in every:
         refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
     refusals.check_bundles(study)
+    refusals.check_work_options(study)
+    refusals.check_labs(study, kind)
     if kind in DISK_LABS:
         refusals.check_tool(study.lab.filesystem)
         combinations.check_mkfs(study)
@@ -159,11 +162,14 @@ def _enough(study: Study, factors: Sequence[Factor]) -> int:
 
 
 def _directory_can_serve(study: Study) -> bool:
-    return all(
-        "directory" in registry.knob(s.knob).requires(s).labs and not registry.knob(s.knob).requires(s).root
+    needs = (
+        registry.knob(s.knob).requires(s)
         for factor in study.treatment_factors
         for level in factor.levels
         for s in level.settings
+    )
+    return all("directory" in need.labs and not need.root for need in needs) and all(
+        "directory" in driver(workload.work).labs(workload.work) for workload in study.workloads
     )
 
 

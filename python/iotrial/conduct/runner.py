@@ -24,6 +24,8 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
+from iotrial.study import kinds
+from iotrial.study.kinds.varied import varied
 from iotrial.study.model import Role, Work, Workload
 
 KERNEL_BLOCK = 512
@@ -106,6 +108,7 @@ class Runner:
             return Outcome(failure=error.message)  # the work of an earlier run has filled the lab
         workload = self._session.plan.study.workload(condition.workload)
         try:
+            workload = _as_drafted(workload, subject)
             answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
         except TargetError as error:
             health.check(place, error.message, number=error.errno)
@@ -220,9 +223,11 @@ class Runner:
         # what a program writes is its own to sync
         writes = not kind.starts_programs and kind.writes(work)
         common: dict[str, object] = {
-            "set": files.set,
-            "files": files.wire,
-            "view": subject.work.view,
+            **(
+                {"set": files.set, "files": files.wire, "view": subject.work.view}
+                if kind.on_files(work)
+                else {}
+            ),
             "user": self._user(subject, work),
             "stretch": stretch,
             "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
@@ -233,7 +238,8 @@ class Runner:
         return subject.target.call(kind.verb, **common, **kind.fields(work, self._asked(subject, workload)))
 
     def _asked(self, subject: Subject, workload: Workload) -> Asked:
-        return Asked(self._stretched(workload), subject.work.arguments, subject.work.environment)
+        draft = subject.work
+        return Asked(self._stretched(workload), draft.arguments, draft.environment, subject.place.device)
 
     def _user(self, subject: Subject, work: Work) -> dict[str, int] | None:
         if not self._session.resolved.root or subject.work.reader == "root":
@@ -295,6 +301,12 @@ class Runner:
             failure=_failure(answer),
             void=cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
         )
+
+
+def _as_drafted(workload: Workload, subject: Subject) -> Workload:
+    """The workload with those of its keys that knobs have set."""
+    work = varied(kinds.kind(workload.kind), workload.work, subject.work.options)
+    return replace(workload, work=work)
 
 
 def _failure(answer: dict[str, Any]) -> str | None:

@@ -66,6 +66,8 @@ class WorkDraft:
 
     environment: dict[str, str] = field(default_factory=dict)
     arguments: dict[str, str] = field(default_factory=dict)
+    #: keys of the workload at other values than the study's
+    options: dict[str, str] = field(default_factory=dict)
     reader: str = "self"
     cache: str = "as-is"
     view: str | None = None

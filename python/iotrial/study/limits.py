@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -20,6 +19,7 @@ from iotrial.study import wire
 from iotrial.study.design import DEFAULT_RESOLUTION, LARGEST_RESOLUTION, LEAST_RESOLUTION, MAX_REPEATS
 from iotrial.study.factors import WORKLOAD, check_distinct_knobs
 from iotrial.study.kinds import KeyProblem, kinds
+from iotrial.study.kinds.varied import table_of
 from iotrial.study.labels import fold
 from iotrial.study.model import Claim, DesignKind, Factor, Role, Setting, Study, Workload
 from iotrial.study.reader import MAX_BYTES, MAX_LINE
@@ -156,7 +156,7 @@ class _Check:
             raise self.error(f"{what}: no cache state is called {wire.shown(workload.cache)}")
         kind = kinds()[workload.kind]
         try:
-            built = kind.build(kind.keys.model_validate(_keys(workload.work)))
+            built = kind.build(kind.keys.model_validate(table_of(workload.work)))
         except KeyProblem as problem:
             raise self.error(f"{what}: {problem.message}") from None
         except ValidationError as error:
@@ -218,24 +218,6 @@ class _Check:
                 self.fits("Name", name, "condition of a claim")
         except ValidationError as error:
             raise self.error(f"a claim: {error.errors()[0]['msg']}") from None
-
-
-def _keys(work: Any) -> dict[str, Any]:
-    """The table of a workload that declares this work: ``size_bytes`` is written as ``size = "N B"``."""
-    keys: dict[str, Any] = {}
-    for field in dataclasses.fields(work):
-        value = getattr(work, field.name)
-        if field.name == "steps":
-            keys["step"] = [{"name": step.name, "argv": list(step.argv)} for step in value]
-        elif field.name == "environment":
-            keys["environment"] = dict(value)
-        elif field.name.endswith("_bytes"):
-            keys[field.name.removesuffix("_bytes")] = f"{value} B"
-        elif field.name.endswith("_s"):
-            keys[field.name.removesuffix("_s")] = f"{Decimal(repr(value)):f} s"
-        else:
-            keys[field.name] = list(value) if isinstance(value, tuple) else value
-    return keys
 
 
 @cache

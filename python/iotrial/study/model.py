@@ -144,7 +144,37 @@ class CommandWork:
     replicates: int = 1
 
 
-Work = FilesWork | CommandWork
+@dataclass(frozen=True, slots=True)
+class StreamWork:
+    """Sequential reading or writing as dd and hdparm do it, done and timed inside the probe (workload kind ``stream``).
+
+    ``on`` is ``file`` (one of the run's) or ``device`` (the lab's own, for reading). ``volume_bytes`` 0: all that there is;
+    ``time_s`` 0: no limit. ``data`` is what is written: ``zeros``, ``random``, ``50 % random``. ``as_published``: start on
+    whatever is cached, and do with each block what the original does besides.
+    """
+
+    operation: str
+    on: str = "file"
+    block_size_bytes: int = 1 << 20
+    volume_bytes: int = 0
+    time_s: float = 0.0
+    pause_s: float = 0.0
+    direct: bool = False
+    sync: str = "none"
+    flush: str = "none"
+    truncate: bool = True
+    data: str = "zeros"
+    as_published: bool = False
+    files: int = 1
+    pool: int = 1
+    contiguous: bool = False
+    size_bytes: int = 64 << 20
+    content: str = "text"
+    directories: int = 1
+    replicates: int = 1
+
+
+Work = FilesWork | CommandWork | StreamWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,11 +65,14 @@ def _workload(
     except KeyProblem as problem:
         raise source.error(problem.message, *path, *problem.path, hint=problem.hint) from None
     _check_cache(source, table.cache, factors, path)
+    cache = table.cache
+    if cache is None and not _varies_cache(factors):
+        cache = kind.cache(work)
     return Workload(
         name=table.name,
         kind=table.kind,
         work=work,
-        cache=table.cache,
+        cache=cache,
         only={name: _only(source, name, labels, factors, path) for name, labels in table.only.items()},
         default=table.default,
     )
@@ -86,6 +89,10 @@ def _check_cache(
         if any(setting.knob == CACHE_KNOB for level in factor.levels for setting in level.settings):
             message = f'the cache state is varied by factor "{factor.name}", so a workload cannot name one'
             raise source.error(message, *path, "cache")
+
+
+def _varies_cache(factors: Sequence[Factor]) -> bool:
+    return any(s.knob == CACHE_KNOB for factor in factors for level in factor.levels for s in level.settings)
 
 
 def _only(

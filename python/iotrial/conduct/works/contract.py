@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
+from iotrial.lab.knob import DISK_LABS
 from iotrial.study.model import Work
 
 W = TypeVar("W", bound=Work)
@@ -23,6 +24,8 @@ class Asked:
     stretched: str = ""
     arguments: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: the lab's block device, as in /sys/block
+    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,18 @@ class WorkDriver(ABC, Generic[W]):
     def writes(self, work: W) -> bool:
         """Whether it changes the files of its set."""
         return True
+
+    def on_files(self, work: W) -> bool:
+        """Whether it works on the files of its set."""
+        return True
+
+    def labs(self, work: W) -> frozenset[str]:
+        """The kinds of lab in which it can be done."""
+        return frozenset({"directory"}) | DISK_LABS
+
+    def programs(self, work: W) -> Mapping[str, str]:
+        """Programs that it starts by itself, with the Debian package of each."""
+        return {}
 
     def as_root(self, work: W) -> bool:
         """Whether it is done by the probe itself and not under the user who typed the command."""

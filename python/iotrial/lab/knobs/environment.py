@@ -1,4 +1,4 @@
-"""Knobs of the work itself: a command's argument, an environment variable, who reads, the state of the caches.
+"""Knobs of the work itself: its own keys, a command's argument, an environment variable, who reads, the state of the caches.
 
 They change nothing on the target; they are part of the job, which the probe echoes by what it does.
 """
@@ -79,6 +79,30 @@ class EnvironmentVariable(Knob):
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
         subject.work.environment[self.value_option(setting)] = value
+
+
+class WorkOption(Knob):
+    """A key of the workload itself, such as the block size of a stream. Which keys a kind lets be varied, and which values
+    can work, is the kind's to say."""
+
+    name = "work.option"
+    title = "a key of the workload at another value (block_size, direct, data ... of a stream)"
+    stage = Stage.WORK
+    option = "option"
+    open_levels = "what a study file may write for that key"
+
+    def parse(self, setting: Setting) -> str:
+        self.value_option(setting)
+        return _text(self.name, setting.value)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def read(self, subject: Subject, setting: Setting) -> str:
+        return subject.work.options.get(self.value_option(setting), "")
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+        subject.work.options[self.value_option(setting)] = value
 
 
 class ProcessUser(Knob):

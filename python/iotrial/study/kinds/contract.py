@@ -41,6 +41,10 @@ class WorkloadKind(Generic[Keys]):
     responses: Callable[[Work], tuple[ResponseSpec, ...]]
     documented: tuple[ResponseSpec, ...]
     vocabulary: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: keys that the knob ``work.option`` may vary
+    options: tuple[str, ...] = ()
+    #: the cache state of a run where the study names none
+    cache: Callable[[Work], str | None] = lambda _: None
     notes: str = ""
 
 
@@ -94,6 +98,11 @@ def check_file_set(keys: FileSetKeys) -> None:
 def time_response(name: str, text: str) -> ResponseSpec:
     """A response in seconds: compared by ratio, less is better."""
     return ResponseSpec(name, "s", Scale.LOG, Better.LOWER, text)
+
+
+def rate_response(name: str, unit: str, text: str) -> ResponseSpec:
+    """Something a second: compared by ratio, more is better."""
+    return ResponseSpec(name, unit, Scale.LOG, Better.HIGHER, text)
 
 
 def count_response(name: str, unit: str, text: str) -> ResponseSpec:

@@ -1,0 +1,84 @@
+"""Sequential reading and writing as dd and hdparm do it, done and timed inside the probe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iotrial.conduct.works.contract import Asked, Measured, WorkDriver
+from iotrial.lab.knob import DISK_LABS
+from iotrial.study.model import StreamWork
+from iotrial.units import format_duration, format_size
+
+
+class Stream(WorkDriver[StreamWork]):
+    """Workload kind ``stream``."""
+
+    verb = "stream"
+    work = StreamWork
+
+    def fields(self, work: StreamWork, asked: Asked) -> dict[str, object]:
+        common: dict[str, object] = {
+            "operation": work.operation,
+            "device": None if self.on_files(work) else asked.device,
+            "block_size": work.block_size_bytes,
+            "volume": work.volume_bytes or None,
+            "seconds": work.time_s or None,
+            "direct": work.direct,
+            "pause_s": work.pause_s,
+            "evict": not work.as_published,
+            "beside": work.as_published,
+            "histograms": True,
+        }
+        if work.operation == "read":
+            return common
+        return common | {
+            "sync": work.sync,
+            "flush": work.flush,
+            "truncate": work.truncate,
+            "data": work.data,
+        }
+
+    def measured(self, work: StreamWork, answer: Mapping[str, Any], asked: Asked) -> Measured:
+        # What was spun for another response is taken off, as it is from the wall time.
+        spun = 0 if asked.stretched == "rate" else answer["spun"]["wall_ns"]
+        numbers = {
+            "rate": answer["bytes"] * 1e9 / max(1, answer["wall_ns"] - spun),
+            "stream_bytes": float(answer["bytes"]),
+            "start_pages_resident": float(answer["start_resident"]),
+        }
+        if answer["short_block"]:
+            numbers["short_block_bytes"] = float(answer["short_block"])
+        return Measured(numbers, {name: found["histogram"] for name, found in answer["operations"].items()})
+
+    def reads_bytes(self, work: StreamWork, size: int, files: int) -> int:
+        if work.operation == "write":
+            return 0
+        if work.time_s:
+            return 1
+        if work.on == "device":
+            # the mounted file system keeps some of its own blocks cached
+            return max(1, work.volume_bytes // 2)
+        return work.volume_bytes or size * files
+
+    def summary(self, work: StreamWork) -> str:
+        words = [f"{work.operation} the {work.on} in blocks of {format_size(work.block_size_bytes)}"]
+        words += [format_size(work.volume_bytes)] if work.volume_bytes else []
+        words += [f"for {format_duration(work.time_s)}"] if work.time_s else []
+        words += ["past the cache"] if work.direct else []
+        if work.operation == "write":
+            words += [work.data] + [word for word in (work.sync, work.flush) if word != "none"]
+        words += ["as published"] if work.as_published else []
+        return ", ".join(words)
+
+    def writes(self, work: StreamWork) -> bool:
+        return work.operation == "write"
+
+    def on_files(self, work: StreamWork) -> bool:
+        return work.on == "file"
+
+    def labs(self, work: StreamWork) -> frozenset[str]:
+        return super().labs(work) if self.on_files(work) else DISK_LABS
+
+
+DRIVER = Stream()

@@ -1,0 +1,163 @@
+"""Workload kind ``stream``: sequential reading and writing with the exact meaning of dd and hdparm, inside the probe."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field
+
+from iotrial.study.kinds.contract import (
+    CPU_RESPONSES,
+    DEVICE_RESPONSES,
+    FileSetKeys,
+    KeyProblem,
+    ResponseSpec,
+    WorkloadKind,
+    check_file_set,
+    count_response,
+    rate_response,
+    time_response,
+)
+from iotrial.study.model import StreamWork, Work
+from iotrial.study.wire import Duration, Line, Size
+
+#: what direct I/O is aligned to at least; many devices want 4096
+SECTOR_BYTES = 512
+_SHARE = re.compile(r"zeros|random|(?:100|[1-9]?[0-9]) % random")
+
+
+class StreamKeys(FileSetKeys):
+    """Keys of ``kind = "stream"``."""
+
+    operation: Literal["read", "write"] = Field(description="what is done")
+    on: Literal["file", "device"] = Field(
+        "file", description="one file of the lab, or the lab's own block device, which is only read"
+    )
+    block_size: Size = Field(1 << 20, ge=1, le=1 << 30, description="bytes of one read or write (dd: bs)")
+    volume: Size = Field(
+        0,
+        ge=0,
+        le=1 << 44,
+        description="bytes in all (dd: bs times count); 0: the file's size, or the whole device",
+    )
+    time: Duration = Field(
+        0.0, ge=0, le=3600, description="end with the block that passes this time (hdparm: 3 s); 0: no limit"
+    )
+    pause: Duration = Field(
+        0.0, ge=0, le=60, description="sync(2) and so long a pause before (hdparm: 3 s); 0: neither"
+    )
+    direct: bool = Field(False, description="past the page cache (O_DIRECT)")
+    sync: Literal["none", "sync", "dsync"] = Field(
+        "none", description="O_SYNC or O_DSYNC: every write waits for the disk (dd: oflag)"
+    )
+    flush: Literal["none", "fsync", "fdatasync"] = Field(
+        "none", description="after the last write, inside the time (dd: conv)"
+    )
+    truncate: bool = Field(
+        True, description="empty the file before, outside the time; false: dd's conv=notrunc"
+    )
+    data: Line = Field(
+        "zeros", description='what is written: "zeros", "random", or a share such as "50 % random"'
+    )
+    as_published: bool = Field(
+        False,
+        description="start on whatever is cached, and do with each block what the original does besides (dd: read "
+        "/dev/zero or write /dev/null; hdparm: touch every sector)",
+    )
+    files: int = Field(1, ge=1, le=1, description="how many files one run works on")
+    pool: int = Field(1, ge=0, le=1_000_000, description="how many files there are to draw from")
+    size: Size = Field(64 << 20, ge=0, le=1 << 44, description="size of the file")
+
+
+def build(keys: StreamKeys) -> StreamWork:
+    """The work of these keys; KeyProblem where neither dd nor hdparm could do it."""
+    check_file_set(keys)
+    if keys.replicates != 1:
+        raise KeyProblem("a stream is done once in a run", "replicates", hint="a larger volume takes longer")
+    _check_of_writing(keys)
+    if keys.direct and keys.block_size % SECTOR_BYTES:
+        message = (
+            f"past the cache only whole sectors of {SECTOR_BYTES} bytes can be moved, found {keys.block_size}"
+        )
+        raise KeyProblem(message, "block_size")
+    if keys.on == "device" and keys.operation == "write":
+        raise KeyProblem("the lab's device is only read", "on", hint='write to a file: on = "file"')
+    if (
+        keys.operation == "read"
+        and keys.volume % keys.block_size
+        and keys.on == "file"
+        and keys.volume != keys.size
+    ):
+        raise KeyProblem("a volume to be read is whole blocks, or all of the file", "volume")
+    if keys.on == "file" and keys.operation == "write" and not (keys.volume or keys.size):
+        raise KeyProblem("nothing is to be written", "volume")
+    on_file = keys.on == "file"
+    return StreamWork(
+        operation=keys.operation,
+        on=keys.on,
+        block_size_bytes=keys.block_size,
+        volume_bytes=keys.volume,
+        time_s=keys.time,
+        pause_s=keys.pause,
+        direct=keys.direct,
+        sync=keys.sync,
+        flush=keys.flush,
+        truncate=keys.truncate,
+        data=keys.data,
+        as_published=keys.as_published,
+        pool=keys.pool if on_file else 1,
+        contiguous=keys.contiguous,
+        size_bytes=keys.size if on_file else 0,  # nothing of it is read
+        content=keys.content,
+        directories=keys.directories,
+    )
+
+
+def _check_of_writing(keys: StreamKeys) -> None:
+    if not _SHARE.fullmatch(keys.data):
+        message = f'wanted "zeros", "random", or a share such as "50 % random", found "{keys.data}"'
+        raise KeyProblem(message, "data")
+    if keys.operation == "write":
+        if keys.time:
+            raise KeyProblem("only reading can end with a time", "time")
+        if keys.as_published and keys.data != "zeros":
+            raise KeyProblem("as published it is written from /dev/zero, which has zeros only", "data")
+        return
+    plain = {name: StreamKeys.model_fields[name].default for name in ("sync", "flush", "truncate", "data")}
+    for name, default in plain.items():
+        if getattr(keys, name) != default:
+            raise KeyProblem(f'"{name}" is of writing', name)
+
+
+def responses(work: Work) -> tuple[ResponseSpec, ...]:
+    """What one run of this work measures. A reading that ends with a time has no time that could differ."""
+    assert isinstance(work, StreamWork)
+    first = (_RATE,) if work.time_s else (_WALL, _RATE)
+    return (*first, *CPU_RESPONSES, *DEVICE_RESPONSES, *((_SYNCED,) if work.operation == "write" else ()))
+
+
+def cache_of(work: Work) -> str | None:
+    """Reading begins on a cold cache unless it is to begin as published."""
+    assert isinstance(work, StreamWork)
+    return "cold" if work.operation == "read" and not work.as_published else None
+
+
+_WALL = time_response("wall", "time from the first block to the last, with the flush and the close of a file")
+_RATE = rate_response("rate", "bytes/s", "bytes moved by that time")
+_SYNCED = count_response(
+    "device_write_bytes_synced", "bytes", "written to the devices until a sync after the timed part is done"
+)
+
+KIND = WorkloadKind(
+    name="stream",
+    summary="Sequential reading and writing with the exact meaning of dd and hdparm, inside the probe.",
+    keys=StreamKeys,
+    build=build,
+    responses=responses,
+    documented=(_WALL, _RATE, *CPU_RESPONSES, *DEVICE_RESPONSES, _SYNCED),
+    notes="A reading that ends with a time (`time`) has no `wall`. The knob work.option varies block_size, volume, "
+    "direct, sync, flush, truncate and data.",
+    options=("block_size", "volume", "direct", "sync", "flush", "truncate", "data"),
+    cache=cache_of,
+)
