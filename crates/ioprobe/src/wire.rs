@@ -172,6 +172,7 @@ requests! {
         stdin: Option<String> = None,
         timeout_s: Option<f64> = None,
         expect_exit: i32 = 0,
+        keep_output: usize = 0,
     }
     Step { name: String, argv: Vec<String> }
     StreamJob {

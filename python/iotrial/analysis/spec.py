@@ -132,9 +132,12 @@ def stretched_response(responses: Iterable[Response]) -> Response | None:
     else the first of all, that is a time or a rate compared by ratio.
 
     A stretch in time moves neither a count nor a size, and a ratio is no constant difference. The shares of ``user`` and
-    ``sys`` in the CPU time are guessed from the scheduler's ticks, so that nothing of known size can be put into either.
+    ``sys`` in the CPU time are guessed from the scheduler's ticks, so that nothing of known
+    size can be put into either; and from outside nothing can be put into what a program says of itself.
     """
     fit = [
-        r for r in responses if r.scale is Scale.LOG and (is_time(r) or is_rate(r)) and r.name not in _SHARES
+        r
+        for r in responses
+        if r.scale is Scale.LOG and r.stretchable and (is_time(r) or is_rate(r)) and r.name not in _SHARES
     ]
     return next(iter(sorted(fit, key=lambda response: not response.primary)), None)

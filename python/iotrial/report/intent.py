@@ -12,7 +12,7 @@ from typing import Any
 
 from iotrial.conduct.resolve import Resolved
 from iotrial.legible import shown
-from iotrial.study.model import CommandWork, Setting, Study, Workload
+from iotrial.study.model import CommandWork, FioWork, Setting, Study, Workload
 
 _WIDTH = 11
 _BARE = {ord("{"): "_", ord("}"): "_"}
@@ -26,7 +26,7 @@ def intent_lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None
 
 def runs_commands(study: Study) -> bool:
     """Whether a run starts programs that the study names."""
-    return any(isinstance(workload.work, CommandWork) for workload in study.workloads)
+    return any(isinstance(workload.work, CommandWork | FioWork) for workload in study.workloads)
 
 
 def _lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None) -> Iterator[str]:
@@ -47,6 +47,8 @@ def _lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None) -> I
     for workload in resolved.study.workloads:
         if isinstance(workload.work, CommandWork):
             yield from _commands(workload, workload.work)
+        elif isinstance(workload.work, FioWork):
+            yield from _fio(workload, workload.work)
     if runs_commands(resolved.study):
         yield from _values(resolved.study)
 
@@ -61,6 +63,14 @@ def _commands(workload: Workload, work: CommandWork) -> Iterator[str]:
         yield _line("", f"with {shown(name)}={shown(value)}")
     if work.stdin:
         yield _line("", f"with the input {shown(shlex.quote(work.stdin))}")
+    if work.run_as == "root":
+        yield _line("", "as root")
+
+
+def _fio(workload: Workload, work: FioWork) -> Iterator[str]:
+    yield _line("command", f"{shown(workload.name)}: fio, with this job file:")
+    for line in work.job.splitlines():
+        yield _line("", f"  {shown(line)}")
     if work.run_as == "root":
         yield _line("", "as root")
 

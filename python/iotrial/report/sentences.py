@@ -247,6 +247,25 @@ def _on_failures(failed: FailureCounts) -> str:
     return f"{runs} failed{where}{at}. A comparison with failures is at best inconclusive."
 
 
+def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
+    """A slow-down cannot be put into a number that a program measures by itself: then it is in another response."""
+    judged = {
+        (str(c.condition.get("workload")), c.response) for c in analysis.controls if c.kind == "positive"
+    }
+    for workload, response in sorted(judged):
+        own = [
+            r.name
+            for r in trial.header.study.responses
+            if r.workload == workload and r.primary and not r.stretchable
+        ]
+        if own:
+            yield (
+                f"The positive control of workload {shown(workload)} is of {shown(response)}: nothing can be put into "
+                f"what the program reports of itself ({joined(map(shown, own))}). That the trial would see a slow-down "
+                "there rests on its interval alone."
+            )
+
+
 def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
     if without_controls(trial, analysis):
         yield (
@@ -256,6 +275,7 @@ def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
         return
     if is_invalid(trial, analysis):
         return
+    yield from _on_what_reports_itself(trial, analysis)
     blind = sum(c.low is None and c.high is None for c in analysis.controls)
     if blind:
         yield (

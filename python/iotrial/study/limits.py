@@ -180,7 +180,7 @@ class _Check:
         self.distinct("responses", [f"{r.workload}\0{r.name}" for r in study.responses])
         for response in study.responses:
             spec = specs.get((response.workload, response.name))
-            if spec is None or spec.unit != response.unit:
+            if spec is None or spec.unit != response.unit or spec.stretchable != response.stretchable:
                 raise self.error(
                     f"workload {wire.shown(response.workload)} measures no {wire.shown(response.name)} "
                     f"in {wire.shown(response.unit)}"

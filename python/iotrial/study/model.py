@@ -174,7 +174,36 @@ class StreamWork:
     replicates: int = 1
 
 
-Work = FilesWork | CommandWork | StreamWork
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One number of a program's JSON: the response's name, where it stands, ``factor`` from its unit there to ``unit``."""
+
+    name: str
+    path: str
+    unit: str
+    factor: float
+    scale: Scale
+    better: Better
+
+
+@dataclass(frozen=True, slots=True)
+class FioWork:
+    """A fio job file, run as it is in the lab's folder (workload kind ``fio``). ``job`` is its text."""
+
+    job: str
+    picks: tuple[Pick, ...]
+    timeout_s: float = 600.0
+    run_as: str = "user"
+    files: int = 1
+    pool: int = 1
+    contiguous: bool = False
+    size_bytes: int = 0
+    content: str = "text"
+    directories: int = 1
+    replicates: int = 1
+
+
+Work = FilesWork | CommandWork | StreamWork | FioWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +232,8 @@ class Response:
     scale: Scale
     better: Better
     primary: bool
+    #: whether a known slow-down can be put into it; not into what a program says of itself
+    stretchable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,14 @@ import os
 import re
 import stat
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 from iotrial.errors import StudyError
 from iotrial.study import wire
 from iotrial.study.claims import read_claims
 from iotrial.study.design import read_design
+from iotrial.study.enclosed import text_file, with_texts
 from iotrial.study.factors import check_distinct_knobs, read_factors, read_fixed
 from iotrial.study.model import Budget, LabSpec, Study
 from iotrial.study.responses import read_responses
@@ -47,12 +49,19 @@ def load(path: str | Path, *, trusted: bool = False) -> Study:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise StudyError("is not UTF-8 text", file=str(path), line=line) from error
-    return read_study(text, str(path), trusted=trusted)
+    source = Source(text, str(path), beside=lambda name: text_file(path.parent, name))
+    study = _read(source, trusted=trusted)
+    # What is stored must say all by itself.
+    return replace(study, text=with_texts(text, source.read)) if source.read else study
 
 
 def read_study(text: str, origin: str, *, trusted: bool) -> Study:
     """The study in this text. ``origin`` (file or catalogue name) is what errors and reports call it."""
-    source = Source(text, origin)
+    return _read(Source(text, origin), trusted=trusted)
+
+
+def _read(source: Source, *, trusted: bool) -> Study:
+    text, origin = source.text, source.origin
     document = source.table(wire.StudyFile, _parsed(text, origin))
     head = source.table(wire.StudyTable, document.study, "study")
     lab = source.table(wire.LabTable, document.lab, "lab")

@@ -72,5 +72,7 @@ def _responses(
                 raise source.error(message, "response", index, "unit")
             scale = Scale(entry.scale) if entry.scale else scale
             better = Better(entry.better) if entry.better else better
-        responses.append(Response(workload, name, spec.unit, scale, better, name in primary))
+        responses.append(
+            Response(workload, name, spec.unit, scale, better, name in primary, spec.stretchable)
+        )
     return responses

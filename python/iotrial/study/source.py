@@ -7,7 +7,7 @@ what was wanted, what was found, and the nearest known key.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -35,11 +35,15 @@ _WANTED = {
 
 
 class Source:
-    """One study file. ``origin`` is what errors call it."""
+    """One study file. ``origin`` is what errors call it; ``beside`` reads a text file in its folder, ValueError where it
+    cannot."""
 
-    def __init__(self, text: str, origin: str) -> None:
+    def __init__(self, text: str, origin: str, beside: Callable[[str], str] | None = None) -> None:
         self.text = text
         self.origin = origin
+        #: the text files that it named, by name
+        self.read: dict[str, str] = {}
+        self._beside = beside
         self._locator: Locator | None = None
 
     def error(self, message: str, *path: str | int, hint: str | None = None) -> StudyError:
@@ -79,6 +83,17 @@ class Source:
         cause = problem.get("ctx", {}).get("error")
         hint = getattr(cause, "hint", None)
         return self.error(f"{printed(key) or table}: {_complaint(problem, cause)}", *inside, hint=hint)
+
+    def text_beside(self, name: str, *path: str | int) -> str:
+        """The text of a file beside the study's own; StudyError where it cannot be had."""
+        if self._beside is None:
+            hint = "write its text into the study"
+            raise self.error("only a study in a file of its own can name another file", *path, hint=hint)
+        try:
+            self.read[name] = self._beside(name)
+        except ValueError as error:
+            raise self.error(f"{printed(name)}: {error}", *path) from None
+        return self.read[name]
 
     def line(self, *path: str | int) -> int | None:
         """The line of this path, or of the nearest parent that the file holds."""

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from iotrial.study.model import CommandWork, Setting, Step, Study
+from iotrial.study.fio_job import JobProblem, beyond_the_lab
+from iotrial.study.model import CommandWork, FioWork, Setting, Step, Study
 
 SHELLS = frozenset(
     {
@@ -83,6 +84,7 @@ INTERPRETERS = {
 }  # fmt: skip
 _LOADER = re.compile(r"ld(?:-linux.*|-musl.*)?\.so(?:\..*)?")
 _VERSION = re.compile(r"[-.]?[0-9][0-9.]*$|-static$|[.-]distrib$")
+_FIO_VALUE = re.compile(r"[A-Za-z0-9_.,:%+-]{1,100}")
 _WORDS = re.compile(r"[\s=;,:|&()'\"`]+")
 #: arguments of all variants together, in characters; a study in good faith has some thousands
 MOST_LOOKED_AT = 4_000_000
@@ -114,6 +116,12 @@ def demands(study: Study) -> tuple[str, ...]:
             for variable, _ in work.environment
             if variable == "PATH" or variable.startswith("LD_")
         ]
+    for workload in study.workloads:
+        if isinstance(workload.work, FioWork):
+            found += [f'workload "{workload.name}" {reason}' for reason in _of_fio(workload.work, settings)]
+            if workload.work.run_as == "root" or as_root:
+                found.append(f'workload "{workload.name}" runs fio as root')
+    commands = [w for w in study.workloads if isinstance(w.work, CommandWork | FioWork)]
     if commands and any(
         s.knob == "environment.variable" and ("variable", "PATH") in s.options for s in settings
     ):
@@ -124,6 +132,28 @@ def demands(study: Study) -> tuple[str, ...]:
 def unmet(study: Study) -> tuple[str, ...]:
     """What this study needs trust for and is not given."""
     return () if study.trusted else demands(study)
+
+
+def _of_fio(work: FioWork, settings: list[Setting]) -> Iterator[str]:
+    """What the job file has fio do beyond the lab, as written and with each placeholder as each level has it."""
+    try:
+        yield from (f"gives fio {reason}" for reason in beyond_the_lab(work.job))
+        looked_at = 0
+        for setting in settings:
+            placeholder = dict(setting.options).get("placeholder")
+            if placeholder is None or placeholder not in work.job:
+                continue
+            looked_at += len(work.job)
+            if looked_at > MOST_LOOKED_AT:
+                yield "has more levels than can be looked at"
+                return
+            if not _FIO_VALUE.fullmatch(setting.value):
+                yield f"puts a level into a job file that is no plain word ({placeholder})"
+                continue
+            filled = work.job.replace(placeholder, setting.value)
+            yield from (f"gives fio {reason}" for reason in beyond_the_lab(filled))
+    except JobProblem as problem:
+        yield f"has a job file that {problem}"
 
 
 def _variants(step: Step, settings: list[Setting]) -> Iterator[tuple[str, ...]]:

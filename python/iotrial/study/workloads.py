@@ -8,7 +8,7 @@ from typing import Any
 from iotrial.study import wire
 from iotrial.study.factors import known_label
 from iotrial.study.kinds import KeyProblem, kinds
-from iotrial.study.model import CommandWork, Factor, Role, Setting, Workload
+from iotrial.study.model import CommandWork, Factor, FioWork, Role, Setting, Workload
 from iotrial.study.source import Source, table_name
 
 CACHE_KNOB = "cache.state"
@@ -59,6 +59,8 @@ def _workload(
         raise source.unknown("workload kind", table.kind, kinds(), *path, "kind")
     kind = kinds()[table.kind]
     own = {key: value for key, value in data.items() if key not in common}
+    if kind.text_file is not None:
+        own = _with_text(source, own, kind.text_file, path)
     keys = source.table(kind.keys, own, *path)
     try:
         work = kind.build(keys)
@@ -76,6 +78,21 @@ def _workload(
         only={name: _only(source, name, labels, factors, path) for name, labels in table.only.items()},
         default=table.default,
     )
+
+
+def _with_text(
+    source: Source, own: dict[str, Any], keys: tuple[str, str], path: tuple[str | int, ...]
+) -> dict[str, Any]:
+    """The table with the text of the file that it names in place of the file's name."""
+    named, content = keys
+    if named not in own:
+        return own
+    if content in own:
+        raise source.error(f'either "{named}" or "{content}", found both', *path, named)
+    if not isinstance(own[named], str):
+        raise source.error(f"{named}: wanted text in quotes", *path, named)
+    text = source.text_beside(own[named], *path, named)
+    return {key: value for key, value in own.items() if key != named} | {content: text}
 
 
 def _check_cache(
@@ -116,6 +133,8 @@ def _only(
 
 def _texts(workload: Workload) -> Iterator[str]:
     """All texts of a command workload that a placeholder may stand in."""
+    if isinstance(workload.work, FioWork):
+        yield workload.work.job
     if isinstance(workload.work, CommandWork):
         for step in workload.work.steps:
             yield from step.argv

@@ -25,6 +25,8 @@ use crate::wire::{CommandJob, Common};
 
 /// As much of a failed command's standard error as is kept.
 const STDERR_LIMIT: usize = 4096;
+/// As much of standard output as can be asked for.
+const MOST_OUTPUT: usize = 16 << 20;
 
 struct StepTimes {
     name: String,
@@ -70,6 +72,12 @@ pub fn run(
         Some(name) => Some(registry.get(name)?),
         None => None,
     };
+    if own.keep_output > MOST_OUTPUT {
+        return Err(Error::bad(format!(
+            "request command: keep_output: wanted at most {MOST_OUTPUT} bytes, found {}",
+            own.keep_output
+        )));
+    }
     if own.steps.is_empty() {
         return Err(Error::bad(
             "request command: steps: wanted at least one, found none",
@@ -91,10 +99,11 @@ pub fn run(
         .as_deref()
         .map(|cwd| places.folder(cwd))
         .transpose()?;
-    let (stdin, stdout) = (
-        input(own.stdin.as_deref())?,
-        open("/dev/null", libc::O_WRONLY, 0)?,
-    );
+    let stdin = input(own.stdin.as_deref())?;
+    let stdout = match own.keep_output {
+        0 => open("/dev/null", libc::O_WRONLY, 0)?,
+        _ => memory_file(&CString::default())?,
+    };
     let stderr = memory_file(&CString::default())?;
     let around = Surroundings {
         environment: environment.laid_out()?,
@@ -120,6 +129,7 @@ pub fn run(
         })
         .collect();
     let mut failures = Vec::new();
+    let mut output = None;
     let (mut usage, mut spun, mut stragglers, mut max_rss_bytes) =
         (Usage::default(), Spun::default(), 0, 0);
     let rss_floor = own_peak_bytes();
@@ -144,6 +154,10 @@ pub fn run(
                     break 'work;
                 }
                 forget(&stderr)?;
+                if own.keep_output > 0 {
+                    output = Some(said(&stdout, own.keep_output, program)?);
+                    forget(&stdout)?;
+                }
             }
         }
     }
@@ -183,6 +197,7 @@ pub fn run(
         "max_rss_floor_bytes": rss_floor,
         "failures": failures,
         "stragglers": stragglers,
+        "output": output,
         "steps": steps.iter().map(StepTimes::to_json).collect::<Vec<_>>(),
     }))
 }
@@ -240,19 +255,7 @@ fn as_expected(end: &End, expect_exit: i32) -> bool {
 }
 
 fn failure(step: &str, program: &Program, end: &End, stderr: &OwnedFd) -> Result<Value> {
-    let mut text = vec![0; STDERR_LIMIT];
-    // SAFETY: the vector is valid for its length.
-    let n = unsafe {
-        libc::pread(
-            stderr.as_raw_fd(),
-            text.as_mut_ptr().cast(),
-            STDERR_LIMIT,
-            0,
-        )
-    };
-    if n == -1 {
-        return Err(Error::last_os(format!("read what {} said", program.name)));
-    }
+    let text = said(stderr, STDERR_LIMIT, program)?;
     let status = end.status;
     Ok(json!({
         "step": step,
@@ -260,17 +263,28 @@ fn failure(step: &str, program: &Program, end: &End, stderr: &OwnedFd) -> Result
         "exit": libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
         "signal": libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
         "timed_out": end.timed_out,
-        "stderr": String::from_utf8_lossy(&text[..n as usize]),
+        "stderr": text,
     }))
 }
 
-/// Empties the file that takes standard error, so that the next failure shows its own words alone.
-fn forget(stderr: &OwnedFd) -> Result<()> {
+/// What a process wrote, at most so many bytes of it.
+fn said(file: &OwnedFd, limit: usize, program: &Program) -> Result<String> {
+    let mut text = vec![0; limit];
+    // SAFETY: the vector is valid for its length.
+    let n = unsafe { libc::pread(file.as_raw_fd(), text.as_mut_ptr().cast(), limit, 0) };
+    if n == -1 {
+        return Err(Error::last_os(format!("read what {} said", program.name)));
+    }
+    Ok(String::from_utf8_lossy(&text[..n as usize]).into_owned())
+}
+
+/// Empties a file that takes what processes write, so that the next one's words stand alone.
+fn forget(file: &OwnedFd) -> Result<()> {
     // SAFETY: no pointers are involved.
     unsafe {
-        if libc::lseek(stderr.as_raw_fd(), 0, libc::SEEK_CUR) != 0 {
-            rewind(stderr)?;
-            libc::ftruncate(stderr.as_raw_fd(), 0);
+        if libc::lseek(file.as_raw_fd(), 0, libc::SEEK_CUR) != 0 {
+            rewind(file)?;
+            libc::ftruncate(file.as_raw_fd(), 0);
         }
     }
     Ok(())

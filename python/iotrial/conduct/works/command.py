@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iotrial.conduct.works.contract import Asked, Measured, WorkDriver, to_take_off
+from iotrial.conduct.works.contract import (
+    Asked,
+    Measured,
+    WorkDriver,
+    filled,
+    minimal_environment,
+    to_take_off,
+)
 from iotrial.study.model import CommandWork
-
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Command(WorkDriver[CommandWork]):
@@ -21,13 +26,11 @@ class Command(WorkDriver[CommandWork]):
     def fields(self, work: CommandWork, asked: Asked) -> dict[str, object]:
         return {
             "steps": [
-                {"name": step.name, "argv": [_filled(word, asked.arguments) for word in step.argv]}
+                {"name": step.name, "argv": [filled(word, asked.arguments) for word in step.argv]}
                 for step in work.steps
             ],
             "environment": {
-                "PATH": PATH,
-                "LC_ALL": "C",
-                "HOME": "/",
+                **minimal_environment(),
                 **dict(work.environment),
                 **asked.environment,
             },
@@ -55,12 +58,6 @@ class Command(WorkDriver[CommandWork]):
 
     def as_root(self, work: CommandWork) -> bool:
         return work.run_as == "root"
-
-
-def _filled(word: str, arguments: Mapping[str, str]) -> str:
-    for placeholder, value in arguments.items():
-        word = word.replace(placeholder, value)
-    return word
 
 
 DRIVER = Command()

@@ -11,6 +11,7 @@ from iotrial.lab.knob import DISK_LABS
 from iotrial.study.model import Work
 
 W = TypeVar("W", bound=Work)
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,18 @@ class WorkDriver(ABC, Generic[W]):
     def as_root(self, work: W) -> bool:
         """Whether it is done by the probe itself and not under the user who typed the command."""
         return True
+
+
+def minimal_environment() -> dict[str, str]:
+    """What every program of a study finds in its environment."""
+    return {"PATH": PATH, "LC_ALL": "C", "HOME": "/"}
+
+
+def filled(text: str, arguments: Mapping[str, str]) -> str:
+    """The text with values in place of placeholders."""
+    for placeholder, value in arguments.items():
+        text = text.replace(placeholder, value)
+    return text
 
 
 def to_take_off(answer: Mapping[str, Any], stretched: str) -> tuple[float, float]:

@@ -23,6 +23,7 @@ class ResponseSpec:
     scale: Scale
     better: Better
     text: str
+    stretchable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class WorkloadKind(Generic[Keys]):
     vocabulary: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     #: keys that the knob ``work.option`` may vary
     options: tuple[str, ...] = ()
+    #: a key that names a text file beside the study, and the key that its content becomes
+    text_file: tuple[str, str] | None = None
     #: the cache state of a run where the study names none
     cache: Callable[[Work], str | None] = lambda _: None
     notes: str = ""

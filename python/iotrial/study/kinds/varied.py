@@ -22,6 +22,8 @@ def table_of(work: Work) -> dict[str, Any]:
         value = getattr(work, field.name)
         if field.name == "steps":
             keys["step"] = [{"name": step.name, "argv": list(step.argv)} for step in value]
+        elif field.name == "picks":
+            keys["pick"] = [dataclasses.asdict(pick) for pick in value]
         elif field.name == "environment":
             keys["environment"] = dict(value)
         elif field.name.endswith("_bytes"):

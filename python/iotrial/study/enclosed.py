@@ -1,0 +1,51 @@
+"""Text files that a study names (fio job files): read beside the study, and put into its text, so that it stands alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from iotrial.study.kinds import kinds
+
+MAX_BYTES = 1 << 16
+
+
+def text_file(folder: Path, name: str) -> str:
+    """The text of this file below the folder; ValueError, in words, where it leads elsewhere or is no short text."""
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts:
+        raise ValueError("wanted the path of a file below the study's own folder")
+    try:
+        with open(folder / name, "rb", opener=_plainly) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("is not a regular file")
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    if len(data) > MAX_BYTES:
+        raise ValueError("is larger than 64 KiB")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8 text") from None
+
+
+def with_texts(text: str, read: Mapping[str, str]) -> str:
+    """The study's text with the content of these files in place of their names."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    for table in document.get("workload", []):
+        kind = kinds().get(str(table.get("kind")))
+        if kind is not None and kind.text_file is not None and kind.text_file[0] in table:
+            named, content = kind.text_file
+            table[content] = tomlkit.string(read[str(table[named])], multiline=True)
+            del table[named]
+    return tomlkit.dumps(document)
+
+
+def _plainly(path: str, flags: int) -> int:
+    """Opens without waiting for the other end of a pipe, and no link."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)

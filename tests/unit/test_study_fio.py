@@ -1,0 +1,313 @@
+"""fio job files in studies: what is read, what needs trust, and which numbers of fio's JSON are picked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iotrial.analysis.spec import stretched_response
+from iotrial.conduct.fio_result import picked, result_of
+from iotrial.errors import RequestError, StudyError
+from iotrial.study.codec import study_from_json, study_to_json
+from iotrial.study.fio_job import HARMLESS, JobProblem, beyond_the_lab, jobs_of, options_of
+from iotrial.study.kinds.fio import FioKeys, build
+from iotrial.study.limits import check_limits
+from iotrial.study.model import Better, FioWork, Pick, Scale, Study
+from iotrial.study.reader import load, read_study
+from iotrial.study.trust import demands
+
+JOB = "[global]\nioengine=psync\nsize=1m\n\n; a comment\n[read.a]\nrw=randread\nbs=4k\nrandrepeat\n"
+
+STUDY = """
+[study]
+name = "f"
+question = "?"
+
+[[factor]]
+name = "depth"
+knob = "command.argument"
+placeholder = "{depth}"
+levels = [1, 8]
+
+[[workload]]
+name = "w"
+kind = "fio"
+%s
+pick = ["jobs.read.a.read.iops", { path = "jobs.read.a.read.clat_ns.percentile.99.000000", name = "p99" }]
+"""
+
+
+def study(job: str, *, trusted: bool = False) -> Study:
+    return read_study(STUDY % f"job = '''\n{job}\n'''", "x.toml", trusted=trusted)
+
+
+def test_a_job_file_is_its_sections_and_options() -> None:
+    found = [(o.section, o.name, o.value, o.line) for o in options_of(JOB)]
+    assert found == [
+        ("global", "ioengine", "psync", 2),
+        ("global", "size", "1m", 3),
+        ("read.a", "rw", "randread", 7),
+        ("read.a", "bs", "4k", 8),
+        ("read.a", "randrepeat", "", 9),
+    ]
+    assert jobs_of(JOB) == ("read.a",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no job"),
+        ("[global]\nbs=4k", "has no job"),
+        ("bs=4k\n[a]", "line 1: an option before the first section"),
+        ("[a]\n\ninclude /etc/passwd", "line 3: includes another file"),
+        ("[../../etc/x]\n", "line 1: wanted a section"),
+        ("[a", "line 1: wanted a section"),
+        ("[a] b", "line 1: wanted a section"),
+        ("[a]\nb@c=1", "line 2: wanted an option"),
+        ("[a]\n" * 2001, "more than 2000 lines"),
+    ],
+)
+def test_what_is_no_job_file_is_refused_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(JobProblem, match=message):
+        jobs_of(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "exec_prerun=touch /tmp/x", "exec_postrun=id", "directory=/etc", "filename=/dev/sda", "filename=a:/dev/sda",
+        "filename=../x", "filename=.x", "filename=", "opendir=/", "ioscheduler=bfq", "ioengine=external:/tmp/x.so",
+        "ioengine=exec", "ioengine=net", "ioengine=", "mem=mmaphuge:/tmp/x", "write_bw_log=x", "read_iolog=x", "bs=$(id)", "size=$mb_memory",
+        "bs=${HOME}", "bs=`id`", "size=4k;id", 'description="x"', "buffer_pattern='/etc/shadow'", "verify_pattern=x", "uid=0",
+        "cgroup=x", "fill_device=1", "replay_redirect=/dev/sda", "profile=act", "Exec_prerun=id", "unknown_option=1",
+        "bssplit=4k/50:/etc/x y", "write_hist_log=a", "trim_backlog=1", "bs={a}{b}",
+    ],
+)  # fmt: skip
+def test_what_reaches_beyond_the_lab_needs_trust_and_says_why(line: str) -> None:
+    name = line.partition("=")[0]
+    found = list(beyond_the_lab(f"[a]\nrw=read\n{line}\n"))
+    assert len(found) == 1
+    assert found[0].startswith(f"{name} (line 3), ")
+    job = f"[read.a]\n{line}\n"
+    assert any(name in reason for reason in demands(study(job + "rw=read\niodepth={depth}")))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bs=4k", "rw=randrw", "rwmixread=70", "size=50%", "filename=data.0", "bssplit=4k/60:64k/40", "iodepth={depth}",
+        "random_distribution=zipf:1.2", "percentile_list=99:99.9", "ioengine=io_uring", "ioengine={depth}", "time_based",
+        "runtime=2s", "direct=1", "buffer_compress_percentage=50", "bs = 4k",
+    ],
+)  # fmt: skip
+def test_what_stays_in_the_lab_needs_none(line: str) -> None:
+    assert list(beyond_the_lab(f"[a]\n{line}\n")) == []
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_every_option_on_the_list_is_one_that_fio_knows() -> None:
+    said = subprocess.run(["fio", "--cmdhelp=all"], capture_output=True, text=True, check=True).stdout
+    known = {line.split()[0] for line in said.splitlines() if line.strip()}
+    assert len(known) > 100
+    # those with another name: fio's own list has the first name of each only
+    unknown = {name for name in HARMLESS - known if b"No such option" in _help(name)}
+    assert not unknown
+
+
+def _help(name: str) -> bytes:
+    done = subprocess.run(["fio", f"--cmdhelp={name}"], capture_output=True, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "value", ["4\nexec_prerun=id", "/dev/sda", "$(id)", "external:/tmp/x.so", "a b", "{depth}"]
+)
+def test_a_level_that_is_put_into_a_job_file_is_looked_at_too(value: str) -> None:
+    text = STUDY.replace("levels = [1, 8]", f'levels = ["1", {{ label = "b", value = {json.dumps(value)} }}]')
+    found = read_study(text % "job = '''\n[read.a]\nioengine={depth}\n'''", "x.toml", trusted=False)
+    assert demands(found)
+
+
+def test_a_level_that_names_an_engine_has_to_be_on_the_list() -> None:
+    text = (STUDY % "job = '''\n[read.a]\nioengine={depth}\n'''").replace("[1, 8]", '["psync", "%s"]')
+    assert not demands(read_study(text % "libaio", "x.toml", trusted=False))
+    assert demands(read_study(text % "exec", "x.toml", trusted=False))
+
+
+def test_a_job_as_root_needs_trust() -> None:
+    text = STUDY % "job = '''\n[read.a]\niodepth={depth}\n'''\nrun_as = \"root\""
+    assert any("runs fio as root" in reason for reason in demands(read_study(text, "x.toml", trusted=False)))
+
+
+# Reading.
+
+
+def test_a_job_file_is_stored_with_the_study(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    job = JOB + "iodepth={depth}\ndescription=a 'quoted' \\ one\n"
+    (tmp_path / "jobs" / "a.fio").write_text(job)
+    (tmp_path / "s.toml").write_text(STUDY % '# a comment\nfile = "jobs/a.fio"')
+    found = load(tmp_path / "s.toml")
+    work = found.workload("w").work
+    assert isinstance(work, FioWork)
+    assert work.job == job
+    shutil.rmtree(tmp_path / "jobs")
+    # The text alone says the same, and so does the stored form.
+    again = read_study(found.text, str(tmp_path / "s.toml"), trusted=False)
+    assert again.workloads == found.workloads
+    assert "# a comment" in found.text
+    stored = study_from_json(json.loads(json.dumps(study_to_json(found))))
+    assert stored == found
+    check_limits(stored, origin="stored")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("/etc/passwd", "below the study's own folder"),
+        ("../a.fio", "below the study's own folder"),
+        ("none.fio", "No such file"),
+        ("link.fio", "cannot be read"),
+        ("folder", "Is a directory"),
+        ("large.fio", "larger than 64 KiB"),
+        ("binary.fio", "not UTF-8"),
+    ],
+)
+def test_a_job_file_that_cannot_be_had_is_an_error_at_its_line(
+    tmp_path: Path, name: str, message: str
+) -> None:
+    (tmp_path / "a.fio").write_text(JOB)
+    (tmp_path / "link.fio").symlink_to("a.fio")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "large.fio").write_text("#" * 70_000)
+    (tmp_path / "binary.fio").write_bytes(b"\xff\xfe")
+    (tmp_path / "s.toml").write_text(STUDY % f'file = "{name}"')
+    with pytest.raises(StudyError, match=message) as caught:
+        load(tmp_path / "s.toml")
+    assert caught.value.line == (STUDY % "file").splitlines().index("file") + 1
+
+
+def test_a_study_without_a_folder_names_no_file() -> None:
+    with pytest.raises(StudyError, match="file of its own"):
+        read_study(STUDY % 'file = "a.fio"', "family/study", trusted=True)
+
+
+def test_either_file_or_job() -> None:
+    with pytest.raises(StudyError, match="found both"):
+        read_study(STUDY % "file = \"a\"\njob = '[a]'", "x", trusted=False)
+    with pytest.raises(StudyError, match="either file or job"):
+        read_study(STUDY % "", "x", trusted=False)
+
+
+def test_a_pick_of_no_job_names_the_jobs() -> None:
+    with pytest.raises(StudyError, match="is of no job") as caught:
+        study("[raed.a]\niodepth={depth}")
+    assert "raed.a" in (caught.value.hint or "")
+
+
+def _work(*pick: Any) -> FioWork:
+    return build(FioKeys.model_validate({"job": "[a]\nrw=read", "pick": list(pick)}))
+
+
+@pytest.mark.parametrize(
+    ("path", "unit", "factor", "scale", "better"),
+    [
+        ("jobs.a.read.iops", "1/s", 1.0, Scale.LOG, Better.HIGHER),
+        ("jobs.a.write.bw_bytes", "bytes/s", 1.0, Scale.LOG, Better.HIGHER),
+        ("jobs.a.write.bw", "bytes/s", 1024.0, Scale.LOG, Better.HIGHER),
+        ("read.clat_ns.percentile.99.000000", "s", 1e-9, Scale.LOG, Better.LOWER),
+        ("jobs.a.read.lat_ns.mean", "s", 1e-9, Scale.LOG, Better.LOWER),
+        ("jobs.a.read.runtime", "s", 1e-3, Scale.LOG, Better.LOWER),
+        ("usr_cpu", "%", 1.0, Scale.DIFFERENCE, Better.LOWER),
+        ("jobs.a.ctx", "1", 1.0, Scale.DIFFERENCE, Better.LOWER),
+    ],
+)
+def test_what_a_number_is_measured_in_is_known_from_its_name(
+    path: str, unit: str, factor: float, scale: Scale, better: Better
+) -> None:
+    assert _work(path).picks == (Pick(path, path, unit, factor, scale, better),)
+
+
+def test_what_is_not_known_must_be_said() -> None:
+    with pytest.raises(Exception, match="measured in is not known"):
+        _work("disk_util.loop0.util")
+    own = {
+        "path": "disk_util.loop0.util",
+        "name": "util",
+        "unit": "%",
+        "scale": "difference",
+        "better": "none",
+    }
+    assert _work(own).picks == (Pick("util", own["path"], "%", 1.0, Scale.DIFFERENCE, Better.NONE),)
+    for taken in ("wall", "cpu"):
+        with pytest.raises(Exception, match="two responses"):
+            _work({"path": "read.iops", "name": taken})
+
+
+def test_the_slow_down_goes_into_wall_and_not_into_what_fio_says() -> None:
+    found = study("[read.a]\niodepth={depth}")
+    assert [r.name for r in found.responses][:3] == ["jobs.read.a.read.iops", "p99", "wall"]
+    assert [r.name for r in found.responses if r.primary] == ["jobs.read.a.read.iops"]
+    stretched = stretched_response(found.responses)
+    assert stretched is not None
+    assert stretched.name == "wall"
+
+
+# The JSON of the real fio.
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    if not shutil.which("fio"):
+        pytest.skip("needs fio")
+    job = "[global]\nsize=256k\nioengine=psync\n[a.b]\nrw=randread\n[c]\nrw=write\n[c]\nrw=write\n"
+    folder = tmp_path_factory.mktemp("fio")
+    done = subprocess.run(
+        ["fio", "--output-format=json", "-"],
+        input=job,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return result_of("fio: a message before it\n" + done.stdout)
+
+
+def _pick(path: str, factor: float = 1.0) -> Pick:
+    return Pick(path, path, "1", factor, Scale.LOG, Better.LOWER)
+
+
+def test_numbers_are_found_by_names_that_hold_dots(real: dict[str, Any]) -> None:
+    job = real["jobs"][0]
+    assert job["jobname"] == "a.b"
+    assert picked(real, _pick("jobs.a.b.read.iops")) == job["read"]["iops"]
+    ninety_nine = job["read"]["clat_ns"]["percentile"]["99.000000"]
+    assert picked(real, _pick("jobs.a.b.read.clat_ns.percentile.99.000000", 1e-9)) == ninety_nine * 1e-9
+    assert picked(real, _pick("jobs.a.b.read.io_bytes")) == 256 * 1024
+    alone = {**real, "jobs": [job]}
+    assert picked(alone, _pick("read.iops")) == job["read"]["iops"]
+
+
+def test_a_number_that_is_not_there_is_an_error_that_names_near_ones(real: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match=r'no number "jobs\.a\.b\.read\.iosp"') as caught:
+        picked(real, _pick("jobs.a.b.read.iosp"))
+    assert "jobs.a.b.read.iops" in (caught.value.hint or "")
+    with pytest.raises(RequestError, match="no number"):
+        picked(real, _pick("jobs.a.b.jobname"))
+
+
+def test_two_jobs_of_one_name_are_told_apart_by_nothing(real: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match='2 entries called "c"') as caught:
+        picked(real, _pick("jobs.c.write.iops"))
+    assert "group_reporting" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("output", ["", "no JSON", "[1]", "{", "{" * 100_000, '{"a": 1'])
+def test_what_is_no_result_is_an_error(output: str) -> None:
+    with pytest.raises(RequestError, match="as JSON"):
+        result_of(output)
