@@ -27,13 +27,13 @@ HARMLESS = frozenset({
     "number_ios", "numjobs", "offset", "offset_align", "offset_increment", "openfiles", "overwrite",
     "percentage_random", "percentile_list", "pre_read", "prio", "prioclass", "ramp_time", "random_distribution",
     "random_generator", "randrepeat", "randseed", "rate", "rate_cycle", "rate_iops", "rate_iops_min", "rate_min",
-    "rate_process", "readwrite", "refill_buffers", "registerfiles", "runtime", "rw", "rw_sequencer", "rwmixcycle",
+    "rate_process", "readwrite", "refill_buffers", "registerfiles", "runtime", "rw", "rw_sequencer",
     "rwmixread", "rwmixwrite", "scramble_buffers", "serialize_overlap", "significant_figures", "size",
     "slat_percentiles", "softrandommap", "sqthread_poll", "ss", "ss_dur", "ss_ramp", "startdelay", "steadystate",
     "steadystate_duration", "steadystate_ramp_time", "stonewall", "sync", "sync_file_range", "thinktime",
     "thinktime_blocks", "thinktime_blocks_type", "thinktime_iotime", "thinktime_spin", "thread", "time_based",
     "uncached", "unified_rw_reporting", "unit_base", "unlink", "unlink_each_loop", "verify", "verify_backlog",
-    "verify_backlog_batch", "verify_dump", "verify_fatal", "verify_interval", "verify_offset", "verifysort",
+    "verify_backlog_batch", "verify_dump", "verify_fatal", "verify_interval", "verify_offset",
     "wait_for", "wait_for_previous", "zero_buffers", "zonerange", "zonesize", "zoneskip",
 })  # fmt: skip
 #: words that such an option may have, where others would reach further

@@ -1,0 +1,209 @@
+"""Whole trials of streams and of fio job files: the kernel's counters say what was moved, and fio what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running import failures_of, iotrial, run_json, stored_runs, write_study
+
+pytestmark = pytest.mark.root
+MIB = 1 << 20
+
+STREAMS = """
+[study]
+name = "streams"
+question = "?"
+[lab]
+size = "96 MiB"
+[budget]
+blocks = 2
+[[factor]]
+name = "cache"
+knob = "work.option"
+option = "direct"
+levels = [{ label = "buffered", value = false }, { label = "direct", value = true }]
+[[factor]]
+name = "block"
+knob = "work.option"
+option = "block_size"
+levels = ["64 KiB", "1 MiB"]
+role = "condition"
+[[workload]]
+name = "write"
+kind = "stream"
+operation = "write"
+size = "4 MiB"
+data = "50 % random"
+flush = "fsync"
+[[workload]]
+name = "read"
+kind = "stream"
+operation = "read"
+size = "4 MiB"
+"""
+
+ON_THE_DEVICE = """
+[[workload]]
+name = "device"
+kind = "stream"
+operation = "read"
+on = "device"
+volume = "16 MiB"
+[[workload]]
+name = "hdparm"
+kind = "stream"
+operation = "read"
+on = "device"
+time = "20 ms"
+"""
+
+FIO = """
+[study]
+name = "fio"
+question = "?"
+[lab]
+size = "96 MiB"
+[budget]
+blocks = 2
+[[factor]]
+name = "depth"
+knob = "command.argument"
+placeholder = "{engine}"
+levels = ["psync", "pvsync2"]
+[[workload]]
+name = "random"
+kind = "fio"
+file = "random.fio"
+pick = ["jobs.rand-read.read.iops", { path = "jobs.rand-read.read.io_bytes", name = "read" }, "usr_cpu"]
+"""
+JOB = "[global]\nioengine={engine}\nsize=2m\n[rand-read]\nrw=randread\nbs=4k\n"
+
+
+@pytest.mark.parametrize("lab", ["image", "directory"])
+def test_streams_move_what_the_study_says(state: Path, disk_folder: Path, lab: str) -> None:
+    study = write_study(state.parent, STREAMS + (ON_THE_DEVICE if lab == "image" else ""))
+    report = run_json(study, "--lab", lab, "--on", str(disk_folder), "--no-stop", "--seed", "1")
+    assert failures_of(state) == []
+    assert report["void"] == []
+    runs = stored_runs(state)
+    assert {run["arm"] for run in runs} >= {"buffered", "direct"}
+    for run in runs:
+        blocks = 64 if "block=64 KiB" in run["condition"] else 4
+        responses, evidence = run["responses"], run["evidence"]
+        if "workload=write" in run["condition"]:
+            assert evidence["stream_bytes"] == 4 * MIB
+            assert responses["device_write_bytes"] >= 4 * MIB
+        elif "workload=read" in run["condition"]:
+            assert evidence["stream_bytes"] == 4 * MIB
+            assert evidence["start_pages_resident"] == 0
+            assert responses["device_read_bytes"] >= 4 * MIB
+        elif "workload=device" in run["condition"]:
+            assert evidence["stream_bytes"] == 16 * MIB
+            continue
+        else:
+            assert "wall" not in responses
+            assert responses["rate"] > 0
+            continue
+        if lab == "image" and run["arm"] == "direct":
+            ios = evidence["device_write_ios" if "workload=write" in run["condition"] else "device_read_ios"]
+            assert ios >= blocks
+        if not run["arm"].startswith("control"):
+            assert responses["rate"] * responses["wall"] == pytest.approx(4 * MIB)
+
+
+def test_a_device_is_streamed_in_a_lab_that_has_one(state: Path, disk_folder: Path) -> None:
+    study = write_study(state.parent, STREAMS + ON_THE_DEVICE)
+    refused = iotrial("run", study, "--lab", "directory", "--on", str(disk_folder), check=2)
+    assert "a directory lab has no block device of its own" in refused.stderr
+
+
+def test_an_option_that_a_workload_has_not_is_refused_before_anything_is_changed(state: Path) -> None:
+    for old, new, message in (
+        ('option = "direct"', 'option = "directt"', 'has no option "directt" to vary'),
+        ('option = "direct"', 'option = "operation"', 'has no option "operation" to vary'),
+        ('"1 MiB"]', '"1000 B"]', "only whole sectors of 512 bytes"),
+        ('"1 MiB"]', '"1 Mib/s"]', "block_size"),
+        ('kind = "stream"\noperation = "read"', 'kind = "files"\noperations = ["stat"]', "no option"),
+    ):
+        study = write_study(state.parent, STREAMS.replace(old, new))
+        refused = iotrial("plan", study, check=2)
+        assert message in refused.stderr
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+@pytest.mark.parametrize("lab", ["image", "directory"])
+def test_a_fio_job_runs_in_the_lab_and_its_numbers_are_responses(
+    state: Path, disk_folder: Path, lab: str
+) -> None:
+    (state.parent / "random.fio").write_text(JOB)
+    study = write_study(state.parent, FIO)
+    report = run_json(study, "--lab", lab, "--on", str(disk_folder), "--no-stop")
+    assert failures_of(state) == []
+    for run in stored_runs(state):
+        assert run["responses"]["read"] == 2 * MIB
+        assert run["responses"]["jobs.rand-read.read.iops"] > 0
+    assert {e["response"] for e in report["effects"] if e["primary"]} == {"jobs.rand-read.read.iops"}
+    positive = next(control for control in report["controls"] if control["kind"] == "positive")
+    assert positive["response"] == "wall"
+    said = iotrial("report", "last", "--markdown", str(state / "r.md"))
+    text = " ".join((said.stdout + (state / "r.md").read_text()).split())
+    assert "nothing can be put into what the program reports of itself" in text
+    assert not list(disk_folder.glob("**/rand-read.0.0"))  # gone with the lab
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_a_number_that_fio_does_not_give_ends_the_trial_with_near_ones(
+    state: Path, disk_folder: Path
+) -> None:
+    (state.parent / "random.fio").write_text(JOB)
+    study = write_study(state.parent, FIO.replace("rand-read.read.iops", "rand-read.read.iosp"))
+    text = (
+        Path(study)
+        .read_text()
+        .replace('"jobs.rand-read.read.iosp"', '{ path = "jobs.rand-read.read.iosp", unit = "1/s" }')
+    )
+    refused = iotrial(
+        "run", write_study(state.parent, text), "--lab", "directory", "--on", str(disk_folder), check=2
+    )
+    assert 'no number "jobs.rand-read.read.iosp"' in refused.stderr
+    assert "jobs.rand-read.read.iops" in refused.stderr
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_a_job_that_fails_is_a_failure_of_its_level(state: Path, disk_folder: Path) -> None:
+    (state.parent / "random.fio").write_text(JOB.replace("bs=4k", "bs=4k\nrwmixread=abc"))
+    iotrial("run", write_study(state.parent, FIO), "--lab", "directory", "--on", str(disk_folder), check=None)
+    assert any("rwmixread" in failure for failure in failures_of(state))
+
+
+def test_a_job_that_reaches_beyond_the_lab_needs_trust(state: Path) -> None:
+    (state.parent / "random.fio").write_text(JOB + "exec_prerun=touch /tmp/iotrial-was-here\n")
+    refused = iotrial("run", write_study(state.parent, FIO), check=2)
+    assert "exec_prerun" in refused.stderr
+    assert "--trust" in refused.stderr
+    shown = iotrial("plan", write_study(state.parent, FIO), "--trust")
+    assert "exec_prerun=touch /tmp/iotrial-was-here" in shown.stdout
+    assert not Path("/tmp/iotrial-was-here").exists()
+
+
+def test_a_machine_without_fio_says_what_to_install(state: Path, tmp_path: Path) -> None:
+    (state.parent / "random.fio").write_text(JOB)
+    study = write_study(state.parent, FIO)
+    code = (
+        "import sys; from iotrial.conduct import refusals; "
+        "refusals.TOOL_FOLDERS = sys.argv.pop(1); from iotrial.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), "plan", study, "--json"],
+        capture_output=True, text=True, check=False, env={**os.environ, "PATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 2
+    error = json.loads(done.stderr)["error"]
+    assert "fio is not installed" in error["message"]
+    assert "apt-get install fio" in error["hint"]
