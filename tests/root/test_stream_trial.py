@@ -200,7 +200,7 @@ def test_a_machine_without_fio_says_what_to_install(state: Path, tmp_path: Path)
         "refusals.TOOL_FOLDERS = sys.argv.pop(1); from iotrial.cli import main; main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), "plan", study, "--json"],
+        [sys.executable, "-c", code, str(tmp_path), "plan", study, "--lab", "directory", "--json"],
         capture_output=True, text=True, check=False, env={**os.environ, "PATH": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 2

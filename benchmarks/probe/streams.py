@@ -1,0 +1,209 @@
+"""Streams beside the real dd and hdparm: the same system calls on the same file or loop device, so the same rate is wanted.
+
+Each pair does both in an order that is drawn, moments apart; the ratio of their rates has an interval by the e-process that
+trials use. dd's and hdparm's rates are their own words. Prints a table in Markdown; `--write FILE` puts it into the place
+marked `<!-- streams -->`. The loop device needs root; hdparm pauses 3 s before each reading.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iotrial.analysis.eprocess import interval
+from iotrial.probe.client import Probe
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "truth"))
+from marked import put
+
+MIB = 1 << 20
+FILE_BYTES = 64 * MIB
+ALPHA = 0.05
+_DD = re.compile(r"^(\d+) bytes .*copied, ([0-9.e+-]+) s", re.MULTILINE)
+_HDPARM = re.compile(r"= *([0-9.]+) ([kM])B/sec")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: how the original is asked for its rate, and how the probe is."""
+
+    name: str
+    original: Callable[[], float]
+    ours: Callable[[], float]
+    pairs: int
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--on", type=Path, default=Path("/var/tmp"), help="a folder on the disk to measure on"
+    )
+    parser.add_argument("--pairs", type=int, default=150, help="pairs of dd and the probe, each row")
+    parser.add_argument(
+        "--hdparm-pairs", type=int, default=12, help="pairs of hdparm and the probe, each row"
+    )
+    parser.add_argument("--device", type=int, default=512, help="size of the loop device in MiB")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--write", type=Path, help="a document with a place marked streams")
+    asked = parser.parse_args()
+    draw = random.Random(asked.seed)
+    with tempfile.TemporaryDirectory(dir=asked.on) as folder, Probe(isolate=False) as probe:
+        rows = [row(case, draw) for case in cases(probe, Path(folder), asked)]
+    table = "\n".join((*head(asked), *rows))
+    print(table)
+    if asked.write:
+        put(asked.write, "streams", table)
+
+
+def cases(probe: Probe, folder: Path, asked: argparse.Namespace) -> Iterator[Case]:
+    """Every row; the file or device of a group lives as long as its rows are measured."""
+    fields = {"dir": f"{folder}/s", "count": 1, "size": FILE_BYTES, "seed": 1, "content": "zeros"}
+    probe.call("fileset", set="s", **fields)
+    path = f"{folder}/s/f000000"
+    zeros, null = ("if=/dev/zero", f"of={path}"), (f"if={path}", "of=/dev/null")
+    small, large = FILE_BYTES >> 2, FILE_BYTES
+    for name, words, more, cached in (
+        ("write, buffered, 1 MiB, fsync", (*zeros, *_count(MIB, large), "conv=fsync,notrunc"),
+         {"block_size": MIB, "volume": large, "flush": "fsync", "truncate": False}, None),
+        ("write, direct, 64 KiB", (*zeros, *_count(65536, large), "oflag=direct", "conv=notrunc"),
+         {"block_size": 65536, "volume": large, "direct": True, "truncate": False}, None),
+        ("write, dsync, 64 KiB", (*zeros, *_count(65536, small >> 2), "oflag=dsync", "conv=notrunc"),
+         {"block_size": 65536, "volume": small >> 2, "sync": "dsync", "truncate": False}, None),
+        ("read, cached, 4 KiB", (*null, *_count(4096, large)), {"block_size": 4096, "volume": large}, True),
+        ("read, cached, 512 B", (*null, *_count(512, small)), {"block_size": 512, "volume": small}, True),
+        ("read, cached, 1 MiB", (*null, *_count(MIB, large)), {"block_size": MIB, "volume": large}, True),
+        ("read, cold, 1 MiB", (*null, *_count(MIB, large)), {"block_size": MIB, "volume": large}, False),
+        ("read, direct, 64 KiB", (*null, *_count(65536, large), "iflag=direct"),
+         {"block_size": 65536, "volume": large, "direct": True}, False),
+    ):  # fmt: skip
+        yield _of_dd(probe, f"dd {name}", words, more, cached, asked.pairs)
+    if os.geteuid() == 0 and shutil.which("hdparm"):
+        yield from _of_hdparm(probe, folder, asked)
+
+
+def _count(block: int, volume: int) -> tuple[str, str]:
+    return f"bs={block}", f"count={volume // block}"
+
+
+def _of_dd(
+    probe: Probe, name: str, words: tuple[str, ...], more: dict[str, Any], cached: bool | None, pairs: int
+) -> Case:
+    operation = "write" if cached is None else "read"
+
+    def prepare() -> None:
+        probe.call("warm" if cached else "evict", set="s")
+
+    def original() -> float:
+        prepare()
+        said = subprocess.run(
+            ["dd", *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
+        ).stderr
+        found = _DD.search(said)
+        if found is None:
+            raise ValueError(f"dd: wanted its rate, found {said!r}")
+        return int(found[1]) / float(found[2])
+
+    def ours() -> float:
+        prepare()
+        done = probe.call("stream", set="s", operation=operation, evict=False, beside=True, **more)
+        return float(done["bytes_per_s"])
+
+    return Case(name, original, ours, pairs)
+
+
+def _of_hdparm(probe: Probe, folder: Path, asked: argparse.Namespace) -> Iterator[Case]:
+    image = probe.call("image", folder=str(folder), size=asked.device * MIB, fill="write")["image"]
+    device = str(probe.call("loop_attach", image=image, direct_io=True)["name"])
+    try:
+        for direct in (False, True):
+            words = ["hdparm", "-t", *(["--direct"] if direct else []), f"/dev/{device}"]
+            yield _hdparm_case(probe, words, device, direct=direct, pairs=asked.hdparm_pairs)
+    finally:
+        probe.call("loop_detach", device=f"/dev/{device}")
+
+
+def _hdparm_case(probe: Probe, words: list[str], device: str, *, direct: bool, pairs: int) -> Case:
+    def original() -> float:
+        probe.call("evict_device", device=f"/dev/{device}")
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        found = _HDPARM.search(said)
+        if found is None:
+            raise ValueError(f"hdparm: wanted its rate, found {said!r}")
+        return float(found[1]) * (MIB if found[2] == "M" else 1024)  # it says MB and counts 2^20 bytes
+
+    def ours() -> float:
+        probe.call("evict_device", device=f"/dev/{device}")
+        done = probe.call(
+            "stream", operation="read", device=device, block_size=2 * MIB, seconds=3.0, pause_s=3.0, evict=False,
+            beside=True, direct=direct,
+        )  # fmt: skip
+        return float(done["bytes_per_s"])
+
+    return Case(" ".join(words[:-1]), original, ours, pairs)
+
+
+def row(case: Case, draw: random.Random) -> str:
+    """One row of the table."""
+    rates: dict[str, list[float]] = {"original": [], "ours": []}
+    for _ in range(case.pairs):
+        both = [("original", case.original), ("ours", case.ours)]
+        draw.shuffle(both)
+        for name, measure in both:
+            rates[name].append(measure())
+    ratios = [math.log(ours / theirs) for ours, theirs in zip(rates["ours"], rates["original"], strict=True)]
+    found = interval(ratios, ALPHA)
+    cells = [f"`{case.name}`" if case.name.startswith("hdparm") else case.name]
+    cells += [f"{statistics.median(rates[name]) / 1e6:,.1f}" for name in ("original", "ours")]
+    cells += [
+        "open" if found.estimate is None else f"{math.exp(found.estimate):.3f}",
+        _ends(found.low, found.high),
+    ]
+    return f"| {' | '.join((*cells, str(case.pairs)))} |"
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return "none yet"
+    return f"{math.exp(low):.3f} to {math.exp(high):.3f}"
+
+
+def head(asked: argparse.Namespace) -> Iterator[str]:
+    """What was measured on, and the head of the table."""
+    versions = [_version(["dd", "--version"]), _version(["hdparm", "-V"])]
+    filesystem = subprocess.run(
+        ["stat", "-f", "-c", "%T", str(asked.on)], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    yield (
+        f"Machine: {os.cpu_count()} cores, Linux {platform.release()}, {filesystem}; {', '.join(filter(None, versions))}; "
+        f"files of {FILE_BYTES // MIB} MiB, a loop device of {asked.device} MiB; intervals at {1 - ALPHA:.0%}.\n"
+    )
+    yield "| stream | original, MB/s, median | probe, MB/s, median | ratio of rates | interval | pairs |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+
+
+def _version(argv: list[str]) -> str:
+    if shutil.which(argv[0]) is None:
+        return ""
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.split("\n")[0]
+
+
+if __name__ == "__main__":
+    main()
