@@ -21,6 +21,7 @@ import click
 from iotrial.analysis.audit.audit import audit as audited
 from iotrial.analysis.audit.claims import parse_claim
 from iotrial.cli.options import _pairs, _seed
+from iotrial.conduct.fio_result import picked, result_of
 from iotrial.errors import IotrialError, TargetError
 from iotrial.importers import formats
 from iotrial.importers import read as read_foreign
@@ -37,7 +38,9 @@ from iotrial.store.packed.reading import COUNTS
 from iotrial.study import trust
 from iotrial.study.catalogue import names, text
 from iotrial.study.codec import study_from_json, study_to_json
+from iotrial.study.fio_job import JobProblem, beyond_the_lab, jobs_of, options_of
 from iotrial.study.locator import Locator
+from iotrial.study.model import Better, Pick, Scale
 from iotrial.study.reader import read_study
 from iotrial.units import (
     UnitError,
@@ -217,6 +220,28 @@ def _packed_seed() -> bytes:
 HERE = Path(__file__).parent
 _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
+
+def fio_job(data: bytes) -> None:
+    """A fio job file. What is accepted has a job, and says of each option whether it needs trust."""
+    content = _text(data)
+    try:
+        assert jobs_of(content)
+        reasons = list(beyond_the_lab(content))
+    except JobProblem:
+        return
+    assert len(reasons) <= len(options_of(content))
+
+
+def fio_result(data: bytes) -> None:
+    """What fio prints, and a path in it."""
+    path, _, output = _text(data).partition("\n")
+    try:
+        found = picked(result_of(output), Pick(path, path, "1", 1.0, Scale.LOG, Better.LOWER))
+    except IotrialError:
+        return
+    assert math.isfinite(found)
+
+
 PARSERS: dict[str, Parser] = {
     "study": study,
     "codec": codec,
@@ -230,6 +255,8 @@ PARSERS: dict[str, Parser] = {
     "packed": packed,
     "foreign": foreign,
     "claim": claim,
+    "fio_job": fio_job,
+    "fio_result": fio_result,
 }
 
 

@@ -15,6 +15,7 @@ from iotrial.conduct.fio_result import picked, result_of
 from iotrial.errors import RequestError, StudyError
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.fio_job import HARMLESS, JobProblem, beyond_the_lab, jobs_of, options_of
+from iotrial.study.kinds import KeyProblem
 from iotrial.study.kinds.fio import FioKeys, build
 from iotrial.study.limits import check_limits
 from iotrial.study.model import Better, FioWork, Pick, Scale, Study
@@ -239,7 +240,7 @@ def test_what_a_number_is_measured_in_is_known_from_its_name(
 
 
 def test_what_is_not_known_must_be_said() -> None:
-    with pytest.raises(Exception, match="measured in is not known"):
+    with pytest.raises(KeyProblem, match="measured in is not known"):
         _work("disk_util.loop0.util")
     own = {
         "path": "disk_util.loop0.util",
@@ -250,8 +251,29 @@ def test_what_is_not_known_must_be_said() -> None:
     }
     assert _work(own).picks == (Pick("util", own["path"], "%", 1.0, Scale.DIFFERENCE, Better.NONE),)
     for taken in ("wall", "cpu"):
-        with pytest.raises(Exception, match="two responses"):
+        with pytest.raises(KeyProblem, match="two responses"):
             _work({"path": "read.iops", "name": taken})
+
+
+@pytest.mark.parametrize(
+    ("pick", "message"),
+    [
+        ({"path": "read.iops", "unt": "x"}, 'a pick has no key "unt"'),
+        ({"name": "x"}, "path"),
+        (3, "wanted a path"),
+        ("a b", "wanted a path"),
+        ({"path": "read.iops", "better": "more"}, "better"),
+        ({"path": "read.iops", "factor": 0}, "factor"),
+    ],
+)
+def test_a_pick_that_cannot_be_is_told_in_words(pick: Any, message: str) -> None:
+    with pytest.raises(KeyProblem, match=message):
+        _work(pick)
+
+
+def test_a_job_is_run_once_in_a_run() -> None:
+    with pytest.raises(KeyProblem, match="once"):
+        build(FioKeys.model_validate({"job": "[a]", "pick": ["read.iops"], "replicates": 2}))
 
 
 def test_the_slow_down_goes_into_wall_and_not_into_what_fio_says() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationError
 
 from iotrial.study.fio_job import JobProblem, jobs_of
 from iotrial.study.kinds.contract import (
@@ -21,7 +21,7 @@ from iotrial.study.kinds.contract import (
     time_response,
 )
 from iotrial.study.model import Better, FioWork, Pick, Scale, Work
-from iotrial.study.wire import Duration, Line, Size, Table, Written, prose
+from iotrial.study.wire import Duration, Line, Size, Table, Written, prose, shown
 
 #: what the last words of a path say: unit, factor to it from fio's own, scale, better. The first that fits counts.
 _KNOWN: tuple[tuple[re.Pattern[str], tuple[str, float, Scale, Better]], ...] = (
@@ -63,7 +63,7 @@ class FioKeys(FileSetKeys):
         "", description="the job file, by its path from the study file; its text is stored with the study"
     )
     job: Job = Field("", description="instead of `file`: the text of the job file")
-    pick: Annotated[list[Line | PickTable], Written("list of text or tables")] = Field(
+    pick: Annotated[list[Any], Written("list of text or tables")] = Field(
         min_length=1,
         max_length=64,
         description="numbers of fio's JSON that become responses, the first one primary: a path such as "
@@ -83,6 +83,10 @@ class FioKeys(FileSetKeys):
 def build(keys: FioKeys) -> FioWork:
     """The work of these keys; KeyProblem where the text is no job file, or a pick is of no job in it."""
     check_file_set(keys)
+    if keys.replicates != 1:
+        raise KeyProblem(
+            "a job is run once in a run", "replicates", hint="fio has loops and runtime of its own"
+        )
     if not keys.job:
         raise KeyProblem("a fio workload has either file or job, found neither")
     try:
@@ -109,8 +113,22 @@ def build(keys: FioKeys) -> FioWork:
     )
 
 
-def _pick(entry: str | PickTable, jobs: Iterable[str], index: int) -> Pick:
-    table = PickTable.model_validate({"path": entry}) if isinstance(entry, str) else entry
+def _table(entry: object, index: int) -> PickTable:
+    try:
+        return PickTable.model_validate({"path": entry} if isinstance(entry, str) else entry)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(shown(str(part))[1:-1] for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            hint = f"known: {', '.join(PickTable.model_fields)}"
+            raise KeyProblem(f'a pick has no key "{key}"', "pick", index, hint=hint) from None
+        message = first["msg"].removeprefix("Value error, ")
+        wanted = f"{key}: {message}" if key else f"wanted a path, or a table with one, found {shown(entry)}"
+        raise KeyProblem(f"a pick: {wanted}", "pick", index) from None
+
+
+def _pick(entry: object, jobs: Iterable[str], index: int) -> Pick:
+    table = _table(entry, index)
     if not _PATH.fullmatch(table.path) or len(table.path) > 200:
         raise KeyProblem(f'wanted a path such as "jobs.NAME.read.iops", found "{table.path}"', "pick", index)
     first, _, rest = table.path.partition(".")
