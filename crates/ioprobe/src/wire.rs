@@ -4,6 +4,7 @@
 //! share fields, which are split off by name first.
 
 mod json;
+mod share;
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,7 @@ use serde_json::{Map, Value};
 
 use self::json::{excerpt, words, Reader, Request};
 pub use self::json::{fields, FromJson};
+pub use self::share::Share;
 use crate::error::{Error, Result};
 use crate::identity::User;
 
@@ -298,33 +300,6 @@ words! {
     }
 }
 
-/// How much of each page is random, where the rest is zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    pub percent: u8,
-}
-
-impl Share {
-    pub const ZEROS: Share = Share { percent: 0 };
-}
-
-impl FromJson for Share {
-    const WANTED: &'static str = "\"zeros\", \"random\" or a share such as \"50 % random\"";
-
-    fn from_json(value: &Value) -> Option<Self> {
-        let percent = match value.as_str()? {
-            "zeros" => 0,
-            "random" => 100,
-            share => {
-                let digits = share.strip_suffix(" % random")?;
-                let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
-                digits.parse().ok().filter(|_| plain)?
-            }
-        };
-        (percent <= 100).then_some(Share { percent })
-    }
-}
-
 impl Request for User {
     fn read(reader: &mut Reader) -> std::result::Result<Self, String> {
         Ok(User {
@@ -402,26 +377,6 @@ mod tests {
         let text = json!({"set": "s", "files": null, "devices": null, "operations": ["open"]});
         let (common, own) = job_fields::<FilesJob>("files", object(text)).unwrap();
         assert_eq!((common.files, own.buffer), (None, 65_536));
-    }
-
-    #[test]
-    fn a_share_is_a_whole_number_of_percent() {
-        let share = |text: &str| Share::from_json(&json!(text)).map(|share| share.percent);
-        assert_eq!(
-            [share("zeros"), share("random"), share("7 % random")],
-            [Some(0), Some(100), Some(7)]
-        );
-        for wrong in [
-            "",
-            "50",
-            "50%",
-            "+5 % random",
-            "101 % random",
-            "256 % random",
-            " % random",
-        ] {
-            assert_eq!(share(wrong), None, "{wrong}");
-        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! start is to be as published), their number at the start is in the answer, data is known and read back.
 
 mod data;
+mod request;
 mod source;
 mod timed;
 mod verify;
@@ -28,10 +29,7 @@ use crate::isolate::Lifeline;
 use crate::recorder::LatencyRecorder;
 use crate::syscall::{open, stat};
 use crate::target::files::sync;
-use crate::wire::{Common, Share, StreamFlush, StreamJob, StreamOperation, StreamSync};
-
-const LARGEST_BLOCK: usize = 1 << 30;
-const LONGEST_S: f64 = 3600.0;
+use crate::wire::{Common, StreamFlush, StreamJob, StreamOperation};
 
 /// What was measured.
 struct Outcome {
@@ -53,7 +51,7 @@ pub fn run(
     (clock, stretch): (&Clock, &mut Stretch),
     lifeline: &Lifeline,
 ) -> Result<Value> {
-    check_request(&common, &own)?;
+    request::check(&common, &own)?;
     let mut recorders = Recorders {
         block: LatencyRecorder::new(),
         flush: LatencyRecorder::new(),
@@ -349,51 +347,6 @@ fn answer(own: &StreamJob, outcome: Outcome, recorders: Recorders, clock: &Clock
         "start_resident": outcome.start.resident,
         "operations": operations,
     })
-}
-
-fn check_request(common: &Common, own: &StreamJob) -> Result<()> {
-    let bad = |what: String| Err(Error::bad(format!("request stream: {what}")));
-    let writes = own.operation == StreamOperation::Write;
-    if !(1..=LARGEST_BLOCK).contains(&own.block_size) {
-        return bad(format!(
-            "block_size: wanted 1 to {LARGEST_BLOCK} bytes, found {}",
-            own.block_size
-        ));
-    }
-    if common.replicates != 1 {
-        return bad(format!(
-            "replicates: a stream is done once, found {}",
-            common.replicates
-        ));
-    }
-    if own.device.is_some() && (writes || common.set.is_some() || common.user.is_some()) {
-        return bad("device: it is read only, by the probe itself, and without a set".to_string());
-    }
-    if let Some(seconds) = own.seconds {
-        if writes || !(seconds > 0.0 && seconds <= LONGEST_S) {
-            return bad(format!(
-                "seconds: wanted up to {LONGEST_S}, of reading, found {seconds}"
-            ));
-        }
-    }
-    if !(own.pause_s >= 0.0 && own.pause_s <= LONGEST_S) {
-        return bad(format!(
-            "pause_s: wanted 0 to {LONGEST_S}, found {}",
-            own.pause_s
-        ));
-    }
-    let of_writing = own.flush != StreamFlush::None
-        || own.sync != StreamSync::None
-        || own.data != Share::ZEROS
-        || own.seed.is_some()
-        || !own.truncate;
-    if !writes && of_writing {
-        return bad("sync, flush, data, seed and truncate are for writing".to_string());
-    }
-    if writes && own.beside && own.data != Share::ZEROS {
-        return bad("beside: /dev/zero has zeros only".to_string());
-    }
-    Ok(())
 }
 
 fn say(broken: &Broken, what: &str) -> Error {

@@ -133,7 +133,10 @@ impl Reading {
             if before < block {
                 done.short_block = n as u64;
             }
-            if self.limit_ticks.map_or(false, |limit| now - start >= limit) {
+            if self
+                .limit_ticks
+                .map_or(false, |limit| now.saturating_sub(start) >= limit)
+            {
                 done.ended = Ended::Time;
                 break;
             }
