@@ -161,3 +161,13 @@ def test_usage_is_that_of_the_command_and_the_descendants_it_waited_for(probe: P
     hungry = f"x = bytearray({wanted})"
     done = probe("command", steps=[{"name": "m", "argv": [sys.executable, "-c", hungry]}])
     assert wanted < done["max_rss_bytes"] < wanted + 80_000_000
+
+
+def test_standard_output_comes_back_only_where_it_is_asked_for(probe: Probe) -> None:
+    steps = [{"name": name, "argv": ["printf", text]} for name, text in (("a", "first"), ("b", "second"))]
+    assert probe("command", steps=steps)["output"] is None
+    assert probe("command", steps=steps, keep_output=100)["output"] == "second"
+    assert probe("command", steps=steps, keep_output=3, replicates=2)["output"] == "sec"
+    with pytest.raises(ProbeError, match="keep_output") as caught:
+        probe("command", steps=steps, keep_output=1 << 40)
+    assert caught.value.code == "bad_request"
