@@ -4,10 +4,17 @@
 //! TSC is used only if the processor says that it ticks evenly (CPUID) and the kernel has not thrown it out of its list of
 //! clock sources, and its rate is measured against CLOCK_MONOTONIC_RAW, which no time daemon bends.
 
-use std::fs;
+use std::{env, fs};
 
-/// How long the TSC is watched for its rate; two reads within 100 ns at each end make the rate good to about 1e-5.
-const CALIBRATION_NS: u64 = 10_000_000;
+use crate::error::{Error, Result};
+
+/// How long the TSC is watched for its rate at least, and at most where that does not yet make the rate good enough.
+const WATCH_NS: u64 = 10_000_000;
+const LONGEST_WATCH_NS: u64 = 100_000_000;
+/// How far off the rate may be. Each end of the watch is known to half the time that reading both clocks took there.
+const GOOD: f64 = 1e-5;
+/// The environment's word for which clock to take; for tests, and for machines whose TSC is not what it says.
+const CHOICE: &str = "IOPROBE_CLOCK";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
@@ -21,26 +28,47 @@ pub struct Clock {
     hz: u64,
     /// Nanoseconds a tick, times 2^32.
     scale: u64,
+    /// By what share the rate may be off, at most.
+    error: f64,
 }
 
 impl Clock {
-    /// Picks the best clock of this machine; takes about 10 ms where there is a TSC to calibrate.
-    pub fn new() -> Self {
+    /// The clock that the environment asks for: `monotonic`, or the best of this machine where it says nothing.
+    pub fn chosen() -> Result<Self> {
+        match env::var_os(CHOICE) {
+            None => Ok(Clock::best()),
+            Some(word) if word == "monotonic" => Ok(Clock::monotonic()),
+            Some(word) => Err(Error::bad(format!(
+                "read {CHOICE}: wanted \"monotonic\" or nothing, found {word:?}"
+            ))),
+        }
+    }
+
+    /// Picks the best clock of this machine; takes 10 to 100 ms where there is a TSC to calibrate.
+    pub fn best() -> Self {
         if !tsc_is_invariant() || !kernel_trusts_tsc() {
             return Clock::monotonic();
         }
-        let (ticks_a, ns_a) = simultaneous();
-        let end = ns_a + CALIBRATION_NS;
-        while read_ns(libc::CLOCK_MONOTONIC_RAW) < end {}
-        let (ticks_b, ns_b) = simultaneous();
-        let (ticks, ns) = (ticks_b.wrapping_sub(ticks_a), ns_b - ns_a);
-        if ticks == 0 || ticks > ns * 100 {
-            return Clock::monotonic();
-        }
-        Clock {
-            source: Source::Tsc,
-            hz: (u128::from(ticks) * 1_000_000_000 / u128::from(ns)) as u64,
-            scale: ((u128::from(ns) << 32) / u128::from(ticks)) as u64,
+        let start = Moment::now();
+        loop {
+            let end = Moment::now();
+            let (ticks, ns) = (end.ticks.wrapping_sub(start.ticks), end.ns - start.ns);
+            if ns < WATCH_NS {
+                continue;
+            }
+            let error = (start.width + end.width) as f64 / 2.0 / ticks as f64;
+            if error > GOOD && ns < LONGEST_WATCH_NS {
+                continue;
+            }
+            if ticks == 0 || ticks > ns * 100 {
+                return Clock::monotonic();
+            }
+            return Clock {
+                source: Source::Tsc,
+                hz: (u128::from(ticks) * 1_000_000_000 / u128::from(ns)) as u64,
+                scale: ((u128::from(ns) << 32) / u128::from(ticks)) as u64,
+                error,
+            };
         }
     }
 
@@ -49,6 +77,7 @@ impl Clock {
             source: Source::Monotonic,
             hz: 1_000_000_000,
             scale: 1 << 32,
+            error: 0.0,
         }
     }
 
@@ -61,6 +90,11 @@ impl Clock {
 
     pub fn hz(&self) -> u64 {
         self.hz
+    }
+
+    /// By what share times may be off, at most: what calibration left open. The kernel's own clock is the measure.
+    pub fn error(&self) -> f64 {
+        self.error
     }
 
     #[inline(always)]
@@ -110,18 +144,40 @@ pub fn thread_cpu_ns() -> u64 {
     read_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The tick and the raw time of one moment: of several tries the one that took least.
-fn simultaneous() -> (u64, u64) {
-    let mut best = (u64::MAX, 0, 0);
-    for _ in 0..32 {
-        let before = read_tsc();
-        let ns = read_ns(libc::CLOCK_MONOTONIC_RAW);
-        let width = read_tsc().wrapping_sub(before);
-        if width < best.0 {
-            best = (width, before.wrapping_add(width / 2), ns);
+/// CPU time of all threads of this process.
+pub fn process_cpu_ns() -> u64 {
+    read_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// One moment by both clocks, of several tries the one that took least. `ns` was read somewhere within `width` ticks, in
+/// the middle of which `ticks` lies.
+struct Moment {
+    ticks: u64,
+    ns: u64,
+    width: u64,
+}
+
+impl Moment {
+    fn now() -> Self {
+        let mut best = Moment {
+            ticks: 0,
+            ns: 0,
+            width: u64::MAX,
+        };
+        for _ in 0..32 {
+            let before = read_tsc();
+            let ns = read_ns(libc::CLOCK_MONOTONIC_RAW);
+            let width = read_tsc().wrapping_sub(before);
+            if width < best.width {
+                best = Moment {
+                    ticks: before.wrapping_add(width / 2),
+                    ns,
+                    width,
+                };
+            }
         }
+        best
     }
-    (best.1, best.2)
 }
 
 /// A kernel that finds the TSC unsteady takes it off this list. No list: trust the processor.
@@ -162,7 +218,7 @@ mod tests {
 
     #[test]
     fn time_never_runs_backwards_and_agrees_with_the_kernel() {
-        for clock in [Clock::new(), Clock::monotonic()] {
+        for clock in [Clock::best(), Clock::monotonic()] {
             let kernel_start = read_ns(libc::CLOCK_MONOTONIC_RAW);
             let start = clock.ticks();
             let mut last = start;
@@ -180,6 +236,22 @@ mod tests {
             assert!(own >= 20_000_000);
             // The kernel's window encloses ours; one part in a thousand covers the rates of the two clocks.
             assert!(own <= kernel + kernel / 1000, "{own} {kernel}");
+        }
+    }
+
+    #[test]
+    fn the_rate_is_as_good_as_it_says_over_a_watch_thirty_times_as_long() {
+        let clock = Clock::best();
+        let start = Moment::now();
+        while read_ns(libc::CLOCK_MONOTONIC_RAW) < start.ns + 30 * WATCH_NS {}
+        let end = Moment::now();
+        if clock.source == Source::Tsc {
+            let (own, kernel) = (clock.ns_between(start.ticks, end.ticks), end.ns - start.ns);
+            let unsure = clock.ns_of(start.width + end.width) + 2;
+            let off = own.abs_diff(kernel);
+            let most = (kernel as f64 * clock.error) as u64 + unsure;
+            assert!(off <= most, "{off} ns of {kernel}, at most {most}");
+            assert!(clock.error < 1e-4, "{}", clock.error);
         }
     }
 }

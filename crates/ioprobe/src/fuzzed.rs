@@ -5,6 +5,7 @@
 #![no_main]
 #![allow(dead_code)] // what only the rest of the probe uses
 
+mod ahead;
 mod checksum;
 mod clock;
 mod content;
@@ -17,9 +18,11 @@ mod job;
 mod parsers;
 mod process;
 mod recorder;
+mod series;
 mod session;
 mod syscall;
 mod target;
+mod uring;
 mod wire;
 
 use std::sync::OnceLock;

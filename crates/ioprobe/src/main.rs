@@ -3,6 +3,9 @@
 //! One JSON object a line in, one out, in order; the log goes to standard error. One process serves a whole trial, so that
 //! a run costs no start-up. It never decides anything: what is done, in which order and on what, the conductor says.
 
+mod ahead;
+#[cfg(test)]
+mod allocations;
 mod checksum;
 mod clock;
 mod content;
@@ -16,9 +19,11 @@ mod job;
 mod parsers;
 mod process;
 mod recorder;
+mod series;
 mod session;
 mod syscall;
 mod target;
+mod uring;
 mod wire;
 
 use std::io::{self, BufRead, Write};

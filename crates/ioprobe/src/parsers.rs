@@ -31,6 +31,9 @@ fn request(line: &[u8]) {
     if let Ok((common, _)) = job_fields::<wire::FilesJob>(&verb, given.clone()) {
         assert!((0.0..=100.0).contains(&common.stretch) && common.replicates > 0);
     }
+    if let Ok((common, own)) = job_fields::<wire::RandomJob>(&verb, given.clone()) {
+        let _ = crate::job::random::check(&common, &own);
+    }
     if let Ok((_, own)) = job_fields::<wire::CommandJob>(&verb, given.clone()) {
         assert!(own.steps.len() <= line.len());
     }

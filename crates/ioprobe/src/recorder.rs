@@ -1,24 +1,44 @@
 //! Latencies of one operation: a recorder that is hot and mutable, and the distribution that it becomes.
 //!
-//! The recorder is made, and every page of it touched, before the clock starts: while timing it neither allocates nor
-//! faults. Its bounds are fixed (0 ns to 137 s, three digits), longer ones count as the highest.
+//! The recorder counts ticks of the clock, not nanoseconds: where a bar lies in time is worked out once, at the end, and not
+//! for every operation. Bars are those of an HDR histogram (Tene, hdrhistogram.org): 1024 of equal width to each power of
+//! two, so that every value is known to a thousandth, and a bar's number is a shift and an addition. All memory is there,
+//! every page of it touched, before the clock starts: while timing it neither allocates nor faults.
 
-use hdrhistogram::Histogram;
 use serde_json::{json, Value};
 
+use crate::ahead::ask_for;
 use crate::clock::Clock;
 
-/// 2^37 ns.
-const HIGHEST_NS: u64 = 1 << 37;
-const DIGITS: u8 = 3;
+/// Bars to a power of two, as a power of two.
+pub const FINENESS: u32 = 10;
+/// Longer times count as the longest: 2^40 ticks are over three minutes of the fastest clock there is.
+const LONGEST: u64 = (1 << 40) - 1;
+pub const BARS: usize = bar_of(LONGEST, FINENESS) + 1;
+
+/// The bar that holds a value, with 2^`fineness` bars to a power of two. Below 2^(`fineness` + 1) each value has its own.
+#[inline(always)]
+pub const fn bar_of(value: u64, fineness: u32) -> usize {
+    let shift = 63 - fineness - (value | 1 << fineness).leading_zeros();
+    ((shift as usize) << fineness) + (value >> shift) as usize
+}
+
+/// The highest value that falls into a bar.
+pub const fn top_of(bar: usize, fineness: u32) -> u64 {
+    let shift = (bar >> fineness).saturating_sub(1);
+    let place = (bar - (shift << fineness)) as u64;
+    ((place + 1) << shift) - 1
+}
 
 pub struct LatencyRecorder {
-    histogram: Histogram<u64>,
-    count: u64,
-    /// In ticks of the clock: a sum of rounded nanoseconds would be off in one direction, where ticks come in steps.
+    /// With one more at the end, which stands for no bar.
+    bars: Vec<u64>,
+    /// The bar of the value recorded last, which is counted with the next one. Work that moves much data drives the bars out
+    /// of the near caches: asked for now, its memory is there by then, and nobody waits for it (16 ns here).
+    pending: usize,
     total_ticks: u64,
-    min_ns: u64,
-    max_ns: u64,
+    min_ticks: u64,
+    max_ticks: u64,
 }
 
 /// What is said about the latencies of one operation, in nanoseconds; percentiles are good to 0.1 %.
@@ -32,32 +52,46 @@ pub struct Latency {
     pub p90_ns: u64,
     pub p99_ns: u64,
     pub p999_ns: u64,
+    pub p9999_ns: u64,
+    pub p99999_ns: u64,
     /// (highest value that falls into the bar, count); empty unless asked for.
     pub histogram: Vec<(u64, u64)>,
 }
 
 impl LatencyRecorder {
     pub fn new() -> Self {
-        let mut histogram = Histogram::new_with_bounds(1, HIGHEST_NS, DIGITS)
-            .expect("fixed bounds are valid bounds");
-        histogram.clear(); // writes every counter, so that no page of them is new to the timed part
+        let mut bars = Vec::with_capacity(BARS + 1);
+        // Ones first: zeroed memory alone is the kernel's one page of zeros, and new to the timed part.
+        bars.resize(BARS + 1, 1);
+        bars.fill(0);
         LatencyRecorder {
-            histogram,
-            count: 0,
+            bars,
+            pending: BARS,
             total_ticks: 0,
-            min_ns: u64::MAX,
-            max_ns: 0,
+            min_ticks: u64::MAX,
+            max_ticks: 0,
+        }
+    }
+
+    /// One that will have nothing to record, and takes no memory.
+    pub fn idle() -> Self {
+        LatencyRecorder {
+            bars: vec![0],
+            pending: 0,
+            total_ticks: 0,
+            min_ticks: u64::MAX,
+            max_ticks: 0,
         }
     }
 
     #[inline(always)]
-    pub fn record(&mut self, ticks: u64, clock: &Clock) {
-        let ns = clock.ns_of(ticks);
-        self.count += 1;
+    pub fn record(&mut self, ticks: u64) {
+        self.bars[self.pending] += 1;
+        self.pending = bar_of(ticks.min(LONGEST), FINENESS);
+        ask_for(&self.bars[self.pending]);
         self.total_ticks += ticks;
-        self.min_ns = self.min_ns.min(ns);
-        self.max_ns = self.max_ns.max(ns);
-        self.histogram.saturating_record(ns);
+        self.min_ticks = self.min_ticks.min(ticks);
+        self.max_ticks = self.max_ticks.max(ticks);
     }
 
     pub fn total_ticks(&self) -> u64 {
@@ -65,31 +99,58 @@ impl LatencyRecorder {
     }
 
     /// Ends the recording. `stretched_ns` is what the positive control added: it is in the total, not in the percentiles.
-    pub fn finish(self, clock: &Clock, stretched_ns: u64, with_histogram: bool) -> Latency {
+    pub fn finish(mut self, clock: &Clock, stretched_ns: u64, with_histogram: bool) -> Latency {
+        self.bars[self.pending] += 1;
+        self.bars.pop();
+        let count = self.bars.iter().sum();
         let at = |q: f64| {
-            // The histogram answers with the upper end of a bar, which may lie above all values.
-            self.histogram.value_at_quantile(q).min(self.max_ns)
+            // The upper end of a bar may lie above all values.
+            let ticks = quantile(&self.bars, FINENESS, count, q).min(self.max_ticks);
+            clock.ns_of(ticks)
         };
-        let histogram = if with_histogram {
-            self.histogram
-                .iter_recorded()
-                .map(|bar| (bar.value_iterated_to(), bar.count_at_value()))
-                .collect()
-        } else {
-            Vec::new()
-        };
+        let mut histogram: Vec<(u64, u64)> = Vec::new();
+        for (bar, n) in self.bars.iter().enumerate().filter(|(_, n)| **n > 0) {
+            if !with_histogram {
+                break;
+            }
+            let ns = clock.ns_of(top_of(bar, FINENESS));
+            match histogram.last_mut() {
+                // A nanosecond may be several ticks.
+                Some((same, so_far)) if *same == ns => *so_far += n,
+                _ => histogram.push((ns, *n)),
+            }
+        }
         Latency {
-            count: self.count,
+            count,
             total_ns: clock.ns_of(self.total_ticks) + stretched_ns,
-            min_ns: if self.count == 0 { 0 } else { self.min_ns },
-            max_ns: self.max_ns,
+            min_ns: if count == 0 {
+                0
+            } else {
+                clock.ns_of(self.min_ticks)
+            },
+            max_ns: clock.ns_of(self.max_ticks),
             p50_ns: at(0.5),
             p90_ns: at(0.9),
             p99_ns: at(0.99),
             p999_ns: at(0.999),
+            p9999_ns: at(0.9999),
+            p99999_ns: at(0.99999),
             histogram,
         }
     }
+}
+
+/// The top of the bar that holds the value of rank `q` of `count`; 0 of nothing.
+pub fn quantile<N: Copy + Into<u64>>(bars: &[N], fineness: u32, count: u64, q: f64) -> u64 {
+    let rank = ((count as f64 * q).ceil() as u64).max(1);
+    let mut below = 0;
+    for (bar, n) in bars.iter().enumerate() {
+        below += (*n).into();
+        if below >= rank {
+            return top_of(bar, fineness);
+        }
+    }
+    0
 }
 
 impl Latency {
@@ -103,6 +164,8 @@ impl Latency {
             "p90_ns": self.p90_ns,
             "p99_ns": self.p99_ns,
             "p999_ns": self.p999_ns,
+            "p9999_ns": self.p9999_ns,
+            "p99999_ns": self.p99999_ns,
             "histogram": self.histogram,
         })
     }
@@ -114,15 +177,14 @@ mod tests {
 
     fn recorded(values: &[u64]) -> Latency {
         let mut recorder = LatencyRecorder::new();
-        let clock = Clock::monotonic(); // a tick is a nanosecond
-        values.iter().for_each(|v| recorder.record(*v, &clock));
-        recorder.finish(&clock, 0, true)
+        values.iter().for_each(|v| recorder.record(*v));
+        recorder.finish(&Clock::monotonic(), 0, true) // a tick is a nanosecond
     }
 
     #[test]
     fn percentiles_are_those_of_the_sorted_values_within_a_thousandth() {
         let mut state = 1_u64;
-        let mut values: Vec<u64> = (0..50_000)
+        let mut values: Vec<u64> = (0..500_000)
             .map(|_| {
                 state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
                 // From some 10 ns to some 10 s, evenly in the exponent.
@@ -137,6 +199,8 @@ mod tests {
             (latency.p90_ns, 0.9),
             (latency.p99_ns, 0.99),
             (latency.p999_ns, 0.999),
+            (latency.p9999_ns, 0.9999),
+            (latency.p99999_ns, 0.99999),
         ] {
             let wanted = truth(q) as f64;
             assert!(
@@ -144,43 +208,66 @@ mod tests {
                 "{q}: {found} {wanted}"
             );
         }
-        assert_eq!(latency.count, 50_000);
+        assert_eq!(latency.count, 500_000);
         assert_eq!(latency.total_ns, values.iter().sum::<u64>());
         assert_eq!(latency.min_ns, values[0]);
         assert_eq!(latency.max_ns, *values.last().unwrap());
         assert_eq!(
             latency.histogram.iter().map(|bar| bar.1).sum::<u64>(),
-            50_000
+            500_000
         );
+    }
+
+    #[test]
+    fn bars_follow_each_other_without_gap_and_hold_their_own_tops() {
+        let mut low = 0;
+        for bar in 0..BARS {
+            let top = top_of(bar, FINENESS);
+            assert_eq!(bar_of(low, FINENESS), bar, "{low}");
+            assert_eq!(bar_of(top, FINENESS), bar, "{top}");
+            assert!((top - low) as f64 <= low as f64 / 1000.0, "{low} {top}");
+            low = top + 1;
+        }
+        assert_eq!(low, LONGEST + 1);
+    }
+
+    #[test]
+    fn bars_are_those_of_the_published_hdr_histogram() {
+        let mut peer = hdrhistogram::Histogram::<u64>::new_with_bounds(1, 1 << 39, 3).unwrap();
+        let mut values = Vec::new();
+        for exponent in 0..38 {
+            for part in [0, 1, 2, 511, 1023] {
+                values.push((1 << exponent) + (part << exponent) / 1024);
+            }
+        }
+        values.iter().for_each(|v| peer.record(*v).unwrap());
+        let wanted: Vec<(u64, u64)> = (peer.iter_recorded())
+            .map(|bar| (bar.value_iterated_to(), bar.count_at_value()))
+            .collect();
+        assert_eq!(recorded(&values).histogram, wanted);
     }
 
     #[test]
     fn nothing_recorded_is_all_zeros() {
-        let latency = recorded(&[]);
-        assert_eq!(
-            (
-                latency.count,
-                latency.min_ns,
-                latency.max_ns,
-                latency.p50_ns
-            ),
-            (0, 0, 0, 0)
-        );
+        let idle = LatencyRecorder::idle().finish(&Clock::monotonic(), 0, true);
+        for latency in [recorded(&[]), idle] {
+            let found = (latency.count, latency.min_ns, latency.max_ns);
+            assert_eq!((found, latency.p50_ns), ((0, 0, 0), 0));
+        }
     }
 
     #[test]
     fn a_latency_beyond_the_bounds_is_counted() {
-        let latency = recorded(&[5, HIGHEST_NS * 4]);
+        let latency = recorded(&[5, LONGEST * 4]);
         assert_eq!(latency.count, 2);
-        assert_eq!(latency.max_ns, HIGHEST_NS * 4);
+        assert_eq!(latency.max_ns, LONGEST * 4);
     }
 
     #[test]
     fn the_stretch_is_in_the_total_alone() {
         let mut recorder = LatencyRecorder::new();
-        let clock = Clock::monotonic();
-        recorder.record(100, &clock);
-        let latency = recorder.finish(&clock, 6, false);
+        recorder.record(100);
+        let latency = recorder.finish(&Clock::monotonic(), 6, false);
         assert_eq!((latency.total_ns, latency.p50_ns), (106, 100));
     }
 }

@@ -37,7 +37,7 @@ pub struct Session {
 
 impl Session {
     pub fn new(isolated: bool, lifeline: Lifeline, origin: Origin) -> Result<Self> {
-        let clock = Clock::new();
+        let clock = Clock::chosen()?;
         Ok(Session {
             clock,
             stretch: Stretch::new(clock),
@@ -159,6 +159,15 @@ impl Session {
                     &self.lifeline,
                 )
             }
+            "random" => {
+                let request = job_fields(verb, given)?;
+                job::random::run(
+                    request,
+                    sets,
+                    (&self.clock, &mut self.stretch),
+                    &self.lifeline,
+                )
+            }
             "command" => {
                 let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;
                 let foreign = request.0.user.is_some();
@@ -228,7 +237,11 @@ impl Session {
             "session_started": self.origin.started,
             "isolated": self.isolated,
             "privileged": privileged(),
-            "clock": {"source": self.clock.source(), "hz": self.clock.hz()},
+            "clock": {
+                "source": self.clock.source(),
+                "hz": self.clock.hz(),
+                "error": self.clock.error(),
+            },
             "nofile": open_files()?.rlim_cur,
         }))
     }

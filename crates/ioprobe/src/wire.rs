@@ -167,6 +167,21 @@ requests! {
         histograms: bool = false,
         stretch_of: Option<Operation> = None,
     }
+    RandomJob {
+        engine: Engine = Engine::Psync,
+        block: u64 = 4096,
+        order: Access = Access::Random,
+        write_share: f64 = 0.0,
+        direct: bool = false,
+        depth: u32 = 1,
+        batch: Option<u32> = None,
+        operations: Option<u64> = None,
+        time_s: Option<f64> = None,
+        rate: Option<f64> = None,
+        seed: u64 = 1,
+        histograms: bool = false,
+        series: bool = false,
+    }
     CommandJob {
         steps: Vec<Step>,
         environment: Option<BTreeMap<String, String>> = None,
@@ -262,6 +277,17 @@ words! {
     Order {
         ByFile = "by-file",
         ByOperation = "by-operation",
+    }
+    /// How the `random` job reaches the kernel.
+    Engine {
+        Psync = "psync",
+        Mmap = "mmap",
+        IoUring = "io_uring",
+    }
+    /// In which order the `random` job visits blocks.
+    Access {
+        Random = "random",
+        Sequential = "sequential",
     }
     Operation {
         Open = "open",

@@ -133,7 +133,8 @@ def stretched_response(responses: Iterable[Response]) -> Response | None:
 
     A stretch in time moves neither a count nor a size, and a ratio is no constant difference. The shares of ``user`` and
     ``sys`` in the CPU time are guessed from the scheduler's ticks, so that nothing of known
-    size can be put into either; and from outside nothing can be put into what a program says of itself.
+    size can be put into either; from outside nothing can be put into what a program says of
+    itself; and percentiles are of the operations as they were.
     """
     fit = [
         r

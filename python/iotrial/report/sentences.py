@@ -259,9 +259,11 @@ def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[
             if r.workload == workload and r.primary and not r.stretchable
         ]
         if own:
+            inside = isinstance(trial.header.study.workload(workload).work, RandomWork)
+            what = "percentiles of single operations" if inside else "what the program reports of itself"
             yield (
                 f"The positive control of workload {shown(workload)} is of {shown(response)}: nothing can be put into "
-                f"what the program reports of itself ({joined(map(shown, own))}). That the trial would see a slow-down "
+                f"{what} ({joined(map(shown, own))}). That the trial would see a slow-down "
                 "there rests on its interval alone."
             )
 

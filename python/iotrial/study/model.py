@@ -203,7 +203,31 @@ class FioWork:
     replicates: int = 1
 
 
-Work = FilesWork | CommandWork | StreamWork | FioWork
+@dataclass(frozen=True, slots=True)
+class RandomWork:
+    """Blocks of files read and written inside the probe (workload kind ``random``).
+
+    ``order`` is ``random`` or ``sequential``, ``engine`` ``psync``, ``mmap`` or ``io_uring``; ``depth`` operations are under
+    way at once. What is written is what the files hold at that place.
+    """
+
+    operations: int = 1000
+    files: int = 1
+    pool: int = 0
+    contiguous: bool = False
+    size_bytes: int = 16 << 20
+    content: str = "random"
+    directories: int = 1
+    engine: str = "psync"
+    block_bytes: int = 4096
+    order: str = "random"
+    write_share: float = 0.0
+    direct: bool = False
+    depth: int = 1
+    replicates: int = 1
+
+
+Work = FilesWork | CommandWork | StreamWork | FioWork | RandomWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ use super::expect::{bytes_to_write, Expected, Plan};
 use super::outcome::{changes_names_or_sizes, take_over, verify};
 use super::stretch::Stretch;
 use super::timed::{Broken, Span, Tally, Work};
-use super::{require_root_for_user, Usage, Watch};
+use super::{require_root_for_user, Timed, Usage, Watch};
 use crate::clock::{monotonic_ns, thread_cpu_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
@@ -78,25 +78,17 @@ pub fn run(
     let look = own.operations.iter().any(|o| changes_names_or_sizes(*o))
         || expected.lstats + expected.readlinks > 0;
     verify(set, view, &expected, &work.tally, look)?;
-    let (devices, devices_after_sync) = watch.report(common.sync_after.as_deref())?;
-    let tally = &work.tally;
-    let mut answer = json!({
-        "wall_ns": wall_ns,
-        "user_ns": usage.user_ns,
-        "sys_ns": usage.sys_ns,
-        "cpu_ns": cpu_ns,
-        "usage": usage.to_json(),
-        "devices": devices,
-        "devices_after_sync": devices_after_sync,
-        "stretched_ns": spun.own_ns,
-        "spun": {"wall_ns": spun.wall_ns, "cpu_ns": spun.cpu_ns},
-        "injected": spun.injected(),
-        "started_ns": started_ns,
-        "verified": true,
-        "bytes_read": tally.bytes_read,
-        "bytes_written": tally.bytes_written,
-        "entries": tally.entries,
-    });
+    let timed = Timed {
+        wall_ns,
+        cpu_ns,
+        usage,
+        spun,
+        started_ns,
+    };
+    let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
+    answer["bytes_read"] = json!(work.tally.bytes_read);
+    answer["bytes_written"] = json!(work.tally.bytes_written);
+    answer["entries"] = json!(work.tally.entries);
     answer["operations"] = work.latencies(&own, clock, spun.own_ns);
     Ok(answer)
 }
@@ -229,4 +221,44 @@ fn say(broken: &Broken, work: &Work) -> Error {
     };
     let path = items[broken.item].to_string_lossy();
     Error::errno(format!("{} {path}", operation.name()), broken.errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocations;
+    use crate::fileset::create::make;
+    use crate::wire::{fields, job_fields};
+
+    #[test]
+    fn the_timed_part_asks_for_no_memory() {
+        let dir = format!("/var/tmp/ioprobe-test-{}-files", std::process::id());
+        let object = |value: Value| value.as_object().unwrap().clone();
+        let mut sets = Registry::default();
+        let set =
+            json!({"set": "s", "dir": dir, "count": 50, "size": 100, "seed": 1, "content": "text"});
+        make(fields("fileset", object(set)).unwrap(), &mut sets).unwrap();
+        let request = json!({
+            "set": "s",
+            "operations": ["getdents", "stat", "lstat", "open", "read-to-end", "close", "open-write", "write-byte", "fsync", "close"],
+        });
+        let (_, own): (Common, FilesJob) = job_fields("files", object(request)).unwrap();
+        let set = sets.get("s").unwrap();
+        let files: Vec<u32> = (0..50).collect();
+        let expected = Plan {
+            set,
+            view: None,
+            files: &files,
+            operations: &own.operations,
+            buffer: own.buffer as u64,
+            replicates: 3,
+        }
+        .expected()
+        .unwrap();
+        let mut work = prepare(set, None, &files, &own, 3, &expected).unwrap();
+        let clock = Clock::best();
+        let (count, done) = allocations::during(|| work.perform(&clock).is_ok());
+        std::fs::remove_dir_all(dir).unwrap();
+        assert_eq!((count, done), (0, true));
+    }
 }

@@ -5,13 +5,15 @@ pub mod expect;
 pub mod files;
 pub mod outcome;
 pub mod places;
+pub mod random;
 pub mod stream;
 pub mod stretch;
 pub mod timed;
 
 use serde_json::{json, Map, Value};
 
-use crate::clock::thread_cpu_ns;
+use self::stretch::Spun;
+use crate::clock::{process_cpu_ns, thread_cpu_ns};
 use crate::devices::{Activity, Counters};
 use crate::error::{Error, Result};
 use crate::target::files::syncfs;
@@ -33,13 +35,22 @@ pub struct Usage {
 
 impl Usage {
     pub fn of_this_thread() -> Self {
+        Usage::now(libc::RUSAGE_THREAD, thread_cpu_ns)
+    }
+
+    /// With the threads that the kernel starts in this process for io_uring.
+    pub fn of_this_process() -> Self {
+        Usage::now(libc::RUSAGE_SELF, process_cpu_ns)
+    }
+
+    fn now(whose: libc::c_int, cpu_clock: fn() -> u64) -> Self {
         // getrusage tells what a running thread had used at the last tick of the scheduler; its CPU clock brings that up to
         // date. Without, most works of less than 4 ms use no CPU time at all.
-        let cpu_ns = thread_cpu_ns();
+        let cpu_ns = cpu_clock();
         // SAFETY: a zeroed rusage is valid; the call fills it and cannot fail with these arguments.
         unsafe {
             let mut usage = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+            libc::getrusage(whose, &mut usage);
             Usage {
                 cpu_ns,
                 ..Usage::from(&usage)
@@ -143,6 +154,36 @@ impl Watch {
             }
         };
         Ok((during, synced))
+    }
+}
+
+/// What every job tells of its timed part.
+pub struct Timed {
+    pub wall_ns: u64,
+    pub cpu_ns: u64,
+    pub usage: Usage,
+    pub spun: Spun,
+    pub started_ns: u64,
+}
+
+impl Timed {
+    /// The answer that all jobs have in common; syncs where that was asked for.
+    pub fn answer(&self, watch: &Watch, sync_after: Option<&str>) -> Result<Value> {
+        let (devices, devices_after_sync) = watch.report(sync_after)?;
+        Ok(json!({
+            "wall_ns": self.wall_ns,
+            "user_ns": self.usage.user_ns,
+            "sys_ns": self.usage.sys_ns,
+            "cpu_ns": self.cpu_ns,
+            "usage": self.usage.to_json(),
+            "devices": devices,
+            "devices_after_sync": devices_after_sync,
+            "stretched_ns": self.spun.own_ns,
+            "spun": {"wall_ns": self.spun.wall_ns, "cpu_ns": self.spun.cpu_ns},
+            "injected": self.spun.injected(),
+            "started_ns": self.started_ns,
+            "verified": true,
+        }))
     }
 }
 

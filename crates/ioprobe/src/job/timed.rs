@@ -102,7 +102,7 @@ impl Work {
             return Err(broken(n, file));
         }
         let now = clock.ticks();
-        self.recorders[recorder].record(now.saturating_sub(*last), clock);
+        self.recorders[recorder].record(now.saturating_sub(*last));
         *last = now;
         Ok(())
     }
@@ -203,7 +203,7 @@ impl Work {
                     return Err(broken(n, folder));
                 }
                 let now = clock.ticks();
-                self.recorders[recorder].record(now.saturating_sub(*last), clock);
+                self.recorders[recorder].record(now.saturating_sub(*last));
                 *last = now;
             }
         }

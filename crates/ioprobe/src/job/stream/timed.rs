@@ -126,7 +126,7 @@ impl Reading {
             before = n as usize;
             self.besides(before, done.bytes)?;
             let now = clock.ticks();
-            recorders.block.record(now.saturating_sub(last), clock);
+            recorders.block.record(now.saturating_sub(last));
             last = now;
             done.bytes += n as u64;
             done.blocks += 1;
@@ -202,7 +202,7 @@ impl Writing {
             let n = unsafe { libc::write(to, block.as_ptr().cast(), length) };
             as_long(n, length, "write", offset)?;
             let now = clock.ticks();
-            recorders.block.record(now.saturating_sub(last), clock);
+            recorders.block.record(now.saturating_sub(last));
             last = now;
             done.bytes += length as u64;
             done.blocks += 1;
@@ -231,7 +231,7 @@ impl Writing {
         }
         if done.flushed {
             let now = clock.ticks();
-            recorders.flush.record(now.saturating_sub(last), clock);
+            recorders.flush.record(now.saturating_sub(last));
             last = now;
         }
         let end = close(self.to, clock, &mut recorders.close, last)?;
@@ -271,7 +271,7 @@ fn close(
         return Err(broken("close", 0, n as isize));
     }
     let now = clock.ticks();
-    recorder.record(now.saturating_sub(last), clock);
+    recorder.record(now.saturating_sub(last));
     Ok(now)
 }
 

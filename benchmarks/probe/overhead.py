@@ -1,0 +1,379 @@
+"""What the probe's own work costs, beside bare C loops, fio and fio's io_uring demonstrator.
+
+Peers that can be held still between two slices (the C loops, the demonstrator) are compared in slices of milliseconds, each
+pair in an order drawn at random: runs of seconds differ by more than what is measured. fio has only whole runs; they
+alternate with slices of the probe that are as long. Every ratio is a median over pairs, with an interval from the order
+statistics that holds 95 % of the time whatever the distribution (Conover 1999, 3.2).
+
+Needs gcc, and fio for its rows. ``--fio-source FOLDER`` is an unpacked source of fio (``apt-get source fio``), for the
+demonstrator: it is configured and built in a temporary copy. Prints a table in Markdown; ``--write BENCHMARKS.md`` puts it
+there, between ``<!-- overhead -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from iotrial.probe.client import Probe
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "truth"))
+from marked import put  # noqa: E402 - a script beside this one
+
+MIB = 1 << 20
+BLOCK = 4096
+FILE = 64 * MIB
+SMALL_FILES = 200
+DEPTHS = (1, 4, 32, 128)
+USUAL_BATCH = 32
+#: CPU of all peers: they take turns, and a move to another one would be in somebody's time
+CPU = max(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Nanoseconds an operation took, by the wall and of the processor."""
+
+    wall: float
+    cpu: float
+
+
+Slice = Callable[[], Cost]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One comparison: ``ours`` over ``theirs``, pair by pair."""
+
+    what: str
+    ours: str
+    theirs: str
+    pairs: tuple[tuple[Cost, Cost], ...]
+
+    def ratio(self, which: str) -> tuple[float, float, float]:
+        """Median ratio and its interval."""
+        logs = sorted(math.log(getattr(a, which) / getattr(b, which)) for a, b in self.pairs)
+        n = len(logs)
+        low = max(0, math.floor(n / 2 - 0.98 * math.sqrt(n)))
+        return tuple(math.exp(v) for v in (statistics.median(logs), logs[low], logs[n - 1 - low]))  # type: ignore[return-value]
+
+    def printed(self) -> str:
+        """A line of the table."""
+        wall, cpu = ("{:.3f} [{:.3f}, {:.3f}]".format(*self.ratio(which)) for which in ("wall", "cpu"))
+        takes = statistics.median(theirs.wall for _, theirs in self.pairs)
+        return f"| {self.what} | {self.ours} | {self.theirs} | {takes:.0f} ns | {wall} | {cpu} | {len(self.pairs)} |"
+
+
+def main() -> None:
+    """Measure, print, and write where asked to."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="where the files lie")
+    parser.add_argument("--fio-source", type=Path, help="an unpacked source of fio")
+    parser.add_argument("--pairs", type=int, default=400, help="pairs of slices a comparison")
+    parser.add_argument("--runs", type=int, default=10, help="pairs of whole runs of a second, of fio")
+    parser.add_argument("--only", help="comparisons whose text contains this")
+    parser.add_argument("--write", type=Path, help="a document with a place marked overhead")
+    given = parser.parse_args()
+    os.sched_setaffinity(0, {CPU})
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder, ExitStack() as stack:
+        rows = [
+            compare(what, names, stack.enter_context(pair), given.pairs if sliced else given.runs)
+            for what, names, pair, sliced in comparisons(Path(folder), given.fio_source)
+            if not given.only or given.only in f"{what} {' '.join(names)}"
+        ]
+    table = "\n".join([*heading(given), *(row.printed() for row in rows)])
+    print(table)
+    if given.write:
+        put(given.write, "overhead", table)
+
+
+def heading(given: argparse.Namespace) -> list[str]:
+    """Machine, versions, and the head of the table."""
+    models = [
+        line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
+    ]
+    model = models[0].split(":", 1)[1].strip() if models else platform.machine()
+    versions = [
+        f"{model}, {os.cpu_count()} CPUs",
+        f"Linux {platform.release()}",
+        first_line("gcc", "--version"),
+        first_line("fio", "--version"),
+    ]
+    return [
+        f"Machine: {'; '.join(filter(None, versions))}. All on CPU {CPU}, {FILE // MIB} MiB of incompressible data "
+        f"in {given.folder}.",
+        "",
+        "| what | this | over | that takes | time, median ratio [95 %] | CPU time | pairs |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+
+
+def first_line(*argv: str) -> str:
+    """The first line of a program's words; nothing where it is not there."""
+    if not shutil.which(argv[0]):
+        return ""
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def compare(what: str, names: tuple[str, str], pair: tuple[Slice, Slice], pairs: int) -> Row:
+    """So many pairs, the order of each drawn; a few before them do not count."""
+    ours, theirs = pair
+    found = []
+    for n in range(-max(2, pairs // 20), pairs):
+        if random.getrandbits(1):
+            a = ours()
+            b = theirs()
+        else:
+            b = theirs()
+            a = ours()
+        if n >= 0:
+            found.append((a, b))
+    row = Row(what, names[0], names[1], tuple(found))
+    print(row.printed(), file=sys.stderr)
+    return row
+
+
+def comparisons(folder: Path, source: Path | None) -> Iterator[tuple]:
+    """What is compared: text, names, a context that gives both slices, and whether they are slices or whole runs."""
+    bare = folder / "bare"
+    subprocess.run(["gcc", "-O2", "-o", bare, HERE / "bare.c"], check=True)
+    text = "cached 4 KiB random pread"
+    preads = "bare C loop"
+    yield text, ("probe, psync", preads), beside_bare(folder, bare, psync(5000), "pread"), True
+    if shutil.which("fio"):
+        for name, options in (("fio, psync", []), ("fio, psync, gtod_reduce", ["--gtod_reduce=1"])):
+            yield (
+                text,
+                ("probe, psync", name),
+                beside_fio(folder, psync(None), ["--ioengine=psync", *options]),
+                False,
+            )
+    for name, verb, operations, count in (
+        ("open, read to the end, close", "open", ["open", "read-to-end", "close"], 10),
+        ("stat", "stat", ["stat"], 20),
+        ("getdents", "getdents", ["getdents"], 100),
+    ):
+        fields = {"operations": operations, "replicates": count, "histograms": True}
+        yield (
+            f"{name}, {SMALL_FILES} files of 64 bytes",
+            ("probe, files", preads),
+            by_file(folder, bare, verb, fields),
+            True,
+        )
+    built = build_demonstrator(folder, source) if source else None
+    for direct in (False, True):
+        for depth in DEPTHS:
+            text = f"io_uring, 4 KiB random reads, {'direct' if direct else 'cached'}, depth {depth}"
+            # Long enough that filling and draining the queue, which the demonstrator never does, is little of it.
+            queued = {"engine": "io_uring", "depth": depth, "direct": direct}
+            count = 1000 + 60 * depth if direct else 10_000
+            if built:
+                pair = beside_demonstrator(
+                    folder, built, {**queued, "operations": count}, depth, count, direct
+                )
+                yield text, ("probe", "t/io_uring"), pair, True
+            if shutil.which("fio"):
+                batch = min(depth, USUAL_BATCH)
+                options = [
+                    *("--ioengine=io_uring", "--registerfiles=1", "--fixedbufs=1", f"--iodepth={depth}"),
+                    *(f"--iodepth_batch_submit={batch}", f"--iodepth_batch_complete_min={batch}"),
+                    f"--direct={int(direct)}",
+                ]
+                yield (
+                    text,
+                    ("probe", "fio, io_uring"),
+                    beside_fio(folder, {**queued, "time_s": 1.0}, options),
+                    False,
+                )
+
+
+def psync(operations: int | None) -> dict[str, object]:
+    """A job of reads by pread: so many, or for a second."""
+    return {"engine": "psync", **({"operations": operations} if operations else {"time_s": 1.0})}
+
+
+@contextmanager
+def probe_over(folder: Path) -> Iterator[Probe]:
+    """A probe that knows the big file and the small ones."""
+    probe = Probe(isolate=False)
+    try:
+        for name, count, size, content in (("big", 1, FILE, "random"), ("small", SMALL_FILES, 64, "text")):
+            probe.call(
+                "fileset",
+                set=name,
+                dir=str(folder / name),
+                count=count,
+                size=size,
+                seed=1,
+                content=content,
+                create=not (folder / name).exists(),
+            )
+        yield probe
+    finally:
+        probe.close()
+
+
+def random_slice(probe: Probe, fields: dict[str, object]) -> Slice:
+    """A slice of the ``random`` job, at new places each time."""
+
+    def run() -> Cost:
+        done = probe.call("random", set="big", seed=random.getrandbits(48), histograms=True, **fields)
+        count = done["operations"]["read"]["count"]
+        return Cost(done["wall_ns"] / count, done["cpu_ns"] / count)
+
+    return run
+
+
+@contextmanager
+def server(argv: list[str], answers: str, **streams: int) -> Iterator[Callable[[str], list[int]]]:
+    """A process that answers a line of numbers to each line, on ``stdout`` or ``stderr``."""
+    process = subprocess.Popen(
+        argv, stdin=subprocess.PIPE, text=True, bufsize=1, **{answers: subprocess.PIPE, **streams}
+    )
+    stream = getattr(process, answers)
+
+    def ask(line: str) -> list[int]:
+        assert process.stdin is not None
+        process.stdin.write(line + "\n")
+        return [int(word) for word in stream.readline().split()]
+
+    try:
+        yield ask
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def beside_bare(
+    folder: Path, bare: Path, fields: dict[str, object], verb: str
+) -> Iterator[tuple[Slice, Slice]]:
+    """The probe's reads and those of the C loop."""
+    with probe_over(folder) as probe, server([str(bare)], "stdout") as ask:
+        count = fields["operations"]
+        assert isinstance(count, int)
+
+        def theirs() -> Cost:
+            place = folder / "big" / "f000000"
+            wall, cpu = ask(f"{verb} {place} {FILE // BLOCK} {count} {random.getrandbits(48)}")
+            return Cost(wall / count, cpu / count)
+
+        yield random_slice(probe, fields), theirs
+
+
+@contextmanager
+def by_file(folder: Path, bare: Path, verb: str, fields: dict[str, object]) -> Iterator[tuple[Slice, Slice]]:
+    """The probe's operations by file and those of the C loop."""
+    count = fields["replicates"]
+    assert isinstance(count, int)
+    each = count * (1 if verb == "getdents" else SMALL_FILES)
+    with probe_over(folder) as probe, server([str(bare)], "stdout") as ask:
+
+        def ours() -> Cost:
+            done = probe.call("files", set="small", **fields)
+            return Cost(done["wall_ns"] / each, done["cpu_ns"] / each)
+
+        def theirs() -> Cost:
+            wall, cpu = ask(f"{verb} {folder / 'small'} {SMALL_FILES} {count}")
+            return Cost(wall / each, cpu / each)
+
+        yield ours, theirs
+
+
+@contextmanager
+def beside_fio(folder: Path, fields: dict[str, object], options: list[str]) -> Iterator[tuple[Slice, Slice]]:
+    """A second of the probe and a second of fio."""
+    with probe_over(folder) as probe:
+        argv = [
+            *(
+                "fio",
+                "--name=peer",
+                f"--filename={folder / 'big' / 'f000000'}",
+                f"--size={FILE}",
+                "--rw=randread",
+            ),
+            *("--bs=4k", "--norandommap", "--invalidate=0", "--time_based", "--runtime=1", "--thread"),
+            *("--output-format=json", *options),
+        ]
+
+        def theirs() -> Cost:
+            said = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=folder).stdout
+            job = json.loads(said[said.index("{") :])["jobs"][0]
+            count, wall = job["read"]["total_ios"], job["read"]["runtime"] * 1e6
+            return Cost(wall / count, wall * (job["usr_cpu"] + job["sys_cpu"]) / 100.0 / count)
+
+        yield random_slice(probe, fields), theirs
+
+
+def build_demonstrator(folder: Path, source: Path) -> Path:
+    """t/io_uring behind our gate, from a copy of fio's source."""
+    copy = folder / "fio"
+    shutil.copytree(source, copy)
+    objects = ["lib/rand.o", "lib/pattern.o", "lib/strntol.o"]
+    for argv in (["./configure"], ["make", *objects]):
+        subprocess.run(argv, cwd=copy, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # fio's own flags for it
+    flags = [
+        "-std=gnu99",
+        "-O3",
+        "-march=native",
+        "-ffast-math",
+        "-w",
+        "-D_GNU_SOURCE",
+        "-include",
+        "config-host.h",
+    ]
+    flags += ["-DBITS_PER_LONG=64", "-D_FILE_OFFSET_BITS=64", "-I."]
+    argv = [
+        "gcc",
+        *flags,
+        "-o",
+        "demonstrator",
+        str(HERE / "demonstrator.c"),
+        *objects,
+        "-lpthread",
+        "-lm",
+        "-ldl",
+    ]
+    subprocess.run(argv, cwd=copy, check=True)
+    return copy / "demonstrator"
+
+
+@contextmanager
+def beside_demonstrator(
+    folder: Path, built: Path, fields: dict[str, object], depth: int, count: int, direct: bool
+) -> Iterator[tuple[Slice, Slice]]:
+    """The probe's io_uring and fio's demonstrator, with the same batches, registered files, buffers and ring, not polled."""
+    batch = min(depth, USUAL_BATCH)
+    flags = [f"-d{depth}", f"-s{batch}", f"-c{batch}", "-p0", f"-O{int(direct)}", "-B1", "-F1", "-R1", "-X1"]
+    argv = [str(built), *flags, str(folder / "big" / "f000000")]
+    with (
+        probe_over(folder) as probe,
+        server(argv, "stderr", stdout=subprocess.DEVNULL) as ask,
+    ):
+
+        def theirs() -> Cost:
+            done, wall, cpu = ask(f"{4 * depth} {count}")
+            return Cost(wall / done, cpu / done)
+
+        yield random_slice(probe, fields), theirs
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+//! Memory of the job: page-aligned, and every page of it there before the clock starts.
+
+use std::ptr;
+
+use crate::content::{Content, Kind};
+use crate::error::{Error, Result};
+
+/// So much of what may be written is held.
+const MOST_HELD: u64 = 1 << 30;
+const PIECE: usize = 1 << 20;
+
+/// An anonymous mapping. O_DIRECT wants aligned memory, and io_uring's registered buffers are pinned pages.
+pub struct Region {
+    start: *mut u8,
+    length: usize,
+}
+
+impl Region {
+    pub fn new(length: usize) -> Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, which nobody else knows.
+        let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last_os(format!("get {length} bytes of memory")));
+        }
+        let mut region = Region {
+            start: start.cast(),
+            length,
+        };
+        region.bytes().fill(0xa5);
+        Ok(region)
+    }
+
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is ours and as long.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
+    }
+
+    #[inline(always)]
+    pub fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset < self.length);
+        // SAFETY: within the mapping.
+        unsafe { self.start.add(offset) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Gives the memory away for good: something of the kernel's may still write to it.
+    pub fn leak(&mut self) {
+        self.length = 0;
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.length > 0 {
+            // SAFETY: it is ours, and nothing points into it any more.
+            unsafe { libc::munmap(self.start.cast(), self.length) };
+        }
+    }
+}
+
+/// What is written: what the files hold at those places anyway. Made before, because making a block takes as long as
+/// writing it.
+pub struct Image {
+    region: Region,
+    /// Where each file of the job begins; all at 0 where one block of zeros serves all.
+    starts: Option<Vec<usize>>,
+}
+
+impl Image {
+    /// `files` are indices with the length that may be written of each.
+    pub fn of(content: &Content, files: &[(u32, u64)], block: u64) -> Result<Self> {
+        if content.kind == Kind::Zeros {
+            let mut region = Region::new(block as usize)?;
+            region.bytes().fill(0);
+            return Ok(Image {
+                region,
+                starts: None,
+            });
+        }
+        let total: u64 = files.iter().map(|(_, length)| length).sum();
+        if total > MOST_HELD {
+            return Err(Error::unsupported(format!(
+                "hold what may be written: wanted at most {MOST_HELD} bytes of files, found {total} (of zeros any)"
+            )));
+        }
+        let mut region = Region::new(total as usize)?;
+        let mut starts = Vec::with_capacity(files.len());
+        let mut rest = region.bytes();
+        let mut start = 0;
+        for (index, length) in files {
+            let (this, others) = rest.split_at_mut(*length as usize);
+            for (n, piece) in this.chunks_mut(PIECE).enumerate() {
+                content.fill(*index, (n * PIECE) as u64, piece);
+            }
+            starts.push(start);
+            start += *length as usize;
+            rest = others;
+        }
+        Ok(Image {
+            region,
+            starts: Some(starts),
+        })
+    }
+
+    #[inline(always)]
+    pub fn at(&self, file: u32, offset: u64) -> *const u8 {
+        match &self.starts {
+            None => self.region.at(0),
+            Some(starts) => self.region.at(starts[file as usize] + offset as usize),
+        }
+    }
+
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub fn leak(&mut self) {
+        self.region.leak();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_holds_what_the_files_hold() {
+        for kind in [Kind::Text, Kind::Random, Kind::Zeros] {
+            let content = Content { kind, seed: 3 };
+            let image = Image::of(&content, &[(7, 3 << 20), (2, 8192)], 4096).unwrap();
+            for (file, index, offset) in [(0, 7, 0), (0, 7, 2 << 20), (1, 2, 4096)] {
+                let mut wanted = vec![1; 4096];
+                content.fill(index, offset, &mut wanted);
+                // SAFETY: the image holds a block there.
+                let found = unsafe { std::slice::from_raw_parts(image.at(file, offset), 4096) };
+                assert_eq!(found, wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_can_be_held_is_refused() {
+        let content = Content {
+            kind: Kind::Text,
+            seed: 3,
+        };
+        assert!(Image::of(&content, &[(0, MOST_HELD), (1, 4096)], 4096).is_err());
+    }
+}

@@ -1,0 +1,320 @@
+//! The `random` job: blocks of the files of a set, read or written in random or sequential order.
+//!
+//! Files are opened, memory is laid out and rings are set up before the clock starts; what was read and written is held
+//! against the files' known content after it has stopped.
+
+mod layout;
+mod memory;
+mod pace;
+mod queued;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod work;
+
+use std::os::unix::io::{AsRawFd, OwnedFd};
+
+use serde_json::{json, Value};
+
+use self::layout::Layout;
+use self::memory::{Image, Region};
+use self::pace::Pace;
+use self::queued::Queue;
+use self::work::{Broken, Outcome, Tally, Work};
+use super::stretch::Stretch;
+use super::{require_root_for_user, Timed, Usage, Watch};
+use crate::clock::{monotonic_ns, process_cpu_ns, Clock};
+use crate::error::{Error, Result};
+use crate::fileset::{FileSet, Registry};
+use crate::identity::Borrowed;
+use crate::isolate::Lifeline;
+use crate::series::{Series, MOST_SECONDS};
+use crate::syscall::{c_text, open_files, try_open};
+use crate::wire::{Common, Engine, RandomJob};
+
+const LARGEST_BUFFERS: u64 = 1 << 30;
+/// A word, which is what every read is checked by.
+const SMALLEST_BLOCK: u64 = 8;
+const DEEPEST: u32 = 4096;
+const USUAL_BATCH: u32 = 32;
+const LONGEST_S: f64 = 86_400.0;
+
+pub fn run(
+    (common, own): (Common, RandomJob),
+    registry: &mut Registry,
+    (clock, stretch): (&Clock, &mut Stretch),
+    lifeline: &Lifeline,
+) -> Result<Value> {
+    let name = common.set.as_deref().ok_or_else(|| {
+        Error::bad("request random: set: wanted the name of a file set, found none")
+    })?;
+    let set = registry.get(name)?;
+    check(&common, &own)?;
+    let files = set.select_in(common.view.as_deref(), &common.files)?;
+    check_open_files(files.len() as u64)?;
+    let layout = Layout::of(set, &files, &own)?;
+
+    let borrowed = match common.user {
+        None => None,
+        Some(user) => {
+            require_root_for_user()?;
+            Some(Borrowed::assume(user, lifeline)?)
+        }
+    };
+    let opened = open_all(set, common.view.as_deref(), &files, &own)?;
+    let mut work = prepare(set, &files, &opened, layout, &own, common.replicates, clock)?;
+    let mut queue = match own.engine {
+        Engine::IoUring => Some(Queue::new(&work, own.depth, batch(&own), own.direct)?),
+        _ => None,
+    };
+    let mut watch = Watch::begin(&common.devices)?;
+    let before = Usage::of_this_process();
+    let started_ns = monotonic_ns();
+    let outcome = match &mut queue {
+        Some(queue) => queue.perform(&mut work, clock),
+        None => work.perform(clock),
+    };
+    let times = outcome.map(|span| {
+        let cpu_ns = process_cpu_ns() - before.cpu_ns;
+        let base = span.end.saturating_sub(span.start);
+        let spun = stretch.after(base, cpu_ns, common.stretch, common.stretch_clock);
+        (clock.ns_of(base) + spun.wall_ns, cpu_ns + spun.cpu_ns, spun)
+    });
+    let usage = Usage::of_this_process().since(&before);
+    drop(borrowed);
+    watch.end()?;
+
+    unmap(&work);
+    let (wall_ns, cpu_ns, spun) = times.map_err(|broken| say(&broken, set, &files, &work))?;
+    let timed = Timed {
+        wall_ns,
+        cpu_ns,
+        usage,
+        spun,
+        started_ns,
+    };
+    let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
+    let in_memory = queue.as_ref().map(|queue| queue.last_reads().collect());
+    verify::verify(set, &files, &opened, &work, in_memory)?;
+    describe(&mut answer, work, queue.as_ref(), &own, clock);
+    Ok(answer)
+}
+
+/// What can be said of a request without its files.
+pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
+    let refuse = |text: String| Err(Error::bad(format!("request random: {text}")));
+    let queued = own.engine == Engine::IoUring;
+    let in_memory = own.block.saturating_mul(u64::from(own.depth));
+    if own.block < SMALLEST_BLOCK || in_memory > LARGEST_BUFFERS {
+        return refuse(format!(
+            "block: wanted {SMALLEST_BLOCK} bytes to {LARGEST_BUFFERS} in all that are under way, found {}",
+            own.block
+        ));
+    }
+    if !(0.0..=1.0).contains(&own.write_share) {
+        return refuse(format!(
+            "write_share: wanted 0 to 1, found {}",
+            own.write_share
+        ));
+    }
+    if own.direct && own.engine == Engine::Mmap {
+        return refuse("direct: a mapping goes through the page cache".to_string());
+    }
+    if !(1..=DEEPEST).contains(&own.depth) || (own.depth > 1 && !queued) {
+        return refuse(format!(
+            "depth: wanted 1 (up to {DEEPEST} with io_uring), found {} with {}",
+            own.depth,
+            own.engine.name()
+        ));
+    }
+    if own
+        .batch
+        .map_or(false, |n| !queued || !(1..=own.depth).contains(&n))
+    {
+        return refuse(format!(
+            "batch: wanted 1 to depth, with io_uring, found {}",
+            own.batch.unwrap_or(0)
+        ));
+    }
+    match (own.operations, own.time_s) {
+        (None, None) => return refuse("wanted operations, time_s or both, found neither".into()),
+        (Some(0), _) => return refuse("operations: wanted at least 1, found 0".into()),
+        (None, _) if common.replicates > 1 => {
+            return refuse(format!(
+                "replicates: wanted 1 without operations, found {}",
+                common.replicates
+            ))
+        }
+        _ => {}
+    }
+    let positive = |value: Option<f64>, most: f64| value.map_or(true, |v| v > 0.0 && v <= most);
+    if !positive(own.time_s, LONGEST_S) {
+        return refuse(format!(
+            "time_s: wanted more than 0, at most {LONGEST_S}, found {}",
+            own.time_s.unwrap_or(0.0)
+        ));
+    }
+    // A period of more than a day, or of less than a nanosecond, is a slip.
+    if !positive(own.rate, 1e9) || own.rate.map_or(false, |rate| rate < 1.0 / LONGEST_S) {
+        return refuse(format!(
+            "rate: wanted {} to 1e9 operations a second, found {}",
+            1.0 / LONGEST_S,
+            own.rate.unwrap_or(0.0)
+        ));
+    }
+    Ok(())
+}
+
+fn batch(own: &RandomJob) -> u32 {
+    own.batch.unwrap_or_else(|| own.depth.min(USUAL_BATCH))
+}
+
+fn check_open_files(files: u64) -> Result<()> {
+    const SPARE: u64 = 64;
+    if files == 0 {
+        return Err(Error::bad(
+            "request random: wanted at least one file, found none",
+        ));
+    }
+    let limit = open_files()?.rlim_cur;
+    if files + SPARE <= limit {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "open {files} files at once: wanted a limit of {} open files, found {limit}",
+        files + SPARE
+    )))
+}
+
+fn open_all(
+    set: &FileSet,
+    view: Option<&str>,
+    files: &[u32],
+    own: &RandomJob,
+) -> Result<Vec<OwnedFd>> {
+    let flags = view.map_or(libc::O_NOFOLLOW, |_| 0)
+        | if own.write_share > 0.0 {
+            libc::O_RDWR
+        } else {
+            libc::O_RDONLY
+        }
+        | if own.direct { libc::O_DIRECT } else { 0 };
+    (files.iter())
+        .map(|index| {
+            let path = set.path_through(view, *index)?;
+            let text = c_text(&path)?;
+            match try_open(&text, flags | libc::O_NOATIME, 0) {
+                Err(libc::EPERM) => try_open(&text, flags, 0), // somebody else's file
+                other => other,
+            }
+            .map_err(|errno| Error::errno(format!("open {path}"), errno))
+        })
+        .collect()
+}
+
+fn prepare(
+    set: &FileSet,
+    files: &[u32],
+    opened: &[OwnedFd],
+    layout: Layout,
+    own: &RandomJob,
+    replicates: u32,
+    clock: &Clock,
+) -> Result<Work> {
+    let whole = |index: &u32| set.files[*index as usize].size / own.block * own.block;
+    let lengths: Vec<(u32, u64)> = files.iter().map(|index| (*index, whole(index))).collect();
+    let seconds = match own.time_s {
+        _ if !own.series => 0,
+        Some(limit) => limit.ceil() as usize + 1,
+        None => MOST_SECONDS,
+    };
+    let mut work = Work {
+        engine: own.engine,
+        image: match layout.writes() {
+            true => Some(Image::of(&set.content, &lengths, own.block)?),
+            false => None,
+        },
+        layout,
+        pace: Pace::of(own, replicates, clock),
+        descriptors: opened.iter().map(AsRawFd::as_raw_fd).collect(),
+        mappings: Vec::new(),
+        buffers: Region::new(own.block as usize * own.depth as usize)?,
+        tally: Tally::new(
+            own.write_share,
+            own.rate.is_some(),
+            Series::of(seconds, clock),
+        ),
+    };
+    if own.engine == Engine::Mmap {
+        let access = libc::PROT_READ
+            | if work.layout.writes() {
+                libc::PROT_WRITE
+            } else {
+                0
+            };
+        for (descriptor, (index, length)) in work.descriptors.iter().zip(&lengths) {
+            let (nowhere, length) = (std::ptr::null_mut(), *length as usize);
+            // SAFETY: a new mapping, which nobody else knows.
+            let start =
+                unsafe { libc::mmap(nowhere, length, access, libc::MAP_SHARED, *descriptor, 0) };
+            if start == libc::MAP_FAILED {
+                let error = Error::last_os(format!("map {}", set.path(*index)));
+                unmap(&work);
+                return Err(error);
+            }
+            work.mappings.push((start.cast(), length));
+        }
+    }
+    Ok(work)
+}
+
+fn unmap(work: &Work) {
+    for (start, length) in &work.mappings {
+        // SAFETY: they are this job's own, and nothing uses them any more.
+        unsafe { libc::munmap(start.cast(), *length) };
+    }
+}
+
+fn describe(answer: &mut Value, work: Work, queue: Option<&Queue>, own: &RandomJob, clock: &Clock) {
+    let block = work.layout.block;
+    let tally = work.tally;
+    let late = tally.late.finish(clock, 0, own.histograms);
+    let reads = tally.reads.finish(clock, 0, own.histograms);
+    let writes = tally.writes.finish(clock, 0, own.histograms);
+    answer["engine"] = json!({
+        "name": own.engine.name(),
+        "features": queue.map_or_else(Vec::new, |queue| queue.ring.features.clone()),
+        "batch": queue.map(|_| batch(own)),
+        "calls": tally.calls,
+    });
+    answer["bytes_read"] = json!(reads.count * block);
+    answer["bytes_written"] = json!(writes.count * block);
+    answer["late"] = own.rate.map_or(Value::Null, |_| late.to_json());
+    answer["series"] = match own.series {
+        true => tally.series.to_json(clock),
+        false => Value::Null,
+    };
+    answer["operations"] = [("read", reads), ("write", writes)]
+        .iter()
+        .filter(|(_, latency)| latency.count > 0)
+        .map(|(name, latency)| (name.to_string(), latency.to_json()))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+}
+
+fn say(broken: &Broken, set: &FileSet, files: &[u32], work: &Work) -> Error {
+    let doing = match &broken.place {
+        None => "io_uring_enter".to_string(),
+        Some(place) => format!(
+            "{} {} bytes at {} of {}",
+            if place.write { "write" } else { "read" },
+            work.layout.block,
+            place.offset,
+            set.path(files[place.file as usize])
+        ),
+    };
+    match broken.outcome {
+        Outcome::Errno(errno) => Error::errno(doing, errno),
+        Outcome::Short(n) => Error::verify(format!("{doing}: found {n} bytes")),
+    }
+}

@@ -1,0 +1,145 @@
+//! What happened in each second of a timed part: a coarse histogram a second, in memory that is there before the clock starts.
+//!
+//! A stall, a write-back, a warming cache show in time and not in percentiles of the whole. A second's bars are 32 to a
+//! power of two (good to 3 %), and one more count for each operation. What comes after the last second that there is room
+//! for counts to that.
+
+use serde_json::{json, Value};
+
+use crate::clock::Clock;
+use crate::recorder::{bar_of, quantile};
+
+const FINENESS: u32 = 5;
+const LONGEST: u64 = (1 << 40) - 1;
+const BARS: usize = bar_of(LONGEST, FINENESS) + 1;
+/// Ten minutes take 3 MiB.
+pub const MOST_SECONDS: usize = 600;
+
+pub struct Series {
+    /// Ticks of a second, and of the end of the present one.
+    second: u64,
+    end: u64,
+    at: usize,
+    bars: Vec<u32>,
+    longest: Vec<u64>,
+}
+
+impl Series {
+    /// With room for so many seconds; none is no series.
+    pub fn of(seconds: usize, clock: &Clock) -> Self {
+        let room = seconds.min(MOST_SECONDS);
+        let mut bars = Vec::with_capacity(room * BARS);
+        bars.resize(room * BARS, 1);
+        bars.fill(0);
+        Series {
+            second: clock.hz(),
+            end: 0,
+            at: 0,
+            bars,
+            longest: vec![0; room],
+        }
+    }
+
+    pub fn is_kept(&self) -> bool {
+        !self.longest.is_empty()
+    }
+
+    /// The reading of the clock at which the first second begins.
+    pub fn begin(&mut self, start: u64) {
+        self.end = start + self.second;
+    }
+
+    /// Counts an operation that ended at a reading of the clock.
+    #[inline(always)]
+    pub fn record(&mut self, now: u64, ticks: u64) {
+        if now >= self.end {
+            self.turn(now);
+        }
+        self.bars[self.at * BARS + bar_of(ticks.min(LONGEST), FINENESS)] += 1;
+        self.longest[self.at] = self.longest[self.at].max(ticks);
+    }
+
+    #[cold]
+    fn turn(&mut self, now: u64) {
+        let passed = 1 + (now - self.end) / self.second;
+        self.end += passed * self.second;
+        self.at = (self.at as u64 + passed).min(self.longest.len() as u64 - 1) as usize;
+    }
+
+    /// A list of all seconds until the last operation.
+    pub fn to_json(&self, clock: &Clock) -> Value {
+        let seconds = self
+            .longest
+            .iter()
+            .take(self.at + 1)
+            .zip(self.bars.chunks(BARS));
+        seconds
+            .map(|(longest, bars)| {
+                let count = bars.iter().map(|n| u64::from(*n)).sum();
+                let at = |q| clock.ns_of(quantile(bars, FINENESS, count, q).min(*longest));
+                json!({
+                    "count": count,
+                    "p50_ns": at(0.5),
+                    "p99_ns": at(0.99),
+                    "max_ns": clock.ns_of(*longest),
+                })
+            })
+            .collect::<Vec<_>>()
+            .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorder::top_of;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn series(seconds: usize, operations: &[(u64, u64)]) -> Value {
+        let clock = Clock::monotonic();
+        let mut series = Series::of(seconds, &clock);
+        series.begin(5);
+        operations
+            .iter()
+            .for_each(|(now, ns)| series.record(5 + now, *ns));
+        series.to_json(&clock)
+    }
+
+    fn counts(series: &Value) -> Vec<u64> {
+        let seconds = series.as_array().unwrap();
+        seconds
+            .iter()
+            .map(|s| s["count"].as_u64().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn an_operation_counts_to_the_second_in_which_it_ended() {
+        let ends = [0, SECOND - 1, SECOND, 3 * SECOND + 7].map(|now| (now, 100));
+        assert_eq!(counts(&series(10, &ends)), [2, 1, 0, 1]);
+    }
+
+    #[test]
+    fn what_comes_after_the_last_second_counts_to_it() {
+        let ends = [0, 2 * SECOND, 9 * SECOND, 11 * SECOND].map(|now| (now, 100));
+        assert_eq!(counts(&series(3, &ends)), [1, 0, 3]);
+    }
+
+    #[test]
+    fn percentiles_of_a_second_are_good_to_a_thirtieth_and_its_longest_exactly() {
+        let operations: Vec<_> = (1..=1000).map(|ns| (1, ns * 1000)).collect();
+        let second = &series(1, &operations)[0];
+        let near = |name: &str, wanted: f64| {
+            let found = second[name].as_f64().unwrap();
+            assert!(
+                found >= wanted && found <= wanted * 1.032,
+                "{name}: {found}"
+            );
+        };
+        near("p50_ns", 500e3);
+        near("p99_ns", 990e3);
+        assert_eq!(second["max_ns"], 1_000_000);
+        assert!(top_of(BARS - 1, FINENESS) == LONGEST);
+    }
+}

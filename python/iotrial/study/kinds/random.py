@@ -1,0 +1,121 @@
+"""Workload kind ``random``: blocks of files read and written in random or sequential order, inside the probe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from iotrial.study.kinds.contract import (
+    CPU_RESPONSES,
+    DEVICE_RESPONSES,
+    FileSetKeys,
+    KeyProblem,
+    ResponseSpec,
+    WorkloadKind,
+    check_file_set,
+    count_response,
+    time_response,
+)
+from iotrial.study.model import Better, RandomWork, Scale, Work
+from iotrial.study.wire import Size
+
+MIB = 1 << 20
+LARGEST_BUFFERS = 1 << 30
+PERCENTILES = {"p50": "median", "p99": "99th percentile", "p999": "99.9th percentile"}
+
+
+class RandomKeys(FileSetKeys):
+    """Keys of ``kind = "random"``."""
+
+    files: int = Field(1, ge=1, le=4096, description="how many files one run works on; all are open at once")
+    size: Size = Field(16 * MIB, ge=8, le=1 << 40, description="size of each file")
+    content: Literal["text", "random", "zeros"] = Field(
+        "random", description="lines of hexadecimal digits, incompressible bytes, or zeros"
+    )
+    operations: int = Field(1000, ge=1, le=1 << 40, description="blocks that one run reads and writes")
+    engine: Literal["psync", "mmap", "io_uring"] = Field(
+        "psync", description="pread and pwrite, a mapping of the file, or io_uring"
+    )
+    block: Size = Field(4096, ge=8, le=LARGEST_BUFFERS, description="bytes of one operation")
+    order: Literal["random", "sequential"] = Field(
+        "random",
+        description="each block drawn anew from all, the same ones in every arm; or one after the other",
+    )
+    write_share: float = Field(
+        0.0, ge=0, le=1, description="share of the operations that write; what they write is there already"
+    )
+    direct: bool = Field(False, description="past the page cache (O_DIRECT); not with mmap")
+    depth: int = Field(1, ge=1, le=4096, description="operations under way at once; io_uring only")
+
+
+def build(keys: RandomKeys) -> RandomWork:
+    """The work of these keys; KeyProblem where they cannot work together."""
+    check_file_set(keys)
+    if keys.block > keys.size:
+        raise KeyProblem(f"a block of {keys.block} bytes is larger than a file of {keys.size}", "block")
+    if keys.block * keys.depth > LARGEST_BUFFERS:
+        raise KeyProblem("block times depth is more memory than 1 GiB", "depth")
+    if keys.depth > 1 and keys.engine != "io_uring":
+        raise KeyProblem(
+            f"{keys.engine} has one operation under way at a time", "depth", hint='engine = "io_uring"'
+        )
+    if keys.direct and keys.engine == "mmap":
+        raise KeyProblem("a mapping goes through the page cache", "direct")
+    return RandomWork(
+        operations=keys.operations,
+        files=keys.files,
+        pool=keys.pool,
+        contiguous=keys.contiguous,
+        size_bytes=keys.size,
+        content=keys.content,
+        directories=keys.directories,
+        engine=keys.engine,
+        block_bytes=keys.block,
+        order=keys.order,
+        write_share=keys.write_share,
+        direct=keys.direct,
+        depth=keys.depth,
+        replicates=keys.replicates,
+    )
+
+
+def responses(work: Work) -> tuple[ResponseSpec, ...]:
+    """What one run of this work measures."""
+    assert isinstance(work, RandomWork)
+    ways = [way for way, share in (("read", 1 - work.write_share), ("write", work.write_share)) if share > 0]
+    return (_WALL, _RATE, *(spec for way in ways for spec in _latencies(way)), *CPU_RESPONSES, *_DEVICE)
+
+
+def _latencies(way: str) -> tuple[ResponseSpec, ...]:
+    return tuple(
+        # The slow-down put in on purpose comes after all operations: a percentile does not hold it.
+        replace(time_response(f"{way}_{name}", f"{text} of the time of one {way}"), stretchable=False)
+        for name, text in PERCENTILES.items()
+    )
+
+
+_WALL = time_response("wall", "time of all operations")
+_RATE = ResponseSpec("rate", "1/s", Scale.LOG, Better.HIGHER, "operations a second")
+_DEVICE = (
+    *DEVICE_RESPONSES,
+    count_response(
+        "device_write_bytes_synced",
+        "bytes",
+        "written to the devices until a sync after the timed part is done",
+    ),
+)
+
+KIND = WorkloadKind(
+    name="random",
+    summary="Blocks of files read and written in random or sequential order, done and timed inside the probe.",
+    keys=RandomKeys,
+    build=build,
+    responses=responses,
+    documented=(_WALL, _RATE, *_latencies("read"), *_latencies("write"), *CPU_RESPONSES, *_DEVICE),
+    notes="Files are opened before the clock starts, with O_NOATIME where that is allowed. The times of reads are "
+    "there where a workload reads, those of writes where it writes. With io_uring a time goes from the call that "
+    "hands an operation over to the call that brings it back. Direct reads always come from the device: no cache "
+    "state but as-is and cold fits them.",
+)
