@@ -24,6 +24,7 @@ from iotrial.report.invalid import reason_sentences
 from iotrial.report.notation import bracketed, counted, joined, percent
 from iotrial.report.screens import is_screen, screen_details, screen_finding
 from iotrial.store.model import StoredTrial, TrialState
+from iotrial.study.model import RandomWork
 from iotrial.units import format_duration, format_ratio
 
 # So many levels are said one by one beside a sentence that only counts them; the table has all.
