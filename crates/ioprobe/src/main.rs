@@ -3,6 +3,7 @@
 //! One JSON object a line in, one out, in order; the log goes to standard error. One process serves a whole trial, so that
 //! a run costs no start-up. It never decides anything: what is done, in which order and on what, the conductor says.
 
+mod account;
 mod checksum;
 mod clock;
 mod content;

@@ -175,6 +175,7 @@ requests! {
         timeout_s: Option<f64> = None,
         expect_exit: i32 = 0,
         keep_output: usize = 0,
+        account: Accounting = Accounting::No,
     }
     Step { name: String, argv: Vec<String> }
     StreamJob {
@@ -258,6 +259,13 @@ words! {
     StretchClock {
         Wall = "wall",
         Cpu = "cpu",
+    }
+    /// Whether and how system calls are counted.
+    Accounting {
+        No = "no",
+        Auto = "auto",
+        Bpf = "bpf",
+        Perf = "perf",
     }
     Order {
         ByFile = "by-file",

@@ -12,6 +12,7 @@ use serde_json::{json, Value};
 use super::places::Places;
 use super::stretch::{Spun, Stretch};
 use super::{require_root_for_user, Usage, Watch};
+use crate::account::{Account, Counter};
 use crate::clock::{monotonic_ns, Clock};
 use crate::error::{last_errno, Error, Result};
 use crate::fileset::{FileSet, Registry};
@@ -133,6 +134,7 @@ pub fn run(
     let (mut usage, mut spun, mut stragglers, mut max_rss_bytes) =
         (Usage::default(), Spun::default(), 0, 0);
     let rss_floor = own_peak_bytes();
+    let counter = Counter::begin(own.account)?;
     let mut watch = Watch::begin(&common.devices)?;
     let started_ns = monotonic_ns();
     'work: for _ in 0..common.replicates {
@@ -177,6 +179,7 @@ pub fn run(
         spun.add(&more);
     }
     watch.end()?;
+    let account = counter.map(Counter::finish).transpose()?;
     let (devices, devices_after_sync) = watch.report(common.sync_after.as_deref())?;
     let sum = |part: fn(&StepTimes) -> u64| steps.iter().map(part).sum::<u64>();
     Ok(json!({
@@ -198,6 +201,7 @@ pub fn run(
         "failures": failures,
         "stragglers": stragglers,
         "output": output,
+        "account": account.as_ref().map(Account::to_json),
         "steps": steps.iter().map(StepTimes::to_json).collect::<Vec<_>>(),
     }))
 }
