@@ -45,6 +45,7 @@ class Asked:
     consent: Consent | None
     like: str | None = None
     named: tuple[str, ...] = ()
+    account: bool = True
 
 
 def study_options(function: F) -> F:
@@ -93,6 +94,9 @@ def study_options(function: F) -> F:
             "--seed", metavar="N", help="A number, or the 32 digits of an earlier trial; recorded as chosen."
         ),
         click.option("--no-controls", is_flag=True, help="Leave the control arms out; the verdict says so."),
+        click.option(
+            "--no-account", is_flag=True, help="Do not count system calls in repetitions that are not timed."
+        ),
         click.option("--no-stop", is_flag=True, help="Spend the whole budget even when all is decided."),
         click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root."),
     ]
@@ -119,6 +123,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         seed=_seed(values["seed"]),
         controls=not values["no_controls"],
         no_stop=values["no_stop"],
+        account=not values["no_account"],
         trust=values["trust"],
         like=values["like"],
         named=tuple(sorted({*sets, *conditions})),
@@ -192,7 +197,7 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
         time_s=time_s,
         blocks=asked.blocks,
     )
-    return chosen, asked
+    return replace(chosen, account=chosen.account and asked.account), asked
 
 
 def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:

@@ -16,7 +16,7 @@ from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.session import NOBODY, Session
 from iotrial.conduct.works import Asked, driver
-from iotrial.conduct.works.contract import is_cpu, to_take_off
+from iotrial.conduct.works.contract import calls_of, is_cpu, to_take_off
 from iotrial.design.model import Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
@@ -76,6 +76,26 @@ class Runner:
             raise
         finally:
             self._leave()
+
+    def account(self, condition: Condition, run: PlannedRun, *, block: int) -> Mapping[str, Any]:
+        """Do a run for its system calls alone: by name, as the probe tells them. Raises what the lab, the target or
+        the probe raises, and ProbeError where the work failed or calls were lost."""
+        stretch = None if run.stretch is None else (condition.key, block, run.stretch)
+        turns = self._session.resolved.turns_of(condition, run.arm)
+        try:
+            subject, _ = self._prepare(condition, run, turns, self._session.place_of(condition), stretch)
+            workload = self._session.plan.study.workload(condition.workload)
+            answer = self._measure(subject, workload, 0.0, account="auto")
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._entered.clear()
+            raise
+        finally:
+            self._leave()
+        failure = _failure(answer)
+        if failure is not None:
+            raise ProbeError(failure)
+        return calls_of(answer)
 
     def _enter(self, subject: Subject, turns: list[Turn]) -> None:
         """Put the probe where the knobs of the work want it, for the rest of the run."""
@@ -214,7 +234,9 @@ class Runner:
 
     # the timed part
 
-    def _measure(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, Any]:
+    def _measure(
+        self, subject: Subject, workload: Workload, stretch: float, **more: object
+    ) -> dict[str, Any]:
         files = subject.files
         assert files is not None
         work = workload.work
@@ -235,7 +257,9 @@ class Runner:
             "sync_after": subject.place.root if self._syncs_after or writes else None,
             "replicates": work.replicates,
         }
-        return subject.target.call(kind.verb, **common, **kind.fields(work, self._asked(subject, workload)))
+        return subject.target.call(
+            kind.verb, **common, **kind.fields(work, self._asked(subject, workload)), **more
+        )
 
     def _asked(self, subject: Subject, workload: Workload) -> Asked:
         draft = subject.work
@@ -278,6 +302,9 @@ class Runner:
         synced = answer.get("devices_after_sync")
         if device and synced:
             numbers["device_write_bytes_synced"] = float(synced[device]["write_bytes"])
+        if not driver(work).timed:
+            for name in ("wall", "user", "sys", "cpu"):
+                del numbers[name]
         found = driver(work).measured(work, answer, self._asked(subject, workload))
         numbers |= found.numbers
         declared = {r.name for r in self._session.plan.responses(workload.name)}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from iotrial.report.accounted import accounted_numbers
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.store.model import RunRecord, TrialData
 from iotrial.study.model import Study
@@ -24,7 +25,7 @@ _UNITS = (
     (re.compile(r"_ns$"), "ns"),
     (re.compile(r"_us$"), "us"),
     (re.compile(r"_ms$"), "ms"),
-    (re.compile(r"_s$|_seconds$|_time$|^wall\b|^cpu\b"), "s"),
+    (re.compile(r"_s$|_seconds$|_time$|^wall\b|^cpu\b|^accounted_time\."), "s"),
 )
 _TREATMENT = "treatment"
 
@@ -58,6 +59,8 @@ def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[E
         arms.setdefault(run.arm, run.treatment)
         for metric, number in (*run.responses.items(), *run.evidence.items()):
             values.setdefault((run.condition, metric), {}).setdefault(run.arm, []).append(number)
+    for call in accounted_numbers(data.calls, arms):
+        values.setdefault((call.condition, call.metric), {}).setdefault(call.arm, []).append(call.value)
     order = arm_order(study, arms)
     reference = next((arm for arm in order if is_reference(study, arms[arm])), None)
     rows: list[EvidenceRow] = []
