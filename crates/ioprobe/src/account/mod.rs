@@ -7,6 +7,9 @@
 mod bpf;
 mod call;
 mod names;
+mod perf;
+
+use libc::pid_t;
 
 use crate::error::{Error, Result};
 use crate::wire::Accounting;
@@ -16,6 +19,7 @@ pub use self::call::Account;
 /// Counting that is under way; it ends when this is dropped.
 pub enum Counter {
     Bpf(bpf::Attached),
+    Perf(perf::Reading),
 }
 
 impl Counter {
@@ -23,21 +27,50 @@ impl Counter {
     pub fn begin(asked: Accounting) -> Result<Option<Self>> {
         match asked {
             Accounting::No => Ok(None),
-            Accounting::Auto | Accounting::Bpf => bpf().map(Some),
-            Accounting::Perf => Err(Error::unsupported("count by perf")),
+            _ if !cfg!(target_arch = "x86_64") => Err(Error::unsupported(
+                "count system calls: their numbers are known for x86-64 only",
+            )),
+            Accounting::Bpf => bpf().map(Some).map_err(refused),
+            Accounting::Perf => perf().map(Some).map_err(refused),
+            Accounting::Auto => match bpf() {
+                Ok(counter) => Ok(Some(counter)),
+                Err(first) => match perf() {
+                    Ok(counter) => Ok(Some(counter)),
+                    Err(second) => Err(refused(format!("{first}; {second}"))),
+                },
+            },
+        }
+    }
+
+    /// To be called while a process that was started is running; returns at the latest when it has ended.
+    pub fn follow(&mut self, pid: pid_t) -> Result<()> {
+        match self {
+            Counter::Bpf(_) => Ok(()),
+            Counter::Perf(reading) => reading.follow(pid),
         }
     }
 
     pub fn finish(self) -> Result<Account> {
         match self {
             Counter::Bpf(attached) => attached.finish(),
+            Counter::Perf(reading) => reading.finish(),
         }
     }
 }
 
-fn bpf() -> Result<Counter> {
+fn bpf() -> std::result::Result<Counter, String> {
     bpf::Counting::load()
         .and_then(bpf::Counting::attach)
         .map(Counter::Bpf)
-        .map_err(|why| Error::unsupported(format!("count system calls by BPF: {why}")))
+        .map_err(|why| format!("by BPF: {why}"))
+}
+
+fn perf() -> std::result::Result<Counter, String> {
+    perf::Reading::begin()
+        .map(Counter::Perf)
+        .map_err(|why| format!("by perf events: {why}"))
+}
+
+fn refused(why: String) -> Error {
+    Error::unsupported(format!("count system calls {why}"))
 }

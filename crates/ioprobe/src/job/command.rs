@@ -16,7 +16,7 @@ use crate::account::{Account, Counter};
 use crate::clock::{monotonic_ns, Clock};
 use crate::error::{last_errno, Error, Result};
 use crate::fileset::{FileSet, Registry};
-use crate::process::limit::Limit;
+use crate::process::limit::{kill_group, Limit};
 use crate::process::program::{Environment, Program};
 use crate::process::start::{Starter, Surroundings};
 use crate::process::stragglers;
@@ -134,7 +134,7 @@ pub fn run(
     let (mut usage, mut spun, mut stragglers, mut max_rss_bytes) =
         (Usage::default(), Spun::default(), 0, 0);
     let rss_floor = own_peak_bytes();
-    let counter = Counter::begin(own.account)?;
+    let mut counter = Counter::begin(own.account)?;
     let mut watch = Watch::begin(&common.devices)?;
     let started_ns = monotonic_ns();
     'work: for _ in 0..common.replicates {
@@ -143,7 +143,7 @@ pub fn run(
                 if own.stdin.is_some() {
                     rewind(&stdin)?;
                 }
-                let end = one_process(program, &around, starter, clock, limit)?;
+                let end = one_process(program, &around, starter, (clock, limit), &mut counter)?;
                 times.wall_ticks += end.wall_ticks;
                 times.user_ns += end.usage.user_ns;
                 times.sys_ns += end.usage.sys_ns;
@@ -210,8 +210,8 @@ fn one_process(
     program: &Program,
     around: &Surroundings,
     starter: &mut Starter,
-    clock: &Clock,
-    limit: Limit,
+    (clock, limit): (&Clock, Limit),
+    counter: &mut Option<Counter>,
 ) -> Result<End> {
     limit.arm();
     let start = clock.ticks();
@@ -223,10 +223,14 @@ fn one_process(
         }
     };
     limit.guard(pid);
+    let followed = counter.as_mut().map_or(Ok(()), |c| c.follow(pid));
+    if followed.is_err() {
+        kill_group(pid);
+    }
     let waited = wait(pid);
     let end = clock.ticks();
     let expired = limit.disarm();
-    let (status, rusage) = waited?;
+    let (status, rusage) = followed.and(waited)?;
     let by_signal = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
     Ok(End {
         wall_ticks: end.saturating_sub(start),

@@ -34,7 +34,6 @@ pub enum Operation {
     Add = 0x00,
     Sub = 0x10,
     And = 0x50,
-    Or = 0x40,
     ShiftLeft = 0x60,
     ShiftRight = 0x70,
     Negate = 0x80,

@@ -173,7 +173,12 @@ impl Map {
         assert_eq!(key.len(), self.key);
         let mut value = vec![0_u64; self.filled / 8];
         // SAFETY: key and value are as long as the kernel takes them to be.
-        let found = unsafe { bpf(MAP_LOOKUP, &mut self.element(key, value.as_mut_ptr() as u64)) };
+        let found = unsafe {
+            bpf(
+                MAP_LOOKUP,
+                &mut self.element(key, value.as_mut_ptr() as u64),
+            )
+        };
         match found {
             Ok(_) => Ok(Some(value)),
             Err(libc::ENOENT) => Ok(None),
@@ -264,7 +269,10 @@ impl Program {
                 let said = said.trim_matches('\0').trim_end();
                 let last: Vec<&str> = said.lines().rev().take(4).collect();
                 let why: String = last.iter().rev().map(|line| format!("; {line}")).collect();
-                Err(Error::errno(format!("load the BPF program {name}{why}"), errno))
+                Err(Error::errno(
+                    format!("load the BPF program {name}{why}"),
+                    errno,
+                ))
             }
         }
     }

@@ -127,7 +127,8 @@ impl Counting {
         }
         let mut beyond = self.row(programs::BEYOND)?.count();
         for key in self.errors.keys()? {
-            let word = |at: usize| u32::from_le_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]);
+            let word =
+                |at: usize| u32::from_le_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]);
             let (number, errno, compat) = (word(0), word(4), word(8));
             let count = self.errors.look_up(&key)?.map_or(0, |n| n.iter().sum());
             let abi = if compat == 0 { Abi::Native } else { Abi::I386 };
@@ -195,7 +196,11 @@ fn processors() -> Result<usize> {
     let text = std::fs::read_to_string(POSSIBLE).doing(|| format!("read {POSSIBLE}"))?;
     last_of_ranges(text.trim())
         .map(|last| last + 1)
-        .ok_or_else(|| Error::verify(format!("{POSSIBLE}: wanted ranges of numbers, found {text:?}")))
+        .ok_or_else(|| {
+            Error::verify(format!(
+                "{POSSIBLE}: wanted ranges of numbers, found {text:?}"
+            ))
+        })
 }
 
 fn last_of_ranges(text: &str) -> Option<usize> {

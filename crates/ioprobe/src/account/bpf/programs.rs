@@ -56,7 +56,8 @@ const SIGKILL_BIT: i32 = 1 << 8;
 /// Signals by which a call that they end was not returned from: none (another thread ended the process), SIGKILL, and those
 /// that dump core, which end the thread that got them only after its call.
 const NOT_RETURNED: u64 = 1 | 1 << 9 | CORE;
-const CORE: u64 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 24 | 1 << 25 | 1 << 31;
+const CORE: u64 =
+    1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 24 | 1 << 25 | 1 << 31;
 
 /// Where in the kernel's structures lies what the programs read.
 pub struct Offsets {
@@ -272,7 +273,14 @@ fn bar_of_r7(p: &mut Assembler) {
     p.jump_if(R1, Below, 4, "bar");
     p.constant(Move, R2, 0);
     p.register(Move, R3, R1);
-    for (bits, label) in [(32, "32"), (16, "16"), (8, "8"), (4, "4"), (2, "2"), (1, "1")] {
+    for (bits, label) in [
+        (32, "32"),
+        (16, "16"),
+        (8, "8"),
+        (4, "4"),
+        (2, "2"),
+        (1, "1"),
+    ] {
         p.register(Move, R4, R3);
         p.constant(ShiftRight, R4, bits);
         p.jump_if(R4, Equal, 0, label);

@@ -118,11 +118,11 @@ impl Types {
 fn following(info: u32) -> Option<usize> {
     let entries = (info & 0xffff) as usize;
     Some(match info >> 24 & 31 {
-        1 | 14 | 17 => 4,                        // int, variable, tag of a declaration
+        1 | 14 | 17 => 4,                            // int, variable, tag of a declaration
         2 | 7 | 8 | 9 | 10 | 11 | 12 | 16 | 18 => 0, // pointers, names and qualifiers of a type, functions, floats
-        3 => 12,                                 // array
-        STRUCT | UNION | 15 | 19 => entries * 12, // and sections, enumerations of 64 bits
-        6 | 13 => entries * 8,                   // enumeration, prototype of a function
+        3 => 12,                                     // array
+        STRUCT | UNION | 15 | 19 => entries * 12,    // and sections, enumerations of 64 bits
+        6 | 13 => entries * 8,                       // enumeration, prototype of a function
         _ => return None,
     })
 }
@@ -141,7 +141,14 @@ pub fn of_map(words: u32) -> Vec<u8> {
         types.extend([0, 1, 32 * index]); // members may go without a name
     }
     let length = 4 * types.len() as u32;
-    let header = [u32::from(MAGIC) | 1 << 16, 24, 0, length, length, names.len() as u32];
+    let header = [
+        u32::from(MAGIC) | 1 << 16,
+        24,
+        0,
+        length,
+        length,
+        names.len() as u32,
+    ];
     header
         .iter()
         .chain(&types)
