@@ -272,7 +272,7 @@ def test_nothing_stays_attached_when_the_probe_is_killed(way: str) -> None:
 
 def held(pid: int) -> list[str]:
     """Descriptors of a process that count: BPF's and perf's."""
-    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+    links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
     return [link for link in links if "bpf" in link or "perf" in link]
 
 

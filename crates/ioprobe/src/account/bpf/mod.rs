@@ -204,7 +204,7 @@ fn processors() -> Result<usize> {
 }
 
 fn last_of_ranges(text: &str) -> Option<usize> {
-    text.rsplit(|c| c == ',' || c == '-').next()?.parse().ok()
+    text.rsplit([',', '-']).next()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl Tracefs {
     }
 }
 
-/// A line is "field:int sig;	offset:8;	size:4;	signed:1;".
+/// A line is "field:int sig; offset:8; size:4; signed:1;", with tabs between.
 fn offset_in(format: &str, field: &str) -> Option<usize> {
     format.lines().find_map(|line| {
         let (declared, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
