@@ -85,7 +85,8 @@ class Runner:
         try:
             subject, _ = self._prepare(condition, run, turns, self._session.place_of(condition), stretch)
             workload = self._session.plan.study.workload(condition.workload)
-            answer = self._measure(subject, workload, 0.0, account="auto")
+            job = self._job(subject, workload, 0.0)
+            answer = subject.target.call(driver(workload.work).verb, **job, account="auto")
         except BaseException as error:
             if not isinstance(error, Exception):
                 self._entered.clear()
@@ -234,9 +235,10 @@ class Runner:
 
     # the timed part
 
-    def _measure(
-        self, subject: Subject, workload: Workload, stretch: float, **more: object
-    ) -> dict[str, Any]:
+    def _measure(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, Any]:
+        return subject.target.call(driver(workload.work).verb, **self._job(subject, workload, stretch))
+
+    def _job(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, object]:
         files = subject.files
         assert files is not None
         work = workload.work
@@ -257,9 +259,7 @@ class Runner:
             "sync_after": subject.place.root if self._syncs_after or writes else None,
             "replicates": work.replicates,
         }
-        return subject.target.call(
-            kind.verb, **common, **kind.fields(work, self._asked(subject, workload)), **more
-        )
+        return {**common, **kind.fields(work, self._asked(subject, workload))}
 
     def _asked(self, subject: Subject, workload: Workload) -> Asked:
         draft = subject.work

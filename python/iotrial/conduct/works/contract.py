@@ -110,7 +110,9 @@ def to_take_off(answer: Mapping[str, Any], stretched: str) -> tuple[float, float
 
 def calls_of(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """The system calls of an accounted job by name; ProbeError where some were lost, so that counts are too low."""
-    account = answer["account"]
+    account = answer.get("account")
+    if not isinstance(account, dict):
+        raise ProbeError("counting system calls: wanted an account of the job, found none")
     if account["lost"]:
         raise ProbeError(
             f"counting system calls by {account['way']}: wanted every one, found that {account['lost']} events were lost"

@@ -3,8 +3,6 @@
 //! Both differ from kernel to kernel, and are never assumed. The format is that of Documentation/bpf/btf.rst: a header,
 //! type records one after the other, numbered from 1, and their names.
 
-use std::convert::TryInto;
-
 use crate::error::{Doing, Error, Result};
 
 const OWN: &str = "/sys/kernel/btf/vmlinux";

@@ -7,7 +7,6 @@ mod ring;
 mod tasks;
 mod tracefs;
 
-use std::convert::TryInto;
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, pid_t};

@@ -2,7 +2,6 @@
 //!
 //! The layout of attributes, buffer and records is that of include/uapi/linux/perf_event.h and perf_event_open(2).
 
-use std::convert::TryInto;
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{fence, Ordering};
 
