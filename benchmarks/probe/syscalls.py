@@ -29,15 +29,23 @@ from marked import put
 
 MARK = "syscalls"
 FILES = 10_000
-#: count, time and histogram of each call of one program, as bpftrace's own documentation would write it
-BPFTRACE = """
+#: as bpftrace's own documentation would write it: counts and total times; and all that iotrial tells
+BPFTRACE = {
+    "counts and total time": """
+tracepoint:raw_syscalls:sys_enter /comm == "grep"/ { @began[tid] = nsecs; }
+tracepoint:raw_syscalls:sys_exit /@began[tid]/ {
+  @count[args->id] = count(); @total[args->id] = sum(nsecs - @began[tid]); delete(@began[tid]);
+}
+""",
+    "counts, errors, total time, histograms": """
 tracepoint:raw_syscalls:sys_enter /comm == "grep"/ { @began[tid] = nsecs; }
 tracepoint:raw_syscalls:sys_exit /@began[tid]/ {
   @count[args->id] = count(); @total[args->id] = sum(nsecs - @began[tid]);
   @times[args->id] = hist(nsecs - @began[tid]); if (args->ret < 0) { @errors[args->id] = count(); }
   delete(@began[tid]);
 }
-"""
+""",
+}
 PACKAGES = {"strace": "strace", "perf": "linux-perf", "bpftrace": "bpftrace"}
 
 Run = Callable[[], dict[str, Any]]
@@ -54,11 +62,12 @@ class Ways:
         """By name, the bare one first."""
         ways: dict[str, Run] = {"bare": lambda: self._run(self._argv)}
         for way, name in (("bpf", "iotrial, BPF"), ("perf", "iotrial, perf events")):
-            ways[f"{name}: counts, errors by number, time, histograms"] = lambda way=way: self._run(
+            ways[f"{name}: counts, errors, total time, histograms"] = lambda way=way: self._run(
                 self._argv, account=way
             )
         if shutil.which("bpftrace"):
-            ways["bpftrace: counts, errors, time, histograms"] = self._under_bpftrace
+            for what, script in BPFTRACE.items():
+                ways[f"bpftrace: {what}"] = lambda script=script: self._under_bpftrace(script)
         if shutil.which("perf"):
             ways["perf trace -s"] = lambda: self._run(["perf", "trace", "-s", "-o", "/dev/null", *self._argv])
         if shutil.which("strace"):
@@ -69,9 +78,9 @@ class Ways:
         steps = [{"name": "it", "argv": argv}]
         return self._probe.call("command", steps=steps, expect_exit=1, timeout_s=60, **more)
 
-    def _under_bpftrace(self) -> dict[str, Any]:
+    def _under_bpftrace(self, script: str) -> dict[str, Any]:
         with subprocess.Popen(
-            ["bpftrace", "-e", BPFTRACE],
+            ["bpftrace", "-e", script],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
