@@ -5,6 +5,7 @@
 #![no_main]
 #![allow(dead_code)] // what only the rest of the probe uses
 
+mod around;
 mod checksum;
 mod clock;
 mod content;
@@ -17,6 +18,7 @@ mod job;
 mod parsers;
 mod process;
 mod recorder;
+mod sampler;
 mod session;
 mod syscall;
 mod target;

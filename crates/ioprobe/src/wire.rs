@@ -149,6 +149,8 @@ requests! {
         view: Option<String> = None,
         names: bool = false,
     }
+    Around { on: bool }
+    SampleStart { devices: Vec<String> = Vec::new(), period_ms: u64 = 100 }
     Common {
         set: Option<String> = None,
         files: Selection = None,
@@ -228,6 +230,23 @@ pub fn job_fields<T: Request>(verb: &str, mut own: Fields) -> Result<(Common, T)
         )));
     }
     Ok((common, fields(verb, own)?))
+}
+
+/// The devices of a job, whichever it is; what is no job has none.
+pub fn devices_of_job(verb: &str, given: &Fields) -> Result<Vec<String>> {
+    let common = COMMON.iter().filter_map(|name| given.get_key_value(*name));
+    let common: Common = fields(
+        verb,
+        common
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+    )?;
+    if common.devices.is_empty() {
+        return Err(Error::bad(format!(
+            "request {verb}: account_requests: wanted a job with devices, found none"
+        )));
+    }
+    Ok(common.devices)
 }
 
 words! {

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from iotrial.study.model import Study
 
 SEED_DIGITS = 32
+SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S = 0.01, 60.0
 LARGEST_SEED = 2**128 - 1
 SEED_DECIMALS = len(str(LARGEST_SEED))
 F = TypeVar("F", bound=Callable[..., Any])
@@ -223,6 +224,22 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
         no_stop=asked.no_stop or options.get("no_stop") is True,
         named=tuple(sorted({*asked.named, *(named if isinstance(named, list) else ())})),
     )
+
+
+def sampling_period(text: str | None) -> float | None:
+    """The period of ``--sample`` in seconds. Raises RequestError for one that is none, or out of bounds."""
+    from iotrial.errors import RequestError
+    from iotrial.units import UnitError, parse_duration
+
+    if text is None:
+        return None
+    try:
+        period_s = parse_duration(text)
+    except UnitError as error:
+        raise RequestError(f"--sample: {error.message}", hint=error.hint) from error
+    if not SHORTEST_SAMPLE_S <= period_s <= LONGEST_SAMPLE_S:
+        raise RequestError(f"--sample {text}: wanted 10 ms to 1 min, found {period_s:g} s")
+    return period_s
 
 
 def resolve_study(study: Study, asked: Asked) -> Resolved:

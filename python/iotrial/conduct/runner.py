@@ -7,13 +7,16 @@ failure (counted by level), never a silent loss.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iotrial.analysis.spec import stretched_response
+from iotrial.conduct.accounts import counted
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
+from iotrial.conduct.sampling import SERIES, series_of
 from iotrial.conduct.session import NOBODY, Session
 from iotrial.conduct.works import Asked, driver
 from iotrial.conduct.works.contract import calls_of, is_cpu, to_take_off
@@ -236,7 +239,16 @@ class Runner:
     # the timed part
 
     def _measure(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, Any]:
-        return subject.target.call(driver(workload.work).verb, **self._job(subject, workload, stretch))
+        verb, job = driver(workload.work).verb, self._job(subject, workload, stretch)
+        sampler, device = self._session.sampler, subject.place.device
+        if sampler is None:
+            return subject.target.call(verb, **job)
+        sampler.start([] if device is None else [device])
+        try:
+            answer = subject.target.call(verb, **job)
+        finally:
+            samples = sampler.stop()
+        return {**answer, "samples": samples}
 
     def _job(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, object]:
         files = subject.files
@@ -311,23 +323,42 @@ class Runner:
         evidence = {
             "switches_voluntary": float(usage["switches_voluntary"]),
             "switches_involuntary": float(usage["switches_involuntary"]),
-            **(
-                {f"device_{key}": float(counters[key]) for key in ("read_ios", "write_ios")}
-                if counters
-                else {}
-            ),
-            **({"device_write_ios_synced": float(synced[device]["write_ios"])} if device and synced else {}),
+            **counted(answer, device),
         }
         expected = driver(work).reads_bytes(work, files.bytes_each, files.count)
         return Outcome(
             responses={name: value for name, value in numbers.items() if name in declared},
             evidence=evidence | {k: v for k, v in numbers.items() if k not in declared},
             histograms=found.histograms,
-            checks={"cache": state, "bytes_read": bytes_read, "bytes_expected": expected},
+            checks={
+                "cache": state,
+                "bytes_read": bytes_read,
+                "bytes_expected": expected,
+                **_clock(answer),
+                **self._series(answer, device),
+            },
             started_ns=int(answer["started_ns"]),
             failure=_failure(answer),
             void=cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
         )
+
+    def _series(self, answer: dict[str, Any], device: str | None) -> dict[str, object]:
+        if "samples" not in answer:
+            return {}
+        found = series_of(
+            answer["samples"], device, started_ns=int(answer["started_ns"]), wall_ns=int(answer["wall_ns"])
+        )
+        return {} if found is None else {SERIES: found}
+
+
+def _clock(answer: dict[str, Any]) -> dict[str, object]:
+    """When the timed part began by the time of day, which may be set at any time, and how long it lasted: what a meter's
+    readings are given to it by."""
+    lasted_ns = (answer.get("around") or {}).get("lasted_ns")
+    if lasted_ns is None:
+        return {}
+    ago_s = (time.monotonic_ns() - int(answer["started_ns"])) / 1e9
+    return {"clock": {"unix_s": round(time.time() - ago_s, 4), "lasted_s": lasted_ns / 1e9}}
 
 
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:

@@ -24,6 +24,8 @@ from iotrial.store.calls import KIND as CALL
 from iotrial.store.calls import call_of_text, text_of_call
 from iotrial.store.connection import connect, explained
 from iotrial.store.liveness import ProcessIdentity, identity, is_alive
+from iotrial.store.metered import KIND as ENERGY
+from iotrial.store.metered import with_energy
 from iotrial.store.model import (
     AccountedCall,
     BlockEnd,
@@ -229,7 +231,13 @@ class Store:
                     raise StoreError(
                         f"store {self.path}: trial {trial.number} has {count:,} runs, too many to read"
                     )
-                runs = self._runs("WHERE trial = ?", trial.number)
+                told = self._rows(
+                    "SELECT at, kind, text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence",
+                    trial.number,
+                    ENERGY,
+                )
+                events = tuple(map(records.event_of, told))
+                runs = with_energy(self._runs("WHERE trial = ?", trial.number), events)
                 ends = tuple(
                     records.end_of(row)
                     for row in self._rows(

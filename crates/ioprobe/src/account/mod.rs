@@ -4,6 +4,7 @@
 //! traced program. Two ways lead to the same account: BPF, which counts in the kernel, and perf events, which hand every call
 //! over to us.
 
+pub mod block;
 mod bpf;
 mod call;
 mod names;

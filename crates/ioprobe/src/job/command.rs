@@ -190,6 +190,7 @@ pub fn run(
         "usage": usage.to_json(),
         "devices": devices,
         "devices_after_sync": devices_after_sync,
+        "around": watch.around(),
         "stretched_ns": spun.own_ns,
         "spun": {"wall_ns": spun.wall_ns, "cpu_ns": spun.cpu_ns},
         "injected": spun.injected(),

@@ -1,6 +1,7 @@
 //! Counting by BPF: programs on three tracepoints of the kernel, written here, checked by the kernel, gone with their descriptors.
 
 mod assembler;
+pub mod block;
 mod kernel;
 mod programs;
 mod types;

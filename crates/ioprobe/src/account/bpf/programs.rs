@@ -264,7 +264,7 @@ fn row(p: &mut Assembler, maps: Maps) {
 }
 
 /// R2 = the bar of the time in R7: `account::call::bar`, with the position of the highest bit found by halving.
-fn bar_of_r7(p: &mut Assembler) {
+pub fn bar_of_r7(p: &mut Assembler) {
     p.wide(R1, LONGEST_NS);
     p.jump_if_register(R7, Above, R1, "longest");
     p.register(Move, R1, R7);
