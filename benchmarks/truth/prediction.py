@@ -31,6 +31,7 @@ from marked import put
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = """
 [study]
+account = false
 name = "{name}"
 question = "Is there a difference?"
 margin = "{margin}"

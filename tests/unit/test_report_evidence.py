@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 from report_fixtures import CONDITIONS, measured, study, trial
 
+from iotrial.analysis.movement import movements
 from iotrial.report.conditions import Conditions
-from iotrial.report.evidence import gather, unit_of
+from iotrial.report.evidence import EvidenceRow, gather
+from iotrial.report.metrics import is_system_wide, unit_of, words_of
 from iotrial.store.model import RunRecord, TrialData
 
 
@@ -24,21 +31,83 @@ def of(numbers: dict[str, list[float]], metric: str = "read_ios") -> dict[str, t
     return {row.treatment: (row.value, row.moved) for row in gather(data, Conditions(study()), margin=0.03)}
 
 
-def test_a_metric_moves_when_middle_halves_part_and_medians_differ_by_more_than_the_margin() -> None:
-    assert of({"0777": [10, 10, 11, 11], "0444": [20, 20, 21, 21]}) == {
+def test_a_metric_moves_when_the_blocks_tell_it_and_medians_differ_by_more_than_the_margin() -> None:
+    assert of({"0777": [10, 11] * 8, "0444": [20, 21] * 8}) == {
         "0777": (10.5, None),
         "0444": (20.5, "up"),
     }
-    assert of({"0777": [5.0] * 4, "0444": [0.0] * 4})["0444"] == (0.0, "down")
+    assert of({"0777": [5.0] * 16, "0444": [0.0] * 16})["0444"] == (0.0, "down")
+    assert of({"0777": [0.0] * 16, "0444": [1.0] * 16})["0444"] == (1.0, "up")
 
 
-def test_a_small_or_overlapping_change_does_not_count_as_moved() -> None:
-    assert of({"0777": [100.0] * 4, "0444": [101.0] * 4})["0444"] == (101.0, None)
-    assert of({"0777": [1, 5, 9, 20], "0444": [4, 8, 12, 30]})["0444"][1] is None
+def test_a_small_or_uncertain_change_does_not_count_as_moved() -> None:
+    assert of({"0777": [100.0] * 16, "0444": [101.0] * 16})["0444"] == (101.0, None)
+    assert of({"0777": [1, 9] * 8, "0444": [9, 2] * 8})["0444"][1] is None
 
 
-def test_from_nothing_to_something_is_a_move() -> None:
-    assert of({"0777": [0.0] * 4, "0444": [1.0] * 4})["0444"] == (1.0, "up")
+def test_too_few_blocks_tell_nothing() -> None:
+    assert of({"0777": [10.0] * 4, "0444": [20.0] * 4})["0444"] == (20.0, None)
+
+
+def test_arms_are_compared_within_blocks_whatever_drifts() -> None:
+    drift = [float(1 + i * i) for i in range(20)]
+    assert of({"0777": drift, "0444": [value * 1.2 for value in drift]})["0444"][1] == "up"
+
+
+def rows_of(evidence: Callable[[str, int], dict[str, float]], *, blocks: int = 20) -> list[EvidenceRow]:
+    """The rows of evidence that is a function of arm and block."""
+    found, _, ends = measured(study(), conditions=CONDITIONS[:1], blocks=blocks)
+    runs = tuple(
+        RunRecord(
+            found[0].condition, i, 0, arm, "treatment", {"mode": arm}, float(i), evidence=evidence(arm, i)
+        )
+        for arm in ("0777", "0444")
+        for i in range(blocks)
+    )
+    data = TrialData(trial(study()), found, runs, ends)
+    return list(gather(data, Conditions(study()), margin=0.03))
+
+
+def test_what_moved_most_clearly_stands_first_and_what_stood_still_at_nothing_is_left_out() -> None:
+    noise = random.Random(3)
+
+    def evidence(arm: str, _block: int) -> dict[str, float]:
+        other = arm == "0444"
+        return {
+            "device_flush_ios": 0.0,
+            "still": 7.0,
+            "noisy": noise.gauss(10.0 + 4.0 * other, 4.0),
+            "device_inodes_dirtied": 50.0 * other,
+            "steady": noise.gauss(10.0 + 10.0 * other, 1.0),
+        }
+
+    rows = rows_of(evidence)
+    names = list(dict.fromkeys(row.metric for row in rows))
+    assert names[0] == "device_inodes_dirtied"
+    assert names[1] == "steady"
+    assert "device_flush_ios" not in names
+    assert {row.metric for row in rows if row.moved} >= {"device_inodes_dirtied", "steady"}
+    assert not [row for row in rows if row.metric == "still" and row.moved]
+
+
+def test_of_a_hundred_counters_that_are_noise_none_or_hardly_one_is_marked() -> None:
+    noise = random.Random(8)
+    rows = rows_of(lambda _arm, _block: {f"n{i}": noise.gauss(100, 30) for i in range(100)}, blocks=40)
+    assert sum(row.moved is not None for row in rows) <= 1
+
+
+def test_the_e_value_of_a_change_that_is_always_the_same_is_a_closed_form() -> None:
+    n = 12
+    bets = [math.tanh(theta) for theta in (0.15, 0.3, 0.6, 1.0, 1.6)]
+    truth = sum((1 + bet) ** n + (1 - bet) ** n for bet in bets) / 10
+    found = movements({"up": np.full(n, 3.0), "never": np.zeros(n), "none": np.zeros(0)}, 0.05)
+    assert found["up"] == (pytest.approx(truth), True)
+    assert found["never"] == found["none"] == (1.0, False)
+    # among a thousand hypotheses of the same weight all are found, among a thousand silent ones too: these are no hypotheses
+    silent = {str(i): np.zeros(n) for i in range(1000)}
+    assert movements({"up": np.full(n, 3.0), **silent}, 0.05)["up"][1]
+    swaying = {str(i): np.array([1.0, -1.0] * (n // 2)) for i in range(1000)}
+    assert not movements({"up": np.full(n, 3.0), **swaying}, 0.05)["up"][1]
 
 
 def test_runs_of_void_blocks_and_failed_runs_and_controls_do_not_count() -> None:
@@ -63,7 +132,21 @@ def test_runs_of_void_blocks_and_failed_runs_and_controls_do_not_count() -> None
         ("wait_ns", "ns"),
         ("faults_minor", "1"),
         ("read_ios", "1"),
+        ("device_queue_time", "s"),
+        ("device_busy_time_synced", "s"),
+        ("work_cache_hit_bytes", "bytes"),
+        ("system_io_pressure_some_time", "s"),
+        ("energy", "J"),
     ],
 )
 def test_a_counter_has_the_unit_that_its_name_tells(metric: str, unit: str) -> None:
     assert unit_of(metric) == unit
+
+
+def test_what_others_on_the_machine_are_in_is_called_so() -> None:
+    for metric in ("system_pages_dirtied", "system_io_pressure_full_time", "energy", "system_new_one"):
+        assert words_of(metric).startswith("system-wide: ")
+        assert is_system_wide(metric)
+    assert words_of("device_write_ios_synced") == "write requests of the device, up to the sync after the run"
+    assert words_of("read_time") == "read time"
+    assert not is_system_wide("device_write_ios")

@@ -1,33 +1,71 @@
 //! What block devices did during a timed part, from the kernel's own counters.
 //!
-//! These are the evidence for cold and warm: bytes read from the lab's device while the clock ran. The files are opened
-//! before and read by pread just outside the timed part, so that a job under another user can read them too.
+//! These are the evidence for cold and warm: bytes read from the lab's device while the clock ran; and for the mechanism:
+//! requests, merges, flushes, discards, time in the queue, inodes dirtied. The files are opened before and read by pread just
+//! outside the timed part, so that a job under another user can read them too, and nothing is allocated for it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use serde_json::{json, Map, Value};
 
+use crate::around::debugfs::{self, WriteBack};
+use crate::around::write_back_of;
 use crate::error::{Doing, Error, Result};
 
 /// `stat` counts in sectors of 512 bytes whatever the device's own block size
 /// (Documentation/block/stat.rst).
-const SECTOR: u64 = 512;
+pub const SECTOR: u64 = 512;
+const MILLISECOND_NS: u64 = 1_000_000;
 
 pub struct Counters {
-    devices: Vec<(String, File)>,
+    devices: Vec<Device>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Activity {
-    pub read_ios: u64,
-    pub read_bytes: u64,
-    pub write_ios: u64,
-    pub write_bytes: u64,
-    pub discard_ios: u64,
-    pub flush_ios: u64,
-    pub busy_ns: u64,
+struct Device {
+    name: String,
+    stat: File,
+    write_back: Option<File>,
 }
+
+/// The numbers of `stat`, by the place at which the kernel writes them: discards came with 4.19, flushes with 5.5; where they
+/// are not, they are 0.
+pub type Stat = [u64; FIELDS.len()];
+
+/// What `stat` says of a device, and where the kernel shows it, what write-back does.
+#[derive(Clone, Copy, Debug)]
+pub struct Activity {
+    stat: Stat,
+    write_back: Option<WriteBack>,
+}
+
+/// Name in the answer, and what one unit of the kernel's is in it; the ninth is no count but a level.
+const FIELDS: [(&str, u64); 17] = [
+    ("read_ios", 1),
+    ("read_merges", 1),
+    ("read_bytes", SECTOR),
+    ("read_ns", MILLISECOND_NS),
+    ("write_ios", 1),
+    ("write_merges", 1),
+    ("write_bytes", SECTOR),
+    ("write_ns", MILLISECOND_NS),
+    ("in_flight", 1),
+    ("busy_ns", MILLISECOND_NS),
+    ("queue_ns", MILLISECOND_NS),
+    ("discard_ios", 1),
+    ("discard_merges", 1),
+    ("discard_bytes", SECTOR),
+    ("discard_ns", MILLISECOND_NS),
+    ("flush_ios", 1),
+    ("flush_ns", MILLISECOND_NS),
+];
+pub const READ_SECTORS: usize = 2;
+pub const WRITTEN_SECTORS: usize = 6;
+const IN_FLIGHT: usize = 8;
+/// In milliseconds, as the kernel has it.
+pub const BUSY_MS: usize = 9;
+/// As many as every kernel has had.
+const OLDEST: usize = 11;
 
 impl Counters {
     /// Opens the counters of the named devices, as in /sys/block.
@@ -41,28 +79,42 @@ impl Counters {
             }
             // class/block holds partitions too, which /sys/block does not.
             let path = format!("/sys/class/block/{name}/stat");
-            let file = File::open(&path).doing(|| format!("open counters {path}"))?;
-            devices.push((name.clone(), file));
+            devices.push(Device {
+                name: name.clone(),
+                stat: File::open(&path).doing(|| format!("open counters {path}"))?,
+                write_back: write_back_of(name),
+            });
         }
         Ok(Counters { devices })
     }
 
-    pub fn read(&self) -> Result<Vec<Activity>> {
-        self.devices
-            .iter()
-            .map(|(name, file)| {
-                let mut text = [0; 512];
-                let n = file
-                    .read_at(&mut text, 0)
-                    .doing(|| format!("read counters of {name}"))?;
-                parse(&String::from_utf8_lossy(&text[..n])).ok_or_else(|| {
-                    Error::verify(format!(
-                        "read counters of {name}: wanted at least 11 numbers, found {:?}",
-                        String::from_utf8_lossy(&text[..n])
-                    ))
-                })
-            })
-            .collect()
+    /// One reading for each device, to be filled by `read`.
+    pub fn room(&self) -> Vec<Activity> {
+        let none = Activity {
+            stat: [0; FIELDS.len()],
+            write_back: None,
+        };
+        vec![none; self.devices.len()]
+    }
+
+    /// Reads all counters, into what `room` gave.
+    pub fn read(&self, into: &mut [Activity]) -> Result<()> {
+        for (device, activity) in self.devices.iter().zip(into) {
+            let mut text = [0; 512];
+            let name = &device.name;
+            let n = device
+                .stat
+                .read_at(&mut text, 0)
+                .doing(|| format!("read counters of {name}"))?;
+            activity.stat = parse(&text[..n]).ok_or_else(|| {
+                Error::verify(format!(
+                    "read counters of {name}: wanted at least {OLDEST} numbers, found {:?}",
+                    String::from_utf8_lossy(&text[..n])
+                ))
+            })?;
+            activity.write_back = debugfs::read(&device.write_back);
+        }
+        Ok(())
     }
 
     /// By name, what happened between two readings.
@@ -70,89 +122,121 @@ impl Counters {
         self.devices
             .iter()
             .zip(before.iter().zip(after))
-            .map(|((name, _), (before, after))| (name.clone(), after.since(before).to_json()))
+            .map(|(device, (before, after))| (device.name.clone(), difference(before, after)))
             .collect()
     }
 }
 
-impl Activity {
-    fn to_json(self) -> Value {
-        json!({
-            "read_ios": self.read_ios,
-            "read_bytes": self.read_bytes,
-            "write_ios": self.write_ios,
-            "write_bytes": self.write_bytes,
-            "discard_ios": self.discard_ios,
-            "flush_ios": self.flush_ios,
-            "busy_ns": self.busy_ns,
-        })
-    }
-
-    fn since(&self, before: &Activity) -> Activity {
-        Activity {
-            read_ios: self.read_ios.wrapping_sub(before.read_ios),
-            read_bytes: self.read_bytes.wrapping_sub(before.read_bytes),
-            write_ios: self.write_ios.wrapping_sub(before.write_ios),
-            write_bytes: self.write_bytes.wrapping_sub(before.write_bytes),
-            discard_ios: self.discard_ios.wrapping_sub(before.discard_ios),
-            flush_ios: self.flush_ios.wrapping_sub(before.flush_ios),
-            busy_ns: self.busy_ns.wrapping_sub(before.busy_ns),
+fn difference(before: &Activity, after: &Activity) -> Value {
+    let mut found = Map::new();
+    for (place, (name, unit)) in FIELDS.iter().enumerate() {
+        if place != IN_FLIGHT {
+            let more = wrapping_more(before.stat[place], after.stat[place], *unit);
+            found.insert(name.to_string(), json!(more));
         }
     }
+    if let (Some(before), Some(after)) = (before.write_back, after.write_back) {
+        let more = |before: u64, after: u64| after.wrapping_sub(before) as i64;
+        let add: [(&str, i64); 4] = [
+            ("inodes_dirty_more", more(before.inodes, after.inodes)),
+            (
+                "inodes_dirty_by_time_more",
+                more(before.inodes_by_time, after.inodes_by_time),
+            ),
+            (
+                "dirtied_bytes",
+                more(before.dirtied_bytes, after.dirtied_bytes),
+            ),
+            (
+                "written_back_bytes",
+                more(before.written_bytes, after.written_bytes),
+            ),
+        ];
+        found.extend(add.map(|(name, value)| (name.to_string(), json!(value))));
+    }
+    Value::Object(found)
 }
 
-/// The counters wrap, and so do their multiples: only differences mean anything. Discards are counted since 4.19, flushes since 5.5; where they are not, they are 0.
-pub fn parse(text: &str) -> Option<Activity> {
-    let fields = text
-        .split_whitespace()
-        .map(str::parse)
-        .collect::<std::result::Result<Vec<u64>, _>>()
-        .ok()?;
-    if fields.len() < 11 {
-        return None;
+/// The kernel's counters are of 64 bits, its times of 32: milliseconds go round after seven weeks of waiting.
+fn wrapping_more(before: u64, after: u64, unit: u64) -> u64 {
+    let more = if unit == MILLISECOND_NS {
+        u64::from((after as u32).wrapping_sub(before as u32))
+    } else {
+        after.wrapping_sub(before)
+    };
+    more.wrapping_mul(unit)
+}
+
+/// The numbers of a `stat` file, without allocation; None for anything else.
+pub fn parse(text: &[u8]) -> Option<Stat> {
+    let mut stat = [0; FIELDS.len()];
+    let mut found = 0;
+    for word in text.split(u8::is_ascii_whitespace) {
+        if word.is_empty() {
+            continue;
+        }
+        let value = std::str::from_utf8(word).ok()?.parse().ok()?;
+        if let Some(place) = stat.get_mut(found) {
+            *place = value;
+        }
+        found += 1;
     }
-    let later = |index: usize| fields.get(index).copied().unwrap_or(0);
-    Some(Activity {
-        read_ios: fields[0],
-        read_bytes: fields[2].wrapping_mul(SECTOR),
-        write_ios: fields[4],
-        write_bytes: fields[6].wrapping_mul(SECTOR),
-        discard_ios: later(11),
-        flush_ios: later(15),
-        busy_ns: fields[9].wrapping_mul(1_000_000),
-    })
+    (found >= OLDEST).then_some(stat)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn activity(text: &str) -> Activity {
+        Activity {
+            stat: parse(text.as_bytes()).unwrap(),
+            write_back: None,
+        }
+    }
+
     #[test]
     fn the_seventeen_numbers_of_a_present_kernel_are_read_by_position() {
-        let found = parse("   1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n").unwrap();
+        let zeros = activity(&"0 ".repeat(17));
+        let found = difference(
+            &zeros,
+            &activity("   1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n"),
+        );
+        let ms = 1_000_000;
         assert_eq!(
             found,
-            Activity {
-                read_ios: 1,
-                read_bytes: 3 * 512,
-                write_ios: 5,
-                write_bytes: 7 * 512,
-                discard_ios: 12,
-                flush_ios: 16,
-                busy_ns: 10_000_000,
-            }
+            json!({
+                "read_ios": 1, "read_merges": 2, "read_bytes": 3 * 512, "read_ns": 4 * ms,
+                "write_ios": 5, "write_merges": 6, "write_bytes": 7 * 512, "write_ns": 8 * ms,
+                "busy_ns": 10 * ms, "queue_ns": 11 * ms,
+                "discard_ios": 12, "discard_merges": 13, "discard_bytes": 14 * 512, "discard_ns": 15 * ms,
+                "flush_ios": 16, "flush_ns": 17 * ms,
+            })
         );
     }
 
     #[test]
-    fn an_old_kernel_has_no_discards_and_flushes() {
-        let found = parse("1 2 3 4 5 6 7 8 9 10 11").unwrap();
-        assert_eq!((found.discard_ios, found.flush_ios), (0, 0));
+    fn an_old_kernel_has_no_discards_and_flushes_and_a_new_one_may_have_more() {
+        let old = parse(b"1 2 3 4 5 6 7 8 9 10 11").unwrap();
+        assert_eq!(old[11..], [0; 6]);
+        assert!(parse("3 ".repeat(20).as_bytes()).is_some());
+    }
+
+    #[test]
+    fn times_go_round_at_32_bits_and_counts_at_64() {
+        let before = activity("18446744073709551615 0 0 4294967295 0 0 0 0 0 0 0");
+        let found = difference(&before, &activity("1 0 0 1 0 0 0 0 0 0 0"));
+        assert_eq!(
+            (&found["read_ios"], &found["read_ns"]),
+            (&json!(2), &json!(2_000_000))
+        );
     }
 
     #[test]
     fn anything_else_is_no_reading() {
-        assert_eq!(parse("1 2 3"), None);
-        assert_eq!(parse("1 2 3 4 5 x 7 8 9 10 11"), None);
+        assert_eq!(parse(b"1 2 3"), None);
+        assert_eq!(parse(b"1 2 3 4 5 x 7 8 9 10 11"), None);
+        assert_eq!(parse(b"1 2 3 4 5 -6 7 8 9 10 11"), None);
+        assert_eq!(parse(&[0xff; 40]), None);
     }
 }

@@ -5,7 +5,9 @@
 #![no_main]
 #![allow(dead_code)] // what only the rest of the probe uses
 
+mod account;
 mod ahead;
+mod around;
 mod checksum;
 mod clock;
 mod content;
@@ -18,6 +20,7 @@ mod job;
 mod parsers;
 mod process;
 mod recorder;
+mod sampler;
 mod series;
 mod session;
 mod syscall;

@@ -3,9 +3,11 @@
 //! One JSON object a line in, one out, in order; the log goes to standard error. One process serves a whole trial, so that
 //! a run costs no start-up. It never decides anything: what is done, in which order and on what, the conductor says.
 
+mod account;
 mod ahead;
 #[cfg(test)]
 mod allocations;
+mod around;
 mod checksum;
 mod clock;
 mod content;
@@ -19,6 +21,7 @@ mod job;
 mod parsers;
 mod process;
 mod recorder;
+mod sampler;
 mod series;
 mod session;
 mod syscall;
@@ -35,16 +38,19 @@ use crate::error::{Doing, Error, Result};
 use crate::isolate::Lifeline;
 use crate::session::Session;
 
-const USAGE: &str = "usage: ioprobe [--isolate] | --version | --help
+const USAGE: &str = "usage: ioprobe [--isolate] [--powercap FOLDER] | --version | --help
 
 Answers one JSON object a line from standard input with one on standard output.
---isolate   (root) private mount and PID namespaces: what it mounts and starts dies with it";
+--isolate   (root) private mount and PID namespaces: what it mounts and starts dies with it
+--powercap  where the energy meters are, instead of /sys/class/powercap (for tests)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let isolated = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => false,
-        ["--isolate"] => true,
+    let (isolated, powercap) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => (false, around::POWERCAP),
+        ["--isolate"] => (true, around::POWERCAP),
+        ["--powercap", folder] => (false, folder),
+        ["--isolate", "--powercap", folder] => (true, folder),
         ["--version"] => {
             println!("ioprobe {}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
@@ -58,7 +64,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match begin(isolated).and_then(|mut session| serve(&mut session)) {
+    match begin(isolated, powercap).and_then(|mut session| serve(&mut session)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ioprobe: {error}");
@@ -67,7 +73,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn begin(isolated: bool) -> Result<Session> {
+fn begin(isolated: bool, powercap: &str) -> Result<Session> {
     // Inherited as ignored, the kernel would reap our children itself, and nobody would learn of their end.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -81,6 +87,7 @@ fn begin(isolated: bool) -> Result<Session> {
         lifeline = isolate::under_guard(lifeline)?;
     }
     process::limit::install()?;
+    around::open(powercap);
     Session::new(isolated, lifeline, origin)
 }
 

@@ -27,7 +27,7 @@ fn request(line: &[u8]) {
         };
     }
     each!(Nothing Path Write Stat MakeFolder Remove Mount Unmount DropCaches Image ImageFree LoopAttach LoopDetach);
-    each!(SetTimes EndSession LoopStatus LoopRemove EvictDevice Run MakeSet OfSet OfFiles SetMode SetAtimeState Link OfView SetSize Warm);
+    each!(SetTimes EndSession LoopStatus LoopRemove EvictDevice Run MakeSet OfSet OfFiles SetMode SetAtimeState Link OfView SetSize Warm Around SampleStart);
     if let Ok((common, _)) = job_fields::<wire::FilesJob>(&verb, given.clone()) {
         assert!((0.0..=100.0).contains(&common.stretch) && common.replicates > 0);
     }
@@ -53,7 +53,7 @@ fn answer(id: &Value, error: &Value) {
 
 /// The counters of a block device.
 fn counters(text: &[u8]) {
-    devices::parse(&String::from_utf8_lossy(text));
+    devices::parse(text);
 }
 
 /// A line of /proc/PID/stat, whose second field is any name in parentheses.

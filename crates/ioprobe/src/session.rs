@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{json, Value};
 
+use crate::account::block::Requests;
+use crate::around;
 use crate::clock::{monotonic_ns, realtime_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::{self, Registry};
@@ -13,6 +15,7 @@ use crate::job::stream::LabDevice;
 use crate::job::stretch::Stretch;
 use crate::process::left;
 use crate::process::start::{Inherited, Starter};
+use crate::sampler::Sampler;
 use crate::syscall::{check, open_files, stat_of};
 use crate::target::device::{content, Device};
 use crate::target::loop_device::{self, Backing, LoopDevice, Window};
@@ -33,6 +36,7 @@ pub struct Session {
     next_image: u64,
     loops: BTreeMap<String, LoopDevice>,
     devices: BTreeMap<String, Device>,
+    sampler: Option<Sampler>,
 }
 
 impl Session {
@@ -55,10 +59,29 @@ impl Session {
             next_image: 1,
             loops: BTreeMap::new(),
             devices: BTreeMap::new(),
+            sampler: None,
         })
     }
 
-    pub fn perform(&mut self, verb: &str, given: Fields) -> Result<Value> {
+    /// Does what is asked. `account_requests` on any job has the requests of its devices counted meanwhile.
+    pub fn perform(&mut self, verb: &str, mut given: Fields) -> Result<Value> {
+        let asked = given.remove("account_requests");
+        if !matches!(asked, Some(Value::Bool(true))) {
+            return match asked {
+                None | Some(Value::Null | Value::Bool(false)) => self.carry_out(verb, given),
+                Some(other) => Err(Error::bad(format!(
+                    "request {verb}: account_requests: wanted true or false, found {other}"
+                ))),
+            };
+        }
+        let devices = wire::devices_of_job(verb, &given)?;
+        let requests = Requests::begin(&devices)?;
+        let mut answer = self.carry_out(verb, given)?;
+        answer["requests"] = requests.finish()?;
+        Ok(answer)
+    }
+
+    fn carry_out(&mut self, verb: &str, given: Fields) -> Result<Value> {
         let sets = &mut self.sets;
         match verb {
             "hello" => fields::<wire::Nothing>(verb, given).and_then(|_| self.hello()),
@@ -149,6 +172,27 @@ impl Session {
             "evict" => fileset::cache::evict(fields(verb, given)?, sets),
             "warm" => fileset::cache::warm(fields(verb, given)?, sets),
             "residency" => fileset::cache::residency(fields(verb, given)?, sets),
+
+            "around" => {
+                let request: wire::Around = fields(verb, given)?;
+                around::switch(request.on);
+                Ok(json!({}))
+            }
+            "sample_start" => {
+                let request: wire::SampleStart = fields(verb, given)?;
+                if self.sampler.is_some() {
+                    return Err(Error::bad("sample_start: one is running"));
+                }
+                self.sampler = Some(Sampler::start(&request)?);
+                Ok(json!({}))
+            }
+            "sample_stop" => {
+                fields::<wire::Nothing>(verb, given)?;
+                let sampler = self.sampler.take();
+                sampler
+                    .ok_or_else(|| Error::bad("sample_stop: wanted a sampler that was started"))?
+                    .stop()
+            }
 
             "files" => {
                 let request = job_fields(verb, given)?;

@@ -149,6 +149,8 @@ requests! {
         view: Option<String> = None,
         names: bool = false,
     }
+    Around { on: bool }
+    SampleStart { devices: Vec<String> = Vec::new(), period_ms: u64 = 100 }
     Common {
         set: Option<String> = None,
         files: Selection = None,
@@ -190,6 +192,7 @@ requests! {
         timeout_s: Option<f64> = None,
         expect_exit: i32 = 0,
         keep_output: usize = 0,
+        account: Accounting = Accounting::No,
     }
     Step { name: String, argv: Vec<String> }
     StreamJob {
@@ -244,6 +247,23 @@ pub fn job_fields<T: Request>(verb: &str, mut own: Fields) -> Result<(Common, T)
     Ok((common, fields(verb, own)?))
 }
 
+/// The devices of a job, whichever it is; what is no job has none.
+pub fn devices_of_job(verb: &str, given: &Fields) -> Result<Vec<String>> {
+    let common = COMMON.iter().filter_map(|name| given.get_key_value(*name));
+    let common: Common = fields(
+        verb,
+        common
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+    )?;
+    if common.devices.is_empty() {
+        return Err(Error::bad(format!(
+            "request {verb}: account_requests: wanted a job with devices, found none"
+        )));
+    }
+    Ok(common.devices)
+}
+
 words! {
     /// How an image gets its blocks.
     Fill {
@@ -273,6 +293,13 @@ words! {
     StretchClock {
         Wall = "wall",
         Cpu = "cpu",
+    }
+    /// Whether and how system calls are counted.
+    Accounting {
+        No = "no",
+        Auto = "auto",
+        Bpf = "bpf",
+        Perf = "perf",
     }
     Order {
         ByFile = "by-file",

@@ -112,7 +112,7 @@ def _effects(
 ) -> tuple[Effect, ...]:
     """The primary effects of a condition; or else the exploratory ones: main effects on the other responses that were
     measured, and the interactions that the study does not name on the primary ones."""
-    seen = positive_seen(controls)
+    seen = positive_seen(controls) or spec.only_counts(condition)
     found: list[Effect] = []
     own = spec.responses_of(condition, primary=True)
     others = spec.responses_of(condition, primary=False)
@@ -139,7 +139,8 @@ def _pooled_effects(spec: Spec, blocks: Sequence[ObservedBlock], controls: Seque
     """The primary effects of each workload that runs under several conditions, averaged over these in complete rounds."""
     found: list[Effect] = []
     for workload, conditions in spec.pools.items():
-        seen = positive_seen([control for control in controls if control.condition["workload"] == workload])
+        own = [control for control in controls if control.condition["workload"] == workload]
+        seen = positive_seen(own) or spec.only_counts(conditions[0])
         for response in spec.responses_of(conditions[0], primary=True):
             tables = [
                 Responses([block for block in blocks if block.condition == condition.key], response)

@@ -122,6 +122,12 @@ class Spec:
         """What the positive control is judged by: the response that the stretch is put into."""
         return stretched_response(r for r in self.responses if r.workload == condition.workload)
 
+    def only_counts(self, condition: Condition) -> bool:
+        """Whether nothing of the workload is a time or a rate. Then no slow-down can be put in, and none is needed: counts
+        are equivalent only where they are the same in every block, which leaves no margin to be blind in."""
+        own = (*self.responses_of(condition, primary=True), *self.responses_of(condition, primary=False))
+        return all(r.scale is Scale.DIFFERENCE and not is_time(r) and not is_rate(r) for r in own)
+
     def injected_ratio(self, response: Response) -> float:
         """The ratio that the stretch makes in a response: of a rate it is the inverse."""
         return 1.0 / self.injected if is_rate(response) else self.injected

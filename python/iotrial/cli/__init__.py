@@ -37,6 +37,7 @@ ORDER = (
     "trials",
     "export",
     "import",
+    "meter",
     "knobs",
     "doctor",
     "restore",

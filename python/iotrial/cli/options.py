@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from iotrial.study.model import Study
 
 SEED_DIGITS = 32
+SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S = 0.01, 60.0
 LARGEST_SEED = 2**128 - 1
 SEED_DECIMALS = len(str(LARGEST_SEED))
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,6 +46,7 @@ class Asked:
     consent: Consent | None
     like: str | None = None
     named: tuple[str, ...] = ()
+    account: bool = True
 
 
 def study_options(function: F) -> F:
@@ -93,6 +95,9 @@ def study_options(function: F) -> F:
             "--seed", metavar="N", help="A number, or the 32 digits of an earlier trial; recorded as chosen."
         ),
         click.option("--no-controls", is_flag=True, help="Leave the control arms out; the verdict says so."),
+        click.option(
+            "--no-account", is_flag=True, help="Do not count system calls in repetitions that are not timed."
+        ),
         click.option("--no-stop", is_flag=True, help="Spend the whole budget even when all is decided."),
         click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root."),
     ]
@@ -119,6 +124,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         seed=_seed(values["seed"]),
         controls=not values["no_controls"],
         no_stop=values["no_stop"],
+        account=not values["no_account"],
         trust=values["trust"],
         like=values["like"],
         named=tuple(sorted({*sets, *conditions})),
@@ -192,7 +198,7 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
         time_s=time_s,
         blocks=asked.blocks,
     )
-    return chosen, asked
+    return replace(chosen, account=chosen.account and asked.account), asked
 
 
 def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
@@ -218,6 +224,22 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
         no_stop=asked.no_stop or options.get("no_stop") is True,
         named=tuple(sorted({*asked.named, *(named if isinstance(named, list) else ())})),
     )
+
+
+def sampling_period(text: str | None) -> float | None:
+    """The period of ``--sample`` in seconds. Raises RequestError for one that is none, or out of bounds."""
+    from iotrial.errors import RequestError
+    from iotrial.units import UnitError, parse_duration
+
+    if text is None:
+        return None
+    try:
+        period_s = parse_duration(text)
+    except UnitError as error:
+        raise RequestError(f"--sample: {error.message}", hint=error.hint) from error
+    if not SHORTEST_SAMPLE_S <= period_s <= LONGEST_SAMPLE_S:
+        raise RequestError(f"--sample {text}: wanted 10 ms to 1 min, found {period_s:g} s")
+    return period_s
 
 
 def resolve_study(study: Study, asked: Asked) -> Resolved:

@@ -7,16 +7,19 @@ failure (counted by level), never a silent loss.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iotrial.analysis.spec import stretched_response
+from iotrial.conduct.accounts import counted
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
+from iotrial.conduct.sampling import SERIES, series_of
 from iotrial.conduct.session import NOBODY, Session
 from iotrial.conduct.works import Asked, driver
-from iotrial.conduct.works.contract import is_cpu, to_take_off
+from iotrial.conduct.works.contract import calls_of, is_cpu, to_take_off
 from iotrial.design.model import Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
@@ -76,6 +79,27 @@ class Runner:
             raise
         finally:
             self._leave()
+
+    def account(self, condition: Condition, run: PlannedRun, *, block: int) -> Mapping[str, Any]:
+        """Do a run for its system calls alone: by name, as the probe tells them. Raises what the lab, the target or
+        the probe raises, and ProbeError where the work failed or calls were lost."""
+        stretch = None if run.stretch is None else (condition.key, block, run.stretch)
+        turns = self._session.resolved.turns_of(condition, run.arm)
+        try:
+            subject, _ = self._prepare(condition, run, turns, self._session.place_of(condition), stretch)
+            workload = self._session.plan.study.workload(condition.workload)
+            job = self._job(subject, workload, 0.0)
+            answer = subject.target.call(driver(workload.work).verb, **job, account="auto")
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._entered.clear()
+            raise
+        finally:
+            self._leave()
+        failure = _failure(answer)
+        if failure is not None:
+            raise ProbeError(failure)
+        return calls_of(answer)
 
     def _enter(self, subject: Subject, turns: list[Turn]) -> None:
         """Put the probe where the knobs of the work want it, for the rest of the run."""
@@ -215,6 +239,18 @@ class Runner:
     # the timed part
 
     def _measure(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, Any]:
+        verb, job = driver(workload.work).verb, self._job(subject, workload, stretch)
+        sampler, device = self._session.sampler, subject.place.device
+        if sampler is None:
+            return subject.target.call(verb, **job)
+        sampler.start([] if device is None else [device])
+        try:
+            answer = subject.target.call(verb, **job)
+        finally:
+            samples = sampler.stop()
+        return {**answer, "samples": samples}
+
+    def _job(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, object]:
         files = subject.files
         assert files is not None
         work = workload.work
@@ -235,7 +271,7 @@ class Runner:
             "sync_after": subject.place.root if self._syncs_after or writes else None,
             "replicates": work.replicates,
         }
-        return subject.target.call(kind.verb, **common, **kind.fields(work, self._asked(subject, workload)))
+        return {**common, **kind.fields(work, self._asked(subject, workload))}
 
     def _asked(self, subject: Subject, workload: Workload) -> Asked:
         draft = subject.work
@@ -278,29 +314,51 @@ class Runner:
         synced = answer.get("devices_after_sync")
         if device and synced:
             numbers["device_write_bytes_synced"] = float(synced[device]["write_bytes"])
+        if not driver(work).timed:
+            for name in ("wall", "user", "sys", "cpu"):
+                del numbers[name]
         found = driver(work).measured(work, answer, self._asked(subject, workload))
         numbers |= found.numbers
         declared = {r.name for r in self._session.plan.responses(workload.name)}
         evidence = {
             "switches_voluntary": float(usage["switches_voluntary"]),
             "switches_involuntary": float(usage["switches_involuntary"]),
-            **(
-                {f"device_{key}": float(counters[key]) for key in ("read_ios", "write_ios")}
-                if counters
-                else {}
-            ),
-            **({"device_write_ios_synced": float(synced[device]["write_ios"])} if device and synced else {}),
+            **counted(answer, device),
         }
         expected = driver(work).reads_bytes(work, files.bytes_each, files.count)
         return Outcome(
             responses={name: value for name, value in numbers.items() if name in declared},
             evidence=evidence | {k: v for k, v in numbers.items() if k not in declared},
             histograms=found.histograms,
-            checks={"cache": state, "bytes_read": bytes_read, "bytes_expected": expected},
+            checks={
+                "cache": state,
+                "bytes_read": bytes_read,
+                "bytes_expected": expected,
+                **_clock(answer),
+                **self._series(answer, device),
+            },
             started_ns=int(answer["started_ns"]),
             failure=_failure(answer),
             void=cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
         )
+
+    def _series(self, answer: dict[str, Any], device: str | None) -> dict[str, object]:
+        if "samples" not in answer:
+            return {}
+        found = series_of(
+            answer["samples"], device, started_ns=int(answer["started_ns"]), wall_ns=int(answer["wall_ns"])
+        )
+        return {} if found is None else {SERIES: found}
+
+
+def _clock(answer: dict[str, Any]) -> dict[str, object]:
+    """When the timed part began by the time of day, which may be set at any time, and how long it lasted: what a meter's
+    readings are given to it by."""
+    lasted_ns = (answer.get("around") or {}).get("lasted_ns")
+    if lasted_ns is None:
+        return {}
+    ago_s = (time.monotonic_ns() - int(answer["started_ns"])) / 1e9
+    return {"clock": {"unix_s": round(time.time() - ago_s, 4), "lasted_s": lasted_ns / 1e9}}
 
 
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:

@@ -15,6 +15,7 @@ from pathlib import Path
 from iotrial.conduct.disks import place_for
 from iotrial.conduct.filesets import FileSets
 from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.sampling import Sampler
 from iotrial.conduct.settings import Settings
 from iotrial.conduct.signals import Stopped
 from iotrial.design.model import Condition
@@ -49,6 +50,7 @@ class Session:
         folder: str,
         trial: str,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        sample_s: float | None = None,
     ) -> None:
         self.resolved = resolved
         self.plan = plan
@@ -62,6 +64,8 @@ class Session:
         self._waiting = waiting
         self.files = FileSets(resolved, plan)
         self.settings = Settings(resolved, self.subject)
+        self._sample_s = sample_s
+        self.sampler: Sampler | None = None
         self.probe: Probe
         self.target: Target
         self.boot_id = ""
@@ -86,6 +90,8 @@ class Session:
                 boot_id=self.boot_id,
                 trial=self.trial,
             )
+            if self._sample_s is not None:
+                self.sampler = Sampler(self._sample_s)
             self._open_places()
             self.settings.settle(self.places.values())
             for place in self.places.values():
@@ -122,6 +128,9 @@ class Session:
         Where the probe is dead, or taking the places down fails, the kernel takes down what the probe held, and the
         journal is undone through a fresh one; ``restored`` then says what could not be.
         """
+        if self.sampler is not None:
+            self.sampler.close()
+            self.sampler = None
         probe = getattr(self, "probe", None)
         if probe is None:
             self._lock.__exit__(None, None, None)

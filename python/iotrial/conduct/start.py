@@ -89,7 +89,13 @@ def begin(
             watcher.say(note)
         watcher.say(_making(resolved))
         session = Session(
-            resolved, plan, state=state_folder(), folder=folder, trial=identity, waiting=signals.waiting
+            resolved,
+            plan,
+            state=state_folder(),
+            folder=folder,
+            trial=identity,
+            waiting=signals.waiting,
+            sample_s=_sample_s(options),
         )
         with _opened(session, signals):
             header = TrialHeader(
@@ -131,10 +137,17 @@ def resume(
             folder=folder,
             trial=trial.header.id,
             waiting=signals.waiting,
+            sample_s=_sample_s(trial.header.options),
         )
         with _opened(session, signals):
             store.set_state(trial.header.id, TrialState.RUNNING)
         return _conduct(session, plan, store, trial, limits, watcher, signals, data)
+
+
+def _sample_s(options: Mapping[str, object]) -> float | None:
+    """How often samples are taken within a run, where the user asked for it."""
+    period_s = options.get("sample_s")
+    return float(period_s) if isinstance(period_s, int | float) else None
 
 
 @contextmanager

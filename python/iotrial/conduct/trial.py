@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from iotrial.analysis.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
 from iotrial.analysis.model import Observation, ObservedBlock
+from iotrial.conduct.accounting import account
 from iotrial.conduct.progress import Snapshot, Watcher
 from iotrial.conduct.runner import READ_BACK_FAILED, Outcome, Runner
 from iotrial.conduct.session import Session
@@ -277,6 +278,15 @@ class Conductor:
         )
 
     def _finish(self) -> TrialState:
+        account(
+            self._plan,
+            [(line.condition, line.next_index) for line in self._lines.values() if line.complete],
+            self._runner,
+            self._store,
+            self._trial,
+            self._watcher,
+            self._signals,
+        )
         with self._signals.interruptible():
             self._verify_files()
         for line in self._lines.values():

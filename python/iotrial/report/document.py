@@ -20,6 +20,7 @@ from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.legible import shown
 from iotrial.report.adjusted import Adjusted, adjust
+from iotrial.report.claimed_values import hold_value
 from iotrial.report.claims import HeldClaim, hold_claims
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.designs import DesignText, design_of
@@ -190,6 +191,9 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
     adjusted = _adjusted(data, conditions)
     design = _design(header.study, controls=header.options.get("controls") is not False)
     reasons = () if valid else _reasons(data, analysis)
+    evidence = (gather_by_level if arms_are_rows(header.study) else gather)(
+        data, conditions, margin=header.margin
+    )
     return Document(
         data=data,
         analysis=analysis,
@@ -197,12 +201,16 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         summary=summarise(trial, analysis, reasons),
         reasons=reasons,
         effects=_effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin),
-        claims=hold_claims(
-            header.study.claims, analysis.effects, conditions, margin=header.margin, valid=valid
+        claims=tuple(
+            held
+            for claim in header.study.claims
+            for held in (
+                hold_claims((claim,), analysis.effects, conditions, margin=header.margin, valid=valid)
+                if claim.value is None
+                else hold_value(claim, evidence, valid=valid)
+            )
         ),
-        evidence=(gather_by_level if arms_are_rows(header.study) else gather)(
-            data, conditions, margin=header.margin
-        ),
+        evidence=evidence,
         controls=tuple(_control_rows(analysis.controls, conditions)),
         with_controls=not without_controls(trial, analysis),
         void=tuple(_void_blocks(data, conditions)),

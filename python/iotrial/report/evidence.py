@@ -1,37 +1,40 @@
-"""Evidence: what else changed with the treatment, as medians, described and never tested.
+"""Evidence: what else changed with the treatment, as medians, and which of it moved.
 
-For every metric that runs carry (responses first, then counters and checks' numbers) there is one median by treatment
-and condition, over the runs of complete blocks that are neither void nor failed. A metric is said to have *moved* with a
-level where two things hold: the middle halves of the two arms (first to third quartile) do not overlap, and the
-medians differ by more than the margin (or one of them is zero). It is a mark for the eye, not a verdict.
+For every metric that runs carry (responses first, then what was counted) there is one median by treatment and condition,
+over the runs of complete blocks that are neither void nor failed. A metric *moved* with a level where two things hold: the
+blocks tell it from the reference by the e-process, at the trial's alpha shared by e-BH over all metrics, levels and
+conditions of the table; and the medians differ by more than the margin (or one of them is zero). What moved most clearly
+stands first. That is exploratory: a mechanism to look at, no verdict.
 """
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
+from iotrial.analysis.movement import movements
+from iotrial.report.accounted import accounted_numbers
 from iotrial.report.conditions import Conditions, ConditionText
+from iotrial.report.metrics import is_counter, unit_of
 from iotrial.store.model import RunRecord, TrialData
 from iotrial.study.model import Study
 
-# What a counter's name says of its unit; the first pattern that is found counts.
-_UNITS = (
-    (re.compile(r"bytes|rss"), "bytes"),
-    (re.compile(r"_ns$"), "ns"),
-    (re.compile(r"_us$"), "us"),
-    (re.compile(r"_ms$"), "ms"),
-    (re.compile(r"_s$|_seconds$|_time$|^wall\b|^cpu\b"), "s"),
-)
+__all__ = ["EvidenceRow", "arm_order", "gather", "is_reference", "sound_runs", "unit_of"]
+
+Floats = npt.NDArray[np.float64]
+ByArm = Mapping[str, Mapping[int, Sequence[float]]]  # by arm and block
+
 _TREATMENT = "treatment"
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:
-    """One median. ``moved`` is "up" or "down" against the reference treatment, None where it did not move."""
+    """One median. ``moved`` is "up" or "down" against the reference treatment, None where it did not move; ``e_value`` what
+    the blocks say against its standing still."""
 
     treatment: str
     condition: ConditionText
@@ -44,35 +47,117 @@ class EvidenceRow:
     is_response: bool
     is_reference: bool
     moved: str | None = None
+    e_value: float = 1.0
+    group: str = ""  # what shares a reference: a factor, where rows are levels
 
 
 def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[EvidenceRow, ...]:
-    """All medians, ordered by condition, metric (responses first) and treatment (reference first)."""
+    """All medians, ordered by condition, metric (responses first, then by how clearly it moved) and treatment (reference
+    first)."""
     study = data.trial.header.study
     units = {(response.workload, response.name): response.unit for response in study.responses}
+    arms, values = measured_by_arm(data)
+    order = arm_order(study, arms)
+    reference = next((arm for arm in order if is_reference(study, arms[arm])), None)
+    rows: list[EvidenceRow] = []
+    contrasts: dict[tuple[str, str, str], Floats] = {}
+    for (key, metric), by_arm in _of_calls(data, arms).items():
+        own = _rows(conditions.of_key(key), metric, unit_of(metric), False, by_arm, order, reference)
+        rows.extend(_apart(list(own), margin))
+    for (key, metric), by_arm in values.items():
+        condition = conditions.of_key(key)
+        declared = units.get((condition.workload, metric))
+        if declared is None and counts_nothing(metric, by_arm):
+            continue
+        unit = declared if declared is not None else unit_of(metric)
+        rows.extend(_rows(condition, metric, unit, declared is not None, by_arm, order, reference))
+        for arm in by_arm:
+            if reference in by_arm and arm != reference:
+                contrasts[condition.key, metric, arm] = _differences(by_arm[arm], by_arm[reference])
+    metrics = [*(metric for _, metric in values), *(row.metric for row in rows)]
+    return marked(rows, contrasts, data.trial.header.alpha, margin, metrics, order)
+
+
+def measured_by_arm(
+    data: TrialData,
+) -> tuple[dict[str, Mapping[str, str]], dict[tuple[str, str], dict[str, dict[int, list[float]]]]]:
+    """The treatment of each arm; and by condition and metric what the runs that count have, by arm and block."""
     arms: dict[str, Mapping[str, str]] = {}
-    values: dict[tuple[str, str], dict[str, list[float]]] = {}
+    values: dict[tuple[str, str], dict[str, dict[int, list[float]]]] = {}
     for run in sound_runs(data):
         if run.kind != _TREATMENT:
             continue
         arms.setdefault(run.arm, run.treatment)
         for metric, number in (*run.responses.items(), *run.evidence.items()):
-            values.setdefault((run.condition, metric), {}).setdefault(run.arm, []).append(number)
-    order = arm_order(study, arms)
-    reference = next((arm for arm in order if is_reference(study, arms[arm])), None)
-    rows: list[EvidenceRow] = []
-    for (key, metric), by_arm in values.items():
-        condition = conditions.of_key(key)
-        declared = units.get((condition.workload, metric))
-        unit = declared if declared is not None else unit_of(metric)
-        rows.extend(
-            _rows(condition, metric, unit, declared is not None, by_arm, order, reference, margin=margin)
-        )
-    metrics = {metric: position for position, (_, metric) in enumerate(values)}
-    rows.sort(
-        key=lambda r: (r.condition.order, not r.is_response, metrics[r.metric], order.index(r.treatment))
+            by_arm = values.setdefault((run.condition, metric), {})
+            by_arm.setdefault(run.arm, {}).setdefault(run.block, []).append(number)
+    return arms, values
+
+
+def _of_calls(
+    data: TrialData, arms: Mapping[str, Mapping[str, str]]
+) -> dict[tuple[str, str], dict[str, dict[int, list[float]]]]:
+    """System calls of the accounted repetitions, which are in no block."""
+    values: dict[tuple[str, str], dict[str, dict[int, list[float]]]] = {}
+    for call in accounted_numbers(data.calls, arms):
+        by_arm = values.setdefault((call.condition, call.metric), {})
+        by_arm.setdefault(call.arm, {}).setdefault(0, []).append(call.value)
+    return values
+
+
+def _apart(rows: Sequence[EvidenceRow], margin: float) -> Iterator[EvidenceRow]:
+    """Marks of what is in no block, in too few repetitions to be tested: the middle halves do not overlap."""
+    reference = next((row for row in rows if row.is_reference), None)
+    for row in rows:
+        way = None
+        if reference is not None and row is not reference:
+            higher, lower = row.low > reference.high, row.high < reference.low
+            way = _way(row.value, reference.value, float(higher) - float(lower), margin)
+        yield replace(row, moved=way)
+
+
+def counts_nothing(metric: str, by_arm: ByArm) -> bool:
+    """Whether it is a counter of the accounting that stood still in every run."""
+    return is_counter(metric) and not any(
+        number for blocks in by_arm.values() for numbers in blocks.values() for number in numbers
     )
-    return tuple(rows)
+
+
+def marked(
+    rows: Sequence[EvidenceRow],
+    contrasts: Mapping[tuple[str, str, str], Floats],
+    alpha: float,
+    margin: float,
+    metrics: Sequence[str],
+    order: Sequence[str],
+) -> tuple[EvidenceRow, ...]:
+    """The rows with their marks, in order. ``contrasts`` by condition's key, metric and treatment."""
+    found = movements(contrasts, alpha)
+    references = {(row.condition.key, row.metric, row.group): row.value for row in rows if row.is_reference}
+    told = []
+    for row in rows:
+        key = (row.condition.key, row.metric, row.treatment)
+        reference = references.get((row.condition.key, row.metric, row.group))
+        e_value, discovery = found.get(key, (1.0, False))
+        way = row.moved if key not in contrasts else None
+        if discovery and reference is not None:
+            way = _way(row.value, reference, float(contrasts[key].mean()), margin)
+        told.append(replace(row, moved=way, e_value=e_value))
+    clear: dict[tuple[str, str], tuple[float, float]] = {}
+    for row in told:
+        place = (row.condition.key, row.metric)
+        clear[place] = max(clear.get(place, (0.0, 0.0)), _clearness(row, contrasts))
+    first = {metric: position for position, metric in reversed(list(enumerate(metrics)))}
+    told.sort(
+        key=lambda r: (
+            r.condition.order,
+            not r.is_response,
+            (0.0, 0.0) if r.is_response else tuple(-part for part in clear[r.condition.key, r.metric]),
+            first[r.metric],
+            order.index(r.treatment),
+        )
+    )
+    return tuple(told)
 
 
 def sound_runs(data: TrialData) -> Iterator[RunRecord]:
@@ -104,55 +189,55 @@ def is_reference(study: Study, treatment: Mapping[str, str]) -> bool:
     return all(treatment.get(factor.name) == factor.reference for factor in study.treatment_factors)
 
 
-def unit_of(metric: str) -> str:
-    """The unit that a counter's name tells; "1" for a plain count."""
-    return next((unit for pattern, unit in _UNITS if pattern.search(metric)), "1")
-
-
 def _rows(
     condition: ConditionText,
     metric: str,
     unit: str,
     is_response: bool,
-    by_arm: Mapping[str, Sequence[float]],
+    by_arm: ByArm,
     order: Sequence[str],
     reference: str | None,
-    *,
-    margin: float,
 ) -> Iterator[EvidenceRow]:
-    quartiles = {arm: _quartiles(numbers) for arm, numbers in by_arm.items()}
     for arm in order:
-        if arm not in quartiles:
+        if arm not in by_arm:
             continue
-        low, middle, high = quartiles[arm]
-        moved = None
-        if reference in quartiles and arm != reference:
-            moved = _moved(quartiles[arm], quartiles[reference], margin=margin)
+        numbers = [number for runs in by_arm[arm].values() for number in runs]
+        low, middle, high = np.quantile(np.asarray(numbers, dtype=float), (0.25, 0.5, 0.75))
         yield EvidenceRow(
             arm,
             condition,
             metric,
             unit,
-            middle,
-            low,
-            high,
-            len(by_arm[arm]),
+            float(middle),
+            float(low),
+            float(high),
+            len(numbers),
             is_response,
             arm == reference,
-            moved,
         )
 
 
-def _quartiles(numbers: Sequence[float]) -> tuple[float, float, float]:
-    low, middle, high = np.quantile(np.asarray(numbers, dtype=float), (0.25, 0.5, 0.75))
-    return float(low), float(middle), float(high)
+def _differences(here: Mapping[int, Sequence[float]], reference: Mapping[int, Sequence[float]]) -> Floats:
+    """One number for each block that holds both, in time order: repeats within a block are averaged."""
+    blocks = sorted(here.keys() & reference.keys())
+    return np.array(
+        [math.fsum(here[b]) / len(here[b]) - math.fsum(reference[b]) / len(reference[b]) for b in blocks]
+    )
 
 
-def _moved(
-    here: tuple[float, float, float], reference: tuple[float, float, float], *, margin: float
-) -> str | None:
-    if here[0] > reference[2] and here[1] - reference[1] > margin * abs(reference[1]):
+def _way(value: float, reference: float, mean: float, margin: float) -> str | None:
+    if value - reference > margin * abs(reference) and mean > 0:
         return "up"
-    if here[2] < reference[0] and reference[1] - here[1] > margin * abs(reference[1]):
-        return "down"
-    return None
+    return "down" if reference - value > margin * abs(reference) and mean < 0 else None
+
+
+def _clearness(row: EvidenceRow, contrasts: Mapping[tuple[str, str, str], Floats]) -> tuple[float, float]:
+    """How clearly it moved: its mean difference in units of the scatter from block to block, then the e-value, which is much
+    the same for all that never overlap."""
+    if row.moved is None:
+        return 0.0, 0.0
+    if (row.condition.key, row.metric, row.treatment) not in contrasts:
+        return 0.0, 1.0  # before what stood still, behind what the blocks tell
+    values = contrasts[row.condition.key, row.metric, row.treatment]
+    scatter = float(values.std())
+    return min(abs(float(values.mean())) / scatter, 1e6) if scatter else 1e6, row.e_value

@@ -24,6 +24,7 @@ from iotrial.report.series import (
     panels_of,
     quantiles_of,
 )
+from iotrial.report.within import WithinPanel, within_of
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:
@@ -68,6 +69,15 @@ class LatencyFigure:
 
 
 @dataclass(frozen=True, slots=True)
+class WithinFigure:
+    """One thing that was sampled within the runs of one condition."""
+
+    title: str
+    figure: Markup
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """Everything that is drawn. ``step``: at most every so-manieth run has a mark."""
 
@@ -82,6 +92,8 @@ class Figures:
     step: int
     factorial: tuple[FactorialFigures, ...] = ()
     by: str | None = None
+    within: tuple[WithinFigure, ...] = ()
+    within_left_out: int = 0
 
 
 def draw_figures(document: Document) -> Figures:
@@ -90,6 +102,7 @@ def draw_figures(document: Document) -> Figures:
     arms = arms_of(document.data, by)
     panels = panels_of(document.data, document.conditions, arms, by)
     latencies = latencies_of(document.data, document.conditions, arms, by)
+    within = within_of(document.data, document.conditions, arms, by)
     drawn = _chosen(panels, document.primary)
     shown_latencies = latencies[:MOST_PANELS]
     most_marks = min(_MOST_MARKS, max(_LEAST_MARKS, _MARKS // max(1, len(drawn))))
@@ -105,6 +118,8 @@ def draw_figures(document: Document) -> Figures:
         step=max((-(-panel.runs // most_marks) for panel in drawn), default=1),
         factorial=factorial_figures(document),
         by=by,
+        within=tuple(_within(i, panel) for i, panel in enumerate(within[:MOST_PANELS])),
+        within_left_out=max(0, len(within) - MOST_PANELS),
     )
 
 
@@ -217,6 +232,19 @@ def _latency(index: int, panel: LatencyPanel) -> LatencyFigure:
         f"{panel.operation}: {panel.condition.text}",
         Markup(latencies(f"latency-{index}", panel)),
         f"99 % of the operations took at most: {', '.join(tails)}",
+    )
+
+
+def _within(index: int, panel: WithinPanel) -> WithinFigure:
+    from markupsafe import Markup
+
+    from iotrial.report.plots.small import within_run
+
+    runs = sum(curve.runs for curve in panel.curves)
+    return WithinFigure(
+        f"{panel.what}: {panel.condition.text}",
+        Markup(within_run(f"within-{index}", panel)),
+        f"Medians and middle halves of {counted(runs, 'run')}",
     )
 
 

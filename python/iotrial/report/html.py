@@ -21,6 +21,7 @@ from iotrial.report.evidence import EvidenceRow
 from iotrial.report.figures import Figures, draw_figures
 from iotrial.report.glossary import GLOSSARY
 from iotrial.report.jsonreport import utc
+from iotrial.report.metrics import words_of
 from iotrial.report.notation import elided, percent
 from iotrial.report.phrases import amount, interval, reason_in_words, spoken
 from iotrial.report.plots.canvas import DASHES, arm_marker
@@ -77,6 +78,8 @@ def html_report(document: Document) -> str:
         panels_left_out=figures.panels_left_out,
         latencies=figures.latencies,
         latencies_left_out=figures.latencies_left_out,
+        within=figures.within,
+        within_left_out=figures.within_left_out,
         run_rows=figures.run_rows,
         latency_rows=figures.latency_rows,
         effects_lede=_effects_lede(document),
@@ -172,7 +175,7 @@ def _evidence(
         tables.setdefault(row.condition.text, {}).setdefault(row.metric, {})[row.treatment] = row
     found = []
     for condition, metrics in tables.items():
-        lines = [(spoken(metric), _cells(by_arm, treatments)) for metric, by_arm in metrics.items()]
+        lines = [(words_of(metric), _cells(by_arm, treatments)) for metric, by_arm in metrics.items()]
         found.append((condition, lines))
     return found
 
@@ -205,7 +208,7 @@ def _moved(document: Document) -> list[_Moved]:
             found.append(
                 _Moved(
                     row.condition.text,
-                    spoken(row.metric),
+                    words_of(row.metric),
                     row.treatment,
                     amount(reference.value, row.unit),
                     _Cell(amount(row.value, row.unit, relative_to=reference.value), row.moved),
@@ -234,6 +237,7 @@ def _sections(document: Document, figures: Figures) -> list[tuple[str, str]]:
         ("factors", "Factors", bool(figures.factorial)),
         ("runs", "Runs in time", bool(figures.panels)),
         ("distributions", "Distributions", bool(figures.panels)),
+        ("within", "Within a run", bool(figures.within)),
         ("latency", "Latency", bool(figures.latencies)),
         ("evidence", "Evidence", bool(document.evidence)),
         ("other", "Other responses", bool(document.exploratory)),

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from iotrial.conduct.accounting import REPETITIONS, accounts
 from iotrial.conduct.resolve import Resolved
 from iotrial.legible import shown
 from iotrial.study.model import CommandWork, FioWork, Setting, Study, Workload
@@ -51,6 +52,15 @@ def _lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None) -> I
             yield from _fio(workload, workload.work)
     if runs_commands(resolved.study):
         yield from _values(resolved.study)
+    accounted = accounts(resolved.study)
+    if accounted:
+        yield _line(
+            "accounted",
+            f"system calls of {shown(', '.join(accounted))}: {REPETITIONS} repetitions of each arm after the last block,",
+        )
+        yield _line(
+            "", "not timed; by BPF or perf events where the kernel allows it (--no-account: not at all)"
+        )
 
 
 def _commands(workload: Workload, work: CommandWork) -> Iterator[str]:

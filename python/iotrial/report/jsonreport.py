@@ -128,6 +128,8 @@ def _evidence(row: EvidenceRow) -> dict[str, object]:
         "metric": row.metric,
         "value": _number(row.value),
         "unit": row.unit,
+        "moved": row.moved,
+        "e_value": _number(row.e_value),
     }
 
 

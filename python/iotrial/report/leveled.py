@@ -1,55 +1,51 @@
 """Evidence of a screen: by level of each factor instead of by row, since a row has no meaning of its own.
 
-The value at a level is the mean over the rows at that level of each row's median. It *moved* where two things hold: in at
-least three quarters of the blocks the level's rows lie on the same side of the reference's, and the means differ by more
-than the margin (or one of them is zero). As for single treatments, that is a mark for the eye.
+The value at a level is the mean over the rows at that level of each row's median. It *moved* by the same test as a treatment:
+the contrast of a block is the mean over the rows at the level less the mean over those at the reference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from iotrial.report.conditions import Conditions, ConditionText
-from iotrial.report.evidence import EvidenceRow, sound_runs, unit_of
+from iotrial.report.evidence import EvidenceRow, counts_nothing, marked, measured_by_arm
+from iotrial.report.metrics import unit_of
 from iotrial.report.screens import row_label
 from iotrial.store.model import TrialData
 from iotrial.study.model import Factor, Study
 
 Floats = npt.NDArray[np.float64]
-_TREATMENT = "treatment"
+_ROUNDING = 1e-12  # of the sum of magnitudes: what is less is nothing
 
 
 def gather_by_level(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[EvidenceRow, ...]:
-    """All means, ordered by condition, metric (responses first), factor and level (reference first)."""
+    """All means, ordered by condition, metric (responses first, then by how clearly it moved), factor and level (reference
+    first)."""
     study = data.trial.header.study
     units = {(response.workload, response.name): response.unit for response in study.responses}
-    arms: dict[str, Mapping[str, str]] = {}
-    values: dict[tuple[str, str], dict[str, dict[int, list[float]]]] = {}
-    for run in sound_runs(data):
-        if run.kind != _TREATMENT:
-            continue
-        arms.setdefault(run.arm, run.treatment)
-        for metric, number in (*run.responses.items(), *run.evidence.items()):
-            by_arm = values.setdefault((run.condition, metric), {})
-            by_arm.setdefault(run.arm, {}).setdefault(run.block, []).append(number)
+    arms, values = measured_by_arm(data)
     rows: list[EvidenceRow] = []
+    contrasts: dict[tuple[str, str, str], Floats] = {}
     for (key, metric), by_arm in values.items():
         condition = conditions.of_key(key)
         declared = units.get((condition.workload, metric))
+        if declared is None and counts_nothing(metric, by_arm):
+            continue
         unit = declared if declared is not None else unit_of(metric)
         table, medians = _table(by_arm)
         treatments = [arms[arm] for arm in by_arm]
         for factor in study.treatment_factors:
-            rows += _rows(
-                condition, metric, unit, factor, treatments, table, medians, declared is not None, margin
+            own, differences = _of_factor(
+                condition, metric, unit, factor, treatments, table, medians, declared is not None
             )
-    metrics = {metric: position for position, (_, metric) in enumerate(values)}
-    places = _places(study)
-    rows.sort(key=lambda r: (r.condition.order, not r.is_response, metrics[r.metric], places[r.treatment]))
-    return tuple(rows)
+            rows += own
+            contrasts |= {(condition.key, metric, level): found for level, found in differences.items()}
+    names = [metric for _, metric in values]
+    return marked(rows, contrasts, data.trial.header.alpha, margin, names, list(_places(study)))
 
 
 def _places(study: Study) -> dict[str, int]:
@@ -76,7 +72,7 @@ def _table(by_arm: Mapping[str, Mapping[int, Sequence[float]]]) -> tuple[Floats,
     return table, medians
 
 
-def _rows(
+def _of_factor(
     condition: ConditionText,
     metric: str,
     unit: str,
@@ -85,51 +81,44 @@ def _rows(
     table: Floats,
     medians: Floats,
     is_response: bool,
-    margin: float,
-) -> Iterator[EvidenceRow]:
+) -> tuple[list[EvidenceRow], dict[str, Floats]]:
+    """The rows of a factor's levels, and for each that is not the reference its contrasts."""
     masks = {
         label: np.array([treatment.get(factor.name) == label for treatment in treatments])
         for label in _labels(factor)
     }
     reference = masks[factor.reference]
+    rows, contrasts = [], {}
     for label, mask in masks.items():
         if not mask.any():
             continue
-        moved = None
+        name = row_label(factor.name, label)
         if label != factor.reference and reference.any():
-            moved = _moved(table, medians, mask, reference, margin=margin)
+            contrasts[name] = _differences(table, mask, reference)
         low, high = np.quantile(medians[mask], (0.25, 0.75))
-        yield EvidenceRow(
-            row_label(factor.name, label),
-            condition,
-            metric,
-            unit,
-            float(medians[mask].mean()),
-            float(low),
-            float(high),
-            int(np.isfinite(table[:, mask]).sum()),
-            is_response,
-            label == factor.reference,
-            moved,
+        rows.append(
+            EvidenceRow(
+                name,
+                condition,
+                metric,
+                unit,
+                float(medians[mask].mean()),
+                float(low),
+                float(high),
+                int(np.isfinite(table[:, mask]).sum()),
+                is_response,
+                label == factor.reference,
+                group=factor.name,
+            )
         )
+    return rows, contrasts
 
 
-def _moved(
-    table: Floats,
-    medians: Floats,
-    mask: npt.NDArray[np.bool_],
-    reference: npt.NDArray[np.bool_],
-    *,
-    margin: float,
-) -> str | None:
-    here, there = float(medians[mask].mean()), float(medians[reference].mean())
-    if abs(here - there) <= margin * abs(there):
-        return None
+def _differences(table: Floats, mask: npt.NDArray[np.bool_], reference: npt.NDArray[np.bool_]) -> Floats:
+    """One number for each block that holds every row, in time order. Rows are no binary fractions of a block, so what is
+    nothing but rounding is made nothing."""
     sound = ~np.isnan(table[:, mask | reference]).any(axis=1)
-    if not sound.any():
-        return None
-    difference = table[sound][:, mask].mean(axis=1) - table[sound][:, reference].mean(axis=1)
-    low, high = np.quantile(difference, (0.25, 0.75))
-    if low > 0 and here > there:
-        return "up"
-    return "down" if high < 0 and here < there else None
+    here, there = table[sound][:, mask], table[sound][:, reference]
+    difference: Floats = here.mean(axis=1) - there.mean(axis=1)
+    size = np.abs(here).mean(axis=1) + np.abs(there).mean(axis=1)
+    return np.where(np.abs(difference) > _ROUNDING * size, difference, 0.0)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document, EffectRow
+from iotrial.report.metrics import words_of
 from iotrial.report.notation import counted, quantity
 from iotrial.report.phrases import interval, reason_in_words, spoken
 from iotrial.report.screens import arms_are_rows
@@ -130,7 +131,7 @@ def _evidence(document: Document) -> Iterator[str]:
         if by_level and row.moved is None:
             continue
         value = quantity(row.value, row.unit)
-        yield _row(row.condition.text, spoken(row.metric), row.treatment, value, row.moved or "")
+        yield _row(row.condition.text, words_of(row.metric), row.treatment, value, row.moved or "")
 
 
 def _losses(document: Document) -> Iterator[str]:

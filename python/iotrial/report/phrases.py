@@ -156,7 +156,7 @@ def reason_in_words(reason: str) -> str:
 def amount(value: float | None, unit: str, *, relative_to: float | None = None) -> str:
     """A measured value, with how it compares to the reference's where that is given."""
     text = quantity(value, unit)
-    if value is None or not relative_to:
+    if value is None or not relative_to or value / relative_to < 0:  # what has another sign is no multiple
         return text
     return f"{text} (× {plain(value / relative_to)})"
 

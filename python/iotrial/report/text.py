@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document, EffectRow
+from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import counted, elided, joined, percent
 from iotrial.report.phrases import interval, reason_in_words, spoken
 from iotrial.report.sentences import Tone
@@ -240,7 +241,8 @@ def _moved(document: Document) -> str | None:
         margin = percent(document.trial.header.margin)
         return f"nothing else that was counted moved with the treatment by more than {margin}"
     # what was counted says more of the mechanism than what else was timed
-    ordered = sorted(moved, key=lambda key: (_is_time(key[0]), -moved[key]))
-    texts = [f"{spoken(metric)} {way} with {shown(arm)}" for metric, way, arm in ordered]
+    # and what others on the machine are in says less
+    ordered = sorted(moved, key=lambda key: (is_system_wide(key[0]), _is_time(key[0]), -moved[key]))
+    texts = [f"{words_of(metric)} {way} with {shown(arm)}" for metric, way, arm in ordered]
     more = f" and {len(texts) - _MOST_MOVED} more" if len(texts) > _MOST_MOVED else ""
     return f"{', '.join(texts[:_MOST_MOVED])}{more}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -20,9 +20,14 @@ from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.paths import store_path
 from iotrial.store import exchange, records
 from iotrial.store.attempts import Measured, StateChange, duration_s, present
+from iotrial.store.calls import KIND as CALL
+from iotrial.store.calls import call_of_text, text_of_call
 from iotrial.store.connection import connect, explained
 from iotrial.store.liveness import ProcessIdentity, identity, is_alive
+from iotrial.store.metered import KIND as ENERGY
+from iotrial.store.metered import with_energy
 from iotrial.store.model import (
+    AccountedCall,
     BlockEnd,
     DamagedTrial,
     Event,
@@ -135,6 +140,21 @@ class Store:
         with explained(self.path):
             self._connection.execute(exchange.INSERT_EVENT, (number, exchange.now(), kind, text))
 
+    def append_calls(self, trial_id: str, calls: Sequence[AccountedCall]) -> None:
+        """Adds the system calls of one accounted repetition, all or none."""
+        number = self._number(trial_id)
+        at = exchange.now()
+        with explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                for call in calls:
+                    row = (number, at, CALL, text_of_call(call))
+                    self._connection.execute(exchange.INSERT_EVENT, row)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._rollback()
+                raise
+
     def unpack(self, found: Iterable[PackedRecord | PackedEnd], *, source: str) -> StoredTrial:
         """Adds a packed trial, all of it or nothing, and marks it as imported from the file called ``source``.
 
@@ -211,12 +231,26 @@ class Store:
                     raise StoreError(
                         f"store {self.path}: trial {trial.number} has {count:,} runs, too many to read"
                     )
-                runs = self._runs("WHERE trial = ?", trial.number)
+                told = self._rows(
+                    "SELECT at, kind, text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence",
+                    trial.number,
+                    ENERGY,
+                )
+                events = tuple(map(records.event_of, told))
+                runs = with_energy(self._runs("WHERE trial = ?", trial.number), events)
                 ends = tuple(
                     records.end_of(row)
                     for row in self._rows(
                         f"SELECT {records.END_COLUMNS} FROM block_end WHERE trial = ? ORDER BY sequence",
                         trial.number,
+                    )
+                )
+                calls = tuple(
+                    call_of_text(text)
+                    for (text,) in self._rows(
+                        "SELECT text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence",
+                        trial.number,
+                        CALL,
                     )
                 )
             finally:
@@ -225,7 +259,7 @@ class Store:
         for run in runs:
             by_block[run.condition, run.block].append(run)
         blocks = tuple(records.observed(end, by_block[end.condition, end.block]) for end in ends)
-        return TrialData(trial, blocks, runs, ends)
+        return TrialData(trial, blocks, runs, ends, calls)
 
     def runs_of(self, trial_id: str, condition: str, block: int) -> tuple[RunRecord, ...]:
         """The runs of one block in the order they were made, whether or not it is over."""

@@ -88,6 +88,24 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountedCall:
+    """One system call in one accounted repetition of an arm, over its whole tree of processes; never part of a timed run.
+
+    ``errors`` by errno as text, ``histogram`` of times as ``[[longest nanoseconds, count], ...]``.
+    """
+
+    condition: str
+    arm: str
+    treatment: Mapping[str, str]
+    repetition: int
+    name: str
+    count: int
+    errors: Mapping[str, int]
+    total_ns: int
+    histogram: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTrial:
     """One trial as the store lists it. ``imported`` says from where, for one that was measured elsewhere."""
 
@@ -109,9 +127,11 @@ class DamagedTrial:
 
 @dataclass(frozen=True, slots=True)
 class TrialData:
-    """One trial with everything measured, in time order; ``blocks``: complete ones only, void ones marked."""
+    """One trial with everything measured, in time order; ``blocks``: complete ones only, void ones marked; ``calls``: of
+    repetitions that were accounted instead of timed."""
 
     trial: StoredTrial
     blocks: tuple[ObservedBlock, ...]
     runs: tuple[RunRecord, ...]
     ends: tuple[BlockEnd, ...]
+    calls: tuple[AccountedCall, ...] = ()

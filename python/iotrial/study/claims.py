@@ -37,6 +37,10 @@ def read_claims(
         of_work = {r.name for r in responses if table.workload in (None, r.workload)}
         if table.response is not None and table.response not in of_work:
             raise source.unknown("response", table.response, of_work, *path, "response")
+        if table.value is not None and (table.ratio is not None or None in (table.workload, table.response)):
+            raise source.error(
+                "a claim of a value names its workload and response, and has no ratio", *path, "value"
+            )
         condition = {
             name: _condition(source, name, text, factors, names, (*path, "condition", name))
             for name, text in table.condition.items()
@@ -53,6 +57,7 @@ def read_claims(
                 response=table.response,
                 condition=condition,
                 note=table.note,
+                value=table.value,
             )
         )
     return tuple(claims)

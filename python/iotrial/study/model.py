@@ -227,7 +227,15 @@ class RandomWork:
     replicates: int = 1
 
 
-Work = FilesWork | CommandWork | StreamWork | FioWork | RandomWork
+@dataclass(frozen=True, slots=True)
+class CallsWork(CommandWork):
+    """Whole processes whose system calls are counted instead of their time (workload kind ``calls``). ``calls`` are the names
+    of those that are responses of their own."""
+
+    calls: tuple[str, ...] = ()
+
+
+Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +272,9 @@ class Response:
 class Claim:
     """A published number that the study is held against.
 
-    ``ratio`` is response at ``level`` over response at ``reference``; None where the claim is in words
-    only. ``condition`` (factor name or ``workload`` to label) says which condition comes nearest to what
-    was published.
+    ``ratio`` is response at ``level`` over response at ``reference``; None where the claim is in words only. ``value`` is
+    instead the response itself at ``level``, a count say, which is compared exactly. ``condition`` (factor name or
+    ``workload`` to label) says which condition comes nearest to what was published.
     """
 
     source: str
@@ -279,6 +287,7 @@ class Claim:
     response: str | None = None
     condition: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+    value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +327,8 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A whole declaration. ``text`` is the TOML it was read from, ``origin`` its file or catalogue name."""
+    """A whole declaration. ``text`` is the TOML it was read from, ``origin`` its file or catalogue name. ``account``: the
+    system calls of its commands are counted, in repetitions that are not timed."""
 
     name: str
     title: str
@@ -337,6 +347,7 @@ class Study:
     origin: str
     trusted: bool = False
     design: Design = field(default_factory=Design)
+    account: bool = True
 
     @property
     def treatment_factors(self) -> tuple[Factor, ...]:

@@ -90,6 +90,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
         origin=origin,
         trusted=trusted,
         design=read_design(source, document.design, factors),
+        account=head.account,
     )
 
 

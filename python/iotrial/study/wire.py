@@ -165,6 +165,7 @@ class StudyTable(Table):
     why: Prose = ""
     margin: Margin = 0.03
     alpha: Alpha = 0.05
+    account: bool = True
 
 
 class LabTable(Table):
@@ -251,6 +252,7 @@ class ClaimTable(Table):
     factor: Line | None = None
     reference: Scalar | None = None
     ratio: float | None = Field(None, gt=0, le=1e9, allow_inf_nan=False)
+    value: float | None = Field(None, ge=0, le=1e15, allow_inf_nan=False)
     workload: Line | None = None
     response: Line | None = None
     condition: dict[str, Scalar] = Field({}, max_length=MAX_FACTORS)

@@ -59,6 +59,18 @@ class Probe:
         assert set(answer) == {"id", "ok"}
         return answer["ok"]
 
+    def send(self, verb: str, **fields: Any) -> None:
+        """Asks, and does not wait for the answer."""
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps({"id": 0, "verb": verb, **fields}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> int:
         assert self.process.stdin
         assert self.process.stdout

@@ -12,10 +12,11 @@ use serde_json::{json, Value};
 use super::places::Places;
 use super::stretch::{Spun, Stretch};
 use super::{require_root_for_user, Usage, Watch};
+use crate::account::{Account, Counter};
 use crate::clock::{monotonic_ns, Clock};
 use crate::error::{last_errno, Error, Result};
 use crate::fileset::{FileSet, Registry};
-use crate::process::limit::Limit;
+use crate::process::limit::{kill_group, Limit};
 use crate::process::program::{Environment, Program};
 use crate::process::start::{Starter, Surroundings};
 use crate::process::stragglers;
@@ -133,6 +134,7 @@ pub fn run(
     let (mut usage, mut spun, mut stragglers, mut max_rss_bytes) =
         (Usage::default(), Spun::default(), 0, 0);
     let rss_floor = own_peak_bytes();
+    let mut counter = Counter::begin(own.account)?;
     let mut watch = Watch::begin(&common.devices)?;
     let started_ns = monotonic_ns();
     'work: for _ in 0..common.replicates {
@@ -141,7 +143,7 @@ pub fn run(
                 if own.stdin.is_some() {
                     rewind(&stdin)?;
                 }
-                let end = one_process(program, &around, starter, clock, limit)?;
+                let end = one_process(program, &around, starter, (clock, limit), &mut counter)?;
                 times.wall_ticks += end.wall_ticks;
                 times.user_ns += end.usage.user_ns;
                 times.sys_ns += end.usage.sys_ns;
@@ -177,6 +179,7 @@ pub fn run(
         spun.add(&more);
     }
     watch.end()?;
+    let account = counter.map(Counter::finish).transpose()?;
     let (devices, devices_after_sync) = watch.report(common.sync_after.as_deref())?;
     let sum = |part: fn(&StepTimes) -> u64| steps.iter().map(part).sum::<u64>();
     Ok(json!({
@@ -187,6 +190,7 @@ pub fn run(
         "usage": usage.to_json(),
         "devices": devices,
         "devices_after_sync": devices_after_sync,
+        "around": watch.around(),
         "stretched_ns": spun.own_ns,
         "spun": {"wall_ns": spun.wall_ns, "cpu_ns": spun.cpu_ns},
         "injected": spun.injected(),
@@ -198,6 +202,7 @@ pub fn run(
         "failures": failures,
         "stragglers": stragglers,
         "output": output,
+        "account": account.as_ref().map(Account::to_json),
         "steps": steps.iter().map(StepTimes::to_json).collect::<Vec<_>>(),
     }))
 }
@@ -206,8 +211,8 @@ fn one_process(
     program: &Program,
     around: &Surroundings,
     starter: &mut Starter,
-    clock: &Clock,
-    limit: Limit,
+    (clock, limit): (&Clock, Limit),
+    counter: &mut Option<Counter>,
 ) -> Result<End> {
     limit.arm();
     let start = clock.ticks();
@@ -219,10 +224,14 @@ fn one_process(
         }
     };
     limit.guard(pid);
+    let followed = counter.as_mut().map_or(Ok(()), |c| c.follow(pid));
+    if followed.is_err() {
+        kill_group(pid);
+    }
     let waited = wait(pid);
     let end = clock.ticks();
     let expired = limit.disarm();
-    let (status, rusage) = waited?;
+    let (status, rusage) = followed.and(waited)?;
     let by_signal = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
     Ok(End {
         wall_ticks: end.saturating_sub(start),

@@ -13,6 +13,7 @@ pub mod timed;
 use serde_json::{json, Map, Value};
 
 use self::stretch::Spun;
+use crate::around::{self, Moment};
 use crate::clock::{process_cpu_ns, thread_cpu_ns};
 use crate::devices::{Activity, Counters};
 use crate::error::{Error, Result};
@@ -116,11 +117,12 @@ impl From<&libc::rusage> for Usage {
     }
 }
 
-/// The devices' counters around a timed part, and once more after its file system was written back.
+/// The kernel's counters around a timed part, and the devices' once more after its file system was written back.
 pub struct Watch {
     counters: Counters,
     before: Vec<Activity>,
     after: Vec<Activity>,
+    moments: (Moment, Moment),
 }
 
 pub type Devices = Map<String, Value>;
@@ -129,18 +131,21 @@ impl Watch {
     /// To be called just before the timed part.
     pub fn begin(names: &[String]) -> Result<Self> {
         let counters = Counters::open(names)?;
-        let before = counters.read()?;
+        let (mut before, after) = (counters.room(), counters.room());
+        counters.read(&mut before)?;
+        let moment = around::before();
         Ok(Watch {
             counters,
-            after: before.clone(),
             before,
+            after,
+            moments: (moment, moment),
         })
     }
 
-    /// To be called just after the timed part, before anything else touches a disk.
+    /// To be called just after the timed part, when its last clock was read and before anything else touches a disk.
     pub fn end(&mut self) -> Result<()> {
-        self.after = self.counters.read()?;
-        Ok(())
+        self.moments.1 = around::after();
+        self.counters.read(&mut self.after)
     }
 
     /// What happened during the timed part; and up to the end of a sync of `path`.
@@ -150,10 +155,17 @@ impl Watch {
             None => None,
             Some(path) => {
                 syncfs(path)?;
-                Some(self.counters.between(&self.before, &self.counters.read()?))
+                let mut written = self.counters.room();
+                self.counters.read(&mut written)?;
+                Some(self.counters.between(&self.before, &written))
             }
         };
         Ok((during, synced))
+    }
+
+    /// What this process and the whole machine did meanwhile: the answer's `around`.
+    pub fn around(&self) -> Value {
+        around::between(&self.moments.0, &self.moments.1)
     }
 }
 
@@ -178,6 +190,7 @@ impl Timed {
             "usage": self.usage.to_json(),
             "devices": devices,
             "devices_after_sync": devices_after_sync,
+            "around": watch.around(),
             "stretched_ns": self.spun.own_ns,
             "spun": {"wall_ns": self.spun.wall_ns, "cpu_ns": self.spun.cpu_ns},
             "injected": self.spun.injected(),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import asked_of, find_study, resolve_study, study_options
+from iotrial.cli.options import asked_of, find_study, resolve_study, sampling_period, study_options
 
 
 @click.command("run")
@@ -18,9 +18,19 @@ from iotrial.cli.options import asked_of, find_study, resolve_study, study_optio
 @click.option(
     "--fail-if", type=click.Choice(["slower", "inconclusive"]), multiple=True, help="Exit with status 4 then."
 )
+@click.option(
+    "--sample",
+    metavar="PERIOD",
+    help="Processors, page cache and device within each run, every so often (10ms to 1min), for the HTML report.",
+)
 @json_option
 def command(
-    study: str | None, html: str | None, fail_if: tuple[str, ...], as_json: bool, **values: Any
+    study: str | None,
+    html: str | None,
+    fail_if: tuple[str, ...],
+    sample: str | None,
+    as_json: bool,
+    **values: Any,
 ) -> int:
     """Put a study on trial on this machine: one of the catalogue, a file, or that of a packed trial (--like)."""
     from iotrial.cli.consent import ask_consent, show_intent
@@ -32,6 +42,7 @@ def command(
     from iotrial.store import Store
 
     asked = asked_of(values)
+    sample_s = sampling_period(sample)
     chosen, asked = find_study(study, asked)
     resolved = resolve_study(chosen, asked)
     plan = make_plan(resolved, asked.seed, controls=asked.controls)
@@ -59,6 +70,7 @@ def command(
                 "no_stop": asked.no_stop,
                 "controls": asked.controls,
                 "asked": list(asked.named),
+                **({} if sample_s is None else {"sample_s": sample_s}),
             },
         )
     return conclude(

@@ -22,6 +22,7 @@ class Command(WorkDriver[CommandWork]):
     verb = "command"
     work = CommandWork
     starts_programs = True
+    accountable = True
 
     def fields(self, work: CommandWork, asked: Asked) -> dict[str, object]:
         return {

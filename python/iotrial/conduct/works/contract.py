@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
+from iotrial.errors import ProbeError
 from iotrial.lab.knob import DISK_LABS
 from iotrial.study.model import Work
 
@@ -40,11 +41,14 @@ class Measured:
 
 class WorkDriver(ABC, Generic[W]):
     """One kind of work. ``verb`` is the probe's job. ``starts_programs``: whole processes, which are rehearsed once so that
-    what is loaded from disk is there."""
+    what is loaded from disk is there. ``accountable``: a repetition whose system calls are counted makes sense; ``timed``:
+    false where every run is traced, so that its times mean nothing."""
 
     verb: ClassVar[str]
     work: ClassVar[type[Any]]
     starts_programs: ClassVar[bool] = False
+    accountable: ClassVar[bool] = False
+    timed: ClassVar[bool] = True
 
     @abstractmethod
     def fields(self, work: W, asked: Asked) -> dict[str, object]:
@@ -102,6 +106,19 @@ def to_take_off(answer: Mapping[str, Any], stretched: str) -> tuple[float, float
     by_cpu = is_cpu(stretched)
     in_wall = 0.0 if stretched.partition(".")[0] == "wall" else spun["wall_ns"] / 1e9
     return in_wall, 0.0 if by_cpu else spun["cpu_ns"] / 1e9
+
+
+def calls_of(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The system calls of an accounted job by name; ProbeError where some were lost, so that counts are too low."""
+    account = answer.get("account")
+    if not isinstance(account, dict):
+        raise ProbeError("counting system calls: wanted an account of the job, found none")
+    if account["lost"]:
+        raise ProbeError(
+            f"counting system calls by {account['way']}: wanted every one, found that {account['lost']} events were lost"
+        )
+    found: Mapping[str, Any] = account["calls"]
+    return found
 
 
 def is_cpu(response: str) -> bool:

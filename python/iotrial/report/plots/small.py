@@ -21,6 +21,7 @@ from iotrial.report.plots.canvas import (
     draw,
 )
 from iotrial.report.series import Arm, ArmSeries, LatencyPanel, Panel
+from iotrial.report.within import WithinPanel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,6 +105,26 @@ def latencies(name: str, panel: LatencyPanel) -> str:
         axes.set_ylabel("share of operations", color=MUTED, fontsize=FONT_PT - 0.5)
 
     return draw(name, SIZE_IN, paint, description=f"Latency of {panel.operation}, {panel.condition.text}")
+
+
+def within_run(name: str, panel: WithinPanel) -> str:
+    """What was sampled over the time of a run: medians, and the middle half of the runs as a band."""
+    values = np.concatenate([part for curve in panel.curves for part in (curve.low, curve.high)])
+    low, high = min(0.0, float(values.min())), float(values.max())
+    if low < 0.9 * float(values.min()) and high < 1.5 * float(values.min()):
+        low = float(values.min())  # of a large level only its change can be seen
+    pad = (high - low) * 0.06 or abs(high) * 0.05 or 1.0
+    scale = Scale(low - pad if low > 0 else low, high + pad, log=False, unit=panel.unit)
+
+    def paint(figure: Figure) -> None:
+        axes = _axes(figure, scale)
+        axes.set_xlabel("s since the run began", color=MUTED, fontsize=FONT_PT - 0.5)
+        for curve in panel.curves:
+            ink = arm_ink(curve.arm.position)
+            axes.fill_between(curve.at_s, curve.low, curve.high, color=ink, alpha=0.14, linewidth=0)
+            _line(axes, curve.arm, curve.at_s, curve.middle)
+
+    return draw(name, SIZE_IN, paint, description=f"Within a run: {panel.what}, {panel.condition.text}")
 
 
 def _upper(latency: Floats, counts: Floats) -> float:

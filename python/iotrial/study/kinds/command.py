@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -75,24 +75,29 @@ class CommandKeys(FileSetKeys):
 
 def build(keys: CommandKeys) -> CommandWork:
     """The work of these keys; KeyProblem where the steps cannot work."""
+    return CommandWork(**declared(keys))
+
+
+def declared(keys: CommandKeys) -> dict[str, Any]:
+    """The fields of the work, for this kind and those that build on it."""
     check_file_set(keys)
-    return CommandWork(
-        steps=_steps(keys),
-        files=keys.files,
-        pool=keys.pool,
-        contiguous=keys.contiguous,
-        size_bytes=keys.size,
-        content=keys.content,
-        directories=keys.directories,
-        cwd=keys.cwd,
-        stdin=keys.stdin,
-        timeout_s=keys.timeout,
-        expect_exit=keys.expect_exit,
-        run_as=keys.run_as,
-        environment=tuple(sorted(keys.environment.items())),
-        reads=keys.reads,
-        replicates=keys.replicates,
-    )
+    return {
+        "steps": _steps(keys),
+        "files": keys.files,
+        "pool": keys.pool,
+        "contiguous": keys.contiguous,
+        "size_bytes": keys.size,
+        "content": keys.content,
+        "directories": keys.directories,
+        "cwd": keys.cwd,
+        "stdin": keys.stdin,
+        "timeout_s": keys.timeout,
+        "expect_exit": keys.expect_exit,
+        "run_as": keys.run_as,
+        "environment": tuple(sorted(keys.environment.items())),
+        "reads": keys.reads,
+        "replicates": keys.replicates,
+    }
 
 
 def _steps(keys: CommandKeys) -> tuple[Step, ...]:

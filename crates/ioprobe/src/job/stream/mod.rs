@@ -42,6 +42,7 @@ struct Outcome {
     usage: Usage,
     devices: Devices,
     devices_after_sync: Option<Devices>,
+    around: Value,
 }
 
 pub fn run(
@@ -304,6 +305,7 @@ impl Timer<'_> {
             usage,
             devices,
             devices_after_sync,
+            around: watch.around(),
         })
     }
 }
@@ -333,6 +335,7 @@ fn answer(own: &StreamJob, outcome: Outcome, recorders: Recorders, clock: &Clock
         "usage": outcome.usage.to_json(),
         "devices": outcome.devices,
         "devices_after_sync": outcome.devices_after_sync,
+        "around": outcome.around,
         "stretched_ns": outcome.spun.own_ns,
         "spun": {"wall_ns": outcome.spun.wall_ns, "cpu_ns": outcome.spun.cpu_ns},
         "injected": outcome.spun.injected(),

@@ -1,0 +1,305 @@
+//! bpf(2), as far as it is needed here: maps, programs, and attaching them to tracepoints.
+//!
+//! All of it hangs on descriptors: when they are closed, with the probe at the latest, the kernel takes everything back.
+
+use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
+
+use libc::{c_int, c_long};
+
+use super::assembler::Instruction;
+use crate::error::{last_errno, Error, Result};
+
+const MAP_CREATE: c_int = 0;
+const MAP_LOOKUP: c_int = 1;
+const MAP_UPDATE: c_int = 2;
+const MAP_NEXT_KEY: c_int = 4;
+const PROG_LOAD: c_int = 5;
+const INFO_BY_FD: c_int = 15;
+const TRACEPOINT_OPEN: c_int = 17;
+const BTF_LOAD: c_int = 18;
+
+const PROG_TYPE_TRACING: u32 = 26;
+const ATTACH_TO_RAW_TRACEPOINT: u32 = 23;
+/// Reading the kernel's structures is for programs under a licence that goes with the GPL; ours does.
+const LICENCE: &[u8] = b"Dual MIT/GPL\0";
+const LOG_BYTES: usize = 1 << 16;
+
+#[derive(Clone, Copy)]
+pub enum MapKind {
+    PerProcessorHash = 5,
+    PerProcessorArray = 6,
+    TaskStorage = 29,
+}
+
+/// What a map is made of; sizes in bytes.
+pub struct MapShape {
+    pub kind: MapKind,
+    pub key: u32,
+    pub value: u32,
+    pub entries: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct MapCreate {
+    kind: u32,
+    key: u32,
+    value: u32,
+    entries: u32,
+    flags: u32,
+    inner: u32,
+    node: u32,
+    name: [u8; 16],
+    interface: u32,
+    types: u32,
+    key_type: u32,
+    value_type: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Element {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    licence: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    attach_kind: u32,
+    types: u32,
+    function_size: u32,
+    functions: u64,
+    function_count: u32,
+    line_size: u32,
+    lines: u64,
+    line_count: u32,
+    attach_type: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct TracepointOpen {
+    name: u64,
+    program: u32,
+    padding: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct InfoByFd {
+    descriptor: u32,
+    size: u32,
+    info: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct BtfLoad {
+    blob: u64,
+    log: u64,
+    size: u32,
+    log_size: u32,
+    log_level: u32,
+    padding: u32,
+}
+
+/// SAFETY: the pointers in `attributes` must be valid for what the command does with them.
+unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> std::result::Result<c_long, i32> {
+    let size = std::mem::size_of::<T>();
+    match libc::syscall(libc::SYS_bpf, command, attributes as *mut T, size) {
+        -1 => Err(last_errno()),
+        result => Ok(result),
+    }
+}
+
+/// As `bpf`, for commands that give a descriptor (close-on-exec, as all of bpf's are).
+unsafe fn descriptor<T>(command: c_int, attributes: &mut T) -> std::result::Result<OwnedFd, i32> {
+    bpf(command, attributes).map(|fd| OwnedFd::from_raw_fd(fd as c_int))
+}
+
+pub struct Map {
+    pub fd: OwnedFd,
+    /// Bytes that a look-up fills.
+    filled: usize,
+    key: usize,
+}
+
+impl Map {
+    /// `types`: the descriptor of key and value types 1 and 2, for storage of tasks.
+    pub fn make(shape: &MapShape, types: Option<&OwnedFd>, processors: usize) -> Result<Self> {
+        const NO_PREALLOCATION: u32 = 1;
+        let of_task = matches!(shape.kind, MapKind::TaskStorage);
+        let mut attributes = MapCreate {
+            kind: shape.kind as u32,
+            key: shape.key,
+            value: shape.value,
+            entries: shape.entries,
+            flags: if of_task { NO_PREALLOCATION } else { 0 },
+            ..MapCreate::default()
+        };
+        if let Some(types) = types {
+            attributes.types = types.as_raw_fd() as u32;
+            attributes.key_type = 1;
+            attributes.value_type = 2;
+        }
+        // SAFETY: no pointers in these attributes.
+        let fd = unsafe { descriptor(MAP_CREATE, &mut attributes) }
+            .map_err(|errno| Error::errno("make a BPF map", errno))?;
+        let each = (shape.value as usize + 7) & !7;
+        Ok(Map {
+            fd,
+            filled: if of_task { each } else { each * processors },
+            key: shape.key as usize,
+        })
+    }
+
+    /// The words of a key's value, of one processor after the other; None where the key is not there.
+    pub fn look_up(&self, key: &[u8]) -> Result<Option<Vec<u64>>> {
+        assert_eq!(key.len(), self.key);
+        let mut value = vec![0_u64; self.filled / 8];
+        // SAFETY: key and value are as long as the kernel takes them to be.
+        let found = unsafe {
+            bpf(
+                MAP_LOOKUP,
+                &mut self.element(key, value.as_mut_ptr() as u64),
+            )
+        };
+        match found {
+            Ok(_) => Ok(Some(value)),
+            Err(libc::ENOENT) => Ok(None),
+            Err(errno) => Err(Error::errno("read a BPF map", errno)),
+        }
+    }
+
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        assert_eq!((key.len(), value.len()), (self.key, self.filled));
+        // SAFETY: as above; the kernel only reads the value.
+        unsafe { bpf(MAP_UPDATE, &mut self.element(key, value.as_ptr() as u64)) }
+            .map(|_| ())
+            .map_err(|errno| Error::errno("write a BPF map", errno))
+    }
+
+    pub fn keys(&self) -> Result<Vec<Vec<u8>>> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        loop {
+            let mut next = vec![0; self.key];
+            let mut attributes = Element {
+                map: self.fd.as_raw_fd() as u32,
+                key: keys.last().map_or(0, |key| key.as_ptr() as u64),
+                value: next.as_mut_ptr() as u64,
+                ..Element::default()
+            };
+            // SAFETY: both keys have the map's length, or there is none yet.
+            match unsafe { bpf(MAP_NEXT_KEY, &mut attributes) } {
+                Ok(_) => keys.push(next),
+                Err(libc::ENOENT) => return Ok(keys),
+                Err(errno) => return Err(Error::errno("list a BPF map", errno)),
+            }
+        }
+    }
+
+    fn element(&self, key: &[u8], value: u64) -> Element {
+        Element {
+            map: self.fd.as_raw_fd() as u32,
+            key: key.as_ptr() as u64,
+            value,
+            ..Element::default()
+        }
+    }
+}
+
+/// Tells the kernel types of ours.
+pub fn load_types(blob: &[u8]) -> Result<OwnedFd> {
+    let mut attributes = BtfLoad {
+        blob: blob.as_ptr() as u64,
+        size: blob.len() as u32,
+        ..BtfLoad::default()
+    };
+    // SAFETY: the blob is valid for its length.
+    unsafe { descriptor(BTF_LOAD, &mut attributes) }
+        .map_err(|errno| Error::errno("load types for BPF maps", errno))
+}
+
+pub struct Program {
+    fd: OwnedFd,
+}
+
+impl Program {
+    /// Has the kernel check and take a program for the tracepoint whose arguments have this type.
+    pub fn load(name: &str, instructions: &[Instruction], tracepoint: u32) -> Result<Self> {
+        let mut log = vec![0_u8; LOG_BYTES];
+        let mut attributes = ProgLoad {
+            kind: PROG_TYPE_TRACING,
+            count: instructions.len() as u32,
+            instructions: instructions.as_ptr() as u64,
+            licence: LICENCE.as_ptr() as u64,
+            attach_kind: ATTACH_TO_RAW_TRACEPOINT,
+            attach_type: tracepoint,
+            ..ProgLoad::default()
+        };
+        // SAFETY: instructions, licence and log are valid for their lengths.
+        let loaded = unsafe { descriptor(PROG_LOAD, &mut attributes) };
+        if let Ok(fd) = loaded {
+            return Ok(Program { fd });
+        }
+        // Once more for the reason, which costs time and needs a buffer that is long enough.
+        attributes.log_level = 1;
+        attributes.log_size = LOG_BYTES as u32;
+        attributes.log = log.as_mut_ptr() as u64;
+        // SAFETY: as above.
+        match unsafe { descriptor(PROG_LOAD, &mut attributes) } {
+            Ok(fd) => Ok(Program { fd }),
+            Err(errno) => {
+                let said = String::from_utf8_lossy(&log);
+                let said = said.trim_matches('\0').trim_end();
+                let last: Vec<&str> = said.lines().rev().take(4).collect();
+                let why: String = last.iter().rev().map(|line| format!("; {line}")).collect();
+                Err(Error::errno(
+                    format!("load the BPF program {name}{why}"),
+                    errno,
+                ))
+            }
+        }
+    }
+
+    /// It runs until what is given back is dropped.
+    pub fn attach(&self) -> Result<OwnedFd> {
+        let mut attributes = TracepointOpen {
+            program: self.fd.as_raw_fd() as u32,
+            ..TracepointOpen::default()
+        };
+        // SAFETY: no name is given: the program says what it is for.
+        unsafe { descriptor(TRACEPOINT_OPEN, &mut attributes) }
+            .map_err(|errno| Error::errno("attach a BPF program to its tracepoint", errno))
+    }
+
+    /// How often it was to run while it ran already, and was left out (bpf_prog_info.recursion_misses, since Linux 5.12).
+    pub fn missed(&self) -> Result<u64> {
+        const WORDS: usize = 27;
+        let mut info = [0_u64; WORDS];
+        let mut attributes = InfoByFd {
+            descriptor: self.fd.as_raw_fd() as u32,
+            size: (WORDS * 8) as u32,
+            info: info.as_mut_ptr() as u64,
+        };
+        // SAFETY: the structure has room for as much as is said.
+        unsafe { bpf(INFO_BY_FD, &mut attributes) }
+            .map_err(|errno| Error::errno("ask about a BPF program", errno))?;
+        Ok(info[WORDS - 1])
+    }
+}

@@ -1,0 +1,177 @@
+//! What the kernel says of its own types (BTF): where members of structures lie, and what its tracepoints are numbered.
+//!
+//! Both differ from kernel to kernel, and are never assumed. The format is that of Documentation/bpf/btf.rst: a header,
+//! type records one after the other, numbered from 1, and their names.
+
+use crate::error::{Doing, Error, Result};
+
+const OWN: &str = "/sys/kernel/btf/vmlinux";
+const MAGIC: u16 = 0xeb9f;
+
+/// Kinds of types, by their number, with what follows the 12 bytes that all have.
+const STRUCT: u32 = 4;
+const UNION: u32 = 5;
+const TYPEDEF: u32 = 8;
+
+pub struct Types {
+    blob: Vec<u8>,
+    /// Where each type begins; the first is void.
+    starts: Vec<usize>,
+    names: usize,
+}
+
+impl Types {
+    pub fn of_kernel() -> Result<Self> {
+        Types::parse(std::fs::read(OWN).doing(|| format!("read {OWN}"))?)
+            .ok_or_else(|| Error::unsupported(format!("{OWN}: wanted type information (BTF)")))
+    }
+
+    fn parse(blob: Vec<u8>) -> Option<Self> {
+        let magic = u16::from_le_bytes(blob.get(..2)?.try_into().ok()?);
+        if magic != MAGIC {
+            return None;
+        }
+        let field = |at| word(&blob, at).map(|n| n as usize);
+        let header = field(4)?;
+        let (first, length, names) = (
+            header.checked_add(field(8)?)?,
+            field(12)?,
+            header.checked_add(field(16)?)?,
+        );
+        let end = first.checked_add(length).filter(|end| *end <= blob.len())?;
+        let (mut starts, mut at) = (vec![0], first);
+        while at < end {
+            starts.push(at);
+            at += 12 + following(word(&blob, at + 4)?)?;
+        }
+        Some(Types {
+            blob,
+            starts,
+            names,
+        })
+    }
+
+    /// The number of the type that describes the arguments of a tracepoint.
+    pub fn tracepoint(&self, name: &str) -> Result<u32> {
+        self.find(TYPEDEF, &format!("btf_trace_{name}"))
+            .ok_or_else(|| Error::unsupported(format!("this kernel has no tracepoint {name}")))
+    }
+
+    /// How far into a structure a member lies, in bytes; structures without a name inside it are looked through.
+    pub fn offset(&self, structure: &str, member: &str) -> Result<i16> {
+        self.find(STRUCT, structure)
+            .and_then(|id| self.offset_in(id, member, 0))
+            .and_then(|bits| i16::try_from(bits / 8).ok())
+            .ok_or_else(|| {
+                Error::unsupported(format!("this kernel's {structure} has no member {member}"))
+            })
+    }
+
+    fn find(&self, kind: u32, name: &str) -> Option<u32> {
+        (1..self.starts.len())
+            .find(|id| {
+                let at = self.starts[*id];
+                word(&self.blob, at + 4).map_or(false, |info| info >> 24 & 31 == kind)
+                    && self.is_called(at, name)
+            })
+            .map(|id| id as u32)
+    }
+
+    fn is_called(&self, record: usize, name: &str) -> bool {
+        word(&self.blob, record)
+            .and_then(|at| self.blob.get(self.names.checked_add(at as usize)?..))
+            .map_or(false, |rest| {
+                rest.starts_with(name.as_bytes()) && rest.get(name.len()) == Some(&0)
+            })
+    }
+
+    fn offset_in(&self, id: u32, member: &str, depth: u32) -> Option<u32> {
+        const DEEPEST: u32 = 8;
+        let at = *self.starts.get(id as usize)?;
+        let info = word(&self.blob, at + 4)?;
+        if depth > DEEPEST || !matches!(info >> 24 & 31, STRUCT | UNION) {
+            return None;
+        }
+        let has_bit_fields = info >> 31 == 1;
+        (0..info & 0xffff).find_map(|index| {
+            let entry = at + 12 + index as usize * 12;
+            let offset = word(&self.blob, entry + 8)?;
+            let offset = if has_bit_fields {
+                offset & 0xff_ffff
+            } else {
+                offset
+            };
+            if self.is_called(entry, member) {
+                return Some(offset);
+            }
+            if word(&self.blob, entry)? != 0 {
+                return None;
+            }
+            Some(offset + self.offset_in(word(&self.blob, entry + 4)?, member, depth + 1)?)
+        })
+    }
+}
+
+/// Bytes after the 12 that every record has, by kind and number of entries.
+fn following(info: u32) -> Option<usize> {
+    let entries = (info & 0xffff) as usize;
+    Some(match info >> 24 & 31 {
+        1 | 14 | 17 => 4,                            // int, variable, tag of a declaration
+        2 | 7 | 8 | 9 | 10 | 11 | 12 | 16 | 18 => 0, // pointers, names and qualifiers of a type, functions, floats
+        3 => 12,                                     // array
+        STRUCT | UNION | 15 | 19 => entries * 12,    // and sections, enumerations of 64 bits
+        6 | 13 => entries * 8,                       // enumeration, prototype of a function
+        _ => return None,
+    })
+}
+
+fn word(blob: &[u8], at: usize) -> Option<u32> {
+    let bytes = blob.get(at..at.checked_add(4)?)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// The types of a map's key and value, as the kernel wants them told: an int (type 1), and a structure of whole words (2).
+pub fn of_map(words: u32) -> Vec<u8> {
+    let names = b"\0word\0state\0w\0";
+    let mut types: Vec<u32> = vec![1, 1 << 24, 4, 32]; // int, 4 bytes, 32 bits
+    types.extend([6, STRUCT << 24 | words, 4 * words]);
+    for index in 0..words {
+        types.extend([0, 1, 32 * index]); // members may go without a name
+    }
+    let length = 4 * types.len() as u32;
+    let header = [
+        u32::from(MAGIC) | 1 << 16,
+        24,
+        0,
+        length,
+        length,
+        names.len() as u32,
+    ];
+    header
+        .iter()
+        .chain(&types)
+        .flat_map(|n| n.to_le_bytes())
+        .chain(names.iter().copied())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_our_own_type_are_where_they_were_put() {
+        let types = Types::parse(of_map(6)).unwrap();
+        assert_eq!(types.find(STRUCT, "state"), Some(2));
+        assert!(types.offset("state", "nothing").is_err());
+        assert!(types.offset("nothing", "w").is_err());
+    }
+
+    #[test]
+    fn what_is_cut_off_is_no_type_information() {
+        let whole = of_map(6);
+        for length in 0..whole.len() - 14 {
+            assert!(Types::parse(whole[..length].to_vec()).is_none(), "{length}");
+        }
+    }
+}

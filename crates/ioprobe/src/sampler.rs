@@ -1,0 +1,296 @@
+//! Samples of the machine while a run lasts: processors, memory and page cache, devices, every so many milliseconds.
+//!
+//! It is meant for a probe of its own, beside the one that works: a thread here would be in that one's process. The room is
+//! made before the first sample; where it is full, every second sample goes and the period doubles, so that a run of any
+//! length fits. Nothing is worked out here: the columns are the kernel's counters at each moment.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{json, Map, Value};
+
+use crate::clock::monotonic_ns;
+use crate::devices::{parse, BUSY_MS, READ_SECTORS, SECTOR, WRITTEN_SECTORS};
+use crate::error::{Doing, Error, Result};
+use crate::wire::SampleStart;
+
+/// So many samples are kept; a stored run may hold some 4,000 numbers in all.
+const MOST: usize = 192;
+const MOST_DEVICES: usize = 4;
+const PERIODS_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
+
+const CPU: [&str; 5] = [
+    "cpu_user_ns",
+    "cpu_sys_ns",
+    "cpu_idle_ns",
+    "cpu_iowait_ns",
+    "cpu_steal_ns",
+];
+/// Lines of /proc/meminfo, in KiB.
+const MEMORY: [(&[u8], &str); 4] = [
+    (b"MemAvailable", "available_kib"),
+    (b"Cached", "cached_kib"),
+    (b"Dirty", "dirty_kib"),
+    (b"Writeback", "write_back_kib"),
+];
+const OF_DEVICE: [&str; 3] = ["read_bytes", "write_bytes", "busy_ns"];
+
+#[derive(Clone, Copy)]
+struct Sample {
+    at_ns: u64,
+    cpu: [u64; CPU.len()],
+    memory: [u64; MEMORY.len()],
+    devices: [[u64; OF_DEVICE.len()]; MOST_DEVICES],
+}
+
+/// The files that are read, open before the first sample.
+struct Sources {
+    cpu: File,
+    memory: File,
+    devices: Vec<(String, File)>,
+    tick_ns: u64,
+}
+
+/// A thread that takes samples until it is told to stop.
+pub struct Sampler {
+    told: Arc<(Mutex<bool>, Condvar)>,
+    thread: JoinHandle<Vec<Sample>>,
+    names: Vec<String>,
+}
+
+impl Sampler {
+    pub fn start(request: &SampleStart) -> Result<Self> {
+        if !PERIODS_MS.contains(&request.period_ms) || request.devices.len() > MOST_DEVICES {
+            return Err(Error::bad(format!(
+                "sample_start: wanted a period of {} to {} ms and at most {MOST_DEVICES} devices, found {} ms and {}",
+                PERIODS_MS.start(),
+                PERIODS_MS.end(),
+                request.period_ms,
+                request.devices.len()
+            )));
+        }
+        let sources = Sources::open(&request.devices)?;
+        let room = Vec::with_capacity(MOST);
+        let told = Arc::new((Mutex::new(false), Condvar::new()));
+        let (heard, period) = (told.clone(), Duration::from_millis(request.period_ms));
+        let thread = std::thread::Builder::new()
+            .name("sampler".to_string())
+            .spawn(move || sample(&sources, room, period, &heard))
+            .doing(|| "start a sampler")?;
+        Ok(Sampler {
+            told,
+            thread,
+            names: request.devices.clone(),
+        })
+    }
+
+    /// The last sample is taken now.
+    pub fn stop(self) -> Result<Value> {
+        if let Ok(mut told) = self.told.0.lock() {
+            *told = true;
+        }
+        self.told.1.notify_one();
+        let samples = self
+            .thread
+            .join()
+            .map_err(|_| Error::verify("the sampler has ended by itself"))?;
+        Ok(columns(&samples, &self.names))
+    }
+}
+
+fn sample(
+    sources: &Sources,
+    mut samples: Vec<Sample>,
+    mut period: Duration,
+    told: &(Mutex<bool>, Condvar),
+) -> Vec<Sample> {
+    keep_to_one_side();
+    let mut due = Instant::now();
+    loop {
+        samples.extend(sources.read());
+        if samples.len() >= MOST - 1 {
+            halve(&mut samples);
+            period *= 2;
+        }
+        due += period;
+        let mut stop = match told.0.lock() {
+            Ok(stop) => stop,
+            Err(_) => return samples,
+        };
+        while !*stop {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            stop = match told.1.wait_timeout(stop, left) {
+                Ok((stop, _)) => stop,
+                Err(_) => return samples,
+            };
+        }
+        if *stop {
+            samples.extend(sources.read());
+            return samples;
+        }
+        due = due.max(Instant::now() - period); // a machine that slept is not sampled in a burst
+    }
+}
+
+/// The first, third, fifth ...: the first stays.
+fn halve<T: Copy>(samples: &mut Vec<T>) {
+    let kept = (samples.len() + 1) / 2;
+    for place in 0..kept {
+        samples[place] = samples[2 * place];
+    }
+    samples.truncate(kept);
+}
+
+/// To the last processor that we may use, where there are several: the work is mostly begun on the first ones.
+fn keep_to_one_side() {
+    // SAFETY: the sets are ours; 0 is this thread.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        let size = std::mem::size_of::<libc::cpu_set_t>();
+        if libc::sched_getaffinity(0, size, &mut allowed) == 0 {
+            let last = (0..libc::CPU_SETSIZE as usize).rev();
+            if let Some(cpu) = last.into_iter().find(|cpu| libc::CPU_ISSET(*cpu, &allowed)) {
+                let mut one: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(cpu, &mut one);
+                libc::sched_setaffinity(0, size, &one);
+            }
+        }
+    }
+}
+
+impl Sources {
+    fn open(devices: &[String]) -> Result<Self> {
+        let file = |path: String| File::open(&path).doing(|| format!("open {path}"));
+        for name in devices {
+            if name.is_empty() || name.contains('/') || name.starts_with('.') {
+                return Err(Error::bad(format!(
+                    "devices: wanted a name as in /sys/block, found {name:?}"
+                )));
+            }
+        }
+        // SAFETY: no pointers are involved.
+        let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+        Ok(Sources {
+            cpu: file("/proc/stat".to_string())?,
+            memory: file("/proc/meminfo".to_string())?,
+            devices: devices
+                .iter()
+                .map(|name| Ok((name.clone(), file(format!("/sys/class/block/{name}/stat"))?)))
+                .collect::<Result<_>>()?,
+            tick_ns: 1_000_000_000 / hz,
+        })
+    }
+
+    /// None where a file has gone, as a device's does with the device.
+    fn read(&self) -> Option<Sample> {
+        let mut room = [0; 4096];
+        let mut found = Sample {
+            at_ns: monotonic_ns(),
+            cpu: [0; CPU.len()],
+            memory: [0; MEMORY.len()],
+            devices: [[0; OF_DEVICE.len()]; MOST_DEVICES],
+        };
+        let n = self.cpu.read_at(&mut room, 0).ok()?;
+        let ticks = processors(&room[..n])?;
+        found.cpu = ticks.map(|ticks| ticks.wrapping_mul(self.tick_ns));
+        let n = self.memory.read_at(&mut room, 0).ok()?;
+        found.memory = memory(&room[..n]);
+        for (place, (_, file)) in found.devices.iter_mut().zip(&self.devices) {
+            let n = file.read_at(&mut room, 0).ok()?;
+            let stat = parse(&room[..n])?;
+            *place = [
+                stat[READ_SECTORS].wrapping_mul(SECTOR),
+                stat[WRITTEN_SECTORS].wrapping_mul(SECTOR),
+                stat[BUSY_MS].wrapping_mul(1_000_000),
+            ];
+        }
+        Some(found)
+    }
+}
+
+/// User and nice, system and interrupts, idle, waiting for I/O, stolen: of the first line of /proc/stat.
+fn processors(text: &[u8]) -> Option<[u64; CPU.len()]> {
+    let line = text.split(|byte| *byte == b'\n').next()?;
+    let mut numbers = [0; 8];
+    let words = line.strip_prefix(b"cpu ")?.split(|byte| *byte == b' ');
+    let words = words.filter(|word| !word.is_empty());
+    for (place, word) in numbers.iter_mut().zip(words) {
+        *place = std::str::from_utf8(word).ok()?.parse::<u64>().ok()?;
+    }
+    let [user, nice, system, idle, waiting, hard, soft, stolen] = numbers;
+    Some([user + nice, system + hard + soft, idle, waiting, stolen])
+}
+
+fn memory(text: &[u8]) -> [u64; MEMORY.len()] {
+    let mut found = [0; MEMORY.len()];
+    for line in text.split(|byte| *byte == b'\n') {
+        for (place, (name, _)) in found.iter_mut().zip(&MEMORY) {
+            let rest = line.strip_prefix(*name).and_then(|l| l.strip_prefix(b":"));
+            if let Some(rest) = rest {
+                let mut words = rest.split(|byte| *byte == b' ').filter(|w| !w.is_empty());
+                let value = words.next().and_then(|word| std::str::from_utf8(word).ok());
+                *place = value.and_then(|word| word.parse().ok()).unwrap_or(0);
+            }
+        }
+    }
+    found
+}
+
+fn columns(samples: &[Sample], names: &[String]) -> Value {
+    let column = |of: &dyn Fn(&Sample) -> u64| json!(samples.iter().map(of).collect::<Vec<_>>());
+    let mut found = Map::new();
+    found.insert("at_ns".to_string(), column(&|s| s.at_ns));
+    for (place, name) in CPU.iter().enumerate() {
+        found.insert(name.to_string(), column(&|s| s.cpu[place]));
+    }
+    for (place, (_, name)) in MEMORY.iter().enumerate() {
+        found.insert(name.to_string(), column(&|s| s.memory[place]));
+    }
+    let devices: Map<String, Value> = names
+        .iter()
+        .enumerate()
+        .map(|(device, name)| {
+            let own = OF_DEVICE
+                .iter()
+                .enumerate()
+                .map(|(place, what)| (what.to_string(), column(&|s| s.devices[device][place])));
+            (name.clone(), Value::Object(own.collect()))
+        })
+        .collect();
+    found.insert("devices".to_string(), Value::Object(devices));
+    Value::Object(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_added_up_by_what_they_did() {
+        let text = b"cpu  10 1 20 300 40 2 3 5 0 0\ncpu0 1 1 1 1 1 1 1 1\n";
+        assert_eq!(processors(text), Some([11, 25, 300, 40, 5]));
+        assert_eq!(processors(b"intr 1\n"), None);
+    }
+
+    #[test]
+    fn memory_is_found_by_whole_names() {
+        let text = b"MemTotal: 9 kB\nMemAvailable:   8 kB\nCached:   7 kB\nSwapCached: 6 kB\nDirty: 5 kB\nWriteback:  4 kB\nWritebackTmp: 3 kB\n";
+        assert_eq!(memory(text), [8, 7, 5, 4]);
+    }
+
+    #[test]
+    fn half_of_the_samples_are_every_second_one_from_the_first_on() {
+        let mut odd = vec![0, 1, 2, 3, 4];
+        halve(&mut odd);
+        assert_eq!(odd, [0, 2, 4]);
+        let mut even = vec![0, 1, 2, 3];
+        halve(&mut even);
+        assert_eq!(even, [0, 2]);
+    }
+}

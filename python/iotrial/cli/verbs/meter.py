@@ -1,0 +1,138 @@
+"""``iotrial meter``: a power meter's readings, given to the runs of a stored trial by time."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta, timezone
+from pathlib import Path
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
+
+
+@click.command("meter")
+@click.argument("trial")
+@click.argument("file")
+@click.option("--time-column", metavar="NAME", help="The column of times, where its name does not tell.")
+@click.option("--watts-column", metavar="NAME", help="The column of watts.")
+@click.option("--utc-offset", metavar="+HH:MM", help="Distance from UTC of times that do not say theirs.")
+@click.option(
+    "--shift",
+    metavar="SECONDS",
+    type=click.FloatRange(-86400, 86400),
+    default=0.0,
+    help="Added to the meter's times: how far its clock is behind this machine's.",
+)
+@json_option
+def command(
+    trial: str,
+    file: str,
+    time_column: str | None,
+    watts_column: str | None,
+    utc_offset: str | None,
+    shift: float,
+    as_json: bool,
+) -> None:
+    """Give the runs of TRIAL the energy that FILE (CSV: time, watts) says they used, as evidence.
+
+    Times are Unix seconds or ISO 8601, on a clock that goes with the one of the machine that ran the trial.
+    """
+    import numpy as np
+
+    from iotrial.analysis.energy import Readings, energies_j
+    from iotrial.errors import RequestError
+    from iotrial.importers.contract import open_source
+    from iotrial.importers.meter import read_meter
+    from iotrial.legible import shown
+    from iotrial.paths import store_path
+    from iotrial.store import Store
+    from iotrial.store.metered import KIND, notes
+    from iotrial.store.model import TrialState
+    from iotrial.units import format_duration
+
+    path = Path(file).expanduser()
+    source = open_source(path, name=shown(path), given=None, alone=True)
+    zone = None if utc_offset is None else _zone(utc_offset)
+    found = read_meter(source, time=time_column, watts=watts_column, zone=zone)
+    readings = Readings(found.at_s + shift, found.watts)
+    with Store.open(store_path()) as store:
+        data = store.data(trial)
+        stored = data.trial
+        if stored.state is TrialState.RUNNING:
+            raise RequestError(
+                f"trial {stored.number} is running",
+                hint="a meter's readings are given to it when it has ended",
+            )
+        spans = [_span(run.checks.get("clock")) for run in data.runs]
+        known = [span for span in spans if span is not None]
+        if not known:
+            raise RequestError(
+                f"trial {stored.number}: its runs do not know the time of day",
+                hint="it was measured by an older iotrial, or has no run",
+            )
+        values = iter(energies_j(readings, known))
+        joules = [None if span is None else next(values) for span in spans]
+        covered = [j for j in joules if j is not None]
+        if not covered:
+            raise RequestError(
+                f"{shown(path)}: no run of trial {stored.number} lies within its readings",
+                hint=_where(readings.at_s, known) + "; --shift and --utc-offset move the meter's times",
+            )
+        for text in notes(joules):
+            store.note(stored.header.id, KIND, text)
+    length = float(np.median([end - start for start, end in known]))
+    if as_json:
+        facts = {
+            "trial": stored.number,
+            "runs": len(joules),
+            "with_energy": len(covered),
+            "reading_period_s": readings.period_s,
+            "run_length_s": length,
+            "joules": sum(covered),
+        }
+        click.echo(json.dumps({"schema": 1, "meter": facts}, indent=1))
+        return
+    tell(
+        f"trial {stored.number}: energy of {len(covered)} of {len(joules)} runs, {sum(covered):.4g} J in all"
+    )
+    if readings.period_s > length:
+        tell(
+            f"note: a reading every {format_duration(readings.period_s)}, runs of {format_duration(length)}: what a run is "
+            "given is mostly its neighbours'; longer runs, or a faster meter, would tell"
+        )
+
+
+def _zone(text: str) -> timezone:
+    from iotrial.errors import RequestError
+
+    found = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text)
+    if found is None or int(found[2]) > 14 or int(found[3]) > 59:
+        raise RequestError(f"--utc-offset {text[:20]}: wanted such as +01:00 or -05:30")
+    distance = timedelta(hours=int(found[2]), minutes=int(found[3]))
+    return timezone(distance if found[1] == "+" else -distance)
+
+
+def _span(clock: object) -> tuple[float, float] | None:
+    """Start and end of a run's timed part in Unix time, as its checks have them."""
+    if not isinstance(clock, dict):
+        return None
+    start, length = clock.get("unix_s"), clock.get("lasted_s")
+    if not isinstance(start, int | float) or not isinstance(length, int | float) or not length >= 0:
+        return None
+    return start, start + length
+
+
+def _where(at_s: object, spans: list[tuple[float, float]]) -> str:
+    from datetime import UTC, datetime
+
+    import numpy as np
+
+    def text(moment: float) -> str:
+        return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+    times = np.asarray(at_s)
+    first, last = min(s for s, _ in spans), max(e for _, e in spans)
+    return f"readings from {text(float(times[0]))} to {text(float(times[-1]))} UTC, runs from {text(first)} to {text(last)}"

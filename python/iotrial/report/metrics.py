@@ -1,0 +1,101 @@
+"""Words and units of what runs record beside their responses.
+
+What the whole machine counts is called so wherever it is named: a neighbour's work is in it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from iotrial.report.phrases import spoken
+
+SYSTEM_WIDE = "system-wide: "
+_SYNCED = "_synced"
+
+# What a counter's name says of its unit; the first pattern that is found counts.
+_UNITS = (
+    (re.compile(r"^energy"), "J"),
+    (re.compile(r"bytes|rss"), "bytes"),
+    (re.compile(r"_ns$"), "ns"),
+    (re.compile(r"_us$"), "us"),
+    (re.compile(r"_ms$"), "ms"),
+    (re.compile(r"_s$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_time\."), "s"),
+)
+
+_WORDS = {
+    "device_read_bytes": "bytes read from the device",
+    "device_write_bytes": "bytes written to the device",
+    "device_read_ios": "read requests of the device",
+    "device_write_ios": "write requests of the device",
+    "device_read_merges": "reads merged into others",
+    "device_write_merges": "writes merged into others",
+    "device_flush_ios": "cache flushes of the device",
+    "device_discard_ios": "discards of the device",
+    "device_discard_bytes": "bytes discarded",
+    "device_read_time": "time of all reads in the device, summed",
+    "device_write_time": "time of all writes in the device, summed",
+    "device_flush_time": "time of all flushes in the device, summed",
+    "device_discard_time": "time of all discards in the device, summed",
+    "device_queue_time": "time of all requests in the queue, summed",
+    "device_busy_time": "time the device was busy",
+    "device_inodes_dirtied": "inodes left dirty on the device",
+    "device_inodes_dirtied_by_time": "inodes left with only a timestamp dirty",
+    "device_dirtied_bytes": "page cache dirtied for the device",
+    "device_written_back_bytes": "page cache written back to the device",
+    "work_read_bytes": "bytes asked for by the work’s reads",
+    "work_written_bytes": "bytes given to the work’s writes",
+    "work_read_calls": "read calls of the work",
+    "work_write_calls": "write calls of the work",
+    "work_fetched_bytes": "bytes fetched from devices for the work",
+    "work_dirtied_bytes": "bytes dirtied by the work",
+    "work_undirtied_bytes": "dirty bytes of the work thrown away",
+    "work_cache_hit_bytes": "bytes read that the page cache had, at least",
+    "system_read_bytes": "bytes read from devices",
+    "system_written_bytes": "bytes written to devices",
+    "system_faults_major": "major page faults",
+    "system_pages_dirtied": "pages dirtied",
+    "system_pages_written_back": "pages written back",
+    "system_pages_refaulted": "pages read again soon after they had gone",
+    "system_pages_scanned_directly": "pages that a process had to look through for memory",
+    "system_pages_dirty_more": "change of dirty pages",
+    "system_pages_under_write_back_more": "change of pages being written back",
+    "system_pages_cached_more": "change of pages in the page cache",
+    "system_io_pressure_some_time": "time in which some task waited for I/O",
+    "system_io_pressure_full_time": "time in which every task waited for I/O",
+    "system_cpu_pressure_some_time": "time in which some task waited for a processor",
+    "system_cpu_pressure_full_time": "time in which every task waited for a processor",
+    "system_memory_pressure_some_time": "time in which some task waited for memory",
+    "system_memory_pressure_full_time": "time in which every task waited for memory",
+    "energy": "energy of processors and memory, by their own meters",
+    "energy_metered": "energy, by the meter",
+    "faults_minor": "minor page faults",
+    "faults_major": "major page faults",
+    "switches_voluntary": "voluntary context switches",
+    "switches_involuntary": "involuntary context switches",
+}
+
+
+def words_of(metric: str) -> str:
+    """The metric as a reader says it; a response by its own name."""
+    plain = metric.removesuffix(_SYNCED)
+    words = _WORDS.get(plain)
+    if words is None:
+        system = plain.startswith("system_")
+        words = spoken(plain.removeprefix("system_") if system else plain)
+    after = ", up to the sync after the run" if plain != metric else ""
+    return f"{SYSTEM_WIDE if is_system_wide(plain) else ''}{words}{after}"
+
+
+def is_system_wide(metric: str) -> bool:
+    """Whether others on the machine are in it."""
+    return metric.startswith(("system_", "energy"))
+
+
+def is_counter(metric: str) -> bool:
+    """Whether it is of the accounting around a run, which is left out of a table where nothing was counted."""
+    return metric.startswith(("device_", "work_", "system_"))
+
+
+def unit_of(metric: str) -> str:
+    """The unit that a counter's name tells; "1" for a plain count."""
+    return next((unit for pattern, unit in _UNITS if pattern.search(metric)), "1")

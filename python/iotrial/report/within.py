@@ -1,0 +1,121 @@
+"""Within a run: what was sampled over its time, as median and middle half of the runs of each treatment.
+
+Runs of one treatment last differently; at each moment the curve is of those that still ran, and it ends where half of them
+have ended. What processors and memory did is the whole machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from iotrial.report.conditions import Conditions, ConditionText
+from iotrial.report.evidence import sound_runs
+from iotrial.report.series import Arm
+from iotrial.store.model import TrialData
+
+Floats = npt.NDArray[np.float64]
+
+SERIES = "series"
+POINTS = 80
+_LARGEST = 1e18
+_LONGEST = 4096
+_TREATMENT = "treatment"
+
+# Name, what the drawing calls it, unit, factor to it.
+KINDS: tuple[tuple[str, str, str, float], ...] = (
+    ("cpu_user", "processors working for programs, system-wide", "%", 100.0),
+    ("cpu_sys", "processors working for the kernel, system-wide", "%", 100.0),
+    ("cpu_iowait", "processors waiting for I/O, system-wide", "%", 100.0),
+    ("device_read_rate", "read from the device", "bytes/s", 1.0),
+    ("device_write_rate", "written to the device", "bytes/s", 1.0),
+    ("device_busy", "device busy", "%", 100.0),
+    ("cached_bytes", "page cache, system-wide", "bytes", 1.0),
+    ("dirty_bytes", "dirty pages, system-wide", "bytes", 1.0),
+    ("write_back_bytes", "pages being written back, system-wide", "bytes", 1.0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One treatment: seconds since the timed part began, median, first and third quartile, and of how many runs."""
+
+    arm: Arm
+    at_s: Floats
+    middle: Floats
+    low: Floats
+    high: Floats
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class WithinPanel:
+    """One thing that was sampled, in one condition."""
+
+    condition: ConditionText
+    what: str
+    unit: str
+    curves: tuple[Curve, ...]
+
+
+def within_of(
+    data: TrialData, conditions: Conditions, arms: Sequence[Arm], by: str | None = None
+) -> tuple[WithinPanel, ...]:
+    """One panel for each condition and thing that was ever more than nothing. ``by``: a factor whose levels stand for the
+    arms, as in ``arms_of``."""
+    found: dict[str, dict[str, list[Mapping[str, Floats]]]] = {}
+    for run in sound_runs(data):
+        series = _series(run.checks.get(SERIES)) if run.kind == _TREATMENT else None
+        if series is not None:
+            name = run.arm if by is None else run.treatment.get(by, "")
+            found.setdefault(run.condition, {}).setdefault(name, []).append(series)
+    panels = []
+    for key, by_arm in found.items():
+        for name, what, unit, factor in KINDS:
+            curves = tuple(
+                curve
+                for arm in arms
+                if (curve := _curve(arm, by_arm.get(arm.name, ()), name, factor)) is not None
+            )
+            if any(curve.high.any() for curve in curves):
+                panels.append(WithinPanel(conditions.of_key(key), what, unit, curves))
+    return tuple(sorted(panels, key=lambda panel: panel.condition.order))
+
+
+def _series(value: object) -> Mapping[str, Floats] | None:
+    """What a stored run holds, if it is of the shape that it should be: a packed trial may say anything."""
+    if not isinstance(value, Mapping):
+        return None
+    columns: dict[str, Floats] = {}
+    for name in ("at_s", *(kind[0] for kind in KINDS)):
+        column = value.get(name)
+        if isinstance(column, list) and all(map(_is_number, column)):
+            columns[name] = np.asarray(column, dtype=np.float64)
+    at_s = columns.get("at_s")
+    if at_s is None or not 1 < at_s.size <= _LONGEST or not (np.diff(at_s) > 0).all():
+        return None
+    return {name: column for name, column in columns.items() if column.size == at_s.size}
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= _LARGEST  # which NaN is not
+
+
+def _curve(arm: Arm, runs: Sequence[Mapping[str, Floats]], name: str, factor: float) -> Curve | None:
+    own = [run for run in runs if name in run]
+    if not own:
+        return None
+    end = float(np.median([run["at_s"][-1] for run in own]))
+    start = float(np.median([run["at_s"][0] for run in own]))
+    grid = np.linspace(start, max(end, start), POINTS)
+    table = np.array([np.interp(grid, run["at_s"], run[name], left=np.nan, right=np.nan) for run in own])
+    there = np.isfinite(table).sum(axis=0) * 2 >= len(own)
+    if not there.any():
+        return None
+    low, middle, high = np.nanquantile(table[:, there] * factor, (0.25, 0.5, 0.75), axis=0)
+    return Curve(arm, grid[there], middle, low, high, len(own))

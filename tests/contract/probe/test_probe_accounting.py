@@ -1,0 +1,303 @@
+"""System calls of a tree of processes, held against strace on the same command."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import signal
+import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import traced
+from probe_client import NOBODY, Probe, ProbeError, eventually, inner, make_set, processes_with
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(not shutil.which("strace"), reason="needs strace"),
+]
+WAYS = ["bpf", "perf"]
+PYTHON = [sys.executable, "-I", "-S"]
+#: beyond what the C library knows: as the kernel names what it restarts (include/linux/errno.h)
+RESTARTS = {512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 516: "ERESTART_RESTARTBLOCK"}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def account(probe: Probe, way: str, argv: Sequence[str], **fields: Any) -> dict[str, Any]:
+    found = probe("command", steps=[{"name": "it", "argv": list(argv)}], account=way, **fields)["account"]
+    assert (found["way"], found["lost"]) == (way, 0)
+    return found["calls"]
+
+
+def counts(calls: dict[str, Any]) -> traced.Counts:
+    return {name: (call["count"], sum(call["errors"].values())) for name, call in calls.items()}
+
+
+def named_errors(calls: dict[str, Any]) -> dict[str, dict[str, int]]:
+    def name(number: str) -> str:
+        return RESTARTS.get(int(number)) or errno.errorcode[int(number)]
+
+    return {
+        call: {name(number): count for number, count in found["errors"].items()}
+        for call, found in calls.items()
+        if found["errors"]
+    }
+
+
+@pytest.fixture
+def tree(folder: Path, probe: Probe) -> Path:
+    return make_set(probe, folder, "tree", count=300, directories=7)
+
+
+SIGNALLED = """
+import os, signal, time
+reading, writing = os.pipe()
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.siginterrupt(signal.SIGALRM, {restart})
+if os.fork() == 0:
+    time.sleep(0.8)
+    os.write(writing, b"x")
+    os._exit(0)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+os.read(reading, 1)
+os.wait()
+"""
+# SIGCHLD is blocked: where it is ignored, a tracer's programs are interrupted by it all the same.
+SENT = """
+import os, signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+pid = os.posix_spawn("/bin/sleep", ["sleep", "1"], os.environ)
+time.sleep(0.4)
+os.kill(pid, signal.{first})
+time.sleep(0.2)
+os.kill(pid, signal.SIGCONT)
+os.waitpid(pid, 0)
+"""
+COMMANDS = {
+    "cat": ["cat", "/etc/hostname"],
+    "one that fails": ["cat", "/etc/hostname", "/nowhere/at/all"],
+    "grep": ["grep", "-r", "linux", "{tree}"],
+    "find": ["find", "{tree}", "-name", "linux"],
+    "forks": ["sh", "-c", "for i in 1 2 3; do cat /etc/hostname; (true; cat /nowhere); done"],
+    "a group of forks": ["sh", "-c", "a=$(cat /etc/hostname); b=$(echo x); find {tree} -type d; exec true"],
+    "vfork": [*PYTHON, "-c", "import subprocess as s; s.run(['cat', '/etc/hostname']); s.run(['/bin/true'])"],
+    "killed by itself": ["sh", "-c", "kill -9 $$"],
+    "ended by itself": ["sh", "-c", "kill -TERM $$"],
+    "a child that is killed": [*PYTHON, "-c", SENT.format(first="SIGKILL")],
+    "a child that is ended": [*PYTHON, "-c", SENT.format(first="SIGTERM")],
+    "an interrupted call": [*PYTHON, "-c", SIGNALLED.format(restart=True)],
+    "a restarted call": [*PYTHON, "-c", SIGNALLED.format(restart=False)],
+    "a stopped child": [*PYTHON, "-c", SENT.format(first="SIGSTOP")],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_calls_and_errors_are_those_that_strace_counts(
+    probe: Probe, folder: Path, tree: Path, way: str, name: str
+) -> None:
+    argv = [word.replace("{tree}", str(tree)) for word in COMMANDS[name]]
+    account(probe, way, argv)  # once, so that nothing is read for the first time
+    assert counts(account(probe, way, argv)) == traced.counted(argv, folder)
+
+
+@pytest.mark.parametrize("name", ["one that fails", "find", "an interrupted call", "a child that is ended"])
+def test_errors_are_told_by_number(probe: Probe, folder: Path, tree: Path, way: str, name: str) -> None:
+    argv = [word.replace("{tree}", str(tree)) for word in COMMANDS[name]]
+    found = named_errors(account(probe, way, argv))
+    assert found
+    assert found == traced.errors(argv, folder)
+
+
+def test_a_call_that_is_none_is_told_by_its_number(probe: Probe, folder: Path, way: str) -> None:
+    """400 lies in the table and is nobody's, 999 beyond it. strace -c drops the one and crashes at the other."""
+    argv = [*PYTHON, "-c", "import ctypes; c = ctypes.CDLL(None); [c.syscall(n) for n in (400, 400, 999)]"]
+    found = named_errors(account(probe, way, argv))
+    truth = traced.errors(argv, folder)
+    assert found["syscall_400"] == truth.pop("syscall_0x190") == {"ENOSYS": 2}
+    assert found["syscall_999"] == truth.pop("syscall_0x3e7") == {"ENOSYS": 1}
+    assert {name: count for name, count in found.items() if not name.startswith("syscall_")} == truth
+
+
+THREADS = """
+import os, threading
+def work():
+    for _ in range(1000):
+        os.getppid()
+        try: os.stat('/nowhere')
+        except OSError: pass
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+SECOND_THREAD_EXECUTES = """
+import os, threading
+t = threading.Thread(target=lambda: os.execv('/bin/cat', ['cat', '/etc/hostname']))
+t.start()
+t.join()
+"""
+
+
+def test_calls_of_threads_are_counted_on_all_processors(probe: Probe, folder: Path, way: str) -> None:
+    """How often threads wait for each other is not determined; all else is."""
+    argv = [*PYTHON, "-c", THREADS]
+    found, truth = counts(account(probe, way, argv)), traced.counted(argv, folder)
+    assert found["getppid"] == (8000, 0)
+    for call in ("getppid", "newfstatat", "stat", "clone3", "openat", "execve", "set_robust_list"):
+        assert found.get(call) == truth.get(call), call
+
+
+def test_a_second_thread_may_execute_a_program(probe: Probe, folder: Path, way: str) -> None:
+    argv = [*PYTHON, "-c", SECOND_THREAD_EXECUTES]
+    found, truth = counts(account(probe, way, argv)), traced.counted(argv, folder)
+    for call in ("execve", "openat", "read", "write", "fadvise64"):
+        assert found[call] == truth[call], call
+    assert found["execve"] == (2, 0)
+
+
+TURNED_DOWN = """
+import ctypes, struct
+c = ctypes.CDLL(None)
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, 110), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+class Program(ctypes.Structure): _fields_ = [("length", ctypes.c_ushort), ("rules", ctypes.c_void_p)]
+program = Program(len(rules), ctypes.addressof(code))
+assert c.prctl(38, 1, 0, 0, 0) == 0 and c.prctl(22, 2, ctypes.byref(program)) == 0
+for _ in range(5): assert c.syscall(110) == -1
+"""
+
+
+def test_calls_that_seccomp_turns_down_are_counted(probe: Probe, folder: Path, way: str) -> None:
+    """A filter that answers getppid with EPERM; the kernel's tracepoint of entry is not reached then."""
+    argv = [*PYTHON, "-c", TURNED_DOWN]
+    calls = account(probe, way, argv)
+    assert counts(calls) == traced.counted(argv, folder)
+    assert calls["getppid"]["errors"] == {str(errno.EPERM): 5}
+    assert calls["getppid"]["untimed"] == 5
+
+
+def test_calls_of_32_bit_programs_have_names_of_their_own(probe: Probe, folder: Path, way: str) -> None:
+    program = folder / "program32"
+    program.write_bytes(_elf_32())
+    program.chmod(0o755)
+    argv = [str(program)]
+    try:
+        truth = traced.counted(argv, folder)
+    except AssertionError:
+        pytest.skip("this kernel runs no 32-bit programs")
+    if not any(name.endswith("@i386") for name in truth):
+        pytest.skip("this kernel runs no 32-bit programs")
+    found = counts(account(probe, way, argv))
+    assert found["getpid@i386"] == (3, 0)
+    assert found["close@i386"] == (1, 1)
+    assert found["execve"] == (1, 0)
+
+
+def _elf_32() -> bytes:
+    """getpid three times, close(-1), exit(0), by int 0x80."""
+    getpid = b"\xb8\x14\x00\x00\x00\xcd\x80"
+    close = b"\xbb\xff\xff\xff\xff\xb8\x06\x00\x00\x00\xcd\x80"
+    leave = b"\x31\xdb\xb8\x01\x00\x00\x00\xcd\x80"
+    code, base, headers = getpid * 3 + close + leave, 0x08048000, 52 + 32
+    size = headers + len(code)
+    identity = b"\x7fELF\x01\x01\x01".ljust(16, b"\0")
+    header = struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, base + headers, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+    segment = struct.pack("<IIIIIIII", 1, 0, base, base, size, size, 5, 0x1000)
+    return identity + header + segment + code
+
+
+def test_times_are_within_the_time_of_the_program(probe: Probe, way: str) -> None:
+    """One thread: all its calls together take no longer than it ran, and a sleep takes as long as it sleeps."""
+    steps = [{"name": "it", "argv": ["sleep", "0.2"]}]
+    done = probe("command", steps=steps, account=way)
+    calls = done["account"]["calls"]
+    assert sum(call["total_ns"] for call in calls.values()) <= done["wall_ns"]
+    slept = calls["clock_nanosleep"]
+    assert slept["count"] == 1
+    assert 200e6 <= slept["total_ns"] <= done["wall_ns"]
+    for call in calls.values():
+        assert sum(count for _, count in call["histogram"]) + call["untimed"] == call["count"]
+        longest = sum(ns * count for ns, count in call["histogram"])
+        assert longest / 1.25 - call["count"] <= call["total_ns"] <= longest
+
+
+def test_all_runs_of_a_job_are_counted_together(probe: Probe, folder: Path, way: str) -> None:
+    make_set(probe, folder, count=3)
+    steps = [{"name": "a", "argv": ["cat", "{file}"]}, {"name": "b", "argv": ["true"]}]
+    done = probe("command", set="s", steps=steps, account=way, replicates=2)
+    assert done["account"]["calls"]["execve"]["count"] == done["processes"] == 8
+
+
+def test_others_are_not_counted(probe: Probe, way: str) -> None:
+    """Somebody else makes calls all the while, and a program of ours that was started before."""
+    with Probe() as other:
+        argv = ["sh", "-c", "while :; do cat /etc/hostname; done"]
+        other.send("run", argv=argv, timeout_s=3)
+        alone = counts(account(probe, way, ["sleep", "0.5"]))
+    assert alone["execve"] == (1, 0)
+    assert sum(count for count, _ in alone.values()) < 60
+
+
+def test_a_command_that_is_not_accounted_says_nothing(probe: Probe) -> None:
+    assert probe("command", steps=[{"name": "it", "argv": ["true"]}])["account"] is None
+
+
+def test_nothing_stays_attached(probe: Probe, way: str) -> None:
+    before = programs()
+    account(probe, way, ["true"])
+    assert not held(inner(probe))
+    assert eventually(lambda: programs() <= before)
+
+
+def test_nothing_stays_attached_when_the_probe_is_killed(way: str) -> None:
+    before = programs()
+    probe = Probe()
+    probe.send("command", steps=[{"name": "it", "argv": ["sleep", "100.5"]}], account=way)
+    assert eventually(lambda: bool(processes_with("100.5")))
+    pid = inner(probe)
+    assert held(pid)
+    assert len(programs() - before) == (3 if way == "bpf" else 0)
+    os.kill(pid, signal.SIGKILL)
+    probe.process.wait()
+    assert eventually(lambda: programs() <= before)
+
+
+def held(pid: int) -> list[str]:
+    """Descriptors of a process that count: BPF's and perf's."""
+    links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+    return [link for link in links if "bpf" in link or "perf" in link]
+
+
+def programs() -> set[int]:
+    """Numbers of all BPF programs in the kernel (bpf(2), BPF_PROG_GET_NEXT_ID)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    found: set[int] = set()
+    attributes = (ctypes.c_uint32 * 3)()
+    while libc.syscall(321, 11, ctypes.byref(attributes), 12) == 0:
+        found.add(attributes[1])
+        attributes[0] = attributes[1]
+    assert ctypes.get_errno() == errno.ENOENT
+    return found
+
+
+@pytest.mark.parametrize("asked", ["auto", *WAYS])
+def test_without_privilege_it_says_what_was_refused(asked: str) -> None:
+    with Probe(user=NOBODY, group=NOBODY, extra_groups=[]) as probe, pytest.raises(ProbeError) as caught:
+        probe("command", steps=[{"name": "it", "argv": ["true"]}], account=asked)
+    assert caught.value.code == "unsupported"
+    assert "not permitted" in str(caught.value).lower() or "perf_event_paranoid" in str(caught.value)
+    for tried in ["bpf", "perf"] if asked == "auto" else [asked]:
+        assert tried in str(caught.value).lower()
+
+
+def test_an_isolated_probe_counts_the_same(isolated: Probe, probe: Probe, way: str) -> None:
+    argv = ["sh", "-c", "cat /etc/hostname; (cat /nowhere; true)"]
+    assert counts(account(isolated, way, argv)) == counts(account(probe, way, argv))

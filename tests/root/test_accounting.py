@@ -1,0 +1,142 @@
+"""Accounted repetitions of whole trials, and the study that counts: the truth is strace's and plain arithmetic."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import iotrial, run_json, stored_runs, write_study
+
+from iotrial.probe.binary import find_binary
+
+pytestmark = pytest.mark.root
+
+NOBODY = 65534
+AS_NOBODY = Path(__file__).parents[1] / "as_nobody.py"
+
+STUDY = """
+[study]
+name = "bytes"
+question = "Do more bytes take more calls?"
+[lab]
+kind = "directory"
+[budget]
+blocks = 3
+[[factor]]
+name = "bytes"
+knob = "command.argument"
+placeholder = "{bytes}"
+levels = ["1", "100000"]
+[[workload]]
+name = "head"
+kind = "command"
+argv = ["head", "-c", "{bytes}", "/dev/zero"]
+"""
+
+
+def evidence(report: dict[str, Any], metric: str) -> dict[str, float]:
+    return {e["treatment"]: e["value"] for e in report["evidence"] if e["metric"] == metric}
+
+
+def events(state: Path) -> list[tuple[str, dict[str, Any]]]:
+    connection = sqlite3.connect(state / "trials.db")
+    found = connection.execute("SELECT kind, text FROM event ORDER BY sequence").fetchall()
+    connection.close()
+    return [(kind, json.loads(text) if kind == "call" else text) for kind, text in found]
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_calls_of_each_arm_are_those_that_strace_counts(state: Path, tmp_path: Path) -> None:
+    report = run_json(write_study(tmp_path, STUDY), "--no-controls", "--no-stop")
+    environment = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/",
+        "LC_ALL": "C",
+    }
+    for level in ("1", "100000"):
+        argv = ["strace", "-f", "-c", "-o", str(tmp_path / "out"), "head", "-c", level, "/dev/zero"]
+        subprocess.run(argv, env=environment, stdout=subprocess.DEVNULL, check=True)
+        table = [line.split() for line in (tmp_path / "out").read_text().splitlines()]
+        truth = {words[-1]: int(words[3]) for words in table if len(words) >= 5 and words[0][0].isdigit()}
+        counted = [call for kind, call in events(state) if kind == "call" and call["arm"] == level]
+        assert {call["repetition"] for call in counted} == {0, 1, 2}
+        assert {c["name"]: c["count"] for c in counted if c["repetition"] == 0} == {
+            name: count for name, count in truth.items() if name != "total"
+        }
+        assert evidence(report, "accounted_calls.read")[level] == truth["read"]
+        assert evidence(report, "accounted_calls.all")[level] == truth["total"]
+    # one read of a byte; of 100,000, in pieces of the size that head reads
+    reads = evidence(report, "accounted_calls.read")
+    assert reads["100000"] > reads["1"]
+    assert len(stored_runs(state)) == 6, "a repetition that was accounted is a run"
+
+
+def test_accounting_can_be_left_out_and_the_plan_says_whether(state: Path, tmp_path: Path) -> None:
+    study = write_study(tmp_path, STUDY)
+    assert "accounted" in iotrial("plan", study).stderr + iotrial("plan", study).stdout
+    said = iotrial("plan", study, "--no-account")
+    assert "accounted" not in said.stderr + said.stdout
+    run_json(study, "--no-controls", "--no-account")
+    assert not [kind for kind, _ in events(state) if kind == "call"]
+    (tmp_path / "own").mkdir()
+    off = write_study(tmp_path / "own", STUDY.replace("[study]", "[study]\naccount = false"))
+    run_json(off, "--no-controls")
+    assert not [kind for kind, _ in events(state) if kind == "call"]
+
+
+def test_grep_reads_twice_for_each_file_and_find_as_often_in_any_tree(state: Path) -> None:
+    names = ("grep-10x10", "grep-10x100", "grep-100x10", "find-10x10", "find-100x10")
+    report = run_json("mount/read-calls", "--condition", f"workload={','.join(names)}", "--blocks", "2")
+    reads = {
+        (e["condition"]["workload"], e["treatment"]): e["value"]
+        for e in report["evidence"]
+        if e["metric"] == "calls.read"
+    }
+    for level in ("strictatime", "noatime"):
+        found = {name: reads[name, level] for name in names}
+        assert found["grep-10x100"] - found["grep-10x10"] == 2 * 900
+        assert found["grep-100x10"] == found["grep-10x100"]
+        assert found["find-10x10"] == found["find-100x10"] < 20
+    for run in stored_runs(state):
+        assert run["failure"] is None
+        assert not {"wall", "cpu", "user", "sys"} & {*run["responses"], *run["evidence"]}
+
+
+@pytest.fixture
+def everybody() -> Iterator[Path]:
+    """A folder with a probe that any user may run, and a home."""
+    folder = Path("/var/tmp") / f"iotrial-accounting-{os.getpid()}"
+    folder.mkdir()
+    folder.chmod(0o755)
+    shutil.copy(str(find_binary()), folder / "ioprobe")
+    (folder / "ioprobe").chmod(0o755)
+    (folder / "home").mkdir()
+    shutil.chown(folder / "home", NOBODY, NOBODY)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_without_root_a_trial_is_as_good_without(everybody: Path) -> None:
+    study = write_study(everybody, STUDY)
+    Path(study).chmod(0o644)
+    home = str(everybody / "home")
+    done = subprocess.run(
+        [sys.executable, str(AS_NOBODY), "run", study, "--no-controls"],
+        env={**os.environ, "XDG_STATE_HOME": home, "HOME": home, "IOTRIAL_PROBE": str(everybody / "ioprobe")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "system calls were not counted" in done.stderr
+    assert "not permitted" in done.stderr
+    assert [kind for kind, _ in events(everybody / "home" / "iotrial")] == ["not-accounted"]

@@ -1,0 +1,142 @@
+"""Within a run: the kernel's counters become shares, rates and levels, are stored, and drawn by treatment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_fixtures import CONDITIONS, all_equivalent, document, measured, study, trial
+from store_examples import header, run
+
+from iotrial.conduct.sampling import series_of
+from iotrial.report.conditions import Conditions
+from iotrial.report.document import Document
+from iotrial.report.html import html_report
+from iotrial.report.series import arms_of
+from iotrial.report.within import within_of
+from iotrial.store import Store
+from iotrial.store.model import TrialData
+
+TICK = 100_000_000
+
+
+def samples(count: int) -> dict[str, object]:
+    """Of two processors, one in user mode; a device that writes 10 MB/s and is busy for half of the time."""
+    steps = range(count)
+    return {
+        "at_ns": [TICK * i for i in steps],
+        "cpu_user_ns": [TICK * i for i in steps],
+        "cpu_sys_ns": [0] * count,
+        "cpu_idle_ns": [TICK * i // 2 for i in steps],
+        "cpu_iowait_ns": [TICK * i // 2 for i in steps],
+        "cpu_steal_ns": [0] * count,
+        "available_kib": [1] * count,
+        "cached_kib": [100 + 2 * i for i in steps],
+        "dirty_kib": [2 * i for i in steps],
+        "write_back_kib": [0] * count,
+        "devices": {
+            "loop3": {
+                "read_bytes": [0] * count,
+                "write_bytes": [1_000_000 * i for i in steps],
+                "busy_ns": [TICK * i // 2 for i in steps],
+            }
+        },
+    }
+
+
+def test_counters_become_shares_rates_and_levels_of_the_timed_part_alone() -> None:
+    found = series_of(samples(12), "loop3", started_ns=2 * TICK, wall_ns=5 * TICK)
+    assert found is not None
+    assert found["at_s"] == pytest.approx([0.05, 0.15, 0.25, 0.35, 0.45])
+    assert found["cpu_user"] == [0.5] * 5
+    assert found["cpu_idle"] == found["cpu_iowait"] == [0.25] * 5
+    assert found["device_write_rate"] == pytest.approx([10e6] * 5)
+    assert found["device_read_rate"] == [0.0] * 5
+    assert found["device_busy"] == pytest.approx([0.5] * 5)
+    assert found["dirty_bytes"] == [1024 * (4 + 2 * i + 1) for i in range(5)]
+
+
+def test_a_run_that_is_over_before_anything_can_be_seen_has_no_series() -> None:
+    assert series_of(samples(4), "loop3", started_ns=0, wall_ns=3 * TICK) is None
+    assert series_of(samples(50), "loop3", started_ns=0, wall_ns=2 * TICK) is None
+
+
+def test_a_lab_without_a_device_has_the_rest() -> None:
+    found = series_of({**samples(12), "devices": {}}, None, started_ns=0, wall_ns=11 * TICK)
+    assert found is not None
+    assert "cpu_sys" in found
+    assert "device_busy" not in found
+
+
+def sampled(series: dict[str, dict[str, object]]) -> TrialData:
+    """A trial of which every run of an arm has this series."""
+    blocks, runs, ends = measured(study(), conditions=CONDITIONS[:1], blocks=6)
+    told = tuple(
+        replace(run, checks={"series": series[run.arm]}) if run.arm in series else run for run in runs
+    )
+    return TrialData(trial(study()), blocks, told, ends)
+
+
+def test_curves_are_medians_of_the_runs_of_a_treatment() -> None:
+    at_s = [0.1 * i for i in range(10)]
+    data = sampled(
+        {
+            "0777": {"at_s": at_s, "cpu_user": [0.25] * 10, "dirty_bytes": [0.0] * 10},
+            "0444": {"at_s": at_s[:6], "cpu_user": [0.5] * 6, "dirty_bytes": [0.0] * 6},
+        }
+    )
+    panels = within_of(data, Conditions(study()), arms_of(data))
+    assert [(panel.what, panel.unit) for panel in panels] == [
+        ("processors working for programs, system-wide", "%")
+    ]
+    curves = {curve.arm.name: curve for curve in panels[0].curves}
+    assert np.allclose(curves["0777"].middle, 25)
+    assert np.allclose(curves["0444"].middle, 50)
+    assert curves["0444"].at_s[-1] == pytest.approx(0.5)
+    assert curves["0777"].at_s[-1] == pytest.approx(0.9)
+    assert curves["0777"].runs == 6
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        "text",
+        {},
+        {"at_s": [0.0, 1.0]},
+        {"at_s": [1.0, 0.0], "cpu_user": [1.0, 1.0]},
+        {"at_s": [0.0, 1.0], "cpu_user": [1.0]},
+        {"at_s": [0.0, 1.0], "cpu_user": [1.0, float("nan")]},
+        {"at_s": [0.0, 1.0], "cpu_user": ["<script>", 1.0]},
+        {"at_s": [0.0, 1.0], "cpu_user": [1e300, 1.0]},
+        {"at_s": [True, 2.0], "cpu_user": [0.5, 0.5]},
+    ],
+)
+def test_a_series_of_another_shape_is_passed_over(series: dict[str, object]) -> None:
+    data = sampled({"0777": series})
+    assert within_of(data, Conditions(study()), arms_of(data)) == ()
+
+
+def with_series() -> Document:
+    at_s = [0.1 * i for i in range(10)]
+    data = sampled(
+        {arm: {"at_s": at_s, "device_write_rate": [1e6 * i for i in range(10)]} for arm in ("0777", "0444")}
+    )
+    return replace(document(all_equivalent()[:1]), data=data)
+
+
+def test_the_page_draws_what_was_sampled_and_has_no_such_part_without() -> None:
+    page = html_report(with_series())
+    assert "Within a run" in page
+    assert "written to the device: cache cold, size 4 KiB" in page
+    assert page.count('aria-label="Within a run: ') == 1
+    assert "Within a run" not in html_report(document(all_equivalent()[:1]))
+
+
+def test_a_series_is_stored_packed_and_read_again(tmp_path: Path) -> None:
+    series = {"at_s": [0.1, 0.2], "cpu_user": [0.5, 0.25]}
+    with Store.open(tmp_path / "store") as store:
+        store.create_trial(header())
+        store.append_run(header().id, replace(run(), checks={"series": series}))
+        assert store.data("last").runs[0].checks["series"] == series
