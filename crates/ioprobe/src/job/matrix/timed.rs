@@ -160,7 +160,7 @@ fn each(
             for step in 0..count {
                 one(order.record(step, count))?;
                 let now = clock.ticks();
-                recorder.record(now.saturating_sub(last), clock);
+                recorder.record(now.saturating_sub(last));
                 last = now;
             }
         }
