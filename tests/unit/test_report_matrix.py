@@ -106,8 +106,8 @@ def test_the_page_has_maps_surfaces_and_numbers_that_a_reader_without_sight_is_t
     page = html_report(document)
     section = page[page.index('<section id="matrix">') : page.index('<section id="effects">')]
     drawn = re.findall(r'<svg role="img" aria-label="([^"]*)"', section)
-    # One map and one figure of surfaces for each test, each for wide and for narrow pages.
-    assert len(drawn) == 2 + 2 * 3
+    # One map for wide and one for narrow pages; of each test both rates and their ratio.
+    assert len(drawn) == 2 + 3 * 3
     assert "21 comparisons of data=journal with data=ordered" in drawn[0]
     assert all("no difference" in label for label in drawn[2:])
     assert not re.search(r"#0[0-9a-f]{5}\b", section), "no colour that the style sheet does not know"
@@ -144,7 +144,7 @@ def test_one_column_has_maps_and_no_surface() -> None:
     line = conducted(text(records='["4 KiB"]', primary="write"), time, blocks=10)
     assert not can_be_drawn(line.matrices[0])
     (figures,) = matrix_figures(line)
-    assert figures.tests[0].wide is None
+    assert figures.tests[0].surfaces == ()
     assert len(figures.tests[0].rows) == 3
 
 

@@ -20,11 +20,10 @@ _NO_BREAK = "\u00a0"
 
 @dataclass(frozen=True, slots=True)
 class SurfaceFigure:
-    """One test: rates of both treatments and their ratio as surfaces (None where there is none), and all numbers."""
+    """One test: rates of both treatments and their ratio as surfaces (none where there are none), and all numbers."""
 
     test: str
-    wide: Markup | None
-    narrow: Markup | None
+    surfaces: tuple[Markup, ...]
     caption: str
     rows: tuple[tuple[str, ...], ...]
 
@@ -92,21 +91,23 @@ def _figures(document: Document, number: int, matrix: Matrix) -> MatrixFigures:
 def _surfaces(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, drawn: bool) -> SurfaceFigure:
     from markupsafe import Markup
 
-    from iotrial.report.plots.surface import can_be_drawn, surfaces
+    from iotrial.report.plots.surface import can_be_drawn, rates, ratios
 
     caption = (
         f"{grid.test}: the rate of {matrix.reference}, that of {matrix.level} at the same scale, and the ratio of their "
         f"times. Bars are intervals, the dashed plane is no difference; a triangle down is {matrix.level} faster, up slower, "
         "a square the same within the margin, a hollow dot not settled."
     )
-    figures: list[Markup | None] = [None, None]
+    figures: tuple[str, ...] = ()
     if drawn and can_be_drawn(matrix):
         margin = document.trial.header.margin
-        figures = [
-            Markup(surfaces(name + end, matrix, grid, margin=margin, description=caption, narrow=bool(end)))
-            for end in ("", "-narrow")
-        ]
-    return SurfaceFigure(grid.test, figures[0], figures[1], caption, tuple(_rows(document, matrix, grid)))
+        figures = (
+            *rates(name, matrix, grid, description=caption),
+            ratios(f"{name}-ratio", matrix, grid, margin=margin, description=caption),
+        )
+    return SurfaceFigure(
+        grid.test, tuple(map(Markup, figures)), caption, tuple(_rows(document, matrix, grid))
+    )
 
 
 def _rows(document: Document, matrix: Matrix, grid: TestGrid) -> list[tuple[str, ...]]:

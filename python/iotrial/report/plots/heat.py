@@ -57,7 +57,7 @@ def _map(axes: Axes, matrix: Matrix, grid: TestGrid, *, valid: bool, named: bool
     axes.set_xlim(0, len(matrix.records))
     axes.set_ylim(0, len(matrix.files))
     small = FONT_PT - 1.5
-    axes.set_title(grid.test, fontsize=FONT_PT, color=INK, loc="left", pad=3)
+    axes.set_title(grid.test, fontsize=FONT_PT, color=INK, loc="left", y=1.0, pad=3)
     axes.set_xticks([j + 0.5 for j in range(len(matrix.records))], matrix.record_labels)
     axes.set_yticks([i + 0.5 for i in range(len(matrix.files))], matrix.file_labels if named else [])
     axes.tick_params(length=0, colors=MUTED, labelcolor=MUTED, labelsize=small, pad=2)

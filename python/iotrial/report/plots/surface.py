@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDE_IN, NARROW_IN = (7.6, 2.05), (4.1, 8.7)
+SIZE_IN = (2.6, 1.95)
 #: the view: to the right go the records, to the back the files; angles of both on the page
 _RIGHT, _BACK = math.radians(-17), math.radians(36)
 _DEPTH = 0.8
@@ -54,39 +54,41 @@ def can_be_drawn(matrix: Matrix) -> bool:
     return any(_quads(matrix, set(grid.cells)) for grid in matrix.tests)
 
 
-def surfaces(
-    name: str, matrix: Matrix, grid: TestGrid, *, margin: float, description: str, narrow: bool = False
-) -> str:
-    """Three surfaces of one test: the rate of the reference, that of the level on the same scale, and the ratio of times with
-    its intervals over a plane at 1."""
-    rates = [{place: pair[side] / KIB for place, pair in grid.rates.items()} for side in (0, 1)]
-    every = [rate for side in rates for rate in side.values()]
-    box_of = _bounds(every)
+def rates(name: str, matrix: Matrix, grid: TestGrid, *, description: str) -> tuple[str, str]:
+    """Two surfaces of one test at the same scale: the rate of the reference, and that of the level."""
+    sides = [{place: pair[side] / KIB for place, pair in grid.rates.items()} for side in (0, 1)]
+    low, high = _bounds([rate for side in sides for rate in side.values()])
+    box = Box(len(matrix.files), len(matrix.records), low, high)
+
+    def drawn(number: int, title: str) -> str:
+        def paint(figure: Figure) -> None:
+            axes = _panel(figure, f"{title}, MiB/s")
+            _frame(axes, matrix, box, log_ticks(math.exp(low), math.exp(high)), plain)
+            heights = {place: math.log(rate) for place, rate in sides[number].items()}
+            _surface(axes, matrix, box, heights, arm_ink(number))
+
+        return draw(f"{name}-{number}", SIZE_IN, paint, description=f"{title}: {description}")
+
+    return drawn(0, matrix.reference), drawn(1, matrix.level)
+
+
+def ratios(name: str, matrix: Matrix, grid: TestGrid, *, margin: float, description: str) -> str:
+    """The ratio of times as a surface, with its intervals as bars, over a plane at 1."""
+    title = f"time of {matrix.level} / {matrix.reference}"
 
     def paint(figure: Figure) -> None:
-        for number, title in enumerate((matrix.reference, matrix.level)):
-            axes = _panel(figure, number, narrow=narrow)
-            if every:
-                box = Box(len(matrix.files), len(matrix.records), *box_of)
-                _frame(axes, matrix, box, log_ticks(*map(math.exp, box_of)), plain)
-                heights = {place: math.log(rate) for place, rate in rates[number].items()}
-                _surface(axes, matrix, box, heights, arm_ink(number))
-            axes.set_title(f"{title}, MiB/s", fontsize=FONT_PT, color=INK, loc="left", pad=2)
-        axes = _panel(figure, 2, narrow=narrow)
-        _ratios(axes, matrix, grid, margin=margin)
-        title = f"time of {matrix.level} / {matrix.reference}"
-        axes.set_title(title, fontsize=FONT_PT, color=INK, loc="left", pad=2)
+        _ratios(_panel(figure, title), matrix, grid, margin=margin)
 
-    return draw(name, NARROW_IN if narrow else WIDE_IN, paint, description=description)
+    return draw(name, SIZE_IN, paint, description=f"{title}: {description}")
 
 
-def _panel(figure: Figure, number: int, *, narrow: bool) -> Axes:
-    place = (0.02, 0.67 - 0.333 * number, 0.96, 0.3) if narrow else (0.335 * number, 0.0, 0.33, 0.9)
-    axes = figure.add_axes(place)
+def _panel(figure: Figure, title: str) -> Axes:
+    axes = figure.add_axes((0.0, 0.0, 1.0, 0.9))
     axes.set_axis_off()
     axes.set_aspect("equal")
     axes.set_xlim(-0.34, 1.95)
     axes.set_ylim(-0.5, 1.0)
+    axes.set_title(title, fontsize=FONT_PT, color=INK, loc="left", y=1.0, pad=2)
     return axes
 
 
