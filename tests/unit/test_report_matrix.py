@@ -17,7 +17,7 @@ from iotrial.report.markdown import markdown_report
 from iotrial.report.matrices import cell_text, matrices_of, said, table_of
 from iotrial.report.matrix_figures import matrix_figures
 from iotrial.report.plots.heat import strength
-from iotrial.report.plots.surface import Box, can_be_drawn
+from iotrial.report.plots.surface import Box, can_be_drawn, named
 from iotrial.report.text import print_report
 
 
@@ -202,3 +202,19 @@ def test_a_surface_lies_on_the_page_as_its_projection_says() -> None:
     assert len({x for x, _ in heights}) == 1
     corner = box.at(2, 2, 0.0)
     assert corner == pytest.approx((x2 + back[0], y2 + back[1]))
+
+
+@pytest.mark.parametrize(
+    ("count", "wanted"),
+    [
+        (1, [0]),
+        (2, [0, 1]),
+        (4, [0, 1, 2, 3]),
+        (5, [0, 2, 4]),
+        (6, [0, 5]),
+        (7, [0, 2, 4, 6]),
+        (13, [0, 4, 8, 12]),
+    ],
+)
+def test_names_along_an_edge_stand_at_even_steps_and_at_both_ends(count: int, wanted: list[int]) -> None:
+    assert named(count) == wanted

@@ -44,7 +44,7 @@ def heat_maps(name: str, matrix: Matrix, *, valid: bool, description: str, narro
 
 def _columns(matrix: Matrix, *, narrow: bool) -> int:
     room = (NARROW_IN if narrow else WIDE_IN) - 0.62
-    wanted = max(1.1, 0.52 * len(matrix.records) + 0.12)
+    wanted = max(1.1, 0.46 * len(matrix.records) + 0.12)
     return max(1, min(len(matrix.tests), int(room / wanted)))
 
 
@@ -61,7 +61,7 @@ def _map(axes: Axes, matrix: Matrix, grid: TestGrid, *, valid: bool, named: bool
     axes.set_xticks([j + 0.5 for j in range(len(matrix.records))], matrix.record_labels)
     axes.set_yticks([i + 0.5 for i in range(len(matrix.files))], matrix.file_labels if named else [])
     axes.tick_params(length=0, colors=MUTED, labelcolor=MUTED, labelsize=small, pad=2)
-    if fits < 0.48:
+    if fits < 0.42:
         axes.tick_params(axis="x", labelrotation=35)
     for i in range(len(matrix.files)):
         for j in range(len(matrix.records)):

@@ -26,6 +26,7 @@ _RIGHT, _BACK = math.radians(-17), math.radians(36)
 _DEPTH = 0.8
 _HIGH = 0.5
 _PAD = 1.12
+_MOST_NAMED = 4
 Point = tuple[float, float]
 
 
@@ -139,11 +140,13 @@ def _frame(axes: Axes, matrix: Matrix, box: Box, ticks: Sequence[float], say: Ca
     for i, j in ((0, 0), (last_row, 0), (last_row, last_column)):
         foot, top = box.at(i, j, box.low), box.at(i, j, box.high)
         axes.plot([foot[0], top[0]], [foot[1], top[1]], color=LINE, linewidth=0.6, zorder=2)
-    for j, label in enumerate(matrix.record_labels):
+    for j in named(box.columns):
         x, y = box.at(0, j, box.low)
+        label = matrix.record_labels[j]
         axes.text(x + 0.02, y - 0.03, label, fontsize=small, color=MUTED, ha="right", va="top")
-    for i, label in enumerate(matrix.file_labels):
+    for i in named(box.rows):
         x, y = box.at(i, last_column, box.low)
+        label = matrix.file_labels[i]
         axes.text(x + 0.05, y - 0.01, label, fontsize=small, color=MUTED, ha="left", va="center")
     x, y = box.at(0, last_column / 2, box.low)
     axes.text(
@@ -151,6 +154,14 @@ def _frame(axes: Axes, matrix: Matrix, box: Box, ticks: Sequence[float], say: Ca
     )
     x, y = box.at(last_row / 2, last_column, box.low)
     axes.text(x + 0.12, y - 0.16, "file", fontsize=small, color=MUTED, ha="left", va="center", style="italic")
+
+
+def named(count: int) -> list[int]:
+    """Of so many places along an edge those whose names have room: both ends, and some between at even steps."""
+    if count < 2:
+        return [0]
+    steps = next(n for n in range(min(count, _MOST_NAMED) - 1, 0, -1) if (count - 1) % n == 0)
+    return list(range(0, count, (count - 1) // steps))
 
 
 def _surface(
