@@ -50,6 +50,8 @@ VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "file.mode": (("0444", "0777", "0000"), ()),
     "file.size": (("1 B", "10 KiB"), ()),
     "filesystem.type": (("ext4", "xfs", "btrfs"), ()),
+    "matrix.file_size": (("1 MiB", "64 KiB"), ()),
+    "matrix.record_size": (("4 KiB", "1 MiB"), ()),
     "memory.huge_pages": (("always", "madvise"), ()),
     "memory.limit": (("none", "64 MiB"), ()),
     "mkfs.option": (

@@ -63,6 +63,7 @@ pub fn word(key: u64, n: u64) -> u64 {
     mix(key.wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN)))
 }
 
+/// The finaliser of SplitMix64.
 #[inline(always)]
 pub fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

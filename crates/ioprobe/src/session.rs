@@ -212,6 +212,11 @@ impl Session {
                     &self.lifeline,
                 )
             }
+            "matrix" => job::matrix::run(
+                job_fields(verb, given)?,
+                sets,
+                (&self.clock, &mut self.stretch),
+            ),
             "command" => {
                 let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;
                 let foreign = request.0.user.is_some();

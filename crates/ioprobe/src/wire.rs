@@ -212,6 +212,21 @@ requests! {
         beside: bool = false,
         histograms: bool = false,
     }
+    MatrixJob {
+        tests: Vec<MatrixTest> = MatrixTest::ALL.to_vec(),
+        file_size: u64,
+        record_size: usize,
+        direct: bool = false,
+        sync: bool = false,
+        fsync: bool = false,
+        close: bool = false,
+        cold: bool = false,
+        content: Content = Content::Random,
+        seed: u64 = 0,
+        stride: u32 = 17,
+        histograms: bool = false,
+        stretch_of: Option<MatrixTest> = None,
+    }
 }
 
 const COMMON: [&str; 9] = [
@@ -351,6 +366,43 @@ words! {
         Fsync = "fsync",
         Fdatasync = "fdatasync",
     }
+}
+
+words! {
+    /// The tests of the matrix in their order.
+    MatrixTest {
+        Write = "write",
+        Rewrite = "rewrite",
+        Read = "read",
+        Reread = "reread",
+        RandomRead = "random-read",
+        RandomWrite = "random-write",
+        BackwardRead = "backward-read",
+        RecordRewrite = "record-rewrite",
+        StrideRead = "stride-read",
+        Fwrite = "fwrite",
+        Frewrite = "frewrite",
+        Fread = "fread",
+        Freread = "freread",
+    }
+}
+
+impl MatrixTest {
+    pub const ALL: [MatrixTest; 13] = [
+        MatrixTest::Write,
+        MatrixTest::Rewrite,
+        MatrixTest::Read,
+        MatrixTest::Reread,
+        MatrixTest::RandomRead,
+        MatrixTest::RandomWrite,
+        MatrixTest::BackwardRead,
+        MatrixTest::RecordRewrite,
+        MatrixTest::StrideRead,
+        MatrixTest::Fwrite,
+        MatrixTest::Frewrite,
+        MatrixTest::Fread,
+        MatrixTest::Freread,
+    ];
 }
 
 impl Request for User {

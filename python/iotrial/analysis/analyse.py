@@ -112,7 +112,6 @@ def _effects(
 ) -> tuple[Effect, ...]:
     """The primary effects of a condition; or else the exploratory ones: main effects on the other responses that were
     measured, and the interactions that the study does not name on the primary ones."""
-    seen = positive_seen(controls) or spec.only_counts(condition)
     found: list[Effect] = []
     own = spec.responses_of(condition, primary=True)
     others = spec.responses_of(condition, primary=False)
@@ -131,6 +130,7 @@ def _effects(
                 term, response, spec.alpha_of(term, response), dict(condition.levels), condition.workload
             )
             contrasts = tables[response.name].contrasts(term.weights, whole=term.whole)
+            seen = positive_seen(controls, response.name) or spec.only_counts(condition)
             found.append(_effect(asked, contrasts, margin=spec.margin, control_seen=seen))
     return tuple(found)
 
@@ -140,8 +140,8 @@ def _pooled_effects(spec: Spec, blocks: Sequence[ObservedBlock], controls: Seque
     found: list[Effect] = []
     for workload, conditions in spec.pools.items():
         own = [control for control in controls if control.condition["workload"] == workload]
-        seen = positive_seen(own) or spec.only_counts(conditions[0])
         for response in spec.responses_of(conditions[0], primary=True):
+            seen = positive_seen(own, response.name) or spec.only_counts(conditions[0])
             tables = [
                 Responses([block for block in blocks if block.condition == condition.key], response)
                 for condition in conditions

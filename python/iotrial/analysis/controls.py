@@ -4,10 +4,10 @@ A trial whose copy differs from its original sees effects that are not there; on
 misses the injected ratio does not see those that are. Both are judged at a level shared over all control
 effects of the trial; whether the slow-down was seen at all, at the study's alpha.
 
-The copy is judged in every response that gets a verdict. The slow-down is judged in the one response that it is put into, and
-against the ratio that was asked for, not the one that the probe reports of each run: reported and measured time come from the
-same readings, so dividing the one by the other would leave the unstretched work, in which no failure of the stretch can show.
-What the probe reports is for the reasons of a failure.
+The copy is judged in every response that gets a verdict. The slow-down is judged in the response that it is put into (one
+for most workloads, every primary time of a matrix), and against the ratio that was asked for, not the one that the probe
+reports of each run: reported and measured time come from the same readings, so dividing the one by the other would leave the
+unstretched work, in which no failure of the stretch can show. What the probe reports is for the reasons of a failure.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ def judge_controls(spec: Spec, condition: Condition, blocks: Sequence[ObservedBl
     if not spec.controls:
         return ()
     found = []
-    positive = spec.positive_response(condition)
     for negative in spec.negative_responses(condition):
         neutral = 1.0 if negative.scale is Scale.LOG else 0.0
         found.append(_judge(spec, condition, blocks, negative, ArmKind.NEGATIVE, neutral))
-    if positive is not None:
-        found.append(
-            _judge(spec, condition, blocks, positive, ArmKind.POSITIVE, spec.injected_ratio(positive))
-        )
+    for positive in spec.positive_responses(condition):
+        injected = spec.injected_ratio(positive)
+        found.append(_judge(spec, condition, blocks, positive, ArmKind.POSITIVE, injected))
     return tuple(found)
 
 
-def positive_seen(controls: Sequence[Control]) -> bool:
-    """Whether the positive control has been told from zero; true where controls are off, false where they are on and no
-    response can hold a slow-down: nothing then shows that one would be seen."""
-    seen = [control.told_from_zero for control in controls if control.kind == ArmKind.POSITIVE.value]
+def positive_seen(controls: Sequence[Control], response: str) -> bool:
+    """Whether the positive control that vouches for a response has been told from zero: its own, else that of its condition.
+
+    True where controls are off, false where they are on and no response can hold a slow-down: nothing then shows that one
+    would be seen."""
+    positives = [control for control in controls if control.kind == ArmKind.POSITIVE.value]
+    vouching = response if any(c.response == response for c in positives) else None
+    seen = [c.told_from_zero for c in positives if c.response == (vouching or positives[0].response)]
     return not controls or (bool(seen) and all(seen))
 
 

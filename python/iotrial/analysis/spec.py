@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from iotrial.analysis.verdict import is_rate, is_time
 from iotrial.design.model import ArmKind, Condition, Term
 from iotrial.design.plan import Plan
+from iotrial.study.kinds import kind
 from iotrial.study.model import Response, Scale
 
 # The level shared over all control effects of a trial, so that a sound trial is hardly ever called unsound.
@@ -21,7 +22,8 @@ class Spec:
     stretched.
 
     ``terms`` are the contrasts that are judged, ``control_weights`` those of the controls. ``primary_effects`` is how many
-    effects share ``alpha`` equally. ``copied_stretch``: the negative control is a stretch of its own.
+    effects share ``alpha`` equally. ``copied_stretch``: the negative control is a stretch of its own. ``stretched_each``
+    names the workloads whose every time is stretched by itself.
     """
 
     conditions: tuple[Condition, ...]
@@ -35,6 +37,7 @@ class Spec:
     primary_effects: int
     whole_plots: bool = False
     copied_stretch: bool = False
+    stretched_each: frozenset[str] = frozenset()
 
     @classmethod
     def from_plan(cls, plan: Plan, *, alpha: float | None = None, margin: float | None = None) -> Spec:
@@ -53,6 +56,7 @@ class Spec:
             primary_effects=plan.primary_effects,
             whole_plots=plan.whole_plots,
             copied_stretch=plan.whole_plots and not plan.control_columns,
+            stretched_each=frozenset(w.name for w in study.workloads if kind(w.kind).stretches_each),
         )
 
     @property
@@ -90,7 +94,7 @@ class Spec:
     def control_alpha(self) -> float:
         """The level of each control effect."""
         effects = sum(
-            len(self.negative_responses(condition)) + (self.positive_response(condition) is not None)
+            len(self.negative_responses(condition)) + len(self.positive_responses(condition))
             for condition in self.conditions
         )
         return CONTROL_LEVEL / max(1, effects)
@@ -128,6 +132,17 @@ class Spec:
         own = (*self.responses_of(condition, primary=True), *self.responses_of(condition, primary=False))
         return all(r.scale is Scale.DIFFERENCE and not is_time(r) and not is_rate(r) for r in own)
 
+    def positive_responses(self, condition: Condition) -> tuple[Response, ...]:
+        """That response; of a workload whose every time is stretched, each primary one with a time of its own."""
+        first = self.positive_response(condition)
+        if first is None or condition.workload not in self.stretched_each or not first.primary:
+            return () if first is None else (first,)
+        if _by_processor(first):
+            return (first,)
+        return tuple(
+            r for r in self.responses_of(condition, primary=True) if _can_hold(r) and not _by_processor(r)
+        )
+
     def injected_ratio(self, response: Response) -> float:
         """The ratio that the stretch makes in a response: of a rate it is the inverse."""
         return 1.0 / self.injected if is_rate(response) else self.injected
@@ -142,9 +157,15 @@ def stretched_response(responses: Iterable[Response]) -> Response | None:
     size can be put into either; from outside nothing can be put into what a program says of
     itself; and percentiles are of the operations as they were.
     """
-    fit = [
-        r
-        for r in responses
-        if r.scale is Scale.LOG and r.stretchable and (is_time(r) or is_rate(r)) and r.name not in _SHARES
-    ]
+    fit = [response for response in responses if _can_hold(response)]
     return next(iter(sorted(fit, key=lambda response: not response.primary)), None)
+
+
+def _can_hold(response: Response) -> bool:
+    known = response.stretchable and (is_time(response) or is_rate(response))
+    return known and response.scale is Scale.LOG and response.name not in _SHARES
+
+
+def _by_processor(response: Response) -> bool:
+    """Whether it is stretched by another clock than the rest."""
+    return response.name == "cpu" or response.name.startswith("cpu.")

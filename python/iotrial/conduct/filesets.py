@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 
+from iotrial.conduct.own_files import largest_own_file
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.works import driver
 from iotrial.design.model import Condition
@@ -78,7 +79,8 @@ class FileSets:
         ]
         largest = max(given, default=0)
         sets = {files.name: files for files in map(self.of, self._plan.conditions)}
-        return sum(files.count * max(files.bytes_each, largest, 4096) for files in sets.values())
+        files_bytes = sum(files.count * max(files.bytes_each, largest, 4096) for files in sets.values())
+        return files_bytes + largest_own_file(self._plan.study)
 
     def owner(self) -> dict[str, int] | None:
         """Whose the files are where commands work on them: the invoking user's."""

@@ -188,7 +188,7 @@ def copies_of(blocks: list[ObservedBlock], spec: Spec, response: Response) -> li
     """
     weights = spec.control_weights.get(ArmKind.POSITIVE, {}) if _in_columns(spec) else {}
     longer = {arm for arm, weight in weights.items() if weight > 0}
-    own = any(spec.positive_response(condition) == response for condition in spec.conditions)
+    own = any(response in spec.positive_responses(condition) for condition in spec.conditions)
     stretch = math.log(spec.injected_ratio(response)) if own else 0.0
     found = []
     for block in blocks:

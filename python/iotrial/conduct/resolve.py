@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.conduct import combinations, refusals
+from iotrial.conduct.own_files import check_own_files
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.errors import PrivilegeError, RequestError
@@ -116,6 +117,7 @@ def resolve(
             refusals.check_program(tool, "util-linux")
         refusals.check_one_filesystem(study)
     refusals.check_commands(study)
+    check_own_files(study, lab=kind, lab_bytes=image_bytes(study))
     for workload in study.workloads:
         refusals.check_primary(study, workload)
         if workload.cache is not None:

@@ -275,7 +275,13 @@ class Runner:
 
     def _asked(self, subject: Subject, workload: Workload) -> Asked:
         draft = subject.work
-        return Asked(self._stretched(workload), draft.arguments, draft.environment, subject.place.device)
+        return Asked(
+            self._stretched(workload),
+            draft.arguments,
+            draft.environment,
+            subject.place.device,
+            draft.sizes,
+        )
 
     def _user(self, subject: Subject, work: Work) -> dict[str, int] | None:
         if not self._session.resolved.root or subject.work.reader == "root":

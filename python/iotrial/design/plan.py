@@ -21,6 +21,7 @@ from iotrial.design.keyed import Stream, new_seed, seed_bytes, seed_from_user
 from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun, Term
 from iotrial.design.treatments import NEGATIVE_ARM, POSITIVE_ARM, escaped, treatments
 from iotrial.errors import RequestError
+from iotrial.study.kinds import kind
 from iotrial.study.model import Response, Study, Workload
 
 __all__ = ["NEGATIVE_ARM", "POSITIVE_ARM", "Plan", "new_seed", "seed_from_user"]
@@ -273,6 +274,14 @@ def _check_counts(study: Study) -> None:
         )
 
 
+def _settings(study: Study, levels: Mapping[str, str]) -> dict[str, str]:
+    """What a condition pins, by knob."""
+    found = {setting.knob: setting.value for setting in study.fixed}
+    for factor in study.condition_factors:
+        found |= {setting.knob: setting.value for setting in factor.level(levels[factor.name]).settings}
+    return found
+
+
 def _conditions(study: Study) -> tuple[Condition, ...]:
     names = [factor.name for factor in study.condition_factors]
     labels = [[level.label for level in factor.levels] for factor in study.condition_factors]
@@ -280,6 +289,8 @@ def _conditions(study: Study) -> tuple[Condition, ...]:
     for workload in study.workloads:
         for combination in itertools.product(*labels):
             levels = dict(zip(names, combination, strict=True))
+            if not kind(workload.kind).possible(workload.work, _settings(study, levels)):
+                continue
             if all(levels.get(name) in allowed for name, allowed in workload.only.items()):
                 found.append(
                     Condition(len(found), condition_key(workload.name, levels), workload.name, levels)

@@ -72,6 +72,8 @@ class WorkDraft:
     cache: str = "as-is"
     view: str | None = None
     memory_limit: str = "none"
+    #: bytes of the work's own file and of one record, where a knob sets them
+    sizes: dict[str, int] = field(default_factory=dict)
     #: the probe's own control group, while it is in another
     home: Home | None = None
     process: dict[str, str] = field(default_factory=dict)

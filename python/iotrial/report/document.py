@@ -37,6 +37,7 @@ from iotrial.report.interplay import (
     verdict_word,
 )
 from iotrial.report.leveled import gather_by_level
+from iotrial.report.matrices import Matrix, matrices_of
 from iotrial.report.phrases import effect_sentence
 from iotrial.report.plan import plan_rows
 from iotrial.report.screens import arms_are_rows, is_screen
@@ -132,6 +133,7 @@ class Document:
     rerun: str
     design: DesignText | None = None
     adjusted: Mapping[tuple[str, str], Adjusted] = field(default_factory=dict)
+    matrices: tuple[Matrix, ...] = ()
 
     @property
     def trial(self) -> StoredTrial:
@@ -194,13 +196,14 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
     evidence = (gather_by_level if arms_are_rows(header.study) else gather)(
         data, conditions, margin=header.margin
     )
+    effects = _effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin)
     return Document(
         data=data,
         analysis=analysis,
         conditions=conditions,
         summary=summarise(trial, analysis, reasons),
         reasons=reasons,
-        effects=_effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin),
+        effects=effects,
         claims=tuple(
             held
             for claim in header.study.claims
@@ -222,6 +225,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         rerun=rerun_command(trial),
         design=design,
         adjusted=adjusted,
+        matrices=matrices_of(data, effects),
     )
 
 

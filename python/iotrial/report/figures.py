@@ -11,6 +11,7 @@ from iotrial.report.document import Document, EffectRow
 from iotrial.report.factorial_figures import MOST_CONDITIONS, FactorialFigures, factorial_figures
 from iotrial.report.findings import strength
 from iotrial.report.interplay import is_interaction
+from iotrial.report.matrix_figures import MatrixFigures, matrix_figures
 from iotrial.report.notation import counted, elided, percent, quantity
 from iotrial.report.phrases import spoken
 from iotrial.report.screens import arms_are_rows, is_screen
@@ -91,6 +92,7 @@ class Figures:
     latency_rows: tuple[tuple[str, ...], ...]
     step: int
     factorial: tuple[FactorialFigures, ...] = ()
+    matrices: tuple[MatrixFigures, ...] = ()
     by: str | None = None
     within: tuple[WithinFigure, ...] = ()
     within_left_out: int = 0
@@ -117,6 +119,7 @@ def draw_figures(document: Document) -> Figures:
         latency_rows=tuple(row for panel in latencies for row in _latency_rows(panel)),
         step=max((-(-panel.runs // most_marks) for panel in drawn), default=1),
         factorial=factorial_figures(document),
+        matrices=matrix_figures(document),
         by=by,
         within=tuple(_within(i, panel) for i, panel in enumerate(within[:MOST_PANELS])),
         within_left_out=max(0, len(within) - MOST_PANELS),

@@ -87,6 +87,7 @@ def html_report(document: Document) -> str:
         evidence=[] if by_level else _evidence(document.evidence, treatments),
         moved=_moved(document) if by_level else [],
         factorial=figures.factorial,
+        matrices=figures.matrices,
         interaction_lede=INTERACTION_LEDE,
         sections=_sections(document, figures),
         glossary=GLOSSARY,
@@ -233,6 +234,7 @@ def _cells(by_arm: dict[str, EvidenceRow], treatments: Sequence[Arm]) -> list[_C
 def _sections(document: Document, figures: Figures) -> list[tuple[str, str]]:
     losses = len(document.void) + len(document.failures)
     every = (
+        ("matrix", "Matrix", bool(figures.matrices)),
         ("effects", "Effects", bool(document.primary)),
         ("factors", "Factors", bool(figures.factorial)),
         ("runs", "Runs in time", bool(figures.panels)),

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document, EffectRow
+from iotrial.report.matrices import LEGEND, Matrix, said
+from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import counted, quantity
 from iotrial.report.phrases import interval, reason_in_words, spoken
@@ -54,7 +56,11 @@ def _lines(document: Document) -> Iterator[str]:
         source = f" ({escaped(group.claim.source)})" if group.claim.source else ""
         yield f"**Claim**{source}: {escaped(group.sentence)}"
         yield ""
-    if document.primary:
+    for matrix in document.matrices:
+        yield from _matrix(document, matrix)
+    if document.matrices:
+        yield from _folded("All effects", list(_some(document.primary)))
+    elif document.primary:
         yield from _some(document.primary)
         yield ""
     if document.interactions:
@@ -76,6 +82,20 @@ def _lines(document: Document) -> Iterator[str]:
     facts = [f"- {escaped(name)}: {escaped(value)}" for name, value in (*document.plan, *document.machine)]
     yield from _folded("Plan and machine", facts)
     yield f"Run again: {_code(document.rerun)}"
+
+
+def _matrix(document: Document, matrix: Matrix) -> Iterator[str]:
+    """A table for each test; file sizes downwards, record sizes to the right."""
+    if matrix.title:
+        yield f"#### {escaped(matrix.title)}"
+        yield ""
+    yield f"{escaped(said(matrix))}. {escaped(LEGEND)}."
+    yield ""
+    for head, *rows in tables(document, matrix):
+        yield from _table_head(head)
+        for row in rows:
+            yield _row(*row)
+        yield ""
 
 
 def _some(rows: Sequence[EffectRow]) -> Iterator[str]:

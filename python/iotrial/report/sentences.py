@@ -288,9 +288,10 @@ def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
     unseen = sum(c.kind == "positive" and not c.told_from_zero for c in analysis.controls)
     if unseen:
         positive = sum(c.kind == "positive" for c in analysis.controls)
+        noun = "comparison" if _several_each(analysis) else "condition"
         yield (
             f"Controls passed, but the slow-down put in on purpose is not visible yet in {unseen} of "
-            f"{counted(positive, 'condition')}; equivalence cannot be claimed there."
+            f"{counted(positive, noun)}; equivalence cannot be claimed there."
         )
     elif not any(c.kind == "positive" for c in analysis.controls):
         yield (
@@ -302,3 +303,9 @@ def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
             "Controls passed: identical copies of the reference were not told apart, and a slow-down put in "
             "on purpose was found."
         )
+
+
+def _several_each(analysis: Analysis) -> bool:
+    """Whether conditions have more than one positive control."""
+    where = [tuple(sorted(c.condition.items())) for c in analysis.controls if c.kind == "positive"]
+    return len(set(where)) < len(where)

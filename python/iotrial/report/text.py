@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document, EffectRow
+from iotrial.report.matrices import LEGEND, MARKS, said
+from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import counted, elided, joined, percent
 from iotrial.report.phrases import interval, reason_in_words, spoken
@@ -37,6 +39,7 @@ _STYLES = {
     "inconclusive": "dim",
     "invalid": "bold red",
 }
+_MARKED = {MARKS[verdict]: style for verdict, style in _STYLES.items() if verdict in MARKS}
 _MOST_MOVED = 6
 _MOST_FAILURES = 3
 _MOST_ROWS = 60
@@ -53,8 +56,14 @@ def print_report(document: Document, console: Console, *, html_path: str | None 
     for detail in document.summary.details:
         console.print(Text(detail))
     console.print()
+    for line in _matrices(document):
+        console.print(line)
     if document.primary:
-        rows, folded = _folded((*document.primary, *document.pooled))
+        apart = {
+            id(row) for matrix in document.matrices for grid in matrix.tests for row in grid.cells.values()
+        }
+        others = tuple(row for row in document.primary if id(row) not in apart)
+        rows, folded = _folded((*others, *document.pooled))
         console.print(effects_table(rows, valid=document.valid))
         for line in folded:
             console.print(line)
@@ -136,6 +145,28 @@ def _folded(rows: tuple[EffectRow, ...]) -> tuple[tuple[EffectRow, ...], list[Te
     more = Counter(row.effect.verdict.value for row in rows if row not in kept)
     said = joined(f"{number} {verdict}" for verdict, number in more.most_common())
     return kept or rows[:_MOST_ROWS], [Text(f"and {said}, in the JSON and HTML reports", style="dim")]
+
+
+def _matrices(document: Document) -> Iterator[Table | Text]:
+    """A small table for each test of each matrix: file sizes downwards, record sizes to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    for matrix in document.matrices:
+        if matrix.title:
+            yield Text(matrix.title, style="bold")
+        yield Text(f"{said(matrix)}.")
+        for head, *rows in tables(document, matrix):
+            table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+            for place, name in enumerate(head):
+                table.add_column(Text(name), justify="right" if place else "left", no_wrap=True)
+            for row in rows:
+                table.add_row(*(Text(cell, style=_MARKED.get(cell[-1], "")) for cell in row))
+            yield table
+    if document.matrices:
+        yield Text(f"Ratios of times; {LEGEND}. Rows are file sizes, columns record sizes.", style="dim")
+        yield Text("")
 
 
 def _interactions(document: Document) -> Iterator[Text]:

@@ -235,7 +235,54 @@ class CallsWork(CommandWork):
     calls: tuple[str, ...] = ()
 
 
-Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork
+@dataclass(frozen=True, slots=True)
+class MatrixWork:
+    """iozone's tests on a file of the job's own (workload kind ``matrix``), in iozone's order.
+
+    The sizes are those of a cell where no condition varies them. ``direct``, ``sync``, ``fsync`` and ``close`` are iozone's
+    -I, -o, -e and -c; ``cold`` takes the file out of the cache before what reads it.
+    """
+
+    tests: tuple[str, ...]
+    file_size_bytes: int = 4 << 20
+    record_size_bytes: int = 65536
+    direct: bool = False
+    sync: bool = False
+    fsync: bool = False
+    close: bool = False
+    cold: bool = False
+    content: str = "random"
+    stride: int = 17
+    replicates: int = 1
+
+    # The lab's files, of which it needs one: in whose folder the job's own is made.
+    @property
+    def files(self) -> int:
+        """How many files of the lab one run works on."""
+        return 1
+
+    @property
+    def pool(self) -> int:
+        """How many there are to draw them from."""
+        return 1
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether they are neighbours."""
+        return False
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of each."""
+        return 4096
+
+    @property
+    def directories(self) -> int:
+        """Folders that they are spread over."""
+        return 1
+
+
+Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork
 
 
 @dataclass(frozen=True, slots=True)

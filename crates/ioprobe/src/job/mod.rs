@@ -3,6 +3,7 @@
 pub mod command;
 pub mod expect;
 pub mod files;
+pub mod matrix;
 pub mod outcome;
 pub mod places;
 pub mod random;

@@ -20,7 +20,7 @@ class Asked:
     """What a run asks besides the work itself.
 
     ``stretched`` is the response that the positive control stretches; ``arguments`` are the values of placeholders and
-    ``environment`` variables that knobs have set.
+    ``environment`` variables that knobs have set, ``sizes`` bytes by name.
     """
 
     stretched: str = ""
@@ -28,6 +28,7 @@ class Asked:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: the lab's block device, as in /sys/block
     device: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,10 @@ class WorkDriver(ABC, Generic[W]):
     @abstractmethod
     def summary(self, work: W) -> str:
         """What is done in a run, for the plan in a report (labels not made safe yet)."""
+
+    def own_bytes(self, work: W, settings: Mapping[str, str]) -> int:
+        """What files of the job's own take on a disk under a condition, given as values by knob."""
+        return 0
 
     def writes(self, work: W) -> bool:
         """Whether it changes the files of its set."""

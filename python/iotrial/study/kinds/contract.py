@@ -26,6 +26,10 @@ class ResponseSpec:
     stretchable: bool = True
 
 
+def _always(_work: Work, _settings: Mapping[str, str]) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadKind(Generic[Keys]):
     """One workload kind.
@@ -33,6 +37,8 @@ class WorkloadKind(Generic[Keys]):
     ``build`` makes the work of validated keys and raises KeyProblem where they cannot work together.
     ``responses`` names what a run of that work measures, the one that counts by default first.
     ``documented`` are the same for every possible work, with capitals for what varies (``STEP``).
+    ``possible``: whether the work exists under a condition, given as values by knob. ``stretches_each``: the known slow-down
+    is put into every time of its own, so that each primary one has a positive control.
     """
 
     name: str
@@ -49,6 +55,8 @@ class WorkloadKind(Generic[Keys]):
     #: the cache state of a run where the study names none
     cache: Callable[[Work], str | None] = lambda _: None
     notes: str = ""
+    possible: Callable[[Work, Mapping[str, str]], bool] = _always
+    stretches_each: bool = False
 
 
 class KeyProblem(ValueError):

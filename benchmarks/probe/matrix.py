@@ -1,0 +1,173 @@
+"""The matrix job side by side with fio's closest jobs, and with iozone where it is installed.
+
+    python benchmarks/probe/matrix.py                         print a table, in about a minute
+    python benchmarks/probe/matrix.py --write BENCHMARKS.md   put it where the document marks a place for it
+
+Same file system, same file size, same record, through the page cache, fsync and close outside the time. Programs take
+turns in an order drawn for each round. A program is measured by its own account of the test, because what it does before is
+not the test: the probe's wall, fio's runtime (whole milliseconds, so its jobs repeat), iozone's rate. Figures are times a
+record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "truth"))
+
+from iotrial.probe.client import Probe
+from marked import put
+
+FILE_BYTES = 32 << 20
+RECORDS = (4096, 65536)
+#: the test of the matrix, and what comes nearest to it in fio
+FIO_JOBS = {
+    "reread": "read",
+    "random-read": "randread",
+    "rewrite": "write",
+    "random-write": "randwrite",
+}
+TESTS = ("write", "rewrite", "read", "reread", "random-read", "random-write")
+REPEATS = 12
+Times = dict[str, float]
+
+
+def main() -> int:
+    """Measure, and print or put."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="how often each program has its turn")
+    parser.add_argument("--folder", default="/var/tmp", help="a folder on the disk to measure on")
+    parser.add_argument("--write", type=Path, help="a document with a place marked <!-- matrix -->")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+        text = table(measure(Path(folder), asked.rounds), asked.rounds)
+    if asked.write is None:
+        print(text)
+    else:
+        put(asked.write, "matrix", text)
+    return 0
+
+
+def measure(folder: Path, rounds: int) -> dict[int, dict[str, list[Times]]]:
+    """By record size and program, what each round gave: nanoseconds a record by test."""
+    probe = Probe(isolate=False)
+    try:
+        probe.call("fileset", set="s", dir=str(folder / "s"), count=1, size=4096, seed=1, content="text")
+        programs: dict[str, Callable[[Path, int], Times]] = {
+            "iotrial": lambda _, record: by_probe(probe, record)
+        }
+        if shutil.which("fio"):
+            programs["fio"] = by_fio
+        if shutil.which("iozone"):
+            programs["iozone"] = by_iozone
+        found: dict[int, dict[str, list[Times]]] = {}
+        for record in RECORDS:
+            found[record] = {name: [] for name in programs}
+            for _ in range(rounds):
+                for name in random.sample(sorted(programs), len(programs)):
+                    found[record][name].append(programs[name](folder, record))
+        return found
+    finally:
+        probe.close()
+
+
+def by_probe(probe: Probe, record: int) -> Times:
+    """One run of the job."""
+    done = probe.call(
+        "matrix", set="s", file_size=FILE_BYTES, record_size=record, tests=list(TESTS), replicates=2
+    )
+    return {name: test["wall_ns"] / test["records"] for name, test in done["tests"].items()}
+
+
+def by_fio(folder: Path, record: int) -> Times:
+    """fio's psync engine, a job for each test; its file is there and cached, written record by record as the probe's is: what
+    a file was written by decides how large the pieces are that the page cache holds it in."""
+    path = folder / "fio"
+    path.unlink(missing_ok=True)
+    with path.open("wb", buffering=0) as file:
+        for _ in range(FILE_BYTES // record):
+            file.write(os.urandom(record))
+        os.fsync(file)
+    found = {}
+    for test, job in FIO_JOBS.items():
+        done = subprocess.run(
+            [
+                "fio", "--name=test", f"--filename={path}", f"--rw={job}", f"--bs={record}", f"--size={FILE_BYTES}",
+                "--ioengine=psync", "--direct=0", "--invalidate=0", "--overwrite=1", "--scramble_buffers=0",
+                f"--loops={REPEATS}", "--output-format=json",
+            ],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        side = json.loads(done.stdout)["jobs"][0]["write" if "write" in job else "read"]
+        found[test] = side["runtime"] * 1e6 / side["total_ios"]
+    return found
+
+
+def by_iozone(folder: Path, record: int) -> Times:
+    """iozone's own table of its tests 0, 1 and 2."""
+    argv = ["iozone", "-s", f"{FILE_BYTES >> 10}k", "-r", f"{record >> 10}k", "-f", str(folder / "iozone")]
+    done = subprocess.run(
+        [*argv, "-i", "0", "-i", "1", "-i", "2"], check=True, capture_output=True, text=True
+    )
+    # Of tests 0 to 2 the line of the table holds file and record size and six rates in KiB/s, in the order of TESTS.
+    rows = [line.split() for line in done.stdout.split("\n")]
+    rates = next(row[2:] for row in rows if len(row) >= 8 and all(word.isdigit() for word in row))
+    pairs = zip(TESTS, map(int, rates), strict=False)
+    return {test: record / 1024 / rate * 1e9 for test, rate in pairs if rate}
+
+
+def table(found: dict[int, dict[str, list[Times]]], rounds: int) -> str:
+    """Markdown: medians with quartiles, and the ratio of the probe's to each other program's, paired by round."""
+    names = list(next(iter(found.values())))
+    others = [name for name in names if name != "iotrial"]
+    versions = [f"{name} {version(name)}" for name in others]
+    lines = [
+        f"{os.cpu_count()} cores, Linux {platform.release()}; {', '.join(versions) or 'no peer installed'}; a file of "
+        f"{FILE_BYTES >> 20} MiB through the page cache; {rounds} rounds, programs in drawn order.",
+        "",
+    ]
+    lines += [f"{name} is not installed and was left out." for name in ("fio", "iozone") if name not in names]
+    lines += [""] if len(names) < 3 else []
+    heads = ["record", "test", "iotrial, ns a record", *others, *(f"iotrial / {name}" for name in others)]
+    lines += [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
+    for record, programs in found.items():
+        for test in TESTS:
+            cells = [f"{record >> 10} KiB", test]
+            cells += [spread([one[test] for one in programs[name] if test in one]) for name in names]
+            for name in others:
+                pairs = zip(programs["iotrial"], programs[name], strict=True)
+                cells.append(spread([a[test] / b[test] for a, b in pairs if test in b], ".2f"))
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def spread(values: list[float], form: str = ",.0f") -> str:
+    """Median and quartiles; nothing where a program has no such test."""
+    if len(values) < 2:
+        return ""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:{form}} ({low:{form}} to {high:{form}})"
+
+
+def version(name: str) -> str:
+    """What the program says of itself."""
+    argv = [name, "--version"] if name == "fio" else [name, "-v"]
+    said = subprocess.run(argv, check=False, capture_output=True, text=True).stdout.split()
+    return next((word for word in said if any(c.isdigit() for c in word)), "").removeprefix("fio-")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

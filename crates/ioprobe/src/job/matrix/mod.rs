@@ -1,0 +1,132 @@
+//! The `matrix` job: one cell of iozone's matrix, a file size and a record size, under thirteen tests.
+//!
+//! Made from the published description of iozone's tests and options, not from its source. Each test opens the file itself; what
+//! it is timed for is its records, and only where asked for the fsync and the close. What a test needs is laid out before it,
+//! what it did is looked at after it, and all of that is untimed. The stretch of the positive control comes after all tests, so
+//! that no write-back goes on behind it that a later test would have waited for.
+
+mod cell;
+mod order;
+mod pattern;
+mod request;
+mod stdio;
+mod subject;
+mod timed;
+
+use serde_json::{json, Value};
+
+use self::cell::Cell;
+use self::request::{check_request, makes_the_file};
+use super::stretch::{Spun, Stretch};
+use super::{Usage, Watch};
+use crate::clock::{monotonic_ns, Clock};
+use crate::error::{Error, Result};
+use crate::fileset::Registry;
+use crate::recorder::LatencyRecorder;
+use crate::wire::{Common, MatrixJob, MatrixTest};
+
+pub fn run(
+    (common, own): (Common, MatrixJob),
+    registry: &mut Registry,
+    (clock, stretch): (&Clock, &mut Stretch),
+) -> Result<Value> {
+    let records = check_request(&common, &own)?;
+    let name = common.set.as_deref().ok_or_else(|| {
+        Error::bad("request matrix: set: wanted the file set in whose folder to work, found none")
+    })?;
+    let set = registry.get(name)?;
+    let mut tests = own.tests.clone();
+    tests.sort_unstable();
+    let mut cell = Cell::new(set, records, clock, &own)?;
+    let mut done: Vec<Done> = tests.iter().map(|test| Done::new(*test, &own)).collect();
+    if !makes_the_file(tests[0]) {
+        cell.prepare(0)?;
+    }
+
+    let mut watch = Watch::begin(&common.devices)?;
+    let started_ns = monotonic_ns();
+    for replicate in 0..common.replicates {
+        if replicate > 0 {
+            cell.begin_again(tests[0], replicate)?;
+        }
+        for one in &mut done {
+            cell.perform(one, replicate)?;
+        }
+    }
+    watch.end()?;
+
+    cell.finish()?;
+    for one in &mut done {
+        if own.stretch_of.map_or(true, |test| test == one.test) {
+            let cpu_ns = one.usage.cpu_ns;
+            one.spun = stretch.after(one.ticks, cpu_ns, common.stretch, common.stretch_clock);
+        }
+    }
+    let (devices, devices_after_sync) = watch.report(common.sync_after.as_deref())?;
+    let mut usage = Usage::default();
+    let mut spun = Spun::default();
+    let mut wall_ns = 0;
+    for one in &done {
+        usage.add(&one.usage);
+        spun.add(&one.spun);
+        wall_ns += clock.ns_of(one.ticks) + one.spun.wall_ns;
+    }
+    Ok(json!({
+        "wall_ns": wall_ns,
+        "user_ns": usage.user_ns,
+        "sys_ns": usage.sys_ns,
+        "cpu_ns": usage.cpu_ns + spun.cpu_ns,
+        "usage": usage.to_json(),
+        "devices": devices,
+        "devices_after_sync": devices_after_sync,
+        "stretched_ns": spun.own_ns,
+        "spun": {"wall_ns": spun.wall_ns, "cpu_ns": spun.cpu_ns},
+        "injected": spun.injected(),
+        "started_ns": started_ns,
+        "verified": true,
+        "records": records,
+        "tests": done
+            .into_iter()
+            .map(|one| (one.test.name().to_string(), one.report(clock, &own)))
+            .collect::<serde_json::Map<_, _>>(),
+    }))
+}
+
+/// What came of one test, over all replicates.
+struct Done {
+    test: MatrixTest,
+    ticks: u64,
+    usage: Usage,
+    bytes: u64,
+    recorder: Option<LatencyRecorder>,
+    spun: Spun,
+}
+
+impl Done {
+    fn new(test: MatrixTest, own: &MatrixJob) -> Self {
+        Done {
+            test,
+            ticks: 0,
+            usage: Usage::default(),
+            bytes: 0,
+            recorder: own.histograms.then(LatencyRecorder::new),
+            spun: Spun::default(),
+        }
+    }
+
+    fn report(self, clock: &Clock, own: &MatrixJob) -> Value {
+        let wall_ns = clock.ns_of(self.ticks) + self.spun.wall_ns;
+        let latency = self.recorder.map(|r| r.finish(clock, 0, true).to_json());
+        json!({
+            "wall_ns": wall_ns,
+            "cpu_ns": self.usage.cpu_ns + self.spun.cpu_ns,
+            "user_ns": self.usage.user_ns,
+            "sys_ns": self.usage.sys_ns,
+            "bytes": self.bytes,
+            "records": self.bytes / own.record_size as u64,
+            "kib_per_s": self.bytes as f64 / 1024.0 / (wall_ns.max(1) as f64 / 1e9),
+            "spun": {"wall_ns": self.spun.wall_ns, "cpu_ns": self.spun.cpu_ns},
+            "latency": latency,
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! The timed part of a test: one loop over the records, with the test's own calls and nothing else.
+//!
+//! The clock is read before the first record and after the last, and in between only where latencies are asked for. What a
+//! record is told apart by is stored into the buffer before it is written, and compared after it was read.
+
+use libc::c_int;
+
+use super::order::Order;
+use super::pattern::{put_stamp, stamp_of, Held, Pattern};
+use super::stdio::Stream;
+use crate::clock::Clock;
+use crate::error::last_errno;
+use crate::recorder::LatencyRecorder;
+
+/// How a test broke off: the record that it was at, and the errno, or how many bytes came instead.
+#[derive(Debug)]
+pub enum Broken {
+    Os { record: u32, errno: i32 },
+    Short { record: u32, bytes: i64 },
+}
+
+/// The records of one test: how many, in which order, through which buffer.
+pub struct Records<'a> {
+    pub count: u32,
+    pub order: &'a Order,
+    pub buffer: &'a mut [u8],
+    pub recorder: Option<&'a mut LatencyRecorder>,
+}
+
+impl Records<'_> {
+    /// write(2) of every record; where the order is not the file's own, lseek(2) before each.
+    #[inline(never)]
+    pub fn write(
+        self,
+        fd: c_int,
+        pattern: &Pattern,
+        clock: &Clock,
+        start: u64,
+    ) -> Result<(), Broken> {
+        let (size, buffer) = (self.buffer.len(), self.buffer);
+        let seeks = !self.order.is_rising();
+        each(
+            self.count,
+            self.order,
+            self.recorder,
+            clock,
+            start,
+            |record| {
+                put_stamp(buffer, pattern.stamp(record));
+                if seeks {
+                    seek(fd, record, size)?;
+                }
+                // SAFETY: the buffer is valid for its length.
+                let n = unsafe { libc::write(fd, buffer.as_ptr().cast(), size) };
+                whole(n as i64, size, record)
+            },
+        )
+    }
+
+    /// read(2) of every record, likewise; returns how many were not what the file should hold there.
+    #[inline(never)]
+    pub fn read(self, fd: c_int, held: &Held, clock: &Clock, start: u64) -> Result<u64, Broken> {
+        let (size, buffer) = (self.buffer.len(), self.buffer);
+        let seeks = !self.order.is_rising();
+        let mut wrong = 0;
+        each(
+            self.count,
+            self.order,
+            self.recorder,
+            clock,
+            start,
+            |record| {
+                if seeks {
+                    seek(fd, record, size)?;
+                }
+                // SAFETY: the buffer is valid for its length.
+                let n = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), size) };
+                whole(n as i64, size, record)?;
+                wrong += u64::from(stamp_of(buffer) != held.stamp(record));
+                Ok(())
+            },
+        )?;
+        Ok(wrong)
+    }
+
+    /// fwrite(3) of every record.
+    #[inline(never)]
+    pub fn fwrite(
+        self,
+        stream: &Stream,
+        pattern: &Pattern,
+        clock: &Clock,
+        start: u64,
+    ) -> Result<(), Broken> {
+        let (size, buffer) = (self.buffer.len(), self.buffer);
+        each(
+            self.count,
+            self.order,
+            self.recorder,
+            clock,
+            start,
+            |record| {
+                put_stamp(buffer, pattern.stamp(record));
+                match stream.write(buffer) {
+                    n if n == size => Ok(()),
+                    _ => Err(failed(record)),
+                }
+            },
+        )
+    }
+
+    /// fread(3) of every record; returns how many were not what the file should hold there.
+    #[inline(never)]
+    pub fn fread(
+        self,
+        stream: &Stream,
+        held: &Held,
+        clock: &Clock,
+        start: u64,
+    ) -> Result<u64, Broken> {
+        let (size, buffer) = (self.buffer.len(), self.buffer);
+        let mut wrong = 0;
+        each(
+            self.count,
+            self.order,
+            self.recorder,
+            clock,
+            start,
+            |record| {
+                let n = stream.read(buffer);
+                if n != size && stream.failed() {
+                    return Err(failed(record));
+                }
+                whole(n as i64, size, record)?;
+                wrong += u64::from(stamp_of(buffer) != held.stamp(record));
+                Ok(())
+            },
+        )?;
+        Ok(wrong)
+    }
+}
+
+#[inline(always)]
+fn each(
+    count: u32,
+    order: &Order,
+    recorder: Option<&mut LatencyRecorder>,
+    clock: &Clock,
+    start: u64,
+    mut one: impl FnMut(u32) -> Result<(), Broken>,
+) -> Result<(), Broken> {
+    match recorder {
+        None => {
+            for step in 0..count {
+                one(order.record(step, count))?;
+            }
+        }
+        Some(recorder) => {
+            let mut last = start;
+            for step in 0..count {
+                one(order.record(step, count))?;
+                let now = clock.ticks();
+                recorder.record(now.saturating_sub(last));
+                last = now;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn seek(fd: c_int, record: u32, size: usize) -> Result<(), Broken> {
+    let offset = i64::from(record) * size as i64;
+    // SAFETY: no pointers are involved.
+    match unsafe { libc::lseek(fd, offset, libc::SEEK_SET) } {
+        -1 => Err(failed(record)),
+        _ => Ok(()),
+    }
+}
+
+#[inline(always)]
+fn whole(n: i64, size: usize, record: u32) -> Result<(), Broken> {
+    match n {
+        n if n == size as i64 => Ok(()),
+        -1 => Err(failed(record)),
+        bytes => Err(Broken::Short { record, bytes }),
+    }
+}
+
+#[cold]
+fn failed(record: u32) -> Broken {
+    Broken::Os {
+        record,
+        errno: last_errno(),
+    }
+}

@@ -1,0 +1,65 @@
+"""Works that make a file of their own: how large it gets, and which knobs would turn nothing about it.
+
+A knob that has no part in the work would be a factor without effect, found equivalent at some cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iotrial.conduct.works import driver
+from iotrial.errors import RequestError
+from iotrial.lab import registry
+from iotrial.lab.knob import DISK_LABS, Stage
+from iotrial.study.kinds.matrix import FILE_SIZE, RECORD_SIZE
+from iotrial.study.model import MatrixWork, Setting, Study
+
+SIZES = (FILE_SIZE, RECORD_SIZE)
+#: what a file system keeps for itself, at most, of the disk that it is on
+SHARE_FOR_FILES = 0.8
+
+
+def largest_own_file(study: Study) -> int:
+    """Bytes of the largest file that a run makes for itself."""
+    given = [setting for setting in _settings(study) if setting.knob == FILE_SIZE]
+    wanted: list[dict[str, str]] = [{}] + [{FILE_SIZE: setting.value} for setting in given]
+    return max(driver(w.work).own_bytes(w.work, values) for w in study.workloads for values in wanted)
+
+
+def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
+    """Raises RequestError for a size that no workload has, for settings of files that a matrix does not touch, and for a file
+    that the lab cannot hold."""
+    own = [workload for workload in study.workloads if isinstance(workload.work, MatrixWork)]
+    knobs = {setting.knob for setting in _settings(study)}
+    if not own:
+        for name in knobs & set(SIZES):
+            raise RequestError(
+                f"knob {name}: no workload of kind matrix runs",
+                hint="the size of the lab's files is file.size",
+            )
+        return
+    for name in sorted(knobs):
+        if registry.knob(name).stage in (Stage.FILES, Stage.CACHE) and len(own) == len(study.workloads):
+            raise RequestError(
+                f"knob {name}: a matrix works on a file of its own, which this does not reach",
+                hint="`cold = true` in the workload makes its reads cold",
+            )
+    for workload in own:
+        if workload.cache is not None:
+            raise RequestError(
+                f"workload {workload.name}: a matrix works on a file of its own, so its cache state cannot be prepared",
+                hint="`cold = true` in the workload makes its reads cold",
+            )
+    largest = largest_own_file(study)
+    if lab in DISK_LABS and largest > SHARE_FOR_FILES * lab_bytes:
+        raise RequestError(
+            f"study {study.name}: a file of {largest >> 20} MiB in a lab of {lab_bytes >> 20} MiB",
+            hint="make it larger: [lab] size",
+        )
+
+
+def _settings(study: Study) -> Iterator[Setting]:
+    for factor in study.factors:
+        for level in factor.levels:
+            yield from level.settings
+    yield from study.fixed

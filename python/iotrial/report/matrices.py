@@ -1,0 +1,219 @@
+"""Matrices: the effects of a ``matrix`` workload as tables of file size by record size, one for each test.
+
+Effects come from the analysis as they are; what is added here are rates, as iozone prints them: KiB/s of the median run of
+each treatment. A cell that was not run, or has no run that counts, is a hole.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from iotrial.design.model import ArmKind
+from iotrial.errors import RequestError
+from iotrial.legible import shown
+from iotrial.report.conditions import ConditionText
+from iotrial.report.notation import plain
+from iotrial.study.kinds.matrix import FILE_SIZE, RECORD_SIZE, cell_size, response_of
+from iotrial.study.model import MatrixWork, Study
+from iotrial.units import format_bytes
+
+if TYPE_CHECKING:
+    from iotrial.report.document import EffectRow
+    from iotrial.store.model import TrialData
+
+KIB = 1024
+#: marks that need no colour
+MARKS = {"faster": "▼", "slower": "▲", "equivalent": "=", "inconclusive": "·"}
+LEGEND = "▼ less time, ▲ more time, = the same within the margin, · not settled"
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TestGrid:
+    """One test: effects and rates (KiB/s at the reference and at the level) by row and column."""
+
+    test: str
+    cells: Mapping[Place, EffectRow]
+    rates: Mapping[Place, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """One comparison under one workload. ``files`` and ``records`` are bytes in ascending order: rows and columns."""
+
+    title: str
+    level: str
+    reference: str
+    files: tuple[int, ...]
+    records: tuple[int, ...]
+    tests: tuple[TestGrid, ...]
+
+    @property
+    def file_labels(self) -> tuple[str, ...]:
+        """The rows' names."""
+        return tuple(format_bytes(size) for size in self.files)
+
+    @property
+    def record_labels(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return tuple(format_bytes(size) for size in self.records)
+
+    @property
+    def cells(self) -> int:
+        """How many combinations of a file and a record size there are."""
+        return len({place for grid in self.tests for place in grid.cells})
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One effect and the sizes of its cell."""
+
+    row: EffectRow
+    sizes: tuple[int, int]
+    test: str
+    others: tuple[tuple[str, str], ...]
+
+
+def matrices_of(data: TrialData, rows: Sequence[EffectRow]) -> tuple[Matrix, ...]:
+    """All matrices of a trial, in the order of its workloads and comparisons; none where no workload is one."""
+    groups: dict[tuple[object, ...], list[_Found]] = {}
+    study = data.trial.header.study
+    for found in _found(study, rows):
+        effect = found.row.effect
+        key = (effect.workload, found.others, effect.factor, effect.level, effect.reference)
+        groups.setdefault(key, []).append(found)
+    medians = _medians(data) if groups else {}
+    return tuple(_matrix(study, members, medians, alone=len(groups) == 1) for members in groups.values())
+
+
+def _found(study: Study, rows: Sequence[EffectRow]) -> Iterator[_Found]:
+    works = {w.name: w.work for w in study.workloads if isinstance(w.work, MatrixWork)}
+    tests = {name: {response_of(test): test for test in work.tests} for name, work in works.items()}
+    varying = _varying(study)
+    for row in rows:
+        effect = row.effect
+        test = tests.get(effect.workload, {}).get(effect.response)
+        if test is None or effect.kind != "main" or not effect.primary:
+            continue
+        try:
+            sizes = cell_size(works[effect.workload], _settings(study, row.condition))
+        except (RequestError, KeyError):  # an imported trial may say anything
+            continue
+        others = tuple(part for part in row.condition.parts if part[0] not in varying)
+        yield _Found(row, sizes, test, others)
+
+
+def _varying(study: Study) -> frozenset[str]:
+    """The condition factors that make rows and columns."""
+    return frozenset(
+        shown(factor.name)
+        for factor in study.condition_factors
+        if any(s.knob in (FILE_SIZE, RECORD_SIZE) for level in factor.levels for s in level.settings)
+    )
+
+
+def _settings(study: Study, condition: ConditionText) -> dict[str, str]:
+    found = {setting.knob: setting.value for setting in study.fixed}
+    for name, label in condition.levels.items():
+        found |= {setting.knob: setting.value for setting in study.factor(name).level(label).settings}
+    return found
+
+
+def _matrix(
+    study: Study,
+    members: Sequence[_Found],
+    medians: Mapping[tuple[str, str, str, str], float],
+    *,
+    alone: bool,
+) -> Matrix:
+    effect = members[0].row.effect
+    work = study.workload(effect.workload).work
+    assert isinstance(work, MatrixWork)
+    files = sorted({found.sizes[0] for found in members})
+    records = sorted({found.sizes[1] for found in members})
+    grids = []
+    for test in work.tests:
+        own = [found for found in members if found.test == test]
+        if not own:
+            continue
+        cells: dict[Place, EffectRow] = {}
+        rates: dict[Place, tuple[float, float]] = {}
+        for found in own:
+            place = (files.index(found.sizes[0]), records.index(found.sizes[1]))
+            cells[place] = found.row
+            kib = work.replicates * found.sizes[0] / KIB
+            times = [
+                medians.get((found.row.condition.key, effect.factor, label, found.row.effect.response))
+                for label in (effect.reference, effect.level)
+            ]
+            if times[0] and times[1]:
+                rates[place] = (kib / times[0], kib / times[1])
+        grids.append(TestGrid(test, cells, rates))
+    level, reference = shown(effect.level), shown(effect.reference)
+    parts = [f"{shown(effect.factor)} {level} against {reference}"]
+    parts += [f"{name} {label}" for name, label in members[0].others]
+    return Matrix(
+        title="" if alone else ", ".join(parts),
+        level=level,
+        reference=reference,
+        files=tuple(files),
+        records=tuple(records),
+        tests=tuple(grids),
+    )
+
+
+def _medians(data: TrialData) -> dict[tuple[str, str, str, str], float]:
+    """Median times by condition, treatment factor, level and response, over runs of blocks that count."""
+    values: dict[tuple[str, str, str, str], list[float]] = {}
+    for block in data.blocks:
+        if block.void is not None:
+            continue
+        for run in block.observations:
+            if run.kind is not ArmKind.TREATMENT or run.failure is not None:
+                continue
+            for factor, label in run.treatment.items():
+                for name, value in run.responses.items():
+                    values.setdefault((block.condition, factor, label, name), []).append(value)
+    return {key: statistics.median(some) for key, some in values.items()}
+
+
+def mark(row: EffectRow) -> str:
+    """The sign of a verdict."""
+    return MARKS.get(row.effect.verdict.value, "·")
+
+
+def cell_text(row: EffectRow | None, *, valid: bool) -> str:
+    """The ratio and its mark: "0.82 ▼"; "–" for a cell that is none."""
+    if row is None:
+        return "–"
+    value = row.effect.value
+    ratio = "?" if value is None else f"{value:.2f}" if 0.005 <= value < 99.995 else plain(value)
+    return f"{ratio} {mark(row)}" if valid else ratio
+
+
+def table_of(matrix: Matrix, grid: TestGrid, *, valid: bool) -> list[list[str]]:
+    """Head and rows of one test's table: file sizes downwards, record sizes to the right."""
+    head = [grid.test, *matrix.record_labels]
+    rows = [
+        [name, *(cell_text(grid.cells.get((i, j)), valid=valid) for j in range(len(matrix.records)))]
+        for i, name in enumerate(matrix.file_labels)
+    ]
+    return [head, *rows]
+
+
+def said(matrix: Matrix) -> str:
+    """E.g. "78 comparisons: 30 faster, 12 slower, 20 equivalent, 16 not settled"."""
+    counts = dict.fromkeys(MARKS, 0)
+    for grid in matrix.tests:
+        for row in grid.cells.values():
+            counts[row.effect.verdict.value] = counts.get(row.effect.verdict.value, 0) + 1
+    words = {"inconclusive": "not settled"}
+    named = ", ".join(
+        f"{number} {words.get(verdict, verdict)}" for verdict, number in counts.items() if number
+    )
+    total = sum(counts.values())
+    return f"{total:,} comparison{'s' * (total != 1)} of {matrix.level} with {matrix.reference}: {named}"
