@@ -15,6 +15,7 @@ from iotrial.study.model import Setting
 MAXIMUM_TEXT = 4096
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 PLACEHOLDER = re.compile(r"\{[A-Za-z0-9_-]{1,64}\}")
+_PLAIN = re.compile(r"(?!.*\.\.)[A-Za-z0-9 .%_-]{1,64}", re.ASCII)
 
 
 def _text(knob: str, value: str) -> str:
@@ -93,7 +94,12 @@ class WorkOption(Knob):
 
     def parse(self, setting: Setting) -> str:
         self.value_option(setting)
-        return _text(self.name, setting.value)
+        if not _PLAIN.fullmatch(setting.value):
+            raise UnsupportedLevel(
+                f"knob {self.name}: {setting.value!r} is no value of a key",
+                hint="letters, digits, spaces and . % _ - are, as in 64 KiB or 50 % random",
+            )
+        return setting.value
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ()
