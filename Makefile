@@ -41,8 +41,9 @@ fuzz: $(VENV)/.developer
 audits: $(VENV)/.installed
 	@$(BIN)/python scripts/audits
 
-bench: $(VENV)/.installed
-	@$(BIN)/python benchmarks/speed.py
+# The program's own costs, and the probe beside its peers, into BENCHMARKS.md: as root, alone on the machine, some twenty minutes.
+bench: $(VENV)/.developer
+	@scripts/bench
 
 # Trials of known truth on this machine; go on where the record ends. Nothing else should run meanwhile.
 TRUTH_BUDGET ?= 24h
