@@ -290,7 +290,8 @@ ALL = {"settings": SETTINGS, "mounts": MOUNTS, "formats": FORMATS, "folder": FOL
 SLOW = {"kinds": KINDS, "queue": QUEUE}
 
 #: moves the probe out of the caller's control group: killed there and restored in contract/test_memory_limit.py
-ELSEWHERE = {"memory.limit"}
+#: and what is a key of the job itself: nothing of it outlives the job
+ELSEWHERE = {"memory.limit", "matrix.file_size", "matrix.record_size", "work.option"}
 
 
 def knobs_of(text: str) -> set[str]:

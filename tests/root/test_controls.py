@@ -32,7 +32,7 @@ kind = "LAB"
 size = "24 MiB"
 [budget]
 time = "60 s"
-blocks = 60
+blocks = 40
 [[factor]]
 name = "arm"
 knob = "environment.variable"

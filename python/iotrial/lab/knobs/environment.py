@@ -96,7 +96,7 @@ class WorkOption(Knob):
         self.value_option(setting)
         if not _PLAIN.fullmatch(setting.value):
             raise UnsupportedLevel(
-                f"knob {self.name}: {setting.value!r} is no value of a key",
+                f"knob {self.name}: {self.value_option(setting)}: {setting.value!r} is no value of a key",
                 hint="letters, digits, spaces and . % _ - are, as in 64 KiB or 50 % random",
             )
         return setting.value
