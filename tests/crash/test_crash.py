@@ -134,6 +134,7 @@ def test_killed_at_each_step_of_the_journal_nothing_is_left(place: Site, study: 
     kill_at_each_step(place, study, ("journal",), every=every)
 
 
+@pytest.mark.long
 def test_killed_where_a_loop_device_had_to_be_added_it_goes_again(place: Site) -> None:
     there = {path.name for path in Path("/sys/block").glob("loop*")}
     with place.every_loop_device_taken():
@@ -142,6 +143,7 @@ def test_killed_where_a_loop_device_had_to_be_added_it_goes_again(place: Site) -
         assert {path.name for path in Path("/sys/block").glob("loop*")} == there
 
 
+@pytest.mark.long
 def test_killed_where_an_image_had_to_have_a_name_the_name_goes_again(place: Site) -> None:
     probe = place.probe_without_anonymous_files()
     steps = whole(place, "formats", ("verb",), *SHORT, probe=probe).steps
@@ -182,7 +184,7 @@ def restore_killed_at_each_step(
     assert number > 5
 
 
-@pytest.mark.parametrize(("study", "every"), [("settings", 4), ("folder", 1)])
+@pytest.mark.parametrize(("study", "every"), [("settings", 8), ("folder", 1)])
 def test_a_restore_killed_at_each_step_of_the_journal_is_finished_by_the_next(
     place: Site, study: str, every: int
 ) -> None:

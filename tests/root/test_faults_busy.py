@@ -39,6 +39,7 @@ def test_a_command_that_stays_in_the_lab_with_an_open_file_is_ended_and_the_tria
     nothing_left(state)
 
 
+@pytest.mark.long
 def test_somebody_who_has_entered_the_lab_is_named_and_the_entry_kept_until_he_leaves(
     state: Path, tmp_path: Path
 ) -> None:

@@ -73,7 +73,9 @@ def at_random_instants(state: Path, folder: Path, lab: str, how_often: int, seed
         ended_well(trial, state, number)
 
 
-@pytest.mark.parametrize(("lab", "how_often"), [("image", 3), ("directory", 3)])
+@pytest.mark.parametrize(
+    ("lab", "how_often"), [("image", 3), pytest.param("directory", 3, marks=pytest.mark.long)]
+)
 def test_a_signal_at_any_instant_leaves_nothing_and_no_trace(
     state: Path, tmp_path: Path, lab: str, how_often: int
 ) -> None:

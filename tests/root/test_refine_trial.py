@@ -75,6 +75,7 @@ argv = ["gzip", "-c", "{level}", "{file}"]
 """
 
 
+@pytest.mark.long
 def test_a_bundle_is_taken_apart_and_the_one_knob_that_matters_is_found(state: Path, tmp_path: Path) -> None:
     on = ("--on", str(state.parent))
     first = run_json(write_study(tmp_path, BUNDLE), *on, "--blocks", "16", "--time", "20s")
