@@ -147,6 +147,15 @@ def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
     return condition()
 
 
+def rounding_ns(addends: int) -> int:
+    """How far a time may be from the sum of so many others that it consists of.
+
+    Each of them, and it, is rounded to a nanosecond by itself, so half of one for each. (They could only be made to add up by
+    saying one of them a nanosecond wrong.)
+    """
+    return (addends + 1) // 2
+
+
 def make_set(probe: Probe, folder: Path, name: str = "s", **fields: Any) -> Path:
     given = {"count": 20, "size": 100, "seed": 1, "content": "text", **fields}
     probe("fileset", set=name, dir=str(folder / name), **given)
