@@ -327,14 +327,17 @@ def test_a_stream_accounts_for_all_of_its_time(probe: Probe, folder: Path) -> No
 
 
 def test_a_stretched_stream_takes_longer_by_its_share_and_tells_so(probe: Probe, folder: Path) -> None:
-    make_set(probe, folder, count=1, size=4 * MIB)
-    done = probe("stream", set="s", operation="read", stretch=1.0)
-    operations = done["operations"]
-    worked = sum(o["total_ns"] for o in operations.values())
-    assert worked == pytest.approx(
-        done["wall_ns"] - done["spun"]["wall_ns"], abs=rounding_ns(len(operations))
-    )
-    assert done["injected"] == pytest.approx(2.0, rel=0.01)
+    make_set(probe, folder, count=1, size=MIB)
+    injected = []
+    for _ in range(9):
+        done = probe("stream", set="s", operation="read", block_size=65536, stretch=1.0)
+        operations = done["operations"]
+        worked = sum(o["total_ns"] for o in operations.values())
+        unstretched = done["wall_ns"] - done["spun"]["wall_ns"]
+        assert worked == pytest.approx(unstretched, abs=rounding_ns(len(operations)))
+        injected.append(done["injected"])
+    # More where another process took the processor from the spin.
+    assert min(injected) == pytest.approx(2.0, rel=0.01)
 
 
 def test_a_time_limit_ends_with_the_block_that_passes_it(probe: Probe, folder: Path) -> None:
