@@ -11,7 +11,7 @@ use serde_json::{json, Value};
 
 use super::places::Places;
 use super::stretch::{Spun, Stretch};
-use super::{require_root_for_user, Usage, Watch};
+use super::{require_root_for_user, Timed, Usage, Watch};
 use crate::account::{Account, Counter};
 use crate::clock::{monotonic_ns, Clock};
 use crate::error::{last_errno, Error, Result};
@@ -29,25 +29,28 @@ const STDERR_LIMIT: usize = 4096;
 /// As much of standard output as can be asked for.
 const MOST_OUTPUT: usize = 16 << 20;
 
-struct StepTimes {
+/// One step, over all its processes.
+#[derive(Default)]
+struct Done {
     name: String,
     wall_ticks: u64,
-    wall_ns: u64,
-    user_ns: u64,
-    sys_ns: u64,
-    spun_wall_ns: u64,
-    spun_cpu_ns: u64,
+    usage: Usage,
+    spun: Spun,
     processes: u64,
 }
 
-impl StepTimes {
-    fn to_json(&self) -> Value {
+impl Done {
+    fn wall_ns(&self, clock: &Clock) -> u64 {
+        clock.ns_of(self.wall_ticks) + self.spun.wall_ns
+    }
+
+    fn to_json(&self, clock: &Clock) -> Value {
         json!({
             "name": self.name,
-            "wall_ns": self.wall_ns,
-            "user_ns": self.user_ns,
-            "sys_ns": self.sys_ns,
-            "spun": {"wall_ns": self.spun_wall_ns, "cpu_ns": self.spun_cpu_ns},
+            "wall_ns": self.wall_ns(clock),
+            "user_ns": self.usage.with_spin(&self.spun).user_ns,
+            "sys_ns": self.usage.sys_ns,
+            "spun": self.spun.to_json(),
             "processes": self.processes,
         })
     }
@@ -115,44 +118,35 @@ pub fn run(
         stderr: stderr.as_raw_fd(),
     };
 
-    let mut steps: Vec<StepTimes> = own
+    let mut steps: Vec<Done> = own
         .steps
         .iter()
-        .map(|step| StepTimes {
+        .map(|step| Done {
             name: step.name.clone(),
-            wall_ticks: 0,
-            wall_ns: 0,
-            user_ns: 0,
-            sys_ns: 0,
-            spun_wall_ns: 0,
-            spun_cpu_ns: 0,
-            processes: 0,
+            ..Done::default()
         })
         .collect();
     let mut failures = Vec::new();
     let mut output = None;
-    let (mut usage, mut spun, mut stragglers, mut max_rss_bytes) =
-        (Usage::default(), Spun::default(), 0, 0);
+    let (mut stragglers, mut max_rss_bytes) = (0, 0);
     let rss_floor = own_peak_bytes();
     let mut counter = Counter::begin(own.account)?;
     let mut watch = Watch::begin(&common.devices)?;
     let started_ns = monotonic_ns();
     'work: for _ in 0..common.replicates {
-        for (times, programs) in steps.iter_mut().zip(&programs) {
+        for (step, programs) in steps.iter_mut().zip(&programs) {
             for program in programs {
                 if own.stdin.is_some() {
                     rewind(&stdin)?;
                 }
                 let end = one_process(program, &around, starter, (clock, limit), &mut counter)?;
-                times.wall_ticks += end.wall_ticks;
-                times.user_ns += end.usage.user_ns;
-                times.sys_ns += end.usage.sys_ns;
-                times.processes += 1;
-                usage.add(&end.usage);
+                step.wall_ticks += end.wall_ticks;
+                step.usage.add(&end.usage);
+                step.processes += 1;
                 max_rss_bytes = max_rss_bytes.max(end.max_rss_bytes);
                 stragglers += stragglers::sweep(isolated, end.timed_out)?;
                 if !as_expected(&end, own.expect_exit) {
-                    failures.push(failure(&times.name, program, &end, &stderr)?);
+                    failures.push(failure(&step.name, program, &end, &stderr)?);
                     break 'work;
                 }
                 forget(&stderr)?;
@@ -164,47 +158,40 @@ pub fn run(
         }
     }
     // After all processes: one that follows a spin finds colder caches, and takes longer.
-    for times in &mut steps {
-        let cpu_ns = times.user_ns + times.sys_ns;
-        let more = stretch.after(
-            times.wall_ticks,
-            cpu_ns,
+    for step in &mut steps {
+        step.spun = stretch.after(
+            step.wall_ticks,
+            step.usage.cpu_ns,
             common.stretch,
             common.stretch_clock,
         );
-        times.wall_ns = clock.ns_of(times.wall_ticks) + more.wall_ns;
-        times.user_ns += more.cpu_ns;
-        times.spun_wall_ns = more.wall_ns;
-        times.spun_cpu_ns = more.cpu_ns;
-        spun.add(&more);
     }
     watch.end()?;
     let account = counter.map(Counter::finish).transpose()?;
-    let (devices, devices_after_sync) = watch.report(common.sync_after.as_deref())?;
-    let sum = |part: fn(&StepTimes) -> u64| steps.iter().map(part).sum::<u64>();
-    Ok(json!({
-        "wall_ns": sum(|s| s.wall_ns),
-        "user_ns": sum(|s| s.user_ns),
-        "sys_ns": sum(|s| s.sys_ns),
-        "cpu_ns": sum(|s| s.user_ns + s.sys_ns),
-        "usage": usage.to_json(),
-        "devices": devices,
-        "devices_after_sync": devices_after_sync,
-        "around": watch.around(),
-        "stretched_ns": spun.own_ns,
-        "spun": {"wall_ns": spun.wall_ns, "cpu_ns": spun.cpu_ns},
-        "injected": spun.injected(),
-        "started_ns": started_ns,
-        "verified": failures.is_empty(),
-        "processes": sum(|s| s.processes),
-        "max_rss_bytes": max_rss_bytes,
-        "max_rss_floor_bytes": rss_floor,
-        "failures": failures,
-        "stragglers": stragglers,
-        "output": output,
-        "account": account.as_ref().map(Account::to_json),
-        "steps": steps.iter().map(StepTimes::to_json).collect::<Vec<_>>(),
-    }))
+    let mut usage = Usage::default();
+    let mut spun = Spun::default();
+    for step in &steps {
+        usage.add(&step.usage);
+        spun.add(&step.spun);
+    }
+    let timed = Timed {
+        wall_ns: steps.iter().map(|step| step.wall_ns(clock)).sum(),
+        cpu_ns: usage.cpu_ns + spun.cpu_ns,
+        usage: usage.with_spin(&spun),
+        spun,
+        started_ns,
+    };
+    let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
+    answer["verified"] = json!(failures.is_empty());
+    answer["processes"] = json!(steps.iter().map(|step| step.processes).sum::<u64>());
+    answer["max_rss_bytes"] = json!(max_rss_bytes);
+    answer["max_rss_floor_bytes"] = json!(rss_floor);
+    answer["failures"] = json!(failures);
+    answer["stragglers"] = json!(stragglers);
+    answer["output"] = json!(output);
+    answer["account"] = json!(account.as_ref().map(Account::to_json));
+    answer["steps"] = steps.iter().map(|step| step.to_json(clock)).collect();
+    Ok(answer)
 }
 
 fn one_process(

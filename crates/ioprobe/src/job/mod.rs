@@ -86,6 +86,15 @@ impl Usage {
         }
     }
 
+    /// With a spin that came after it was read: all of that is time of the user's.
+    pub fn with_spin(self, spun: &Spun) -> Usage {
+        Usage {
+            user_ns: self.user_ns + spun.cpu_ns,
+            cpu_ns: self.cpu_ns + spun.cpu_ns,
+            ..self
+        }
+    }
+
     pub fn add(&mut self, more: &Usage) {
         self.faults_minor += more.faults_minor;
         self.faults_major += more.faults_major;
@@ -193,7 +202,7 @@ impl Timed {
             "devices_after_sync": devices_after_sync,
             "around": watch.around(),
             "stretched_ns": self.spun.own_ns,
-            "spun": {"wall_ns": self.spun.wall_ns, "cpu_ns": self.spun.cpu_ns},
+            "spun": self.spun.to_json(),
             "injected": self.spun.injected(),
             "started_ns": self.started_ns,
             "verified": true,

@@ -5,6 +5,8 @@
 //! 2 us. So a spin ends at the reading that is nearest to its mark, and what it missed by is owed to the next one: single
 //! stretches are right to a step, and their mean is right to what is owed at the end.
 
+use serde_json::{json, Value};
+
 use crate::clock::{thread_cpu_ns, Clock};
 use crate::wire::StretchClock;
 
@@ -37,6 +39,11 @@ impl Spun {
         self.own_ns += more.own_ns;
         self.wall_ns += more.wall_ns;
         self.cpu_ns += more.cpu_ns;
+    }
+
+    /// An answer's `spun`.
+    pub fn to_json(self) -> Value {
+        json!({"wall_ns": self.wall_ns, "cpu_ns": self.cpu_ns})
     }
 
     /// Stretched time over unstretched time; 1 where nothing was measured that could be stretched.

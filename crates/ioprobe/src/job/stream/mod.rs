@@ -19,8 +19,8 @@ use self::data::{Data, Memory, Prepared};
 pub use self::source::LabDevice;
 use self::source::{Start, Target};
 use self::timed::{Beside, Broken, Reading, Recorders, Span, Writing};
-use super::stretch::{Spun, Stretch};
-use super::{require_root_for_user, Devices, Usage, Watch};
+use super::stretch::Stretch;
+use super::{require_root_for_user, Timed, Usage, Watch};
 use crate::clock::{monotonic_ns, thread_cpu_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::Registry;
@@ -31,18 +31,12 @@ use crate::syscall::{open, stat};
 use crate::target::files::sync;
 use crate::wire::{Common, StreamFlush, StreamJob, StreamOperation};
 
-/// What was measured.
+/// What was done, and the answer as far as all jobs have it in common.
 struct Outcome {
     span: Span,
     start: Start,
-    started_ns: u64,
-    spun: Spun,
     wall_ns: u64,
-    cpu_ns: u64,
-    usage: Usage,
-    devices: Devices,
-    devices_after_sync: Option<Devices>,
-    around: Value,
+    answer: Value,
 }
 
 pub fn run(
@@ -80,7 +74,7 @@ pub fn run(
             }
         }
     };
-    Ok(answer(&own, outcome, recorders, clock))
+    Ok(complete(&own, outcome, recorders, clock))
 }
 
 /// What it takes to have a stream timed.
@@ -294,24 +288,29 @@ impl Timer<'_> {
         drop(borrowed);
         watch.end()?;
         let (span, spun, wall_ns, cpu_ns) = worked?;
-        let (devices, devices_after_sync) = watch.report(common.sync_after.as_deref())?;
-        Ok(Outcome {
-            span,
-            start,
-            started_ns,
-            spun,
+        let timed = Timed {
             wall_ns,
             cpu_ns,
             usage,
-            devices,
-            devices_after_sync,
-            around: watch.around(),
+            spun,
+            started_ns,
+        };
+        Ok(Outcome {
+            span,
+            start,
+            wall_ns,
+            answer: timed.answer(&watch, common.sync_after.as_deref())?,
         })
     }
 }
 
-fn answer(own: &StreamJob, outcome: Outcome, recorders: Recorders, clock: &Clock) -> Value {
-    let done = &outcome.span.done;
+fn complete(own: &StreamJob, outcome: Outcome, recorders: Recorders, clock: &Clock) -> Value {
+    let Outcome {
+        span: Span { done, .. },
+        start,
+        wall_ns,
+        mut answer,
+    } = outcome;
     let mut operations = serde_json::Map::new();
     let flush = match own.flush {
         StreamFlush::Fdatasync => "fdatasync",
@@ -327,29 +326,15 @@ fn answer(own: &StreamJob, outcome: Outcome, recorders: Recorders, clock: &Clock
             operations.insert(name.to_string(), latency.to_json());
         }
     }
-    json!({
-        "wall_ns": outcome.wall_ns,
-        "user_ns": outcome.usage.user_ns,
-        "sys_ns": outcome.usage.sys_ns,
-        "cpu_ns": outcome.cpu_ns,
-        "usage": outcome.usage.to_json(),
-        "devices": outcome.devices,
-        "devices_after_sync": outcome.devices_after_sync,
-        "around": outcome.around,
-        "stretched_ns": outcome.spun.own_ns,
-        "spun": {"wall_ns": outcome.spun.wall_ns, "cpu_ns": outcome.spun.cpu_ns},
-        "injected": outcome.spun.injected(),
-        "started_ns": outcome.started_ns,
-        "verified": true,
-        "bytes": done.bytes,
-        "blocks": done.blocks,
-        "short_block": done.short_block,
-        "ended": done.ended.name(),
-        "bytes_per_s": done.bytes as f64 * 1e9 / outcome.wall_ns.max(1) as f64,
-        "start_pages": outcome.start.pages,
-        "start_resident": outcome.start.resident,
-        "operations": operations,
-    })
+    answer["bytes"] = json!(done.bytes);
+    answer["blocks"] = json!(done.blocks);
+    answer["short_block"] = json!(done.short_block);
+    answer["ended"] = json!(done.ended.name());
+    answer["bytes_per_s"] = json!(done.bytes as f64 * 1e9 / wall_ns.max(1) as f64);
+    answer["start_pages"] = json!(start.pages);
+    answer["start_resident"] = json!(start.resident);
+    answer["operations"] = operations.into();
+    answer
 }
 
 fn say(broken: &Broken, what: &str) -> Error {
