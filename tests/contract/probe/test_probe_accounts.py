@@ -123,6 +123,15 @@ def test_reads_of_the_work_alone_are_counted_exactly(probe: Probe, folder: Path)
     assert (own["write_calls"], own["written_bytes"], own["read_calls"]) == (40, 40, 0)
 
 
+def test_what_a_matrix_writes_and_reads_is_counted_like_any_work(probe: Probe, folder: Path) -> None:
+    make_set(probe, folder)
+    cell = {"file_size": 40 * 4096, "record_size": 4096}
+    own = probe("matrix", set="s", tests=["write"], **cell)["around"]["process"]
+    assert (own["write_calls"], own["written_bytes"], own["read_calls"]) == (40, 40 * 4096, 0)
+    own = probe("matrix", set="s", tests=["random-read"], **cell)["around"]["process"]
+    assert (own["read_calls"], own["read_bytes"], own["write_calls"]) == (40, 40 * 4096, 0)
+
+
 def test_what_programs_read_is_counted_too(big: Lab) -> None:
     def read(count: int) -> dict[str, int]:
         argv = ["dd", "if={dir}/f000000", "of=/dev/null", "bs=4K", f"count={count}", "status=none"]

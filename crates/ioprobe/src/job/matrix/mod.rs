@@ -18,7 +18,7 @@ use serde_json::{json, Value};
 use self::cell::Cell;
 use self::request::{check_request, makes_the_file};
 use super::stretch::{Spun, Stretch};
-use super::{Usage, Watch};
+use super::{Timed, Usage, Watch};
 use crate::clock::{monotonic_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::Registry;
@@ -62,34 +62,27 @@ pub fn run(
             one.spun = stretch.after(one.ticks, cpu_ns, common.stretch, common.stretch_clock);
         }
     }
-    let (devices, devices_after_sync) = watch.report(common.sync_after.as_deref())?;
     let mut usage = Usage::default();
     let mut spun = Spun::default();
-    let mut wall_ns = 0;
     for one in &done {
         usage.add(&one.usage);
         spun.add(&one.spun);
-        wall_ns += clock.ns_of(one.ticks) + one.spun.wall_ns;
     }
-    Ok(json!({
-        "wall_ns": wall_ns,
-        "user_ns": usage.user_ns,
-        "sys_ns": usage.sys_ns,
-        "cpu_ns": usage.cpu_ns + spun.cpu_ns,
-        "usage": usage.to_json(),
-        "devices": devices,
-        "devices_after_sync": devices_after_sync,
-        "stretched_ns": spun.own_ns,
-        "spun": {"wall_ns": spun.wall_ns, "cpu_ns": spun.cpu_ns},
-        "injected": spun.injected(),
-        "started_ns": started_ns,
-        "verified": true,
-        "records": records,
-        "tests": done
-            .into_iter()
-            .map(|one| (one.test.name().to_string(), one.report(clock, &own)))
-            .collect::<serde_json::Map<_, _>>(),
-    }))
+    let timed = Timed {
+        wall_ns: done.iter().map(|one| one.wall_ns(clock)).sum(),
+        cpu_ns: usage.cpu_ns + spun.cpu_ns,
+        usage,
+        spun,
+        started_ns,
+    };
+    let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
+    answer["records"] = json!(records);
+    answer["tests"] = done
+        .into_iter()
+        .map(|one| (one.test.name().to_string(), one.report(clock, &own)))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    Ok(answer)
 }
 
 /// What came of one test, over all replicates.
@@ -114,8 +107,12 @@ impl Done {
         }
     }
 
+    fn wall_ns(&self, clock: &Clock) -> u64 {
+        clock.ns_of(self.ticks) + self.spun.wall_ns
+    }
+
     fn report(self, clock: &Clock, own: &MatrixJob) -> Value {
-        let wall_ns = clock.ns_of(self.ticks) + self.spun.wall_ns;
+        let wall_ns = self.wall_ns(clock);
         let latency = self.recorder.map(|r| r.finish(clock, 0, true).to_json());
         json!({
             "wall_ns": wall_ns,
@@ -125,7 +122,7 @@ impl Done {
             "bytes": self.bytes,
             "records": self.bytes / own.record_size as u64,
             "kib_per_s": self.bytes as f64 / 1024.0 / (wall_ns.max(1) as f64 / 1e9),
-            "spun": {"wall_ns": self.spun.wall_ns, "cpu_ns": self.spun.cpu_ns},
+            "spun": self.spun.to_json(),
             "latency": latency,
         })
     }
