@@ -18,6 +18,7 @@ use crate::around::{self, Moment};
 use crate::clock::{process_cpu_ns, thread_cpu_ns};
 use crate::devices::{Activity, Counters};
 use crate::error::{Error, Result};
+use crate::syscall::open_files;
 use crate::target::files::syncfs;
 
 /// What getrusage or wait4 counted; blocks are of 512 bytes.
@@ -217,6 +218,18 @@ pub fn require_root_for_user() -> Result<()> {
         0 => Ok(()),
         uid => Err(Error::unsupported(format!(
             "act as another user: wanted to be root, found uid {uid}"
+        ))),
+    }
+}
+
+/// So many files open at once that the kernel would refuse some in the middle of the work are refused before it.
+pub fn require_open_files(files: usize) -> Result<()> {
+    const SPARE: u64 = 64;
+    let wanted = files as u64 + SPARE;
+    match open_files()?.rlim_cur {
+        limit if wanted <= limit => Ok(()),
+        limit => Err(Error::unsupported(format!(
+            "open {files} files at once: wanted a limit of {wanted} open files, found {limit}"
         ))),
     }
 }

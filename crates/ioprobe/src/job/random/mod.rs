@@ -22,14 +22,14 @@ use self::pace::Pace;
 use self::queued::Queue;
 use self::work::{Broken, Outcome, Tally, Work};
 use super::stretch::Stretch;
-use super::{require_root_for_user, Timed, Usage, Watch};
+use super::{require_open_files, require_root_for_user, Timed, Usage, Watch};
 use crate::clock::{monotonic_ns, process_cpu_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::identity::Borrowed;
 use crate::isolate::Lifeline;
 use crate::series::{Series, MOST_SECONDS};
-use crate::syscall::{c_text, open_files, try_open};
+use crate::syscall::{c_text, try_open};
 use crate::wire::{Common, Engine, RandomJob};
 
 const LARGEST_BUFFERS: u64 = 1 << 30;
@@ -51,7 +51,12 @@ pub fn run(
     let set = registry.get(name)?;
     check(&common, &own)?;
     let files = set.select_in(common.view.as_deref(), &common.files)?;
-    check_open_files(files.len() as u64)?;
+    if files.is_empty() {
+        return Err(Error::bad(
+            "request random: wanted at least one file, found none",
+        ));
+    }
+    require_open_files(files.len())?;
     let layout = Layout::of(set, &files, &own)?;
 
     let borrowed = match common.user {
@@ -167,23 +172,6 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
 
 fn batch(own: &RandomJob) -> u32 {
     own.batch.unwrap_or_else(|| own.depth.min(USUAL_BATCH))
-}
-
-fn check_open_files(files: u64) -> Result<()> {
-    const SPARE: u64 = 64;
-    if files == 0 {
-        return Err(Error::bad(
-            "request random: wanted at least one file, found none",
-        ));
-    }
-    let limit = open_files()?.rlim_cur;
-    if files + SPARE <= limit {
-        return Ok(());
-    }
-    Err(Error::unsupported(format!(
-        "open {files} files at once: wanted a limit of {} open files, found {limit}",
-        files + SPARE
-    )))
 }
 
 fn open_all(
