@@ -6,11 +6,10 @@ use super::expect::{bytes_to_write, Expected, Plan};
 use super::outcome::{changes_names_or_sizes, take_over, verify};
 use super::stretch::Stretch;
 use super::timed::{Broken, Span, Tally, Work};
-use super::{require_open_files, require_root_for_user, Timed, Usage, Watch};
+use super::{act_as, require_open_files, Timed, Usage, Watch};
 use crate::clock::{monotonic_ns, thread_cpu_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
-use crate::identity::Borrowed;
 use crate::isolate::Lifeline;
 use crate::recorder::LatencyRecorder;
 use crate::syscall::c_text;
@@ -49,13 +48,7 @@ pub fn run(
     let mut work = prepare(set, view, &files, &own, common.replicates, &expected)?;
 
     let mut watch = Watch::begin(&common.devices)?;
-    let borrowed = match common.user {
-        None => None,
-        Some(user) => {
-            require_root_for_user()?;
-            Some(Borrowed::assume(user, lifeline)?)
-        }
-    };
+    let borrowed = act_as(common.user, lifeline)?;
     let before = Usage::of_this_thread();
     let started_ns = monotonic_ns();
     let outcome = work.perform(clock).map(|span| {

@@ -18,6 +18,8 @@ use crate::around::{self, Moment};
 use crate::clock::{process_cpu_ns, thread_cpu_ns};
 use crate::devices::{Activity, Counters};
 use crate::error::{Error, Result};
+use crate::identity::{Borrowed, User};
+use crate::isolate::Lifeline;
 use crate::syscall::open_files;
 use crate::target::files::syncfs;
 
@@ -208,6 +210,17 @@ impl Timed {
             "started_ns": self.started_ns,
             "verified": true,
         }))
+    }
+}
+
+/// From here on the work is done as the user who was asked for, until what is returned is dropped.
+pub fn act_as(user: Option<User>, lifeline: &Lifeline) -> Result<Option<Borrowed<'_>>> {
+    match user {
+        None => Ok(None),
+        Some(user) => {
+            require_root_for_user()?;
+            Borrowed::assume(user, lifeline).map(Some)
+        }
     }
 }
 

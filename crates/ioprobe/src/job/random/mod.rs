@@ -22,11 +22,10 @@ use self::pace::Pace;
 use self::queued::Queue;
 use self::work::{Broken, Outcome, Tally, Work};
 use super::stretch::Stretch;
-use super::{require_open_files, require_root_for_user, Timed, Usage, Watch};
+use super::{act_as, require_open_files, Timed, Usage, Watch};
 use crate::clock::{monotonic_ns, process_cpu_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
-use crate::identity::Borrowed;
 use crate::isolate::Lifeline;
 use crate::series::{Series, MOST_SECONDS};
 use crate::syscall::{c_text, try_open};
@@ -59,13 +58,7 @@ pub fn run(
     require_open_files(files.len())?;
     let layout = Layout::of(set, &files, &own)?;
 
-    let borrowed = match common.user {
-        None => None,
-        Some(user) => {
-            require_root_for_user()?;
-            Some(Borrowed::assume(user, lifeline)?)
-        }
-    };
+    let borrowed = act_as(common.user, lifeline)?;
     let opened = open_all(set, common.view.as_deref(), &files, &own)?;
     let mut work = prepare(set, &files, &opened, layout, &own, common.replicates, clock)?;
     let mut queue = match own.engine {

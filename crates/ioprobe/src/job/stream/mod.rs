@@ -20,11 +20,10 @@ pub use self::source::LabDevice;
 use self::source::{Start, Target};
 use self::timed::{Beside, Broken, Reading, Recorders, Span, Writing};
 use super::stretch::Stretch;
-use super::{require_root_for_user, Timed, Usage, Watch};
+use super::{act_as, Timed, Usage, Watch};
 use crate::clock::{monotonic_ns, thread_cpu_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::Registry;
-use crate::identity::Borrowed;
 use crate::isolate::Lifeline;
 use crate::recorder::LatencyRecorder;
 use crate::syscall::{open, stat};
@@ -265,13 +264,7 @@ impl Timer<'_> {
     ) -> Result<Outcome> {
         let common = self.common;
         let clock = self.clock;
-        let borrowed = match common.user {
-            None => None,
-            Some(user) => {
-                require_root_for_user()?;
-                Some(Borrowed::assume(user, self.lifeline)?)
-            }
-        };
+        let borrowed = act_as(common.user, self.lifeline)?;
         let opened = opened()?;
         let mut watch = Watch::begin(&common.devices)?;
         let before = Usage::of_this_thread();
