@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{json, Value};
 
 use crate::account::block::Requests;
+use crate::ahead;
 use crate::around;
 use crate::clock::{monotonic_ns, realtime_ns, Clock};
 use crate::error::{Error, Result};
@@ -41,6 +42,7 @@ pub struct Session {
 
 impl Session {
     pub fn new(isolated: bool, lifeline: Lifeline, origin: Origin) -> Result<Self> {
+        ahead::bring_own_code();
         let clock = Clock::chosen()?;
         Ok(Session {
             clock,

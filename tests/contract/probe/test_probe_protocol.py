@@ -29,6 +29,18 @@ def test_hello_says_who_and_where_it_is(probe: Probe) -> None:
     assert hello["nofile"] == int(soft) == int(hard)
 
 
+@pytest.mark.parametrize("arguments", [(), pytest.param(("--isolate",), marks=pytest.mark.root)])
+def test_no_job_is_the_first_to_touch_a_page_of_the_probes_code(arguments: tuple[str, ...]) -> None:
+    probe = Probe(*arguments)
+    probe("hello")
+    maps = Path(f"/proc/{inner(probe)}/smaps").read_text()
+    mapping = rf"^\S+ r-xp .* {re.escape(str(BINARY.resolve()))}\nSize: +(\d+) kB\n(?:.*\n)*?Rss: +(\d+) kB"
+    code = re.findall(mapping, maps, re.MULTILINE)
+    assert len(code) == 1
+    assert code[0][0] == code[0][1]
+    assert probe.close() == 0
+
+
 def test_bad_requests_are_answered_and_the_probe_goes_on(probe: Probe) -> None:
     for line, said in [
         (b"nonsense", "JSON object"),
