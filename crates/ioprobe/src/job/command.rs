@@ -10,8 +10,11 @@ use libc::{c_int, pid_t};
 use serde_json::{json, Value};
 
 use super::places::Places;
+use super::require_root_for_user;
+use super::stopwatch::Timed;
 use super::stretch::{Spun, Stretch};
-use super::{require_root_for_user, Timed, Usage, Watch};
+use super::usage::Usage;
+use super::watch::Watch;
 use crate::account::{Account, Counter};
 use crate::clock::{monotonic_ns, Clock};
 use crate::error::{last_errno, Error, Result};

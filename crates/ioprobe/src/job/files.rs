@@ -4,10 +4,13 @@ use serde_json::{json, Value};
 
 use super::expect::{bytes_to_write, Expected, Plan};
 use super::outcome::{changes_names_or_sizes, take_over, verify};
+use super::stopwatch::Stopwatch;
 use super::stretch::Stretch;
-use super::timed::{Broken, Span, Tally, Work};
-use super::{act_as, require_open_files, Timed, Usage, Watch};
-use crate::clock::{monotonic_ns, thread_cpu_ns, Clock};
+use super::timed::{Broken, Tally, Work};
+use super::usage::Whose;
+use super::watch::Watch;
+use super::{act_as, require_open_files};
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::isolate::Lifeline;
@@ -49,23 +52,17 @@ pub fn run(
 
     let mut watch = Watch::begin(&common.devices)?;
     let borrowed = act_as(common.user, lifeline)?;
-    let before = Usage::of_this_thread();
-    let started_ns = monotonic_ns();
+    let stopwatch = Stopwatch::start(Whose::ThisThread);
     let outcome = work.perform(clock).map(|span| {
-        // Here in every arm, so that what reads the clocks of a stretch is in no arm's CPU time.
-        let cpu_ns = thread_cpu_ns() - before.cpu_ns;
-        let worked_ns = clock.ns_between(span.start, span.end);
-        let base = work.ticks_of(own.stretch_of, &span);
-        let spun = stretch.after(base, cpu_ns, common.stretch, common.stretch_clock);
-        (worked_ns + spun.wall_ns, cpu_ns + spun.cpu_ns, spun)
+        let part = |whole| work.ticks_of(own.stretch_of, whole);
+        stopwatch.stop(&span, part, (clock, stretch), &common)
     });
-    let usage = Usage::of_this_thread().since(&before);
     drop(borrowed);
     watch.end()?;
 
     work.close_all();
-    let (wall_ns, cpu_ns, spun) = match outcome {
-        Ok(times) => times,
+    let timed = match outcome {
+        Ok(timed) => timed,
         Err(broken) => {
             take_over(set, view, &expected.fates);
             return Err(say(&broken, &work));
@@ -74,18 +71,11 @@ pub fn run(
     let look = own.operations.iter().any(|o| changes_names_or_sizes(*o))
         || expected.lstats + expected.readlinks > 0;
     verify(set, view, &expected, &work.tally, look)?;
-    let timed = Timed {
-        wall_ns,
-        cpu_ns,
-        usage,
-        spun,
-        started_ns,
-    };
     let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
     answer["bytes_read"] = json!(work.tally.bytes_read);
     answer["bytes_written"] = json!(work.tally.bytes_written);
     answer["entries"] = json!(work.tally.entries);
-    answer["operations"] = work.latencies(&own, clock, spun.own_ns);
+    answer["operations"] = work.latencies(&own, clock, timed.spun.own_ns);
     Ok(answer)
 }
 
@@ -168,9 +158,9 @@ fn touched(size: usize) -> Vec<u8> {
 
 impl Work {
     /// How long one operation took in all, or (None) the whole work.
-    fn ticks_of(&self, operation: Option<Operation>, span: &Span) -> u64 {
+    fn ticks_of(&self, operation: Option<Operation>, whole: u64) -> u64 {
         match operation {
-            None => span.end.saturating_sub(span.start),
+            None => whole,
             Some(operation) => (self.operations.iter())
                 .find(|(o, _)| *o == operation)
                 .map_or(0, |(_, recorder)| self.recorders[*recorder].total_ticks()),

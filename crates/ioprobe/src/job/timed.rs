@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 
 use libc::{c_int, c_long};
 
+use super::stopwatch::Span;
 use crate::clock::Clock;
 use crate::error::last_errno;
 use crate::recorder::LatencyRecorder;
@@ -52,12 +53,6 @@ pub struct Broken {
     pub operation: usize,
     pub item: usize,
     pub errno: i32,
-}
-
-/// First and last reading of the clock.
-pub struct Span {
-    pub start: u64,
-    pub end: u64,
 }
 
 impl Work {

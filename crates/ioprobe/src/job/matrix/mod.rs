@@ -17,8 +17,10 @@ use serde_json::{json, Value};
 
 use self::cell::Cell;
 use self::request::{check_request, makes_the_file};
+use super::stopwatch::Timed;
 use super::stretch::{Spun, Stretch};
-use super::{Timed, Usage, Watch};
+use super::usage::Usage;
+use super::watch::Watch;
 use crate::clock::{monotonic_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::Registry;

@@ -21,9 +21,12 @@ use self::memory::{Image, Region};
 use self::pace::Pace;
 use self::queued::Queue;
 use self::work::{Broken, Outcome, Tally, Work};
+use super::stopwatch::Stopwatch;
 use super::stretch::Stretch;
-use super::{act_as, require_open_files, Timed, Usage, Watch};
-use crate::clock::{monotonic_ns, process_cpu_ns, Clock};
+use super::usage::Whose;
+use super::watch::Watch;
+use super::{act_as, require_open_files};
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::isolate::Lifeline;
@@ -66,31 +69,17 @@ pub fn run(
         _ => None,
     };
     let mut watch = Watch::begin(&common.devices)?;
-    let before = Usage::of_this_process();
-    let started_ns = monotonic_ns();
+    let stopwatch = Stopwatch::start(Whose::ThisProcess);
     let outcome = match &mut queue {
         Some(queue) => queue.perform(&mut work, clock),
         None => work.perform(clock),
     };
-    let times = outcome.map(|span| {
-        let cpu_ns = process_cpu_ns() - before.cpu_ns;
-        let base = span.end.saturating_sub(span.start);
-        let spun = stretch.after(base, cpu_ns, common.stretch, common.stretch_clock);
-        (clock.ns_of(base) + spun.wall_ns, cpu_ns + spun.cpu_ns, spun)
-    });
-    let usage = Usage::of_this_process().since(&before);
+    let timed = outcome.map(|span| stopwatch.stop(&span, |whole| whole, (clock, stretch), &common));
     drop(borrowed);
     watch.end()?;
 
     unmap(&work);
-    let (wall_ns, cpu_ns, spun) = times.map_err(|broken| say(&broken, set, &files, &work))?;
-    let timed = Timed {
-        wall_ns,
-        cpu_ns,
-        usage,
-        spun,
-        started_ns,
-    };
+    let timed = timed.map_err(|broken| say(&broken, set, &files, &work))?;
     let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
     let in_memory = queue.as_ref().map(|queue| queue.last_reads().collect());
     verify::verify(set, &files, &opened, &work, in_memory)?;

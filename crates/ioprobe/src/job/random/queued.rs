@@ -10,7 +10,7 @@ use super::work::{Broken, Outcome, Work};
 use crate::ahead::ask_for;
 use crate::clock::Clock;
 use crate::error;
-use crate::job::timed::Span;
+use crate::job::stopwatch::Span;
 use crate::uring::{Cqe, Ring, Sqe, FIXED_FILE, READ, READ_FIXED, WRITE, WRITE_FIXED};
 
 /// Numbers of the registered buffers.

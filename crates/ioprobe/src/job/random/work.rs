@@ -10,7 +10,7 @@ use super::memory::{Image, Region};
 use super::pace::Pace;
 use crate::clock::Clock;
 use crate::error::last_errno;
-use crate::job::timed::Span;
+use crate::job::stopwatch::Span;
 use crate::recorder::LatencyRecorder;
 use crate::series::Series;
 use crate::wire::Engine;

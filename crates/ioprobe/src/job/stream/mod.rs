@@ -18,10 +18,13 @@ use serde_json::{json, Value};
 use self::data::{Data, Memory, Prepared};
 pub use self::source::LabDevice;
 use self::source::{Start, Target};
-use self::timed::{Beside, Broken, Reading, Recorders, Span, Writing};
+use self::timed::{Beside, Broken, Done, Ended, Reading, Recorders, Writing};
+use super::act_as;
+use super::stopwatch::{Span, Stopwatch};
 use super::stretch::Stretch;
-use super::{act_as, Timed, Usage, Watch};
-use crate::clock::{monotonic_ns, thread_cpu_ns, Clock};
+use super::usage::Whose;
+use super::watch::Watch;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fileset::Registry;
 use crate::isolate::Lifeline;
@@ -32,7 +35,7 @@ use crate::wire::{Common, StreamFlush, StreamJob, StreamOperation};
 
 /// What was done, and the answer as far as all jobs have it in common.
 struct Outcome {
-    span: Span,
+    done: Done,
     start: Start,
     wall_ns: u64,
     answer: Value,
@@ -126,16 +129,16 @@ impl Timer<'_> {
                     beside,
                 };
                 let done = reading.perform(clock, recorders);
-                let (span, open) = done.map_err(|broken| say(&broken, "the lab's device"))?;
+                let (span, done, open) = done.map_err(|broken| say(&broken, "the lab's device"))?;
                 kept = open; // closed behind the counters
-                Ok(span)
+                Ok((span, done))
             },
         )?;
         drop(kept);
-        if own.volume.is_none() && outcome.span.done.ended == timed::Ended::Volume {
-            outcome.span.done.ended = timed::Ended::End;
+        if own.volume.is_none() && outcome.done.ended == Ended::Volume {
+            outcome.done.ended = Ended::End;
         }
-        verify::moved("the lab's device", &outcome.span.done, blocks * block)?;
+        verify::moved("the lab's device", &outcome.done, blocks * block)?;
         // hdparm leaves no page of the device behind it.
         device.evict()?;
         Ok(outcome)
@@ -175,11 +178,11 @@ impl Timer<'_> {
                     beside,
                 };
                 let done = reading.perform(clock, recorders);
-                let (span, _) = done.map_err(|broken| say(&broken, &target.path))?;
-                Ok(span)
+                let (span, done, _) = done.map_err(|broken| say(&broken, &target.path))?;
+                Ok((span, done))
             },
         )?;
-        verify::moved(&target.path, &outcome.span.done, own.volume.unwrap_or(size))?;
+        verify::moved(&target.path, &outcome.done, own.volume.unwrap_or(size))?;
         Ok(outcome)
     }
 
@@ -225,7 +228,7 @@ impl Timer<'_> {
             state.size = found.st_size as u64;
         }
         let outcome = done?;
-        verify::moved(&target.path, &outcome.span.done, volume)?;
+        verify::moved(&target.path, &outcome.done, volume)?;
         let size = match own.truncate {
             true => volume,
             false => volume.max(before),
@@ -260,38 +263,25 @@ impl Timer<'_> {
         &mut self,
         start: Start,
         opened: impl FnOnce() -> Result<OwnedFd>,
-        work: impl FnOnce(OwnedFd, &Clock, &mut Recorders) -> Result<Span>,
+        work: impl FnOnce(OwnedFd, &Clock, &mut Recorders) -> Result<(Span, Done)>,
     ) -> Result<Outcome> {
         let common = self.common;
         let clock = self.clock;
         let borrowed = act_as(common.user, self.lifeline)?;
         let opened = opened()?;
         let mut watch = Watch::begin(&common.devices)?;
-        let before = Usage::of_this_thread();
-        let started_ns = monotonic_ns();
-        let worked = work(opened, clock, self.recorders).map(|span| {
-            // Here in every arm, so that what reads the clocks of a stretch is in no arm's CPU time.
-            let cpu_ns = thread_cpu_ns() - before.cpu_ns;
-            let ticks = span.end.saturating_sub(span.start);
-            let spun = (self.stretch).after(ticks, cpu_ns, common.stretch, common.stretch_clock);
-            let wall_ns = clock.ns_of(ticks) + spun.wall_ns;
-            (span, spun, wall_ns, cpu_ns + spun.cpu_ns)
+        let stopwatch = Stopwatch::start(Whose::ThisThread);
+        let worked = work(opened, clock, self.recorders).map(|(span, done)| {
+            let timed = stopwatch.stop(&span, |whole| whole, (clock, &mut *self.stretch), common);
+            (timed, done)
         });
-        let usage = Usage::of_this_thread().since(&before);
         drop(borrowed);
         watch.end()?;
-        let (span, spun, wall_ns, cpu_ns) = worked?;
-        let timed = Timed {
-            wall_ns,
-            cpu_ns,
-            usage,
-            spun,
-            started_ns,
-        };
+        let (timed, done) = worked?;
         Ok(Outcome {
-            span,
+            done,
             start,
-            wall_ns,
+            wall_ns: timed.wall_ns,
             answer: timed.answer(&watch, common.sync_after.as_deref())?,
         })
     }
@@ -299,7 +289,7 @@ impl Timer<'_> {
 
 fn complete(own: &StreamJob, outcome: Outcome, recorders: Recorders, clock: &Clock) -> Value {
     let Outcome {
-        span: Span { done, .. },
+        done,
         start,
         wall_ns,
         mut answer,

@@ -10,6 +10,7 @@ use libc::c_int;
 use super::data::{Memory, Prepared};
 use crate::clock::Clock;
 use crate::error::last_errno;
+use crate::job::stopwatch::Span;
 use crate::recorder::LatencyRecorder;
 use crate::wire::StreamFlush;
 
@@ -90,19 +91,12 @@ pub struct Writing {
     pub beside: Beside,
 }
 
-/// First and last reading of the clock, and what was done between them.
-pub struct Span {
-    pub start: u64,
-    pub end: u64,
-    pub done: Done,
-}
-
 impl Reading {
     pub fn perform(
         mut self,
         clock: &Clock,
         recorders: &mut Recorders,
-    ) -> Result<(Span, Option<OwnedFd>), Broken> {
+    ) -> Result<(Span, Done, Option<OwnedFd>), Broken> {
         let (from, block) = (self.from.as_raw_fd(), self.block);
         let mut done = Done::default();
         let mut before = block;
@@ -147,10 +141,10 @@ impl Reading {
             } else {
                 last
             };
-            return Ok((Span { start, end, done }, Some(self.from)));
+            return Ok((Span { start, end }, done, Some(self.from)));
         }
         let end = close(self.from, clock, &mut recorders.close, last)?;
-        Ok((Span { start, end, done }, None))
+        Ok((Span { start, end }, done, None))
     }
 
     #[inline(always)]
@@ -178,7 +172,11 @@ impl Reading {
 }
 
 impl Writing {
-    pub fn perform(mut self, clock: &Clock, recorders: &mut Recorders) -> Result<Span, Broken> {
+    pub fn perform(
+        mut self,
+        clock: &Clock,
+        recorders: &mut Recorders,
+    ) -> Result<(Span, Done), Broken> {
         let to = self.to.as_raw_fd();
         let mut done = Done::default();
         let start = clock.ticks();
@@ -235,7 +233,7 @@ impl Writing {
             last = now;
         }
         let end = close(self.to, clock, &mut recorders.close, last)?;
-        Ok(Span { start, end, done })
+        Ok((Span { start, end }, done))
     }
 }
 

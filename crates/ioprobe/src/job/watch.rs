@@ -1,0 +1,60 @@
+//! What the kernel counted around a timed part: of devices, of this process and of the whole machine.
+
+use serde_json::{Map, Value};
+
+use crate::around::{self, Moment};
+use crate::devices::{Activity, Counters};
+use crate::error::Result;
+use crate::target::files::syncfs;
+
+/// The kernel's counters around a timed part, and the devices' once more after its file system was written back.
+pub struct Watch {
+    counters: Counters,
+    before: Vec<Activity>,
+    after: Vec<Activity>,
+    moments: (Moment, Moment),
+}
+
+pub type Devices = Map<String, Value>;
+
+impl Watch {
+    /// To be called just before the timed part.
+    pub fn begin(names: &[String]) -> Result<Self> {
+        let counters = Counters::open(names)?;
+        let (mut before, after) = (counters.room(), counters.room());
+        counters.read(&mut before)?;
+        let moment = around::before();
+        Ok(Watch {
+            counters,
+            before,
+            after,
+            moments: (moment, moment),
+        })
+    }
+
+    /// To be called just after the timed part, when its last clock was read and before anything else touches a disk.
+    pub fn end(&mut self) -> Result<()> {
+        self.moments.1 = around::after();
+        self.counters.read(&mut self.after)
+    }
+
+    /// What happened during the timed part; and up to the end of a sync of `path`.
+    pub fn report(&self, sync_after: Option<&str>) -> Result<(Devices, Option<Devices>)> {
+        let during = self.counters.between(&self.before, &self.after);
+        let synced = match sync_after {
+            None => None,
+            Some(path) => {
+                syncfs(path)?;
+                let mut written = self.counters.room();
+                self.counters.read(&mut written)?;
+                Some(self.counters.between(&self.before, &written))
+            }
+        };
+        Ok((during, synced))
+    }
+
+    /// What this process and the whole machine did meanwhile: the answer's `around`.
+    pub fn around(&self) -> Value {
+        around::between(&self.moments.0, &self.moments.1)
+    }
+}
