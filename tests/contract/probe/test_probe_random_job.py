@@ -341,9 +341,10 @@ def test_a_job_leaves_no_descriptor_mapping_or_ring(
     features = [probe("random", set="s", operations=10, **engine)["engine"]["features"] for _ in range(20)]
     assert held() == (before[0], [])
     assert all(found == features[0] for found in features)
-    with pytest.raises(ProbeError):
-        probe("random", set="s", operations=1, block=1 << 20, **engine)
-    assert held() == (before[0], [])
+    for wrong in ({"block": 1 << 20}, {"devices": ["loop999"]}):
+        with pytest.raises(ProbeError):
+            probe("random", set="s", operations=1, **wrong, **engine)
+        assert held() == (before[0], [])
 
 
 def test_an_answer_is_one_line_of_json_with_bounded_series(probe: Probe, blocks: Path) -> None:

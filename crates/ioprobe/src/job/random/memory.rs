@@ -1,6 +1,9 @@
-//! Memory of the job: page-aligned, and every page of it there before the clock starts.
+//! Memory of the job: page-aligned, and every page of its own there before the clock starts.
 
+use std::os::unix::io::RawFd;
 use std::ptr;
+
+use libc::c_int;
 
 use crate::content::{Content, Kind};
 use crate::error::{Error, Result};
@@ -9,7 +12,7 @@ use crate::error::{Error, Result};
 const MOST_HELD: u64 = 1 << 30;
 const PIECE: usize = 1 << 20;
 
-/// An anonymous mapping. O_DIRECT wants aligned memory, and io_uring's registered buffers are pinned pages.
+/// A mapping: anonymous, because O_DIRECT wants aligned memory and io_uring's registered buffers are pinned pages; or of a file.
 pub struct Region {
     start: *mut u8,
     length: usize,
@@ -18,18 +21,37 @@ pub struct Region {
 impl Region {
     pub fn new(length: usize) -> Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, which nobody else knows.
-        let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(Error::last_os(format!("get {length} bytes of memory")));
-        }
-        let mut region = Region {
-            start: start.cast(),
-            length,
-        };
+        let doing = || format!("get {length} bytes of memory");
+        let mut region = Region::mapped(length, libc::PROT_WRITE, flags, -1, doing)?;
         region.bytes().fill(0xa5);
         Ok(region)
+    }
+
+    /// The beginning of a file, to be read and perhaps written; none of it is touched.
+    pub fn of_file(file: RawFd, length: usize, writable: bool, path: &str) -> Result<Self> {
+        let more = if writable { libc::PROT_WRITE } else { 0 };
+        Region::mapped(length, more, libc::MAP_SHARED, file, || {
+            format!("map {path}")
+        })
+    }
+
+    fn mapped(
+        length: usize,
+        more_access: c_int,
+        flags: c_int,
+        file: RawFd,
+        doing: impl FnOnce() -> String,
+    ) -> Result<Self> {
+        let access = libc::PROT_READ | more_access;
+        // SAFETY: a new mapping, which nobody else knows.
+        let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, file, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last_os(doing()));
+        }
+        Ok(Region {
+            start: start.cast(),
+            length,
+        })
     }
 
     pub fn bytes(&mut self) -> &mut [u8] {

@@ -78,7 +78,7 @@ pub fn run(
     drop(borrowed);
     watch.end()?;
 
-    unmap(&work);
+    work.mappings.clear();
     let timed = timed.map_err(|broken| say(&broken, set, &files, &work))?;
     let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
     let in_memory = queue.as_ref().map(|queue| queue.last_reads().collect());
@@ -216,33 +216,13 @@ fn prepare(
         ),
     };
     if own.engine == Engine::Mmap {
-        let access = libc::PROT_READ
-            | if work.layout.writes() {
-                libc::PROT_WRITE
-            } else {
-                0
-            };
         for (descriptor, (index, length)) in work.descriptors.iter().zip(&lengths) {
-            let (nowhere, length) = (std::ptr::null_mut(), *length as usize);
-            // SAFETY: a new mapping, which nobody else knows.
-            let start =
-                unsafe { libc::mmap(nowhere, length, access, libc::MAP_SHARED, *descriptor, 0) };
-            if start == libc::MAP_FAILED {
-                let error = Error::last_os(format!("map {}", set.path(*index)));
-                unmap(&work);
-                return Err(error);
-            }
-            work.mappings.push((start.cast(), length));
+            let (length, path) = (*length as usize, set.path(*index));
+            let writable = work.layout.writes();
+            (work.mappings).push(Region::of_file(*descriptor, length, writable, &path)?);
         }
     }
     Ok(work)
-}
-
-fn unmap(work: &Work) {
-    for (start, length) in &work.mappings {
-        // SAFETY: they are this job's own, and nothing uses them any more.
-        unsafe { libc::munmap(start.cast(), *length) };
-    }
 }
 
 fn describe(answer: &mut Value, work: Work, queue: Option<&Queue>, own: &RandomJob, clock: &Clock) {

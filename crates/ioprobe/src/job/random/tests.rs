@@ -48,7 +48,6 @@ impl Lab {
             _ => allocations::during(|| work.perform(&clock).is_ok()),
         };
         assert!(done);
-        unmap(&work);
         Ok((count, work.tally.done))
     }
 }

@@ -20,8 +20,8 @@ pub struct Work {
     pub layout: Layout,
     pub pace: Pace,
     pub descriptors: Vec<c_int>,
-    /// Where each file is mapped, and how much of it; empty but for `mmap`.
-    pub mappings: Vec<(*mut u8, usize)>,
+    /// All whole blocks of each file; empty but for `mmap`.
+    pub mappings: Vec<Region>,
     pub image: Option<Image>,
     /// One block for each operation that may be under way.
     pub buffers: Region,
@@ -150,7 +150,7 @@ fn transfer(
     engine: Engine,
     place: &Place,
     descriptors: &[c_int],
-    mappings: &[(*mut u8, usize)],
+    mappings: &[Region],
     image: &Option<Image>,
     (buffer, block): (*mut u8, usize),
 ) -> c_long {
@@ -163,7 +163,7 @@ fn transfer(
     unsafe {
         match engine {
             Engine::Mmap => {
-                let mapped = mappings[file].0.add(place.offset as usize);
+                let mapped = mappings[file].at(place.offset as usize);
                 if place.write {
                     std::ptr::copy_nonoverlapping(source, mapped, block);
                 } else {
