@@ -168,14 +168,28 @@ def test_inodes_dirtied_by_reading_are_those_of_the_files_read(lab: Lab) -> None
     assert 50 <= found["strictatime"] <= 52  # the device itself is an inode too
 
 
-def test_a_job_of_another_user_is_counted_like_any(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("verb", "work", "reads"),
+    [
+        ("files", {"operations": READING}, 40),
+        ("random", {"operations": 30}, 30),
+        ("stream", {"files": [0], "operation": "read", "block_size": 4096}, 3),  # the last finds the end
+        ("command", {"steps": [{"name": "x", "argv": ["true"]}]}, None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_job_of_another_user_is_counted_like_any(
+    lab: Lab, verb: str, work: dict[str, Any], reads: int | None
+) -> None:
     lab.mounted.chmod(0o755)
-    make_set(lab.probe, lab.mounted)
-    user = {"uid": NOBODY, "gid": NOBODY}
-    done = lab.probe("files", set="s", operations=READING, user=user, devices=[lab.name])
-    assert done["around"]["process"]["read_calls"] == 40
-    assert done["around"]["system"] is not None
-    assert "inodes_dirty_more" in done["devices"][lab.name]
+    make_set(lab.probe, lab.mounted, size=8192)
+    common = {"set": "s", "devices": [lab.name]}
+    root = lab.probe(verb, **common, **work)
+    done = lab.probe(verb, **common, **work, user={"uid": NOBODY, "gid": NOBODY})
+    assert reads in (None, done["around"]["process"]["read_calls"])
+    assert set(done["around"]["system"]) == set(root["around"]["system"]) > set()
+    assert "inodes_dirty_more" in root["devices"][lab.name]
+    assert set(done["devices"][lab.name]) == set(root["devices"][lab.name])
 
 
 def vmstat() -> dict[str, int]:

@@ -17,6 +17,7 @@ use super::usage::Usage;
 use super::watch::Watch;
 use crate::account::{Account, Counter};
 use crate::clock::{monotonic_ns, Clock};
+use crate::devices::Counters;
 use crate::error::{last_errno, Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::process::limit::{kill_group, Limit};
@@ -134,7 +135,7 @@ pub fn run(
     let (mut stragglers, mut max_rss_bytes) = (0, 0);
     let rss_floor = own_peak_bytes();
     let mut counter = Counter::begin(own.account)?;
-    let mut watch = Watch::begin(&common.devices)?;
+    let mut watch = Watch::begin(Counters::open(&common.devices)?)?;
     let started_ns = monotonic_ns();
     'work: for _ in 0..common.replicates {
         for (step, programs) in steps.iter_mut().zip(&programs) {

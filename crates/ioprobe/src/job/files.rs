@@ -11,6 +11,7 @@ use super::usage::Whose;
 use super::watch::Watch;
 use super::{act_as, require_open_files};
 use crate::clock::Clock;
+use crate::devices::Counters;
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::isolate::Lifeline;
@@ -50,8 +51,9 @@ pub fn run(
     .expected()?;
     let mut work = prepare(set, view, &files, &own, common.replicates, &expected)?;
 
-    let mut watch = Watch::begin(&common.devices)?;
+    let counters = Counters::open(&common.devices)?;
     let borrowed = act_as(common.user, lifeline)?;
+    let mut watch = Watch::begin(counters)?;
     let stopwatch = Stopwatch::start(Whose::ThisThread);
     let outcome = work.perform(clock).map(|span| {
         let part = |whole| work.ticks_of(own.stretch_of, whole);

@@ -18,9 +18,8 @@ pub struct Watch {
 pub type Devices = Map<String, Value>;
 
 impl Watch {
-    /// To be called just before the timed part.
-    pub fn begin(names: &[String]) -> Result<Self> {
-        let counters = Counters::open(names)?;
+    /// To be called just before the timed part, with counters that were opened as root: not every user may.
+    pub fn begin(counters: Counters) -> Result<Self> {
         let (mut before, after) = (counters.room(), counters.room());
         counters.read(&mut before)?;
         let moment = around::before();

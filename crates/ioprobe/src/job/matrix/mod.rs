@@ -22,6 +22,7 @@ use super::stretch::{Spun, Stretch};
 use super::usage::Usage;
 use super::watch::Watch;
 use crate::clock::{monotonic_ns, Clock};
+use crate::devices::Counters;
 use crate::error::{Error, Result};
 use crate::fileset::Registry;
 use crate::recorder::LatencyRecorder;
@@ -45,7 +46,7 @@ pub fn run(
         cell.prepare(0)?;
     }
 
-    let mut watch = Watch::begin(&common.devices)?;
+    let mut watch = Watch::begin(Counters::open(&common.devices)?)?;
     let started_ns = monotonic_ns();
     for replicate in 0..common.replicates {
         if replicate > 0 {

@@ -27,6 +27,7 @@ use super::usage::Whose;
 use super::watch::Watch;
 use super::{act_as, require_open_files};
 use crate::clock::Clock;
+use crate::devices::Counters;
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::isolate::Lifeline;
@@ -61,6 +62,7 @@ pub fn run(
     require_open_files(files.len())?;
     let layout = Layout::of(set, &files, &own)?;
 
+    let counters = Counters::open(&common.devices)?;
     let borrowed = act_as(common.user, lifeline)?;
     let opened = open_all(set, common.view.as_deref(), &files, &own)?;
     let mut work = prepare(set, &files, &opened, layout, &own, common.replicates, clock)?;
@@ -68,7 +70,7 @@ pub fn run(
         Engine::IoUring => Some(Queue::new(&work, own.depth, batch(&own), own.direct)?),
         _ => None,
     };
-    let mut watch = Watch::begin(&common.devices)?;
+    let mut watch = Watch::begin(counters)?;
     let stopwatch = Stopwatch::start(Whose::ThisProcess);
     let outcome = match &mut queue {
         Some(queue) => queue.perform(&mut work, clock),

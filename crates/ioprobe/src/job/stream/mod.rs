@@ -25,6 +25,7 @@ use super::stretch::Stretch;
 use super::usage::Whose;
 use super::watch::Watch;
 use crate::clock::Clock;
+use crate::devices::Counters;
 use crate::error::{Error, Result};
 use crate::fileset::Registry;
 use crate::isolate::Lifeline;
@@ -267,9 +268,10 @@ impl Timer<'_> {
     ) -> Result<Outcome> {
         let common = self.common;
         let clock = self.clock;
+        let counters = Counters::open(&common.devices)?;
         let borrowed = act_as(common.user, self.lifeline)?;
         let opened = opened()?;
-        let mut watch = Watch::begin(&common.devices)?;
+        let mut watch = Watch::begin(counters)?;
         let stopwatch = Stopwatch::start(Whose::ThisThread);
         let worked = work(opened, clock, self.recorders).map(|(span, done)| {
             let timed = stopwatch.stop(&span, |whole| whole, (clock, &mut *self.stretch), common);
