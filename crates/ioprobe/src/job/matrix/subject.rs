@@ -17,7 +17,7 @@ const TRIES: u32 = 5;
 
 pub struct Subject {
     pub path: String,
-    pub c_path: CString,
+    c_path: CString,
     mode: u32,
     made: bool,
 }

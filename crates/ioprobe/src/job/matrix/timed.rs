@@ -37,50 +37,30 @@ impl Records<'_> {
         clock: &Clock,
         start: u64,
     ) -> Result<(), Broken> {
-        let (size, buffer) = (self.buffer.len(), self.buffer);
         let seeks = !self.order.is_rising();
-        each(
-            self.count,
-            self.order,
-            self.recorder,
-            clock,
-            start,
-            |record| {
-                put_stamp(buffer, pattern.stamp(record));
-                if seeks {
-                    seek(fd, record, size)?;
-                }
-                // SAFETY: the buffer is valid for its length.
-                let n = unsafe { libc::write(fd, buffer.as_ptr().cast(), size) };
-                whole(n as i64, size, record)
-            },
-        )
+        self.each(clock, start, |buffer, record| {
+            put_stamp(buffer, pattern.stamp(record));
+            if seeks {
+                seek(fd, record, buffer.len())?;
+            }
+            // SAFETY: the buffer is valid for its length.
+            let n = unsafe { libc::write(fd, buffer.as_ptr().cast(), buffer.len()) };
+            whole(n as i64, buffer.len(), record)
+        })
     }
 
     /// read(2) of every record, likewise; returns how many were not what the file should hold there.
     #[inline(never)]
     pub fn read(self, fd: c_int, held: &Held, clock: &Clock, start: u64) -> Result<u64, Broken> {
-        let (size, buffer) = (self.buffer.len(), self.buffer);
         let seeks = !self.order.is_rising();
-        let mut wrong = 0;
-        each(
-            self.count,
-            self.order,
-            self.recorder,
-            clock,
-            start,
-            |record| {
-                if seeks {
-                    seek(fd, record, size)?;
-                }
-                // SAFETY: the buffer is valid for its length.
-                let n = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), size) };
-                whole(n as i64, size, record)?;
-                wrong += u64::from(stamp_of(buffer) != held.stamp(record));
-                Ok(())
-            },
-        )?;
-        Ok(wrong)
+        self.each_held_against(held, clock, start, |buffer, record| {
+            if seeks {
+                seek(fd, record, buffer.len())?;
+            }
+            // SAFETY: the buffer is valid for its length.
+            let n = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
+            whole(n as i64, buffer.len(), record)
+        })
     }
 
     /// fwrite(3) of every record.
@@ -92,21 +72,13 @@ impl Records<'_> {
         clock: &Clock,
         start: u64,
     ) -> Result<(), Broken> {
-        let (size, buffer) = (self.buffer.len(), self.buffer);
-        each(
-            self.count,
-            self.order,
-            self.recorder,
-            clock,
-            start,
-            |record| {
-                put_stamp(buffer, pattern.stamp(record));
-                match stream.write(buffer) {
-                    n if n == size => Ok(()),
-                    _ => Err(failed(record)),
-                }
-            },
-        )
+        self.each(clock, start, |buffer, record| {
+            put_stamp(buffer, pattern.stamp(record));
+            match stream.write(buffer) {
+                n if n == buffer.len() => Ok(()),
+                _ => Err(failed(record)),
+            }
+        })
     }
 
     /// fread(3) of every record; returns how many were not what the file should hold there.
@@ -118,54 +90,65 @@ impl Records<'_> {
         clock: &Clock,
         start: u64,
     ) -> Result<u64, Broken> {
-        let (size, buffer) = (self.buffer.len(), self.buffer);
+        self.each_held_against(held, clock, start, |buffer, record| {
+            let n = stream.read(buffer);
+            if n != buffer.len() && stream.failed() {
+                return Err(failed(record));
+            }
+            whole(n as i64, buffer.len(), record)
+        })
+    }
+
+    /// As `each`, for what reads; returns how many records were not what the file should hold there.
+    #[inline(always)]
+    fn each_held_against(
+        self,
+        held: &Held,
+        clock: &Clock,
+        start: u64,
+        mut read: impl FnMut(&mut [u8], u32) -> Result<(), Broken>,
+    ) -> Result<u64, Broken> {
         let mut wrong = 0;
-        each(
-            self.count,
-            self.order,
-            self.recorder,
-            clock,
-            start,
-            |record| {
-                let n = stream.read(buffer);
-                if n != size && stream.failed() {
-                    return Err(failed(record));
-                }
-                whole(n as i64, size, record)?;
-                wrong += u64::from(stamp_of(buffer) != held.stamp(record));
-                Ok(())
-            },
-        )?;
+        self.each(clock, start, |buffer, record| {
+            read(buffer, record)?;
+            wrong += u64::from(stamp_of(buffer) != held.stamp(record));
+            Ok(())
+        })?;
         Ok(wrong)
     }
-}
 
-#[inline(always)]
-fn each(
-    count: u32,
-    order: &Order,
-    recorder: Option<&mut LatencyRecorder>,
-    clock: &Clock,
-    start: u64,
-    mut one: impl FnMut(u32) -> Result<(), Broken>,
-) -> Result<(), Broken> {
-    match recorder {
-        None => {
-            for step in 0..count {
-                one(order.record(step, count))?;
+    /// One call for each record in its turn, with the buffer; and one reading of the clock where latencies are asked for.
+    #[inline(always)]
+    fn each(
+        self,
+        clock: &Clock,
+        start: u64,
+        mut one: impl FnMut(&mut [u8], u32) -> Result<(), Broken>,
+    ) -> Result<(), Broken> {
+        let Records {
+            count,
+            order,
+            buffer,
+            recorder,
+        } = self;
+        match recorder {
+            None => {
+                for step in 0..count {
+                    one(buffer, order.record(step, count))?;
+                }
+            }
+            Some(recorder) => {
+                let mut last = start;
+                for step in 0..count {
+                    one(buffer, order.record(step, count))?;
+                    let now = clock.ticks();
+                    recorder.record(now.saturating_sub(last));
+                    last = now;
+                }
             }
         }
-        Some(recorder) => {
-            let mut last = start;
-            for step in 0..count {
-                one(order.record(step, count))?;
-                let now = clock.ticks();
-                recorder.record(now.saturating_sub(last));
-                last = now;
-            }
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[inline(always)]
