@@ -207,6 +207,15 @@ def test_every_time_is_stretched_by_the_same_ratio(probe: Probe, folder: Path) -
     assert {name for name, test in one["tests"].items() if test["spun"]["wall_ns"]} == {"reread"}
 
 
+def test_the_stretch_is_user_time_of_each_test_and_of_their_sum(probe: Probe, folder: Path) -> None:
+    make_set(probe, folder, count=1)
+    done = matrix(probe, stretch=10)
+    for times in (done, *done["tests"].values()):
+        assert times["user_ns"] >= times["spun"]["cpu_ns"] > 0
+    for key in ("user_ns", "sys_ns", "cpu_ns"):
+        assert done[key] == sum(test[key] for test in done["tests"].values())
+
+
 @pytest.mark.parametrize("kind", ["random", "text", "zeros"])
 def test_records_hold_what_the_protocol_says(folder: Path, kind: str) -> None:
     """Seen in copies that are taken of the file while jobs have it."""

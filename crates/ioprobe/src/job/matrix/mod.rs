@@ -74,7 +74,7 @@ pub fn run(
     let timed = Timed {
         wall_ns: done.iter().map(|one| one.wall_ns(clock)).sum(),
         cpu_ns: usage.cpu_ns + spun.cpu_ns,
-        usage,
+        usage: usage.with_spin(&spun),
         spun,
         started_ns,
     };
@@ -116,12 +116,13 @@ impl Done {
 
     fn report(self, clock: &Clock, own: &MatrixJob) -> Value {
         let wall_ns = self.wall_ns(clock);
+        let usage = self.usage.with_spin(&self.spun);
         let latency = self.recorder.map(|r| r.finish(clock, 0, true).to_json());
         json!({
             "wall_ns": wall_ns,
-            "cpu_ns": self.usage.cpu_ns + self.spun.cpu_ns,
-            "user_ns": self.usage.user_ns,
-            "sys_ns": self.usage.sys_ns,
+            "cpu_ns": usage.cpu_ns,
+            "user_ns": usage.user_ns,
+            "sys_ns": usage.sys_ns,
             "bytes": self.bytes,
             "records": self.bytes / own.record_size as u64,
             "kib_per_s": self.bytes as f64 / 1024.0 / (wall_ns.max(1) as f64 / 1e9),
