@@ -5,7 +5,7 @@
 
 use serde_json::{json, Value};
 
-use crate::wire::{self, fields, job_fields, FromJson, Mode};
+use crate::wire::{self, job_fields, FromJson, Mode};
 use crate::{devices, process};
 
 pub type Parser = (&'static str, fn(&[u8]));
@@ -19,15 +19,11 @@ fn request(line: &[u8]) {
         Ok(parts) => parts,
         Err(error) => return answer(&id, &error.to_json()),
     };
-    macro_rules! each {
-        ($($type:ident)*) => {
-            $(if let Err(error) = fields::<wire::$type>(&verb, given.clone()) {
-                answer(&id, &error.to_json());
-            })*
-        };
+    for read in wire::readers() {
+        if let Err(error) = read(&verb, given.clone()) {
+            answer(&id, &error.to_json());
+        }
     }
-    each!(Nothing Path Write Stat MakeFolder Remove Mount Unmount DropCaches Image ImageFree LoopAttach LoopDetach);
-    each!(SetTimes EndSession LoopStatus LoopRemove EvictDevice Run MakeSet OfSet OfFiles SetMode SetAtimeState Link OfView SetSize Warm Around SampleStart);
     if let Ok((common, _)) = job_fields::<wire::FilesJob>(&verb, given.clone()) {
         assert!((0.0..=100.0).contains(&common.stretch) && common.replicates > 0);
     }
@@ -39,6 +35,9 @@ fn request(line: &[u8]) {
     }
     if let Ok((_, own)) = job_fields::<wire::StreamJob>(&verb, given.clone()) {
         assert!(own.data.percent <= 100);
+    }
+    if let Ok((common, own)) = job_fields::<wire::MatrixJob>(&verb, given.clone()) {
+        let _ = crate::job::matrix::request::check_request(&common, &own);
     }
     if let Some(mode) = given.get("mode").and_then(Mode::from_json) {
         assert!(mode.0 <= 0o7777);
@@ -105,7 +104,7 @@ mod tests {
             format!("{{\"verb\":\"{}\"}}", "x".repeat(1 << 20)),
         ] {
             let error = match wire::request(line.as_bytes(), &mut id) {
-                Ok((verb, given)) => fields::<wire::Path>(&verb, given).unwrap_err(),
+                Ok((verb, given)) => wire::fields::<wire::Path>(&verb, given).unwrap_err(),
                 Err(error) => error,
             };
             assert!(error.to_string().len() < 1000);

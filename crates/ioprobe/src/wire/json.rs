@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Fields;
 use crate::error::{Error, Result};
+use crate::identity::User;
 
 /// A type that a field can have.
 pub trait FromJson: Sized {
@@ -169,8 +170,51 @@ macro_rules! objects {
 
 objects! {
     super::Step: "an object with name and argv";
-    crate::identity::User: "an object with uid and gid";
+    User: "an object with uid and gid";
 }
+
+impl Request for User {
+    fn read(reader: &mut Reader) -> std::result::Result<Self, String> {
+        Ok(User {
+            uid: reader.take("uid", None)?,
+            gid: reader.take("gid", None)?,
+        })
+    }
+}
+
+/// Each line is a type, its fields, and what a field is that the request leaves out; before them the name of a list of all.
+macro_rules! requests {
+    (@default) => { None };
+    (@default $default:expr) => { Some($default) };
+    ($all:ident: $($name:ident { $($field:ident: $type:ty $(= $default:expr)?),* $(,)? })*) => {
+        $(
+            #[derive(Debug)]
+            pub struct $name { $(pub $field: $type),* }
+
+            impl $name {
+                #[allow(dead_code)] // only those of a job are asked for by name
+                pub const FIELDS: &'static [&'static str] = &[$(stringify!($field)),*];
+            }
+
+            impl Request for $name {
+                fn read(_reader: &mut Reader) -> std::result::Result<Self, String> {
+                    Ok($name {
+                        $($field: _reader.take(
+                            stringify!($field).trim_start_matches("r#"),
+                            requests!(@default $($default)?),
+                        )?),*
+                    })
+                }
+            }
+        )*
+
+        /// Each of them read for nothing but its error.
+        #[cfg_attr(not(test), allow(dead_code))] // what the fuzzer calls
+        pub const $all: &[fn(&str, Fields) -> Result<()>] =
+            &[$(|verb: &str, given: Fields| fields::<$name>(verb, given).map(drop)),*];
+    };
+}
+pub(super) use requests;
 
 /// An enumeration whose members are words on the wire.
 macro_rules! words {
@@ -181,7 +225,10 @@ macro_rules! words {
             pub enum $name { $($member),* }
 
             impl $name {
-                #[allow(dead_code)] // not every enumeration is written back
+                #[allow(dead_code)] // not every enumeration is gone through
+                pub const ALL: &'static [$name] = &[$($name::$member),*];
+
+                #[allow(dead_code)] // nor written back
                 pub fn name(self) -> &'static str {
                     match self { $($name::$member => $word),* }
                 }
@@ -201,3 +248,39 @@ macro_rules! words {
     };
 }
 pub(super) use words;
+
+#[cfg(test)]
+pub mod tests {
+    use super::super::{Nothing, Path};
+    use super::*;
+    use serde_json::json;
+
+    pub fn object(value: Value) -> Fields {
+        match value {
+            Value::Object(fields) => fields,
+            other => panic!("{other}"),
+        }
+    }
+
+    pub fn message<T: std::fmt::Debug>(result: Result<T>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_unknown_a_missing_and_a_wrong_field_are_errors_that_name_it() {
+        let error = message(fields::<Path>(
+            "read",
+            object(json!({"path": "/x", "pth": 1})),
+        ));
+        assert_eq!(
+            error,
+            "request read: wanted the fields path, found also pth"
+        );
+        let error = message(fields::<Path>("read", object(json!({}))));
+        assert_eq!(error, "request read: missing field path");
+        let error = message(fields::<Path>("read", object(json!({"path": 3}))));
+        assert_eq!(error, "request read: path: wanted a text, found 3");
+        let error = message(fields::<Nothing>("sync", object(json!({"x": 1}))));
+        assert_eq!(error, "request sync: wanted no fields, found also x");
+    }
+}

@@ -84,7 +84,7 @@ impl<'a> Cell<'a> {
 
     pub fn perform(&mut self, one: &mut Done, replicate: u32) -> Result<()> {
         let test = one.test;
-        let number = MatrixTest::ALL.iter().position(|t| *t == test).unwrap_or(0) as u32 + 1;
+        let number = test as u32 + 1;
         let pattern = self.pattern(number, replicate);
         if makes_the_file(test) && self.subject.exists() {
             self.subject.remove()?;

@@ -8,7 +8,7 @@
 mod cell;
 mod order;
 mod pattern;
-mod request;
+pub mod request;
 mod stdio;
 mod subject;
 mod timed;

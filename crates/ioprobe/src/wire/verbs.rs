@@ -1,0 +1,90 @@
+//! The fields of every verb that is no job.
+
+use std::collections::BTreeMap;
+
+use super::json::{fields, requests, Reader, Request};
+use super::{AtimeState, Content, Fields, Fill, LinkKind, Mode, Selection};
+use crate::error::Result;
+use crate::identity::User;
+
+requests! {
+    VERBS:
+    Nothing {}
+    Path { path: String }
+    Write { path: String, data: String }
+    Stat { path: String, follow: bool = false }
+    MakeFolder { path: String, mode: Mode = Mode(0o755), exclusive: bool = false }
+    Remove { path: String, recursive: bool = false, keep: bool = false }
+    SetTimes { path: String, mtime_ns: i64 }
+    EndSession { session: i32, started: u64, token: Option<String> = None }
+    Mount {
+        source: String,
+        target: String,
+        r#type: String,
+        options: Vec<String> = Vec::new(),
+    }
+    Unmount { target: String }
+    DropCaches { what: u8 }
+    Image { folder: String, size: u64, fill: Fill, path: Option<String> = None }
+    ImageFree { image: u64 }
+    LoopAttach { image: u64, direct_io: bool, device: Option<String> = None }
+    LoopStatus { device: String }
+    LoopRemove { device: String, node: bool }
+    LoopDetach { device: String }
+    EvictDevice { device: String }
+    DeviceClaim { path: String, node: Option<String> = None }
+    OfDevice { device: String }
+    DeviceCheck { device: String, samples: u64 = 4096, edge_bytes: u64 = 4 << 20 }
+    DeviceRange { device: String, offset: u64, length: u64 }
+    DeviceMark { device: String, offset: u64, text: String }
+    DeviceMarked { device: String, offset: u64 }
+    DeviceWindow { device: String, size: u64 }
+    Run {
+        argv: Vec<String>,
+        environment: Option<BTreeMap<String, String>> = None,
+        cwd: Option<String> = None,
+        stdin: Option<String> = None,
+        timeout_s: Option<f64> = None,
+        output_limit: usize = 1 << 20,
+        user: Option<User> = None,
+    }
+    MakeSet {
+        set: String,
+        dir: String,
+        count: u32,
+        size: u64,
+        seed: u64,
+        content: Content,
+        directories: u32 = 1,
+        mode: Mode = Mode(0o644),
+        create: bool = true,
+        empty: bool = false,
+        owner: Option<User> = None,
+    }
+    OfSet { set: String }
+    OfFiles { set: String, files: Selection = None }
+    SetMode { set: String, files: Selection = None, mode: Mode }
+    SetAtimeState {
+        set: String,
+        files: Selection = None,
+        state: AtimeState,
+        view: Option<String> = None,
+    }
+    Link {
+        set: String,
+        files: Selection = None,
+        view: String,
+        kind: LinkKind,
+        chain: u32 = 4,
+    }
+    OfView { set: String, files: Selection = None, view: String }
+    SetSize { set: String, files: Selection = None, size: u64 }
+    Warm {
+        set: String,
+        files: Selection = None,
+        view: Option<String> = None,
+        names: bool = false,
+    }
+    Around { on: bool }
+    SampleStart { devices: Vec<String> = Vec::new(), period_ms: u64 = 100 }
+}
