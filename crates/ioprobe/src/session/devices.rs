@@ -1,0 +1,166 @@
+//! The block devices of a session: images, loop devices over them, and disks that were claimed. What is dropped is let go.
+
+use std::collections::BTreeMap;
+use std::os::unix::io::OwnedFd;
+
+use serde_json::{json, Value};
+
+use crate::error::{Error, Result};
+use crate::isolate::require_privilege;
+use crate::job::stream::LabDevice;
+use crate::syscall::stat_of;
+use crate::target::device::Device;
+use crate::target::image;
+use crate::target::loop_device::{self, Backing, LoopDevice, Window};
+use crate::wire;
+
+#[derive(Default)]
+pub struct Devices {
+    /// Made and not attached, by the number that the answer gave.
+    images: BTreeMap<u64, Backing>,
+    last_image: u64,
+    /// By path.
+    loops: BTreeMap<String, LoopDevice>,
+    /// Claimed, by name.
+    disks: BTreeMap<String, Device>,
+}
+
+impl Devices {
+    pub fn make_image(&mut self, request: &wire::Image) -> Result<Value> {
+        let file = image::make(request)?;
+        self.keep_image(Backing { file, window: None })
+    }
+
+    fn keep_image(&mut self, image: Backing) -> Result<Value> {
+        let inode = stat_of(&image.file, "the image")?.st_ino;
+        self.last_image += 1;
+        self.images.insert(self.last_image, image);
+        Ok(json!({ "image": self.last_image, "inode": inode }))
+    }
+
+    pub fn free_image(&mut self, request: &wire::ImageFree) -> Result<Value> {
+        self.take_image(request.image).map(|_| json!({}))
+    }
+
+    fn take_image(&mut self, number: u64) -> Result<Backing> {
+        self.images.remove(&number).ok_or_else(|| {
+            Error::bad(format!(
+                "image {number}: wanted one that is made and not attached, found {:?}",
+                self.images.keys().collect::<Vec<_>>()
+            ))
+        })
+    }
+
+    pub fn attach(&mut self, request: &wire::LoopAttach) -> Result<Value> {
+        require_privilege("attach a loop device")?;
+        let image = self.take_image(request.image)?;
+        match loop_device::attach(image, request.direct_io, request.device.as_deref()) {
+            Ok(device) => {
+                let answer = json!({
+                    "device": device.path(),
+                    "name": device.name,
+                    "direct_io": device.direct_io,
+                    "inode": device.inode,
+                });
+                self.loops.insert(device.path(), device);
+                Ok(answer)
+            }
+            Err((image, error)) => {
+                self.images.insert(request.image, image);
+                Err(error)
+            }
+        }
+    }
+
+    pub fn detach(&mut self, request: &wire::LoopDetach) -> Result<Value> {
+        let path = &request.device;
+        let device = match self.loops.remove(path) {
+            Some(device) => device,
+            None => return Err(self.not_attached("detach", path)),
+        };
+        match device.detach() {
+            Ok(()) => Ok(json!({})),
+            Err((kept, error)) => {
+                if let Some(device) = kept {
+                    self.loops.insert(path.clone(), device);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub fn evict(&self, request: &wire::EvictDevice) -> Result<Value> {
+        let path = &request.device;
+        let disk = path.strip_prefix("/dev/");
+        match (
+            disk.and_then(|name| self.disks.get(name)),
+            self.loops.get(path),
+        ) {
+            (Some(device), _) => device.evict()?,
+            (_, Some(device)) => device.evict()?,
+            _ => return Err(self.not_attached("evict", path)),
+        }
+        Ok(json!({}))
+    }
+
+    fn not_attached(&self, doing: &str, path: &str) -> Error {
+        Error::bad(format!(
+            "{doing} {path}: wanted one that is attached here, found {:?}",
+            self.loops.keys().collect::<Vec<_>>()
+        ))
+    }
+
+    pub fn claim(&mut self, request: &wire::DeviceClaim, proc: &OwnedFd) -> Result<Value> {
+        require_privilege("claim a disk")?;
+        let device = Device::claim(request, proc)?;
+        let answer = device.describe(proc)?;
+        self.disks.insert(device.name.clone(), device);
+        Ok(answer)
+    }
+
+    /// A disk that was claimed.
+    pub fn disk(&mut self, name: &str) -> Result<&mut Device> {
+        let known = self.disks.keys().cloned().collect::<Vec<_>>();
+        self.disks.get_mut(name).ok_or_else(|| {
+            Error::bad(format!(
+                "device {name:?}: wanted one that is claimed here, found {known:?}"
+            ))
+        })
+    }
+
+    pub fn close(&mut self, name: &str) -> Result<Value> {
+        self.disk(name)?;
+        self.disks.remove(name);
+        Ok(json!({}))
+    }
+
+    /// The first bytes of a claimed disk as something that a loop device can be attached over.
+    pub fn window(&mut self, request: &wire::DeviceWindow) -> Result<Value> {
+        let device = self.disk(&request.device)?;
+        let backing = Backing {
+            file: device.writing(0)?,
+            window: Some(Window {
+                size: request.size,
+                sector: device.sector(),
+            }),
+        };
+        self.keep_image(backing)
+    }
+
+    /// What a job may stream from: nothing but a device of this session.
+    pub fn to_stream(&self, name: &str) -> Result<LabDevice<'_>> {
+        match (
+            self.loops.get(&format!("/dev/{name}")),
+            self.disks.get(name),
+        ) {
+            (Some(device), _) => Ok(LabDevice::Loop(device)),
+            (_, Some(device)) => Ok(LabDevice::Disk(device)),
+            _ => Err(Error::bad(format!(
+                "request stream: device {name:?}: wanted one of this lab, found {:?}",
+                (self.loops.values().map(|device| &device.name))
+                    .chain(self.disks.keys())
+                    .collect::<Vec<_>>()
+            ))),
+        }
+    }
+}
