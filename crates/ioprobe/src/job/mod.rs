@@ -1,16 +1,13 @@
 //! Jobs: the work that is timed, and what the kernel counted meanwhile.
 
 pub mod command;
-pub mod expect;
 pub mod files;
 pub mod matrix;
-pub mod outcome;
-pub mod places;
+mod places;
 pub mod random;
 pub mod stopwatch;
 pub mod stream;
 pub mod stretch;
-pub mod timed;
 pub mod usage;
 pub mod watch;
 

@@ -9,9 +9,9 @@ use std::mem::MaybeUninit;
 
 use libc::{c_int, c_long};
 
-use super::stopwatch::Span;
 use crate::clock::Clock;
 use crate::error::last_errno;
+use crate::job::stopwatch::Span;
 use crate::recorder::LatencyRecorder;
 use crate::wire::{Operation, Order};
 

@@ -1,12 +1,16 @@
 //! The `files` job: prepares everything, has it timed, and holds what came of it against what had to.
 
+mod expect;
+mod outcome;
+mod timed;
+
 use serde_json::{json, Value};
 
-use super::expect::{bytes_to_write, Expected, Plan};
-use super::outcome::{changes_names_or_sizes, take_over, verify};
+use self::expect::{bytes_to_write, Expected, Plan};
+use self::outcome::{changes_names_or_sizes, take_over, verify};
+use self::timed::{Broken, Tally, Work};
 use super::stopwatch::Stopwatch;
 use super::stretch::Stretch;
-use super::timed::{Broken, Tally, Work};
 use super::usage::Whose;
 use super::watch::Watch;
 use super::{act_as, require_open_files};
