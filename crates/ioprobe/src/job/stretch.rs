@@ -72,27 +72,28 @@ impl Stretch {
             return Spun::default();
         }
         let clock = self.clock;
-        let cpu_start = thread_cpu_ns();
-        let (base_ns, own_ns, wall_ns) = match by {
+        match by {
             StretchClock::Wall => {
+                let start = thread_cpu_ns();
                 let wanted = wall_ticks as f64 * stretch;
                 let spun = clock.ns_of(self.wall.spin(|| clock.ticks(), wanted));
-                (clock.ns_of(wall_ticks), spun, spun)
+                Spun {
+                    base_ns: clock.ns_of(wall_ticks),
+                    own_ns: spun,
+                    wall_ns: spun,
+                    cpu_ns: thread_cpu_ns() - start,
+                }
             }
             StretchClock::Cpu => {
                 let start = clock.ticks();
                 let spun = self.cpu.spin(thread_cpu_ns, cpu_ns as f64 * stretch);
-                (cpu_ns, spun, clock.ns_between(start, clock.ticks()))
+                Spun {
+                    base_ns: cpu_ns,
+                    own_ns: spun,
+                    wall_ns: clock.ns_between(start, clock.ticks()),
+                    cpu_ns: spun,
+                }
             }
-        };
-        Spun {
-            base_ns,
-            own_ns,
-            wall_ns,
-            cpu_ns: match by {
-                StretchClock::Wall => thread_cpu_ns() - cpu_start,
-                StretchClock::Cpu => own_ns,
-            },
         }
     }
 }

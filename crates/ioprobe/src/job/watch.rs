@@ -15,7 +15,8 @@ pub struct Watch {
     moments: (Moment, Moment),
 }
 
-pub type Devices = Map<String, Value>;
+/// What devices did, by name.
+type Devices = Map<String, Value>;
 
 impl Watch {
     /// To be called just before the timed part, with counters that were opened as root: not every user may.

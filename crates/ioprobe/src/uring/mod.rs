@@ -221,21 +221,21 @@ impl Ring {
 
     /// Shows all completions that are there, and leaves them.
     #[inline(always)]
-    pub fn peek(&self, mut each: impl FnMut(&Cqe)) {
-        // SAFETY: the ring's own memory; between head and tail the kernel writes no more.
-        unsafe {
-            let mut head = (*self.cq_head).load(Ordering::Relaxed);
-            let tail = (*self.cq_tail).load(Ordering::Acquire);
-            while head != tail {
-                each(&*self.cqes.add((head & self.cq_mask) as usize));
-                head = head.wrapping_add(1);
-            }
-        }
+    pub fn peek(&self, each: impl FnMut(&Cqe)) {
+        self.show(each);
     }
 
     /// Takes all completions that are there.
     #[inline(always)]
-    pub fn reap(&mut self, mut each: impl FnMut(&Cqe)) {
+    pub fn reap(&mut self, each: impl FnMut(&Cqe)) {
+        let seen = self.show(each);
+        // SAFETY: the ring's own memory.
+        unsafe { (*self.cq_head).store(seen, Ordering::Release) };
+    }
+
+    /// Where those that were shown end.
+    #[inline(always)]
+    fn show(&self, mut each: impl FnMut(&Cqe)) -> u32 {
         // SAFETY: the ring's own memory; between head and tail the kernel writes no more.
         unsafe {
             let mut head = (*self.cq_head).load(Ordering::Relaxed);
@@ -244,7 +244,7 @@ impl Ring {
                 each(&*self.cqes.add((head & self.cq_mask) as usize));
                 head = head.wrapping_add(1);
             }
-            (*self.cq_head).store(head, Ordering::Release);
+            head
         }
     }
 }
