@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use serde_json::{json, Map, Value};
 
 use crate::around::debugfs::{self, WriteBack};
-use crate::around::write_back_of;
+use crate::around::{number, write_back_of};
 use crate::error::{Doing, Error, Result};
 
 /// `stat` counts in sectors of 512 bytes whatever the device's own block size
@@ -72,16 +72,9 @@ impl Counters {
     pub fn open(names: &[String]) -> Result<Self> {
         let mut devices = Vec::with_capacity(names.len());
         for name in names {
-            if name.is_empty() || name.contains('/') || name.starts_with('.') {
-                return Err(Error::bad(format!(
-                    "devices: wanted a name as in /sys/block, found {name:?}"
-                )));
-            }
-            // class/block holds partitions too, which /sys/block does not.
-            let path = format!("/sys/class/block/{name}/stat");
             devices.push(Device {
                 name: name.clone(),
-                stat: File::open(&path).doing(|| format!("open counters {path}"))?,
+                stat: open_stat(name)?,
                 write_back: write_back_of(name),
             });
         }
@@ -125,6 +118,18 @@ impl Counters {
             .map(|(device, (before, after))| (device.name.clone(), difference(before, after)))
             .collect()
     }
+}
+
+/// The `stat` of a device that is named as in /sys/block.
+pub fn open_stat(name: &str) -> Result<File> {
+    if name.is_empty() || name.contains('/') || name.starts_with('.') {
+        return Err(Error::bad(format!(
+            "devices: wanted a name as in /sys/block, found {name:?}"
+        )));
+    }
+    // class/block holds partitions too, which /sys/block does not.
+    let path = format!("/sys/class/block/{name}/stat");
+    File::open(&path).doing(|| format!("open counters {path}"))
 }
 
 fn difference(before: &Activity, after: &Activity) -> Value {
@@ -175,7 +180,7 @@ pub fn parse(text: &[u8]) -> Option<Stat> {
         if word.is_empty() {
             continue;
         }
-        let value = std::str::from_utf8(word).ok()?.parse().ok()?;
+        let value = number(word)?;
         if let Some(place) = stat.get_mut(found) {
             *place = value;
         }

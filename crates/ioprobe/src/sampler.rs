@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{json, Map, Value};
 
+use crate::around::{lines, number};
 use crate::clock::monotonic_ns;
-use crate::devices::{parse, BUSY_MS, READ_SECTORS, SECTOR, WRITTEN_SECTORS};
+use crate::devices::{open_stat, parse, BUSY_MS, READ_SECTORS, SECTOR, WRITTEN_SECTORS};
 use crate::error::{Doing, Error, Result};
 use crate::wire::SampleStart;
 
@@ -50,7 +51,7 @@ struct Sample {
 struct Sources {
     cpu: File,
     memory: File,
-    devices: Vec<(String, File)>,
+    devices: Vec<File>,
     tick_ns: u64,
 }
 
@@ -166,22 +167,15 @@ fn keep_to_one_side() {
 
 impl Sources {
     fn open(devices: &[String]) -> Result<Self> {
-        let file = |path: String| File::open(&path).doing(|| format!("open {path}"));
-        for name in devices {
-            if name.is_empty() || name.contains('/') || name.starts_with('.') {
-                return Err(Error::bad(format!(
-                    "devices: wanted a name as in /sys/block, found {name:?}"
-                )));
-            }
-        }
+        let file = |path: &str| File::open(path).doing(|| format!("open {path}"));
         // SAFETY: no pointers are involved.
         let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
         Ok(Sources {
-            cpu: file("/proc/stat".to_string())?,
-            memory: file("/proc/meminfo".to_string())?,
+            cpu: file("/proc/stat")?,
+            memory: file("/proc/meminfo")?,
             devices: devices
                 .iter()
-                .map(|name| Ok((name.clone(), file(format!("/sys/class/block/{name}/stat"))?)))
+                .map(|name| open_stat(name))
                 .collect::<Result<_>>()?,
             tick_ns: 1_000_000_000 / hz,
         })
@@ -201,7 +195,7 @@ impl Sources {
         found.cpu = ticks.map(|ticks| ticks.wrapping_mul(self.tick_ns));
         let n = self.memory.read_at(&mut room, 0).ok()?;
         found.memory = memory(&room[..n]);
-        for (place, (_, file)) in found.devices.iter_mut().zip(&self.devices) {
+        for (place, file) in found.devices.iter_mut().zip(&self.devices) {
             let n = file.read_at(&mut room, 0).ok()?;
             let stat = parse(&room[..n])?;
             *place = [
@@ -216,12 +210,12 @@ impl Sources {
 
 /// User and nice, system and interrupts, idle, waiting for I/O, stolen: of the first line of /proc/stat.
 fn processors(text: &[u8]) -> Option<[u64; CPU.len()]> {
-    let line = text.split(|byte| *byte == b'\n').next()?;
+    let line = lines(text).next()?;
     let mut numbers = [0; 8];
     let words = line.strip_prefix(b"cpu ")?.split(|byte| *byte == b' ');
     let words = words.filter(|word| !word.is_empty());
     for (place, word) in numbers.iter_mut().zip(words) {
-        *place = std::str::from_utf8(word).ok()?.parse::<u64>().ok()?;
+        *place = number(word)?;
     }
     let [user, nice, system, idle, waiting, hard, soft, stolen] = numbers;
     Some([user + nice, system + hard + soft, idle, waiting, stolen])
@@ -229,13 +223,12 @@ fn processors(text: &[u8]) -> Option<[u64; CPU.len()]> {
 
 fn memory(text: &[u8]) -> [u64; MEMORY.len()] {
     let mut found = [0; MEMORY.len()];
-    for line in text.split(|byte| *byte == b'\n') {
+    for line in lines(text) {
         for (place, (name, _)) in found.iter_mut().zip(&MEMORY) {
             let rest = line.strip_prefix(*name).and_then(|l| l.strip_prefix(b":"));
             if let Some(rest) = rest {
                 let mut words = rest.split(|byte| *byte == b' ').filter(|w| !w.is_empty());
-                let value = words.next().and_then(|word| std::str::from_utf8(word).ok());
-                *place = value.and_then(|word| word.parse().ok()).unwrap_or(0);
+                *place = words.next().and_then(number).unwrap_or(0);
             }
         }
     }

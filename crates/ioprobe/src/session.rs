@@ -175,7 +175,7 @@ impl Session {
             "sample_start" => {
                 let request: wire::SampleStart = fields(verb, given)?;
                 if self.sampler.is_some() {
-                    return Err(Error::bad("sample_start: one is running"));
+                    return Err(Error::bad("sample_start: wanted none before it, found that one is running: end it with sample_stop"));
                 }
                 self.sampler = Some(Sampler::start(&request)?);
                 Ok(json!({}))

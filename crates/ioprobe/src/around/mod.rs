@@ -144,7 +144,7 @@ fn pread<'a>(file: &Option<File>, room: &'a mut [u8]) -> Option<&'a [u8]> {
 }
 
 /// A whole number and nothing else, without allocation.
-fn number(text: &[u8]) -> Option<u64> {
+pub fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 20 {
         return None;
     }
@@ -155,7 +155,7 @@ fn number(text: &[u8]) -> Option<u64> {
 }
 
 /// The lines of such a file.
-fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'\n')
 }
 
