@@ -5,7 +5,7 @@ use std::os::unix::io::{AsRawFd, IntoRawFd, OwnedFd};
 
 use super::order::Order;
 use super::pattern::{Held, Pattern};
-use super::request::{is_stdio, makes_the_file, starts_cold, writes};
+use super::request::{is_stdio, makes_the_file, reads_one_before, starts_cold, writes};
 use super::stdio::Stream;
 use super::subject::Subject;
 use super::timed::{Broken, Records};
@@ -135,19 +135,18 @@ impl<'a> Cell<'a> {
     ) -> Result<(Span, u64)> {
         let direct = if self.own.direct { libc::O_DIRECT } else { 0 };
         let sync = if self.own.sync { libc::O_SYNC } else { 0 };
-        let file = self.subject.open(match (writes(test), test) {
-            (true, MatrixTest::Write) => {
-                libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | direct | sync
-            }
-            (true, _) => libc::O_WRONLY | direct | sync,
-            (false, _) => libc::O_RDONLY | direct,
-        })?;
+        let access = match (makes_the_file(test), writes(test)) {
+            (true, _) => libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | sync,
+            (false, true) => libc::O_WRONLY | sync,
+            (false, false) => libc::O_RDONLY,
+        };
+        let file = self.subject.open(access | direct)?;
         let (clock, held) = (self.clock, self.held);
         let path = self.subject.path.clone();
         let broken = |what: Broken| say(what, test, &path);
         let size = self.own.record_size;
         let buffer = aligned(&mut self.memory, size);
-        if matches!(test, MatrixTest::Read | MatrixTest::Reread) {
+        if reads_one_before(test) {
             read_one(&file, buffer, &path)?;
         }
         let todo = Records {
@@ -196,10 +195,10 @@ impl<'a> Cell<'a> {
         pattern: &Pattern,
         recorder: Option<&mut LatencyRecorder>,
     ) -> Result<(Span, u64)> {
-        let mode: &[u8] = match test {
-            MatrixTest::Fwrite => b"wxe\0",
-            MatrixTest::Frewrite => b"r+e\0",
-            _ => b"re\0",
+        let mode: &[u8] = match (makes_the_file(test), writes(test)) {
+            (true, _) => b"wxe\0",
+            (false, true) => b"r+e\0",
+            (false, false) => b"re\0",
         };
         let mode = CStr::from_bytes_with_nul(mode).expect("it ends with NUL");
         let (clock, held) = (self.clock, self.held);

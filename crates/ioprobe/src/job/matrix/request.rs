@@ -94,3 +94,8 @@ pub fn is_stdio(test: MatrixTest) -> bool {
 pub fn starts_cold(test: MatrixTest) -> bool {
     !writes(test) && !matches!(test, MatrixTest::Reread | MatrixTest::Freread)
 }
+
+/// What begins, untimed, by reading one record and going back.
+pub fn reads_one_before(test: MatrixTest) -> bool {
+    matches!(test, MatrixTest::Read | MatrixTest::Reread)
+}
