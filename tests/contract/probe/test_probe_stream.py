@@ -282,6 +282,19 @@ def test_writing_in_place_keeps_what_is_behind_it(probe: Probe, folder: Path) ->
     assert probe("stream", set="s", operation="read")["bytes"] == 100  # the registry has followed
 
 
+@pytest.mark.parametrize(
+    "kind", ["hardlink", "symlink-absolute", "symlink-relative", "symlink-chain", "regular"]
+)
+def test_a_stream_goes_through_the_names_of_a_view(probe: Probe, folder: Path, kind: str) -> None:
+    make_set(probe, folder, count=2, size=10_000)
+    probe("link", set="s", files=[1], view="A", kind=kind)
+    done = probe("stream", set="s", view="A", operation="read", block_size=4096)
+    assert (done["bytes"], done["start_pages"], done["start_resident"]) == (10_000, 3, 0)
+    probe("stream", set="s", view="A", operation="write", data="random", seed=3)
+    assert (folder / "s.A/f000001").read_bytes() == data(100, 3, 1, 10_000)
+    assert (folder / "s/f000000").read_bytes() == content("text", 1, 0, 10_000)
+
+
 # What is counted.
 
 

@@ -234,7 +234,7 @@ impl Timer<'_> {
             true => volume,
             false => volume.max(before),
         };
-        verify::written(&target.path, &data, volume, size, own.direct)?;
+        verify::written(&target.file, &data, volume, size, own.direct)?;
         Ok(outcome)
     }
 

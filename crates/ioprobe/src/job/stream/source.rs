@@ -53,7 +53,10 @@ impl LabDevice<'_> {
 pub struct Target<'a> {
     pub set: &'a mut FileSet,
     pub index: u32,
+    /// The name by which the job reaches it.
     pub path: String,
+    /// Where the file itself is, for all that is done before and after: a name may be a link.
+    pub file: String,
     /// O_NOFOLLOW where the name is no link by right.
     itself: c_int,
 }
@@ -77,6 +80,7 @@ impl<'a> Target<'a> {
         };
         Ok(Target {
             path: set.path_through(view, index)?,
+            file: set.path(index),
             itself: view.map_or(libc::O_NOFOLLOW, |_| 0),
             index,
             set,
@@ -110,12 +114,12 @@ impl<'a> Target<'a> {
         if !self.set.files[self.index as usize].exists {
             return Ok(());
         }
-        let file = open_any_way(&self.path)?;
+        let file = open_any_way(&self.file)?;
         // SAFETY: no pointers are involved.
         if unsafe { libc::fdatasync(file.as_raw_fd()) } != 0 {
-            return Err(Error::last_os(format!("write back {}", self.path)));
+            return Err(Error::last_os(format!("write back {}", self.file)));
         }
-        drop_pages(&file, &self.path)
+        drop_pages(&file, &self.file)
     }
 
     /// Its pages, and how many of them are cached.
@@ -123,9 +127,9 @@ impl<'a> Target<'a> {
         if !self.set.files[self.index as usize].exists {
             return Ok(Start::default());
         }
-        let file = open_any_way(&self.path)?;
-        let size = stat_of(&file, &self.path)?.st_size as u64;
-        Start::of(&file, size, &self.path)
+        let file = open_any_way(&self.file)?;
+        let size = stat_of(&file, &self.file)?.st_size as u64;
+        Start::of(&file, size, &self.file)
     }
 }
 
