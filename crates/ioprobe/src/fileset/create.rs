@@ -8,7 +8,7 @@ use serde_json::{json, Value};
 
 use super::{FileSet, FileState, Registry};
 use crate::content::{Content, Kind};
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::identity::User;
 use crate::syscall::{c_text, check, make_folder, stat, try_open, write_all};
 use crate::wire::{MakeSet, SetSize};
@@ -127,12 +127,7 @@ pub fn make_folders(set: &FileSet, view: Option<&str>, owner: Option<User>) -> R
                 errno: libc::ENOENT,
                 ..
             }) if folder == root => {
-                std::fs::create_dir_all(&folder).map_err(|cause| {
-                    Error::errno(
-                        format!("make folder {folder}"),
-                        cause.raw_os_error().unwrap_or(libc::EIO),
-                    )
-                })?;
+                std::fs::create_dir_all(&folder).doing(|| format!("make folder {folder}"))?;
                 give_to(&folder, owner)?;
             }
             Err(error) => return Err(error),
