@@ -291,11 +291,12 @@ def places(seed: int, files: int, blocks: int, count: int) -> list[tuple[int, in
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
-def test_the_order_is_the_one_that_is_described(folder: Path) -> None:
+@pytest.mark.parametrize("ramp", [0, 60])
+def test_the_order_is_the_one_that_is_described(folder: Path, ramp: int) -> None:
     log = folder / "strace.log"
     probe = Probe(prefix=("strace", "-f", "-qq", "-y", "-e", "trace=pread64", "-o", str(log)))
     make_set(probe, folder, count=3, size=40 * BLOCK)
-    probe("random", set="s", operations=200, seed=9)
+    probe("random", set="s", ramp=ramp, operations=200 - ramp, seed=9)
     assert probe.close() == 0
     found = re.findall(r"pread64\(\d+<.*/f(\d{6})>, .*, 4096, (\d+)\)", log.read_text(errors="replace"))
     assert [(int(file), int(offset) // BLOCK) for file, offset in found] == places(9, 3, 40, 200)
@@ -352,3 +353,28 @@ def test_an_answer_is_one_line_of_json_with_bounded_series(probe: Probe, blocks:
     assert 2 <= len(done["series"]) <= 3
     assert all(set(second) == {"count", "p50_ns", "p99_ns", "max_ns"} for second in done["series"])
     assert "\n" not in json.dumps(done)
+
+
+@pytest.mark.parametrize("order", ["random", "sequential"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_operations_of_the_ramp_are_done_and_told_of_nowhere(
+    probe: Probe, blocks: Path, engine: dict[str, Any], order: str
+) -> None:
+    there(engine, probe)
+    started = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    done = probe(
+        "random", set="s", ramp=200_000, operations=50, order=order, histograms=True, series=True, **engine
+    )
+    read = done["operations"]["read"]
+    assert done["verified"] is True
+    assert done["bytes_read"] == 50 * BLOCK
+    assert read["count"] == sum(count for _, count in read["histogram"]) == 50
+    assert sum(second["count"] for second in done["series"]) == 50
+    assert done["engine"]["calls"] <= 51
+    # 200,000 operations take a hundred times as long as 50 even where the first of them are slow.
+    assert done["started_ns"] - started > 10 * done["wall_ns"]
+
+
+def test_a_ramp_that_never_ends_is_refused(probe: Probe, blocks: Path) -> None:
+    with pytest.raises(ProbeError, match="ramp: wanted at most"):
+        probe("random", set="s", ramp=(1 << 40) + 1, operations=1)

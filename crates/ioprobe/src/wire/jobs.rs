@@ -38,6 +38,7 @@ requests! {
         direct: bool = false,
         depth: u32 = 1,
         batch: Option<u32> = None,
+        ramp: u64 = 0,
         operations: Option<u64> = None,
         time_s: Option<f64> = None,
         rate: Option<f64> = None,

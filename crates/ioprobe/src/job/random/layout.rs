@@ -25,6 +25,8 @@ pub struct Layout {
     /// Whole blocks of each file.
     blocks: Vec<u64>,
     /// A draw of 32 bits below this is a write.
+    /// Places that came before the first one of a sequence.
+    passed: u64,
     write_below: u64,
 }
 
@@ -54,6 +56,7 @@ impl Layout {
             access: own.order,
             key: mix(own.seed),
             blocks,
+            passed: 0,
             write_below: (own.write_share * 2_f64.powi(32)).ceil() as u64,
         })
     }
@@ -62,12 +65,23 @@ impl Layout {
         self.write_below > 0
     }
 
-    /// All places from the first on, without end.
+    /// So many places more are behind the sequence's begin.
+    pub fn pass_over(&mut self, places: u64) {
+        self.passed += places;
+    }
+
+    /// All places from the first that was not passed over, without end.
     pub fn sequence(&self) -> Sequence<'_> {
+        let mut block = self.passed % self.blocks.iter().sum::<u64>();
+        let mut file = 0;
+        while block >= self.blocks[file] {
+            block -= self.blocks[file];
+            file += 1;
+        }
         Sequence {
             layout: self,
-            n: 0,
-            next: (0, 0),
+            n: self.passed,
+            next: (file, block),
         }
     }
 }
@@ -147,6 +161,7 @@ mod tests {
             direct: false,
             depth: 1,
             batch: None,
+            ramp: 0,
             operations: Some(1),
             time_s: None,
             rate: None,
@@ -187,6 +202,24 @@ mod tests {
             "{counts:?}"
         );
         assert!((4700..5300).contains(&writes), "{writes}");
+    }
+
+    #[test]
+    fn what_is_passed_over_is_missing_at_the_begin_alone() {
+        for access in [Access::Random, Access::Sequential] {
+            let whole = layout(access, &[8192, 4096, 12_287], 0.5);
+            let mut all = whole.sequence();
+            let wanted: Vec<_> = (0..40).map(|_| all.step()).collect();
+            for passed in [1, 2, 3, 4, 5, 33] {
+                let mut later = layout(access, &[8192, 4096, 12_287], 0.5);
+                later.pass_over(passed - 1);
+                later.pass_over(1);
+                let mut sequence = later.sequence();
+                for place in &wanted[passed as usize..] {
+                    assert!(sequence.step() == *place);
+                }
+            }
+        }
     }
 
     #[test]

@@ -40,6 +40,7 @@ const LARGEST_BUFFERS: u64 = 1 << 30;
 const SMALLEST_BLOCK: u64 = 8;
 const DEEPEST: u32 = 4096;
 const USUAL_BATCH: u32 = 32;
+const MOST_RAMP: u64 = 1 << 40;
 const LONGEST_S: f64 = 86_400.0;
 
 pub fn run(
@@ -70,6 +71,10 @@ pub fn run(
         Engine::IoUring => Some(Queue::new(&work, own.depth, batch(&own), own.direct)?),
         _ => None,
     };
+    if own.ramp > 0 {
+        ramp(&mut work, queue.as_mut(), &own, clock)
+            .map_err(|broken| say(&broken, set, &files, &work))?;
+    }
     let mut watch = Watch::begin(counters)?;
     let stopwatch = Stopwatch::start(Whose::ThisProcess);
     let outcome = match &mut queue {
@@ -87,6 +92,27 @@ pub fn run(
     verify::verify(set, &files, &opened, &work, in_memory)?;
     describe(&mut answer, work, queue.as_ref(), &own, clock);
     Ok(answer)
+}
+
+/// The first operations of the sequence, before the clock starts and told of nowhere: after a pause of some milliseconds a
+/// virtual machine's device answers more slowly for a while, which belongs to the pause and not to the work.
+fn ramp(
+    work: &mut Work,
+    queue: Option<&mut Queue>,
+    own: &RandomJob,
+    clock: &Clock,
+) -> std::result::Result<(), Broken> {
+    let untold = Tally::new(own.write_share, false, Series::of(0, clock));
+    let tally = std::mem::replace(&mut work.tally, untold);
+    let pace = std::mem::replace(&mut work.pace, Pace::closed(own.ramp));
+    match queue {
+        Some(queue) => queue.perform(work, clock),
+        None => work.perform(clock),
+    }?;
+    work.tally = tally;
+    work.pace = pace;
+    work.layout.pass_over(own.ramp);
+    Ok(())
 }
 
 /// What can be said of a request without its files.
@@ -127,6 +153,12 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
     }
     match (own.operations, own.time_s) {
         (None, None) => return refuse("wanted operations, time_s or both, found neither".into()),
+        _ if own.ramp > MOST_RAMP => {
+            return refuse(format!(
+                "ramp: wanted at most {MOST_RAMP}, found {}",
+                own.ramp
+            ))
+        }
         (Some(0), _) => return refuse("operations: wanted at least 1, found 0".into()),
         (None, _) if common.replicates > 1 => {
             return refuse(format!(

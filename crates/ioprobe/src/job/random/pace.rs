@@ -32,6 +32,15 @@ impl Pace {
         }
     }
 
+    /// So many operations, each when one before it has ended.
+    pub fn closed(operations: u64) -> Self {
+        Pace {
+            operations,
+            ticks: u64::MAX,
+            period: None,
+        }
+    }
+
     pub fn end(&self, start: u64) -> u64 {
         start.saturating_add(self.ticks)
     }
