@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iotrial.analysis.movement import movements
-from iotrial.report.accounted import accounted_numbers
+from iotrial.report.accounted import accounted_numbers, is_marked
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.metrics import is_counter, unit_of
 from iotrial.store.model import RunRecord, TrialData
@@ -62,8 +62,8 @@ def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[E
     rows: list[EvidenceRow] = []
     contrasts: dict[tuple[str, str, str], Floats] = {}
     for (key, metric), by_arm in _of_calls(data, arms).items():
-        own = _rows(conditions.of_key(key), metric, unit_of(metric), False, by_arm, order, reference)
-        rows.extend(_apart(list(own), margin))
+        own = list(_rows(conditions.of_key(key), metric, unit_of(metric), False, by_arm, order, reference))
+        rows.extend(_apart(own, margin) if is_marked(metric) else own)
     for (key, metric), by_arm in values.items():
         condition = conditions.of_key(key)
         declared = units.get((condition.workload, metric))
