@@ -12,7 +12,7 @@ from iotrial.errors import RequestError
 from iotrial.lab import registry
 from iotrial.lab.knob import DISK_LABS, Stage
 from iotrial.study.kinds.matrix import FILE_SIZE, RECORD_SIZE
-from iotrial.study.model import MatrixWork, Setting, Study
+from iotrial.study.model import Setting, Study
 
 SIZES = (FILE_SIZE, RECORD_SIZE)
 #: what a file system keeps for itself, at most, of the disk that it is on
@@ -29,7 +29,7 @@ def largest_own_file(study: Study) -> int:
 def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
     """Raises RequestError for a size that no workload has, for settings of files that a matrix does not touch, and for a file
     that the lab cannot hold."""
-    own = [workload for workload in study.workloads if isinstance(workload.work, MatrixWork)]
+    own = [workload for workload in study.workloads if driver(workload.work).own_file]
     knobs = {setting.knob for setting in _settings(study)}
     if not own:
         for name in knobs & set(SIZES):

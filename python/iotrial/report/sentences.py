@@ -24,7 +24,7 @@ from iotrial.report.invalid import reason_sentences
 from iotrial.report.notation import bracketed, counted, joined, percent
 from iotrial.report.screens import is_screen, screen_details, screen_finding
 from iotrial.store.model import StoredTrial, TrialState
-from iotrial.study.model import RandomWork
+from iotrial.study.kinds import kind_of
 from iotrial.units import format_duration, format_ratio
 
 # So many levels are said one by one beside a sentence that only counts them; the table has all.
@@ -260,8 +260,7 @@ def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[
             if r.workload == workload and r.primary and not r.stretchable
         ]
         if own:
-            inside = isinstance(trial.header.study.workload(workload).work, RandomWork)
-            what = "percentiles of single operations" if inside else "what the program reports of itself"
+            what = kind_of(trial.header.study.workload(workload).work).unstretchable
             yield (
                 f"The positive control of workload {shown(workload)} is of {shown(response)}: nothing can be put into "
                 f"{what} ({joined(map(shown, own))}). That the trial would see a slow-down "

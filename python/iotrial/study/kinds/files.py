@@ -157,6 +157,7 @@ _DEVICE = (
 
 KIND = WorkloadKind(
     name="files",
+    work=FilesWork,
     summary="Operations by file, done and timed inside the probe, without a process of its own.",
     keys=FilesKeys,
     build=build,

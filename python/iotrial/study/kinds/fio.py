@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from iotrial.study.fio_job import JobProblem, jobs_of
+from iotrial.study.fio_job import JobProblem, demands, jobs_of
 from iotrial.study.kinds.contract import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
     FileSetKeys,
     KeyProblem,
+    Programs,
     ResponseSpec,
     WorkloadKind,
     check_file_set,
@@ -166,11 +167,24 @@ def _spec(pick: Pick) -> ResponseSpec:
     return ResponseSpec(pick.name, pick.unit, pick.scale, pick.better, text, stretchable=False)
 
 
+def texts(work: Work) -> Iterator[str]:
+    """The job file, in which a placeholder may stand."""
+    assert isinstance(work, FioWork)
+    yield work.job
+
+
+def as_root(work: Work) -> bool:
+    """Whether root runs fio."""
+    assert isinstance(work, FioWork)
+    return work.run_as == "root"
+
+
 _WALL = time_response("wall", "time of the whole process, files that it lays out first included")
 _TAKEN = frozenset(spec.name for spec in (_WALL, *CPU_RESPONSES, *DEVICE_RESPONSES))
 
 KIND = WorkloadKind(
     name="fio",
+    work=FioWork,
     summary="A fio job file as it is, in the lab's folder; responses are picked by name from fio's JSON.",
     keys=FioKeys,
     build=build,
@@ -179,4 +193,5 @@ KIND = WorkloadKind(
     notes="The picked numbers come first. fio measures them itself, so the known slow-down of the positive control cannot be "
     "put into them: it is put into wall. Placeholders of command.argument may stand in the job file.",
     text_file=("file", "job"),
+    programs=Programs("fio", texts, as_root, demands),
 )

@@ -181,6 +181,7 @@ _DEVICE = (
 
 KIND = WorkloadKind(
     name="matrix",
+    work=MatrixWork,
     summary="The thirteen tests of iozone on one file: every combination of a file size and a record size is a cell.",
     keys=MatrixKeys,
     build=build,

@@ -109,10 +109,12 @@ _DEVICE = (
 
 KIND = WorkloadKind(
     name="random",
+    work=RandomWork,
     summary="Blocks of files read and written in random or sequential order, done and timed inside the probe.",
     keys=RandomKeys,
     build=build,
     responses=responses,
+    unstretchable="percentiles of single operations",
     documented=(_WALL, _RATE, *_latencies("read"), *_latencies("write"), *CPU_RESPONSES, *_DEVICE),
     notes="Files are opened before the clock starts, with O_NOATIME where that is allowed. The times of reads are "
     "there where a workload reads, those of writes where it writes. With io_uring a time goes from the call that "

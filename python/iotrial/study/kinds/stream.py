@@ -151,6 +151,7 @@ _SYNCED = count_response(
 
 KIND = WorkloadKind(
     name="stream",
+    work=StreamWork,
     summary="Sequential reading and writing with the exact meaning of dd and hdparm, inside the probe.",
     keys=StreamKeys,
     build=build,
