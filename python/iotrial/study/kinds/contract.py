@@ -149,3 +149,6 @@ DEVICE_RESPONSES = (
     count_response("device_read_bytes", "bytes", "read from the lab's devices during the timed part"),
     count_response("device_write_bytes", "bytes", "written to the lab's devices during the timed part"),
 )
+SYNCED_RESPONSE = count_response(
+    "device_write_bytes_synced", "bytes", "written to the devices until a sync after the timed part is done"
+)

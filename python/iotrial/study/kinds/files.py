@@ -14,12 +14,12 @@ from pydantic import Field
 from iotrial.study.kinds.contract import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
+    SYNCED_RESPONSE,
     FileSetKeys,
     KeyProblem,
     ResponseSpec,
     WorkloadKind,
     check_file_set,
-    count_response,
     time_response,
 )
 from iotrial.study.model import FilesWork, Work
@@ -146,14 +146,7 @@ def _operation_time(operation: str) -> ResponseSpec:
 
 
 _WALL = time_response("wall", "time of all operations on all files")
-_DEVICE = (
-    *DEVICE_RESPONSES,
-    count_response(
-        "device_write_bytes_synced",
-        "bytes",
-        "written to the devices until a sync after the timed part is done",
-    ),
-)
+_DEVICE = (*DEVICE_RESPONSES, SYNCED_RESPONSE)
 
 KIND = WorkloadKind(
     name="files",

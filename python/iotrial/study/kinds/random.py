@@ -10,15 +10,16 @@ from pydantic import Field
 from iotrial.study.kinds.contract import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
+    SYNCED_RESPONSE,
     FileSetKeys,
     KeyProblem,
     ResponseSpec,
     WorkloadKind,
     check_file_set,
-    count_response,
+    rate_response,
     time_response,
 )
-from iotrial.study.model import Better, RandomWork, Scale, Work
+from iotrial.study.model import RandomWork, Work
 from iotrial.study.wire import Size
 
 MIB = 1 << 20
@@ -97,15 +98,8 @@ def _latencies(way: str) -> tuple[ResponseSpec, ...]:
 
 
 _WALL = time_response("wall", "time of all operations")
-_RATE = ResponseSpec("rate", "1/s", Scale.LOG, Better.HIGHER, "operations a second")
-_DEVICE = (
-    *DEVICE_RESPONSES,
-    count_response(
-        "device_write_bytes_synced",
-        "bytes",
-        "written to the devices until a sync after the timed part is done",
-    ),
-)
+_RATE = rate_response("rate", "1/s", "operations a second")
+_DEVICE = (*DEVICE_RESPONSES, SYNCED_RESPONSE)
 
 KIND = WorkloadKind(
     name="random",
