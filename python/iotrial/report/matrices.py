@@ -21,7 +21,7 @@ from iotrial.study.model import MatrixWork, Study
 from iotrial.units import format_bytes
 
 if TYPE_CHECKING:
-    from iotrial.report.document import EffectRow
+    from iotrial.report.rows import EffectRow
     from iotrial.store.model import TrialData
 
 KIB = 1024

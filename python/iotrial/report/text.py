@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
-from iotrial.report.document import Document, EffectRow
+from iotrial.report.document import Document
 from iotrial.report.matrices import LEGEND, MARKS, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import counted, elided, joined, percent
 from iotrial.report.phrases import interval, reason_in_words, spoken
+from iotrial.report.rows import EffectRow
 from iotrial.report.sentences import Tone
 from iotrial.units import format_duration
 
