@@ -72,7 +72,7 @@ class LatencyFigure:
 
 @dataclass(frozen=True, slots=True)
 class WithinFigure:
-    """One thing that was sampled within the runs of one condition."""
+    """One thing that went on within the runs of one condition."""
 
     title: str
     figure: Markup

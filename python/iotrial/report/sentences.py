@@ -22,9 +22,11 @@ from iotrial.report.findings import QUIET, by_level, finding, strength
 from iotrial.report.interplay import interaction_sentence
 from iotrial.report.invalid import reason_sentences
 from iotrial.report.notation import bracketed, counted, joined, percent
+from iotrial.report.phrases import spoken
 from iotrial.report.screens import is_screen, screen_details, screen_finding
 from iotrial.store.model import StoredTrial, TrialState
 from iotrial.study.kinds import kind_of
+from iotrial.study.model import Study
 from iotrial.units import format_duration, format_ratio
 
 # So many levels are said one by one beside a sentence that only counts them; the table has all.
@@ -184,6 +186,12 @@ def _details(
             + (f", with {conditions.constant}" if conditions.constant else "")
             + f"; differences of less than {percent(header.margin)} do not count as an effect."
         )
+    if told := _compared(header.study, effects):
+        yield f"What is compared is {told}."
+    for workload in header.study.workloads:
+        if remark := kind_of(workload.work).remark(workload.work):
+            several = len(header.study.workloads) > 1
+            yield f"{remark}{f' (workload {shown(workload.name)})' if several else ''}."
     if trial.state is TrialState.INTERRUPTED:
         why = f" ({shown(trial.reason)})" if trial.reason else ""
         onward = "" if trial.imported is not None else f"; iotrial resume {trial.number} completes it"
@@ -206,6 +214,13 @@ def _details(
         yield f"{counted(void, 'block')} {were} void and left out, whole, by rules that do not see the result."
     if header.study.margin != header.margin or header.study.alpha != header.alpha:
         yield f"The margin ({percent(header.margin)}) and alpha ({header.alpha:g}) are the user's, not the study's."
+
+
+def _compared(study: Study, effects: Sequence[Effect]) -> str:
+    """The response of all these effects where it is not the whole work's: a percentile, or a number of a program's own."""
+    told = {(effect.workload, effect.response) for effect in effects}
+    parts = {r.name for r in study.responses if not r.stretchable and (r.workload, r.name) in told}
+    return joined(map(spoken, sorted(parts))) if {name for _, name in told} == parts else ""
 
 
 def _by_level(trial: StoredTrial, effects: Sequence[Effect], conditions: Conditions) -> Sequence[str]:

@@ -132,7 +132,8 @@ class RandomWork:
     """Blocks of files read and written inside the probe (workload kind ``random``).
 
     ``order`` is ``random`` or ``sequential``, ``engine`` ``psync``, ``mmap`` or ``io_uring``; ``depth`` operations are under
-    way at once. What is written is what the files hold at that place.
+    way at once. What is written is what the files hold at that place. ``rate``: operations a second of open arrivals; 0:
+    closed, the next starts when one has ended. ``series``: what each second of a run did is kept.
     """
 
     operations: int = 1000
@@ -148,6 +149,8 @@ class RandomWork:
     write_share: float = 0.0
     direct: bool = False
     depth: int = 1
+    rate: float = 0.0
+    series: bool = False
     replicates: int = 1
 
 

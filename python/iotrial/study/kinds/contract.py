@@ -54,7 +54,7 @@ class WorkloadKind(Generic[Keys]):
     ``documented`` are the same for every possible work, with capitals for what varies (``STEP``).
     ``possible``: whether the work exists under a condition, given as values by knob. ``stretches_each``: the known slow-down
     is put into every time of its own, so that each primary one has a positive control. ``unstretchable``: what those of its
-    responses are that it cannot be put into.
+    responses are that it cannot be put into. ``remark``: what a reader of its numbers must know of the work, a sentence.
     """
 
     name: str
@@ -76,6 +76,7 @@ class WorkloadKind(Generic[Keys]):
     stretches_each: bool = False
     unstretchable: str = "what the program reports of itself"
     programs: Programs | None = None
+    remark: Callable[[Work], str] = lambda _: ""
 
 
 class KeyProblem(ValueError):

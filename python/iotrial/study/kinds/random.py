@@ -21,9 +21,13 @@ from iotrial.study.kinds.contract import (
 )
 from iotrial.study.model import RandomWork, Work
 from iotrial.study.wire import Size
+from iotrial.units import format_duration
 
 MIB = 1 << 20
 LARGEST_BUFFERS = 1 << 30
+LONGEST_S = 86_400.0
+#: of open arrivals, in operations a second; the probe's own
+SLOWEST, FASTEST = 1.0 / LONGEST_S, 1e9
 PERCENTILES = {"p50": "median", "p99": "99th percentile", "p999": "99.9th percentile"}
 
 
@@ -49,6 +53,15 @@ class RandomKeys(FileSetKeys):
     )
     direct: bool = Field(False, description="past the page cache (O_DIRECT); not with mmap")
     depth: int = Field(1, ge=1, le=4096, description="operations under way at once; io_uring only")
+    rate: float = Field(
+        0.0,
+        ge=0,
+        le=FASTEST,
+        allow_inf_nan=False,
+        description="open arrivals: so many operations a second, evenly, whatever becomes of those before; 0: "
+        "closed, the next starts when one has ended",
+    )
+    series: bool = Field(False, description="keep what each second of a run did, for the HTML report")
 
 
 def build(keys: RandomKeys) -> RandomWork:
@@ -64,6 +77,7 @@ def build(keys: RandomKeys) -> RandomWork:
         )
     if keys.direct and keys.engine == "mmap":
         raise KeyProblem("a mapping goes through the page cache", "direct")
+    _check_rate(keys)
     return RandomWork(
         operations=keys.operations,
         files=keys.files,
@@ -78,15 +92,48 @@ def build(keys: RandomKeys) -> RandomWork:
         write_share=keys.write_share,
         direct=keys.direct,
         depth=keys.depth,
+        rate=keys.rate,
+        series=keys.series,
         replicates=keys.replicates,
     )
 
 
+def _check_rate(keys: RandomKeys) -> None:
+    if keys.rate == 0.0:
+        return
+    if keys.rate < SLOWEST:
+        raise KeyProblem(
+            f"wanted 0, or {SLOWEST:.3g} to {FASTEST:.0e} operations a second, found {keys.rate:g}", "rate"
+        )
+    operations = keys.operations * keys.replicates
+    if operations / keys.rate > LONGEST_S:
+        raise KeyProblem(
+            f"{operations:,} operations at {keys.rate:g} a second take {format_duration(operations / keys.rate)}",
+            "rate",
+            hint="a run takes a day at most: fewer operations, or a higher rate",
+        )
+
+
 def responses(work: Work) -> tuple[ResponseSpec, ...]:
-    """What one run of this work measures."""
+    """What one run of this work measures. How long open arrivals take is in the study: there the tail of latency counts."""
     assert isinstance(work, RandomWork)
     ways = [way for way, share in (("read", 1 - work.write_share), ("write", work.write_share)) if share > 0]
-    return (_WALL, _RATE, *(spec for way in ways for spec in _latencies(way)), *CPU_RESPONSES, *_DEVICE)
+    latencies = [spec for way in ways for spec in _latencies(way)]
+    if work.rate:
+        latencies.sort(key=lambda spec: not spec.name.endswith("_p99"))
+        return (*latencies, _WALL, _RATE, *CPU_RESPONSES, *_DEVICE)
+    return (_WALL, _RATE, *latencies, *CPU_RESPONSES, *_DEVICE)
+
+
+def remark(work: Work) -> str:
+    """That arrivals are open, where they are."""
+    assert isinstance(work, RandomWork)
+    if not work.rate:
+        return ""
+    return (
+        f"Operations arrive open, {work.rate:,.9g} a second: each has an intended start, which no stall moves, and its "
+        "latency counts from there"
+    )
 
 
 def _latencies(way: str) -> tuple[ResponseSpec, ...]:
@@ -109,9 +156,11 @@ KIND = WorkloadKind(
     build=build,
     responses=responses,
     unstretchable="percentiles of single operations",
+    remark=remark,
     documented=(_WALL, _RATE, *_latencies("read"), *_latencies("write"), *CPU_RESPONSES, *_DEVICE),
     notes="Files are opened before the clock starts, with O_NOATIME where that is allowed. The times of reads are "
     "there where a workload reads, those of writes where it writes. With io_uring a time goes from the call that "
-    "hands an operation over to the call that brings it back. Direct reads always come from the device: no cache "
-    "state but as-is and cold fits them.",
+    "hands an operation over to the call that brings it back. With a rate, read_p99 is primary (write_p99 where "
+    "nothing is read) and percentiles count from the intended start; cpu and user then hold the waiting for it. "
+    "Direct reads always come from the device: no cache state but as-is and cold fits them.",
 )
