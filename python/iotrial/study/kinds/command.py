@@ -17,8 +17,8 @@ from iotrial.study.kinds.contract import (
     Programs,
     ResponseSpec,
     WorkloadKind,
-    check_file_set,
     count_response,
+    file_set,
     time_response,
 )
 from iotrial.study.model import Better, CommandWork, Scale, Step, Work
@@ -83,15 +83,9 @@ def build(keys: CommandKeys) -> CommandWork:
 
 def declared(keys: CommandKeys) -> dict[str, Any]:
     """The fields of the work, for this kind and those that build on it."""
-    check_file_set(keys)
     return {
+        **file_set(keys),
         "steps": _steps(keys),
-        "files": keys.files,
-        "pool": keys.pool,
-        "contiguous": keys.contiguous,
-        "size_bytes": keys.size,
-        "content": keys.content,
-        "directories": keys.directories,
         "cwd": keys.cwd,
         "stdin": keys.stdin,
         "timeout_s": keys.timeout,
@@ -99,7 +93,6 @@ def declared(keys: CommandKeys) -> dict[str, Any]:
         "run_as": keys.run_as,
         "environment": tuple(sorted(keys.environment.items())),
         "reads": keys.reads,
-        "replicates": keys.replicates,
     }
 
 

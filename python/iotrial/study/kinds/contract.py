@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from pydantic import Field
 
@@ -112,6 +112,32 @@ class FileSetKeys(Table):
     replicates: int = Field(
         1, ge=1, le=1_000_000, description="repeats inside one run; their total is the run's response"
     )
+
+
+class FileSetFields(TypedDict):
+    """What the works of these kinds have in common."""
+
+    files: int
+    pool: int
+    contiguous: bool
+    size_bytes: int
+    content: str
+    directories: int
+    replicates: int
+
+
+def file_set(keys: FileSetKeys) -> FileSetFields:
+    """The fields of the files of a work; KeyProblem where they contradict each other."""
+    check_file_set(keys)
+    return {
+        "files": keys.files,
+        "pool": keys.pool,
+        "contiguous": keys.contiguous,
+        "size_bytes": keys.size,
+        "content": keys.content,
+        "directories": keys.directories,
+        "replicates": keys.replicates,
+    }
 
 
 def check_file_set(keys: FileSetKeys) -> None:

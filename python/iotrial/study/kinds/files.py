@@ -19,7 +19,7 @@ from iotrial.study.kinds.contract import (
     KeyProblem,
     ResponseSpec,
     WorkloadKind,
-    check_file_set,
+    file_set,
     time_response,
 )
 from iotrial.study.model import FilesWork, Work
@@ -70,19 +70,13 @@ class FilesKeys(FileSetKeys):
 
 def build(keys: FilesKeys) -> FilesWork:
     """The work of these keys; KeyProblem where the sequence of operations cannot work."""
-    check_file_set(keys)
+    files = file_set(keys)
     check_sequence(tuple(keys.operations), repeated=keys.replicates > 1)
     return FilesWork(
         operations=tuple(keys.operations),
-        files=keys.files,
-        pool=keys.pool,
-        contiguous=keys.contiguous,
-        size_bytes=keys.size,
-        content=keys.content,
-        directories=keys.directories,
         buffer_bytes=keys.buffer,
         order=keys.order,
-        replicates=keys.replicates,
+        **files,
     )
 
 

@@ -18,7 +18,7 @@ from iotrial.study.kinds.contract import (
     Programs,
     ResponseSpec,
     WorkloadKind,
-    check_file_set,
+    file_set,
     time_response,
 )
 from iotrial.study.model import Better, FioWork, Pick, Scale, Work
@@ -83,7 +83,7 @@ class FioKeys(FileSetKeys):
 
 def build(keys: FioKeys) -> FioWork:
     """The work of these keys; KeyProblem where the text is no job file, or a pick is of no job in it."""
-    check_file_set(keys)
+    files = file_set(keys)
     if keys.replicates != 1:
         raise KeyProblem(
             "a job is run once in a run", "replicates", hint="fio has loops and runtime of its own"
@@ -104,13 +104,7 @@ def build(keys: FioKeys) -> FioWork:
         picks=picks,
         timeout_s=keys.timeout,
         run_as=keys.run_as,
-        files=keys.files,
-        pool=keys.pool,
-        contiguous=keys.contiguous,
-        size_bytes=keys.size,
-        content=keys.content,
-        directories=keys.directories,
-        replicates=keys.replicates,
+        **files,
     )
 
 

@@ -15,7 +15,7 @@ from iotrial.study.kinds.contract import (
     KeyProblem,
     ResponseSpec,
     WorkloadKind,
-    check_file_set,
+    file_set,
     rate_response,
     time_response,
 )
@@ -66,7 +66,7 @@ class RandomKeys(FileSetKeys):
 
 def build(keys: RandomKeys) -> RandomWork:
     """The work of these keys; KeyProblem where they cannot work together."""
-    check_file_set(keys)
+    files = file_set(keys)
     if keys.block > keys.size:
         raise KeyProblem(f"a block of {keys.block} bytes is larger than a file of {keys.size}", "block")
     if keys.block * keys.depth > LARGEST_BUFFERS:
@@ -80,12 +80,6 @@ def build(keys: RandomKeys) -> RandomWork:
     _check_rate(keys)
     return RandomWork(
         operations=keys.operations,
-        files=keys.files,
-        pool=keys.pool,
-        contiguous=keys.contiguous,
-        size_bytes=keys.size,
-        content=keys.content,
-        directories=keys.directories,
         engine=keys.engine,
         block_bytes=keys.block,
         order=keys.order,
@@ -94,7 +88,7 @@ def build(keys: RandomKeys) -> RandomWork:
         depth=keys.depth,
         rate=keys.rate,
         series=keys.series,
-        replicates=keys.replicates,
+        **files,
     )
 
 
