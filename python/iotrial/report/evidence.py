@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iotrial.analysis.movement import movements
+from iotrial.design.model import ArmKind
 from iotrial.report.accounted import accounted_numbers, is_marked
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.metrics import is_counter, unit_of
@@ -27,8 +28,6 @@ __all__ = ["EvidenceRow", "arm_order", "gather", "is_reference", "sound_runs", "
 
 Floats = npt.NDArray[np.float64]
 ByArm = Mapping[str, Mapping[int, Sequence[float]]]  # by arm and block
-
-_TREATMENT = "treatment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def measured_by_arm(
     arms: dict[str, Mapping[str, str]] = {}
     values: dict[tuple[str, str], dict[str, dict[int, list[float]]]] = {}
     for run in sound_runs(data):
-        if run.kind != _TREATMENT:
+        if run.kind != ArmKind.TREATMENT.value:
             continue
         arms.setdefault(run.arm, run.treatment)
         for metric, number in (*run.responses.items(), *run.evidence.items()):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iotrial.conduct.sampling import BY_SECOND, SERIES
+from iotrial.design.model import ArmKind
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import sound_runs
 from iotrial.report.series import Arm
@@ -25,7 +26,6 @@ Kind = tuple[str, str, str, float]
 POINTS = 80
 _LARGEST = 1e18
 _LONGEST = 4096
-_TREATMENT = "treatment"
 
 # Name, what the drawing calls it, unit, factor to it.
 KINDS: tuple[Kind, ...] = (
@@ -77,7 +77,7 @@ def within_of(
     arms, as in ``arms_of``."""
     found: dict[tuple[str, str], dict[str, list[Mapping[str, Floats]]]] = {}
     for run in sound_runs(data):
-        if run.kind != _TREATMENT:
+        if run.kind != ArmKind.TREATMENT.value:
             continue
         for source, kinds in _SOURCES.items():
             series = _series(run.checks.get(source), kinds)
