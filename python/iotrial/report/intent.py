@@ -67,8 +67,7 @@ def _lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None) -> I
 def _values(study: Study) -> Iterator[str]:
     """What the placeholders and variables of the commands stand for."""
     found: dict[str, list[str]] = {}
-    varied = [s for factor in study.factors for level in factor.levels for s in level.settings]
-    for setting in (*varied, *study.fixed):
+    for setting in study.settings:
         name = _stands_for(setting)
         if name is not None and setting.value not in found.setdefault(name, []):
             found[name].append(setting.value)

@@ -232,6 +232,21 @@ class Study:
         """The factors that are crossed with the treatments and reported each."""
         return tuple(f for f in self.factors if f.role is Role.CONDITION)
 
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """Every setting that some run has: those of all levels, and those that are pinned."""
+        return (
+            *(s for factor in self.factors for level in factor.levels for s in level.settings),
+            *self.fixed,
+        )
+
+    def settings_under(self, levels: Mapping[str, str]) -> dict[str, str]:
+        """What a condition pins, by knob; KeyError where one of these levels is none of its factor's."""
+        found = {setting.knob: setting.value for setting in self.fixed}
+        for name, label in levels.items():
+            found |= {setting.knob: setting.value for setting in self.factor(name).level(label).settings}
+        return found
+
     def factor(self, name: str) -> Factor:
         """The factor of this name; KeyError where there is none."""
         for factor in self.factors:

@@ -13,7 +13,7 @@ from iotrial.study.model import Study
 def demands(study: Study) -> tuple[str, ...]:
     """What in this study needs trust, in words, whether or not it is trusted; empty where nothing does."""
     found = []
-    settings = [*study.fixed, *(s for f in study.factors for level in f.levels for s in level.settings)]
+    settings = study.settings
     as_root = any(setting.knob == "process.user" and setting.value == "root" for setting in settings)
     starts_any = False
     for workload in study.workloads:
