@@ -141,14 +141,17 @@ class Store:
 
     def append_calls(self, trial_id: str, calls: Sequence[AccountedCall]) -> None:
         """Adds the system calls of one accounted repetition, all or none."""
+        self.note_all(trial_id, CALL, map(text_of_call, calls))
+
+    def note_all(self, trial_id: str, kind: str, texts: Iterable[str]) -> None:
+        """What belongs together of one kind: all of it or nothing."""
         number = self._number(trial_id)
         at = exchange.now()
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                for call in calls:
-                    row = (number, at, CALL, text_of_call(call))
-                    self._connection.execute(exchange.INSERT_EVENT, row)
+                for text in texts:
+                    self._connection.execute(exchange.INSERT_EVENT, (number, at, kind, text))
                 self._connection.execute("COMMIT")
             except BaseException:
                 self._rollback()
