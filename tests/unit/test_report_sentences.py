@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from report_fixtures import CONDITIONS, all_equivalent, controls, document, effect, factor, study
+from report_fixtures import CONDITIONS, all_equivalent, controls, document, effect, factor, measured, study
 
 from iotrial.analysis.model import Control, Effect, Verdict, VoidCount
+from iotrial.report.document import build_document
 from iotrial.report.sentences import Tone
-from iotrial.store.model import TrialState
+from iotrial.store.model import TrialData, TrialState
 from iotrial.study.model import (
     Better,
     FioWork,
@@ -248,6 +249,25 @@ def test_a_reader_of_open_arrivals_is_told_from_where_latency_counts() -> None:
     other = Workload("other", "random", RandomWork())
     assert f"{told} (workload probe)." in details(RandomWork(rate=2500.0), other)
     assert "arrive open" not in details(RandomWork(), other)
+
+
+def test_a_machine_that_does_not_keep_up_with_open_arrivals_is_told_of() -> None:
+    def details(reached: float) -> str:
+        work = RandomWork(rate=2000.0)
+        of = replace(study(), workloads=(Workload("probe", "random", work),))
+        blocks, runs, ends = measured(of, conditions=CONDITIONS[:1], blocks=6)
+        rates = {"0777": 1999.0, "0444": reached}
+        runs = tuple(replace(run, responses={"rate": rates.get(run.arm, 1.0)}) for run in runs)
+        made = document(all_equivalent()[:1], of=of)
+        return " ".join(
+            build_document(TrialData(made.trial, blocks, runs, ends), made.analysis).summary.details
+        )
+
+    assert (
+        "The machine did not keep up in 1 of 2 cases: under 0444 (cache cold, size 4 KiB) the rate was"
+        in details(1500.0)
+    )
+    assert "keep up" not in details(1990.0)
 
 
 def test_a_percentile_that_is_compared_is_named_and_a_whole_time_is_not() -> None:

@@ -139,7 +139,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         data=data,
         analysis=analysis,
         conditions=conditions,
-        summary=summarise(trial, analysis, reasons),
+        summary=summarise(trial, analysis, reasons, evidence),
         reasons=reasons,
         effects=effects,
         claims=tuple(

@@ -55,6 +55,7 @@ class WorkloadKind(Generic[Keys]):
     ``possible``: whether the work exists under a condition, given as values by knob. ``stretches_each``: the known slow-down
     is put into every time of its own, so that each primary one has a positive control. ``unstretchable``: what those of its
     responses are that it cannot be put into. ``remark``: what a reader of its numbers must know of the work, a sentence.
+    ``load``: a response that shows whether the machine keeps up with what is asked of it, and its value where it does.
     """
 
     name: str
@@ -77,6 +78,7 @@ class WorkloadKind(Generic[Keys]):
     unstretchable: str = "what the program reports of itself"
     programs: Programs | None = None
     remark: Callable[[Work], str] = lambda _: ""
+    load: Callable[[Work], tuple[str, float] | None] = lambda _: None
 
 
 class KeyProblem(ValueError):

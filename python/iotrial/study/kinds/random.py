@@ -130,6 +130,12 @@ def remark(work: Work) -> str:
     )
 
 
+def load(work: Work) -> tuple[str, float] | None:
+    """The rate of open arrivals, which is reached unless operations queue."""
+    assert isinstance(work, RandomWork)
+    return ("rate", work.rate) if work.rate else None
+
+
 def _latencies(way: str) -> tuple[ResponseSpec, ...]:
     return tuple(
         # The slow-down put in on purpose comes after all operations: a percentile does not hold it.
@@ -151,6 +157,7 @@ KIND = WorkloadKind(
     responses=responses,
     unstretchable="percentiles of single operations",
     remark=remark,
+    load=load,
     documented=(_WALL, _RATE, *_latencies("read"), *_latencies("write"), *CPU_RESPONSES, *_DEVICE),
     notes="Files are opened before the clock starts, with O_NOATIME where that is allowed. The times of reads are "
     "there where a workload reads, those of writes where it writes. With io_uring a time goes from the call that "
