@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from running import failures_of, run_json, stored_runs, write_study
+from running import failures_of, iotrial, run_json, stored_runs, write_study
 
 pytestmark = pytest.mark.root
 
@@ -64,3 +64,49 @@ def test_blocks_end_to_end_with_the_positive_control(state: Path, tmp_path: Path
             assert checks["bytes_read"] >= checks["bytes_expected"] > 0
         else:
             assert checks["bytes_read"] == 0
+
+
+LOAD = """
+[study]
+name = "load"
+question = "Does the mode of a file matter to who has to wait?"
+margin = "20 %"
+[budget]
+time = "60 s"
+blocks = 2
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0644", "0444"]
+[[workload]]
+name = "load"
+kind = "random"
+size = "2 MiB"
+operations = 420
+rate = 200
+series = true
+cache = "warm"
+"""
+
+
+def test_open_arrivals_end_to_end(state: Path, tmp_path: Path) -> None:
+    study = write_study(tmp_path, LOAD)
+    report = run_json(study, "--lab", "directory", "--no-stop", "--blocks", "2")
+    assert report["trial"]["state"] == "done"
+    assert failures_of(state) == []
+    assert [e["response"] for e in report["effects"] if e["primary"]] == ["read_p99"]
+    assert {c["response"] for c in report["controls"] if c["kind"] == "positive"} == {"wall"}
+    runs = stored_runs(state)
+    for run in runs:
+        # the last of 420 operations has its intended start 419 periods after the first
+        assert run["responses"]["wall"] >= 419 / 200
+        assert 0 <= run["evidence"]["late_p50"] <= run["evidence"]["late_p999"]
+        seconds = run["checks"]["seconds"]
+        assert seconds["at_s"][:2] == [0.5, 1.5]
+        assert 0 < sum(seconds["operations_rate"]) <= 420
+        assert {len(column) for column in seconds.values()} == {len(seconds["at_s"])}
+    page = tmp_path / "page.html"
+    text = iotrial("report", "last", "--html", str(page)).stdout
+    assert "Operations arrive open, 200 a second" in " ".join(text.split())
+    assert "What is compared is read p99." in text
+    assert "operations that ended, by the second" in page.read_text()

@@ -109,6 +109,23 @@ def test_the_evidence_shows_what_differs_and_what_took_longest() -> None:
     assert ("accounted_errors.f", "0444") not in rows
 
 
+def test_times_of_calls_are_shown_and_never_marked_where_counts_and_errors_are() -> None:
+    rows = rows_of(
+        [
+            call(arm, "read", count, repetition=repetition, total_ns=ns + repetition, errors={"4": count})
+            for arm, count, ns in [("0777", 10, 1_000_000), ("0444", 20, 9_000_000)]
+            for repetition in range(3)
+        ]
+    )
+    assert rows["accounted_time.read", "0777"].value == pytest.approx(1_000_001e-9)
+    assert rows["accounted_time.read", "0444"].value == pytest.approx(9_000_001e-9)
+    assert {key: found.moved for key, found in rows.items() if found.moved} == {
+        ("accounted_calls.all", "0444"): "up",
+        ("accounted_calls.read", "0444"): "up",
+        ("accounted_errors.read", "0444"): "up",
+    }
+
+
 def test_a_call_that_an_arm_never_makes_counts_as_none() -> None:
     rows = rows_of([call("0777", "read", 4), call("0444", "write", 4)])
     assert rows["accounted_calls.read", "0444"].value == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta, timezone
 from pathlib import Path
@@ -177,6 +178,23 @@ def test_a_second_import_counts_instead_of_the_first(at: Path) -> None:
     meter(at, power(watts=30.0))
     with Store.open(at / "store") as store:
         assert {run.evidence[NAME] for run in store.data("last").runs} == {30.0}
+
+
+def test_an_import_that_is_cut_off_leaves_the_one_before_it_as_it_is(
+    at: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(at / "store")
+    meter(at, power())
+
+    def cut_off(joules: Sequence[float | None]) -> Iterator[str]:
+        yield next(notes(joules))
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("iotrial.store.metered.notes", cut_off)
+    status, _, _ = meter(at, power(watts=30.0))
+    assert status != 0
+    with Store.open(at / "store") as store:
+        assert {run.evidence[NAME] for run in store.data("last").runs} == {20.0}
 
 
 def test_a_clock_that_is_behind_is_put_right_by_a_shift(at: Path) -> None:

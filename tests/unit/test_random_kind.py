@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+from store_examples import run
 
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct.works import Asked, driver
+from iotrial.conduct.works.random import by_second
+from iotrial.errors import StudyError
+from iotrial.report.metrics import unit_of
+from iotrial.report.within import KINDS
+from iotrial.store.packed.records import PackedRun, from_value, to_value
+from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.kinds import KeyProblem, kind
 from iotrial.study.kinds.random import RandomKeys
+from iotrial.study.limits import check_limits
 from iotrial.study.model import RandomWork, Response
+from iotrial.study.reader import read_study
 
 BLOCK = 4096
 
@@ -24,11 +36,19 @@ BLOCK = 4096
         ({"engine": "mmap", "direct": True}, "goes through the page cache"),
         ({"engine": "io_uring", "block": "1 MiB", "depth": 2048}, "more memory than 1 GiB"),
         ({"files": 3, "pool": 2}, "too small to draw 3 from"),
+        ({"rate": 1e-5, "operations": 1}, "wanted 0, or 1.16e-05 to 1e\\+09 operations a second"),
+        ({"rate": 1, "operations": 43_201, "replicates": 2}, "86,402 operations at 1 a second take"),
     ],
 )
 def test_keys_that_cannot_work_together_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(KeyProblem, match=message):
         kind("random").build(RandomKeys.model_validate(keys))
+
+
+@pytest.mark.parametrize("rate", [-1.0, 2e9, float("inf"), float("nan"), "fast"])
+def test_a_rate_that_the_probe_would_refuse_is_no_rate(rate: object) -> None:
+    with pytest.raises(ValidationError):
+        RandomKeys.model_validate({"rate": rate})
 
 
 def test_a_random_workload_has_times_for_what_it_does() -> None:
@@ -117,3 +137,111 @@ def test_the_slow_down_is_not_looked_for_in_a_percentile() -> None:
         "read_p99": "wall",
         "read_p50": "wall",
     }
+
+
+OPEN = """
+[study]
+name = "load"
+question = "How long does one wait under load?"
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0644", "0444"]
+[[workload]]
+name = "w"
+kind = "random"
+rate = 2000
+series = true
+write_share = 0.5
+"""
+
+
+def test_a_study_of_open_arrivals_is_read_stored_and_held_against_the_limits() -> None:
+    study = read_study(OPEN, "x.toml", trusted=False)
+    work = study.workloads[0].work
+    assert isinstance(work, RandomWork)
+    assert (work.rate, work.series) == (2000.0, True)
+    again = study_from_json(json.loads(json.dumps(study_to_json(study))))
+    assert again == study
+    check_limits(again, origin="x")
+    too_slow = replace(study, workloads=(replace(study.workloads[0], work=replace(work, rate=1e-6)),))
+    with pytest.raises(StudyError, match="operations a second"):
+        check_limits(too_slow, origin="x")
+
+
+def test_under_load_the_tail_of_latency_is_primary_and_the_slow_down_goes_into_the_time_of_all() -> None:
+    study = read_study(OPEN, "x.toml", trusted=False)
+    assert [r.name for r in study.responses][:2] == ["read_p99", "write_p99"]
+    assert [r.name for r in study.responses if r.primary] == ["read_p99"]
+    closed = read_study(OPEN.replace("rate = 2000", ""), "x.toml", trusted=False)
+    assert {r.name for r in study.responses} == {r.name for r in closed.responses}
+    found = stretched_response(study.responses)
+    assert found is not None
+    assert found.name == "wall"
+
+
+def test_the_probe_is_asked_for_arrivals_and_seconds_as_the_study_has_them() -> None:
+    def asked(work: RandomWork) -> tuple[object, object]:
+        fields = driver(work).fields(work, Asked())
+        return fields["rate"], fields["series"]
+
+    assert asked(RandomWork()) == (None, False)
+    assert asked(RandomWork(rate=2000.0, series=True)) == (2000.0, True)
+
+
+def test_how_late_operations_began_is_told_of_open_arrivals_alone() -> None:
+    late = {"p50_ns": 40, "p99_ns": 5_000_000, "p999_ns": 7_000_000}
+    work = RandomWork(operations=400, rate=100.0)
+    numbers = driver(work).measured(work, _answer(late=late), Asked("wall")).numbers
+    assert {name: value for name, value in numbers.items() if name.startswith("late")} == {
+        "late_p50": pytest.approx(4e-8),
+        "late_p99": pytest.approx(5e-3),
+        "late_p999": pytest.approx(7e-3),
+    }
+    assert unit_of("late_p99") == "s"
+    closed = RandomWork(operations=400)
+    assert "late_p50" not in driver(closed).measured(closed, _answer(late=None), Asked("wall")).numbers
+
+
+def _second(count: int, ms: int) -> dict[str, int]:
+    ns = ms * 1_000_000
+    return {"count": count, "p50_ns": ns, "p99_ns": 2 * ns, "max_ns": 3 * ns}
+
+
+def test_whole_seconds_become_a_series_and_what_is_left_of_one_does_not() -> None:
+    work = RandomWork(operations=35, series=True)
+    seconds = [_second(20, 1), _second(0, 0), _second(10, 2), _second(5, 1)]
+    answer = _answer(series=seconds, wall_ns=3_900_000_000, spun={"wall_ns": 500_000_000, "cpu_ns": 0})
+    assert driver(work).measured(work, answer, Asked("wall")).seconds == {
+        "at_s": [0.5, 1.5, 2.5],
+        "operations_rate": [20.0, 0.0, 10.0],
+        "latency_p50": [0.001, None, 0.002],
+        "latency_p99": [0.002, None, 0.004],
+        "latency_max": [0.003, None, 0.006],
+    }
+    short = _answer(series=seconds[:2], wall_ns=1_900_000_000, spun={"wall_ns": 0, "cpu_ns": 0})
+    assert driver(work).measured(work, short, Asked("wall")).seconds == {}
+
+
+@pytest.mark.parametrize(
+    ("lasted", "step", "kept"), [(300, 1, 300), (301, 2, 151), (598, 2, 299), (599, 2, 300), (4000, 2, 300)]
+)
+def test_of_a_long_run_every_second_one_is_left_out_and_what_the_last_one_sums_up(
+    lasted: int, step: int, kept: int
+) -> None:
+    """The probe tells 600 seconds apart; whatever comes later is in the last."""
+    seconds = [_second(n + 1, 1) for n in range(min(lasted, 599))] + [_second(10**6, 9)]
+    found = by_second(seconds, lasted + 0.5)
+    assert len(found["at_s"]) == kept
+    assert found["at_s"][:2] == [0.5, 0.5 + step]
+    assert found["operations_rate"][:2] == [1.0, 1.0 + step]
+    assert max(found["operations_rate"]) < 600
+
+
+def test_the_longest_series_beside_the_most_samples_fits_into_a_packed_trial() -> None:
+    seconds = by_second([_second(10, 1)] * 600, 1e4)
+    names = ["at_s", *(kind[0] for kind in KINDS), "cpu_steal", "cpu_idle"]
+    samples = {name: [0.5] * 191 for name in names}
+    record = replace(run(), checks={"cache": "as-is", "clock": {}, "series": samples, "seconds": seconds})
+    kind_of_record, value = to_value(PackedRun(record, 1, 0.0))
+    assert from_value(kind_of_record, json.loads(json.dumps(value)), "x") == PackedRun(record, 1, 0.0)

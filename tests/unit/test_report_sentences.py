@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from report_fixtures import CONDITIONS, all_equivalent, document, effect, factor, study
+from report_fixtures import CONDITIONS, all_equivalent, controls, document, effect, factor, measured, study
 
 from iotrial.analysis.model import Control, Effect, Verdict, VoidCount
+from iotrial.report.document import build_document
 from iotrial.report.sentences import Tone
-from iotrial.store.model import TrialState
-from iotrial.study.model import Better, Role, Scale
+from iotrial.store.model import TrialData, TrialState
+from iotrial.study.model import (
+    Better,
+    FioWork,
+    Pick,
+    RandomWork,
+    Response,
+    Role,
+    Scale,
+    Work,
+    Workload,
+)
 
 ONE = CONDITIONS[0]
 
@@ -223,3 +234,69 @@ def test_a_slow_down_that_is_not_visible_yet_is_told() -> None:
 def test_exploratory_effects_do_not_speak_in_the_headline() -> None:
     other = replace(effect(Verdict.SLOWER, 1.9, 1.7, 2.1, condition=ONE), primary=False, response="cpu")
     assert headline([*all_equivalent()[:1], other]).startswith("No: mode 0444 is as fast as 0777: 1.001")
+
+
+def test_a_reader_of_open_arrivals_is_told_from_where_latency_counts() -> None:
+    def details(work: RandomWork, *more: Workload) -> str:
+        of = replace(study(), workloads=(Workload("probe", "random", work), *more))
+        return " ".join(document(all_equivalent(), of=of).summary.details)
+
+    told = (
+        "Operations arrive open, 2,500 a second: each has an intended start, which no stall moves, and its latency "
+        "counts from there"
+    )
+    assert f"{told}." in details(RandomWork(rate=2500.0))
+    other = Workload("other", "random", RandomWork())
+    assert f"{told} (workload probe)." in details(RandomWork(rate=2500.0), other)
+    assert "arrive open" not in details(RandomWork(), other)
+
+
+def test_a_machine_that_does_not_keep_up_with_open_arrivals_is_told_of() -> None:
+    def details(reached: float) -> str:
+        work = RandomWork(rate=2000.0)
+        of = replace(study(), workloads=(Workload("probe", "random", work),))
+        blocks, runs, ends = measured(of, conditions=CONDITIONS[:1], blocks=6)
+        rates = {"0777": 1999.0, "0444": reached}
+        runs = tuple(replace(run, responses={"rate": rates.get(run.arm, 1.0)}) for run in runs)
+        made = document(all_equivalent()[:1], of=of)
+        return " ".join(
+            build_document(TrialData(made.trial, blocks, runs, ends), made.analysis).summary.details
+        )
+
+    assert (
+        "The machine did not keep up in 1 of 2 cases: under 0444 (cache cold, size 4 KiB) the rate was"
+        in details(1500.0)
+    )
+    assert "keep up" not in details(1990.0)
+
+
+def test_a_percentile_that_is_compared_is_named_and_a_whole_time_is_not() -> None:
+    of = study()
+    tail = replace(of.responses[0], name="read_p99", stretchable=False)
+    of = replace(of, responses=(tail, *of.responses[1:]))
+    effects = [replace(found, response="read_p99") for found in all_equivalent()]
+    assert "What is compared is read p99." in document(effects, of=of).summary.details
+    whole = document(all_equivalent()).summary.details
+    assert not any(text.startswith("What is compared") for text in whole)
+
+
+def test_what_no_slow_down_can_be_put_into_is_called_by_the_kind_of_its_work() -> None:
+    def on_control(kind: str, work: Work, name: str) -> str:
+        of = study()
+        told = Response("probe", name, "s", Scale.LOG, Better.LOWER, primary=True, stretchable=False)
+        wall = replace(of.responses[0], primary=False)
+        of = replace(of, workloads=(Workload("probe", kind, work),), responses=(told, wall))
+        positive = [c for c in controls() if c.kind == "positive"][:1]
+        (sentence,) = (
+            text
+            for text in document(all_equivalent(), of=of, control=positive).summary.details
+            if "nothing can be put into" in text
+        )
+        return sentence
+
+    assert "into percentiles of single operations (read_p99)" in on_control(
+        "random", RandomWork(), "read_p99"
+    )
+    pick = Pick("lat", "jobs.j.read.lat_ns.mean", "s", 1e-9, Scale.LOG, Better.LOWER)
+    job = FioWork(job="[j]", picks=(pick,))
+    assert "into what the program reports of itself (lat)" in on_control("fio", job, "lat")

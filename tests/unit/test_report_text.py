@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from report_fixtures import CONDITIONS, SEED, all_equivalent, document, effect, factor, study
 from rich.console import Console
@@ -97,3 +98,22 @@ def test_voids_and_failures_are_listed() -> None:
 def test_what_moved_with_the_treatment_is_named() -> None:
     made = document(all_equivalent()[:1], runs={"ratios": {"0444": 3.0}, "blocks": 30})
     assert "Evidence  cpu up with 0444, open time up with 0444" in printed(made)
+
+
+def test_what_was_counted_is_named_before_whatever_was_timed() -> None:
+    made = document(all_equivalent()[:1])
+    row = replace(made.evidence[0], treatment="0444", moved="up")
+    named = [
+        ("read_p99", "s"),
+        ("device_queue_time_synced", "s"),
+        ("system_pages_dirtied", "1"),
+        ("late_p99", "s"),
+    ]
+    rows = [replace(row, metric=metric, unit=unit) for metric, unit in [*named, ("faults_minor", "1")]]
+    text = " ".join(printed(replace(made, evidence=tuple(rows)), width=400).split())
+    assert (
+        text.index("minor page faults up")
+        < text.index("read p99 up")
+        < text.index("system-wide: pages dirtied up")
+    )
+    assert text.index("minor page faults up") < text.index("up to the sync after the run up")

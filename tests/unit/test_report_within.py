@@ -118,6 +118,30 @@ def test_a_series_of_another_shape_is_passed_over(series: dict[str, object]) -> 
     assert within_of(data, Conditions(study()), arms_of(data)) == ()
 
 
+def test_what_a_work_did_in_each_second_is_drawn_beside_what_was_sampled() -> None:
+    blocks, runs, ends = measured(study(), conditions=CONDITIONS[:1], blocks=6)
+    seconds = {
+        "at_s": [0.5, 1.5, 2.5],
+        "operations_rate": [100.0, 0.0, 50.0],
+        "latency_p99": [0.002, None, 0.004],
+        "latency_p50": [None, None, None],
+        "latency_max": [0.5],
+    }
+    sampled = {"at_s": [0.1, 0.2], "device_busy": [0.5, 1.0]}
+    told = tuple(replace(run, checks={"seconds": seconds, "series": sampled}) for run in runs)
+    data = TrialData(trial(study()), blocks, told, ends)
+    panels = {panel.what: panel for panel in within_of(data, Conditions(study()), arms_of(data))}
+    assert {what: panel.unit for what, panel in panels.items()} == {
+        "operations that ended, by the second": "1/s",
+        "99th percentile of latency, by the second": "s",
+        "device busy": "%",
+    }
+    rate = panels["operations that ended, by the second"].curves[0]
+    assert np.interp([0.5, 1.5, 2.5], rate.at_s, rate.middle) == pytest.approx([100, 0, 50], abs=2)
+    tail = panels["99th percentile of latency, by the second"].curves[0]
+    assert set(np.round(tail.middle, 6)) <= {0.002, 0.004}, "a second without an operation has no latency"
+
+
 def with_series() -> Document:
     at_s = [0.1 * i for i in range(10)]
     data = sampled(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,16 @@ def test_the_reference_of_a_kind_names_every_key_word_and_response(name: str) ->
     assert all(len(line) <= 110 for line in text.splitlines())
     size = {"stream": "64 MiB", "matrix": "64 KiB", "fio": "0 B"}
     assert f"size, {size.get(name, '4 KiB')}" in text
+
+
+def test_the_reference_calls_a_number_a_number_whole_or_not() -> None:
+    keys = describe("random").partition("\nResponses")[0]
+    rows = dict(re.findall(r"^  (\w+)  +(\S+(?: \S+)*)", keys, re.MULTILINE))
+    assert {key: rows[key] for key in ("depth", "write_share", "rate")} == {
+        "depth": "number, 1",
+        "write_share": "number, 0.0",
+        "rate": "number, 0.0",
+    }
 
 
 @pytest.mark.parametrize("name", sorted(kinds()))

@@ -101,8 +101,8 @@ def _sysctls(key: str, value: str, other_key: str, other_value: str) -> str | No
 
 def _check_shares(study: Study, proc: Path) -> None:
     """One of the two shares of dirty pages, held against the other as it stands on this machine."""
-    every = [*study.fixed, *(s for f in study.factors for level in f.levels for s in level.settings)]
-    turned = {dict(s.options).get("key", "") for s in every if s.knob == "sysctl"}
+    sysctls = [setting for setting in study.settings if setting.knob == "sysctl"]
+    turned = {dict(setting.options).get("key", "") for setting in sysctls}
     for own, other in (SHARES, SHARES[::-1]):
         if own not in turned or turned & {other, *CLEARED_BY[other]}:
             continue
@@ -110,7 +110,7 @@ def _check_shares(study: Study, proc: Path) -> None:
             found = (proc / other.replace(".", "/")).read_text().strip()
         except OSError:
             continue  # not this machine's to say
-        for setting in (one for one in every if one.knob == "sysctl"):
+        for setting in sysctls:
             if dict(setting.options).get("key") != own or not setting.value.isdigit() or found in ("", "0"):
                 continue
             why = _sysctls(own, setting.value, other, found)
@@ -143,8 +143,7 @@ def _pairs(study: Study) -> Iterator[tuple[tuple[str, Setting], tuple[str, Setti
     lab = [("[lab]", Setting("mount.option", option)) for option in study.lab.mount_options]
     lab += [("[[fixed]]", setting) for setting in study.fixed]
     # [lab] mkfs_options are where factors start from: a factor may say otherwise
-    everywhere = [*study.fixed, *(s for f in study.factors for level in f.levels for s in level.settings)]
-    left_open = None if any(setting.knob == "cache.state" for setting in everywhere) else "as-is"
+    left_open = None if any(setting.knob == "cache.state" for setting in study.settings) else "as-is"
     for state in (w.cache or left_open for w in study.workloads):
         lab += [("a workload", Setting("cache.state", state))] if state is not None else []
     groups += [[[item]] for item in lab]
@@ -168,8 +167,7 @@ def _shown(setting: Setting) -> str:
 def check_mkfs(study: Study) -> None:
     """Dry runs of mke2fs: the options of each two factors together, and of all, with those that are pinned. Raises
     RequestError with its message."""
-    settings = [*study.fixed, *(s for f in study.factors for level in f.levels for s in level.settings)]
-    if {s.value for s in settings if s.knob == "filesystem.type"} | {study.lab.filesystem} != {"ext4"}:
+    if {s.value for s in study.settings if s.knob == "filesystem.type"} | {study.lab.filesystem} != {"ext4"}:
         return
     pinned = [s.value for s in study.fixed if s.knob == "mkfs.option"]
     factors = [

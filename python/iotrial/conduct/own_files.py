@@ -5,14 +5,12 @@ A knob that has no part in the work would be a factor without effect, found equi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from iotrial.conduct.works import driver
 from iotrial.errors import RequestError
 from iotrial.lab import registry
 from iotrial.lab.knob import DISK_LABS, Stage
 from iotrial.study.kinds.matrix import FILE_SIZE, RECORD_SIZE
-from iotrial.study.model import MatrixWork, Setting, Study
+from iotrial.study.model import Study
 
 SIZES = (FILE_SIZE, RECORD_SIZE)
 #: what a file system keeps for itself, at most, of the disk that it is on
@@ -21,7 +19,7 @@ SHARE_FOR_FILES = 0.8
 
 def largest_own_file(study: Study) -> int:
     """Bytes of the largest file that a run makes for itself."""
-    given = [setting for setting in _settings(study) if setting.knob == FILE_SIZE]
+    given = [setting for setting in study.settings if setting.knob == FILE_SIZE]
     wanted: list[dict[str, str]] = [{}] + [{FILE_SIZE: setting.value} for setting in given]
     return max(driver(w.work).own_bytes(w.work, values) for w in study.workloads for values in wanted)
 
@@ -29,8 +27,8 @@ def largest_own_file(study: Study) -> int:
 def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
     """Raises RequestError for a size that no workload has, for settings of files that a matrix does not touch, and for a file
     that the lab cannot hold."""
-    own = [workload for workload in study.workloads if isinstance(workload.work, MatrixWork)]
-    knobs = {setting.knob for setting in _settings(study)}
+    own = [workload for workload in study.workloads if driver(workload.work).own_file]
+    knobs = {setting.knob for setting in study.settings}
     if not own:
         for name in knobs & set(SIZES):
             raise RequestError(
@@ -56,10 +54,3 @@ def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
             f"study {study.name}: a file of {largest >> 20} MiB in a lab of {lab_bytes >> 20} MiB",
             hint="make it larger: [lab] size",
         )
-
-
-def _settings(study: Study) -> Iterator[Setting]:
-    for factor in study.factors:
-        for level in factor.levels:
-            yield from level.settings
-    yield from study.fixed

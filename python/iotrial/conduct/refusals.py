@@ -20,7 +20,7 @@ from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement
 from iotrial.study.kinds import KeyProblem, kind
 from iotrial.study.kinds.varied import varied
-from iotrial.study.model import CommandWork, Setting, Study, Workload
+from iotrial.study.model import Setting, Study, Workload
 from iotrial.study.trust import unmet
 
 #: of values of a workload's keys that are tried out beforehand; the rest is met by the run
@@ -148,12 +148,10 @@ def check_commands(study: Study) -> None:
         "grep": "grep",
     }
     for workload in study.workloads:
-        for program, package in driver(workload.work).programs(workload.work).items():
+        kind = driver(workload.work)
+        for program, package in kind.programs(workload.work).items():
             check_program(program, package)
-        if not isinstance(workload.work, CommandWork):
-            continue
-        for step in workload.work.steps:
-            program = step.argv[0]
+        for program in kind.named_programs(workload.work):
             search = os.environ.get("PATH", "") + ":" + TOOL_FOLDERS
             if "{" in program or shutil.which(program, path=search):
                 continue

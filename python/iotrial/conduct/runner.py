@@ -16,7 +16,7 @@ from iotrial.analysis.spec import stretched_response
 from iotrial.conduct.accounts import counted
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
-from iotrial.conduct.sampling import SERIES, series_of
+from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
 from iotrial.conduct.session import NOBODY, Session
 from iotrial.conduct.works import Asked, driver
 from iotrial.conduct.works.contract import calls_of, is_cpu, to_take_off
@@ -342,6 +342,7 @@ class Runner:
                 "bytes_expected": expected,
                 **_clock(answer),
                 **self._series(answer, device),
+                **({BY_SECOND: found.seconds} if found.seconds else {}),
             },
             started_ns=int(answer["started_ns"]),
             failure=_failure(answer),

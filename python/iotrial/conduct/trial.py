@@ -172,8 +172,8 @@ class Conductor:
         on trial."""
         rehearsed: set[str] = set()
         for condition in self._plan.conditions:
-            command = driver(self._plan.study.workload(condition.workload).work).starts_programs
-            if command and condition.workload not in rehearsed:
+            starts = driver(self._plan.study.workload(condition.workload).work).starts_programs
+            if starts and condition.workload not in rehearsed:
                 rehearsed.add(condition.workload)
                 with self._signals.interruptible():
                     self._runner.rehearse(condition, self._plan.block(condition, 0).runs[0])

@@ -274,14 +274,6 @@ def _check_counts(study: Study) -> None:
         )
 
 
-def _settings(study: Study, levels: Mapping[str, str]) -> dict[str, str]:
-    """What a condition pins, by knob."""
-    found = {setting.knob: setting.value for setting in study.fixed}
-    for factor in study.condition_factors:
-        found |= {setting.knob: setting.value for setting in factor.level(levels[factor.name]).settings}
-    return found
-
-
 def _conditions(study: Study) -> tuple[Condition, ...]:
     names = [factor.name for factor in study.condition_factors]
     labels = [[level.label for level in factor.levels] for factor in study.condition_factors]
@@ -289,7 +281,7 @@ def _conditions(study: Study) -> tuple[Condition, ...]:
     for workload in study.workloads:
         for combination in itertools.product(*labels):
             levels = dict(zip(names, combination, strict=True))
-            if not kind(workload.kind).possible(workload.work, _settings(study, levels)):
+            if not kind(workload.kind).possible(workload.work, study.settings_under(levels)):
                 continue
             if all(levels.get(name) in allowed for name, allowed in workload.only.items()):
                 found.append(

@@ -15,6 +15,7 @@ from iotrial.store.model import AccountedCall
 #: so many calls of a condition are shown for their time alone
 LONGEST = 5
 ALL = "all"
+_TIME = "accounted_time."
 
 Repetition = tuple[str, int]
 
@@ -40,6 +41,11 @@ def accounted_numbers(calls: Sequence[AccountedCall], arms: Container[str]) -> I
         yield from _of_condition(condition, own)
 
 
+def is_marked(metric: str) -> bool:
+    """Whether arms whose numbers do not overlap differ by more than chance: counts repeat themselves, times do not."""
+    return not metric.startswith(_TIME)
+
+
 def _of_condition(condition: str, calls: Sequence[AccountedCall]) -> Iterator[AccountedNumber]:
     found = {(call.arm, call.repetition, call.name): call for call in calls}
     repetitions = list(dict.fromkeys((call.arm, call.repetition) for call in calls))
@@ -56,7 +62,7 @@ def _of_condition(condition: str, calls: Sequence[AccountedCall]) -> Iterator[Ac
                     condition, arm, f"accounted_errors.{name}", _errors(call) if call else 0.0
                 )
             seconds = call.total_ns / 1e9 if call else 0.0
-            yield AccountedNumber(condition, arm, f"accounted_time.{name}", seconds)
+            yield AccountedNumber(condition, arm, f"{_TIME}{name}", seconds)
 
 
 def _shown(calls: Sequence[AccountedCall], repetitions: Sequence[Repetition]) -> list[str]:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect
+from iotrial.analysis.model import Analysis
 from iotrial.analysis.reasons import Reason, RunFacts, likely_reasons
 from iotrial.design.interactions import mixed_into
 from iotrial.design.keyed import SEED_DIGITS
@@ -22,92 +22,30 @@ from iotrial.legible import shown
 from iotrial.report.adjusted import Adjusted, adjust
 from iotrial.report.claimed_values import hold_value
 from iotrial.report.claims import HeldClaim, hold_claims
-from iotrial.report.conditions import Conditions, ConditionText
+from iotrial.report.conditions import Conditions
 from iotrial.report.designs import DesignText, design_of
-from iotrial.report.diagnostics import diagnostic_sentences
 from iotrial.report.evidence import EvidenceRow, gather
-from iotrial.report.findings import strength
-from iotrial.report.interplay import (
-    AtLevels,
-    aliases_in_words,
-    at_levels,
-    comparison,
-    interaction_sentence,
-    is_interaction,
-    verdict_word,
-)
 from iotrial.report.leveled import gather_by_level
 from iotrial.report.matrices import Matrix, matrices_of
-from iotrial.report.phrases import effect_sentence
 from iotrial.report.plan import plan_rows
-from iotrial.report.screens import arms_are_rows, is_screen
-from iotrial.report.sentences import Summary, control_sentence, is_invalid, summarise, without_controls
+from iotrial.report.rows import (
+    ControlRow,
+    DiagnosticRow,
+    EffectRow,
+    FailedRun,
+    VoidBlock,
+    control_rows,
+    diagnostic_rows,
+    effect_rows,
+    failed_runs,
+    void_blocks,
+)
+from iotrial.report.screens import arms_are_rows
+from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
 from iotrial.store.model import StoredTrial, TrialData
 from iotrial.study.model import Response, Study
 
 _DEEPEST = 8  # facts of a host are two or three deep; an imported trial may claim anything
-
-
-@dataclass(frozen=True, slots=True)
-class EffectRow:
-    """One effect with its condition and its sentence.
-
-    ``comparison`` and ``verdict`` are what a table says; ``at_levels`` holds, of an interaction, either factor's effect at
-    both levels of the other, ``aliases`` what the design cannot tell it from, in words.
-    """
-
-    effect: Effect
-    condition: ConditionText
-    sentence: str
-    comparison: str
-    verdict: str
-    at_levels: tuple[AtLevels, ...] = ()
-    aliases: str = ""
-
-    @property
-    def place(self) -> str:
-        """The condition in words; what a pooled effect is pooled over."""
-        return f"pooled over {self.condition.text}" if self.effect.kind == "pooled" else self.condition.text
-
-
-@dataclass(frozen=True, slots=True)
-class ControlRow:
-    """One control effect with its condition and its sentence."""
-
-    control: Control
-    condition: ConditionText
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class DiagnosticRow:
-    """The diagnostics of one condition; ``sentences`` say what each number means."""
-
-    diagnostic: Diagnostic
-    condition: ConditionText
-    sentences: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class VoidBlock:
-    """One block that was thrown out whole."""
-
-    condition: ConditionText
-    block: int
-    rule: str
-    level: str
-    at_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class FailedRun:
-    """One run that failed, in words."""
-
-    condition: ConditionText
-    block: int
-    arm: str
-    at_s: float
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +134,12 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
     evidence = (gather_by_level if arms_are_rows(header.study) else gather)(
         data, conditions, margin=header.margin
     )
-    effects = _effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin)
+    effects = effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin)
     return Document(
         data=data,
         analysis=analysis,
         conditions=conditions,
-        summary=summarise(trial, analysis, reasons),
+        summary=summarise(trial, analysis, reasons, evidence),
         reasons=reasons,
         effects=effects,
         claims=tuple(
@@ -214,11 +152,11 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
             )
         ),
         evidence=evidence,
-        controls=tuple(_control_rows(analysis.controls, conditions)),
+        controls=tuple(control_rows(analysis.controls, conditions)),
         with_controls=not without_controls(trial, analysis),
-        void=tuple(_void_blocks(data, conditions)),
-        failures=tuple(_failed_runs(data, conditions)),
-        diagnostics=tuple(_diagnostic_rows(analysis.diagnostics, conditions)),
+        void=tuple(void_blocks(data, conditions)),
+        failures=tuple(failed_runs(data, conditions)),
+        diagnostics=tuple(diagnostic_rows(analysis.diagnostics, conditions)),
         plan=plan_rows(data, design),
         machine=tuple(flattened(header.host)),
         lab=tuple(flattened(header.lab)),
@@ -346,81 +284,3 @@ def flattened(facts: Mapping[str, object], prefix: str = "", *, depth: int = 0) 
             yield shown(label), "yes" if value else "no"
         elif value is not None and value != "":
             yield shown(label), shown(value)
-
-
-def _effect_rows(
-    effects: Sequence[Effect],
-    conditions: Conditions,
-    study: Study,
-    adjusted: Mapping[tuple[str, str], Adjusted],
-    *,
-    margin: float,
-) -> tuple[EffectRow, ...]:
-    """In the study's order: pooled ones last, then by workload and condition; main effects before interactions. Levels
-    stand as the analysis lists them, but in a screen, and among interactions, the largest come first."""
-    screen = is_screen(study)
-    rows = []
-    for effect in effects:
-        condition = conditions.of_levels(effect.condition, effect.workload)
-        crossed = is_interaction(effect)
-        sentence = (
-            f"{_capital(interaction_sentence(effect, study, margin=margin))}."
-            if crossed
-            else effect_sentence(effect, margin=margin)
-        )
-        means = adjusted.get((condition.key, effect.response))
-        rows.append(
-            EffectRow(
-                effect,
-                condition,
-                sentence,
-                comparison(effect, study),
-                verdict_word(effect),
-                at_levels(effect, study, means) if crossed else (),
-                aliases_in_words(effect),
-            )
-        )
-
-    def rank(row: EffectRow) -> tuple[object, ...]:
-        effect = row.effect
-        crossed = is_interaction(effect)
-        size = -strength(effect) if crossed or screen else 0.0
-        return effect.kind == "pooled", row.condition.order, effect.response if screen else "", crossed, size
-
-    return tuple(sorted(rows, key=rank))
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
-
-
-def _control_rows(controls: Sequence[Control], conditions: Conditions) -> Iterator[ControlRow]:
-    for control in controls:
-        condition = conditions.of_levels(control.condition, control.condition.get("workload", ""))
-        yield ControlRow(control, condition, control_sentence(control, condition.text))
-
-
-def _void_blocks(data: TrialData, conditions: Conditions) -> Iterator[VoidBlock]:
-    started = {
-        (block.condition, block.index): block.observations[0].started_s
-        for block in data.blocks
-        if block.void is not None and block.observations
-    }
-    for end in data.ends:
-        if end.void is not None:
-            at_s = started.get((end.condition, end.block))
-            level = shown(end.void_level or "–")
-            yield VoidBlock(conditions.of_key(end.condition), end.block, shown(end.void), level, at_s)
-
-
-def _failed_runs(data: TrialData, conditions: Conditions) -> Iterator[FailedRun]:
-    for run in data.runs:
-        if run.failure is not None:
-            condition = conditions.of_key(run.condition)
-            yield FailedRun(condition, run.block, shown(run.arm), run.started_s, shown(run.failure))
-
-
-def _diagnostic_rows(diagnostics: Sequence[Diagnostic], conditions: Conditions) -> Iterator[DiagnosticRow]:
-    for diagnostic in diagnostics:
-        condition = conditions.of_levels(diagnostic.condition, diagnostic.condition.get("workload", ""))
-        yield DiagnosticRow(diagnostic, condition, diagnostic_sentences(diagnostic))

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from iotrial.analysis.movement import movements
-from iotrial.report.accounted import accounted_numbers
+from iotrial.design.model import ArmKind
+from iotrial.report.accounted import accounted_numbers, is_marked
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.metrics import is_counter, unit_of
 from iotrial.store.model import RunRecord, TrialData
@@ -27,8 +28,6 @@ __all__ = ["EvidenceRow", "arm_order", "gather", "is_reference", "sound_runs", "
 
 Floats = npt.NDArray[np.float64]
 ByArm = Mapping[str, Mapping[int, Sequence[float]]]  # by arm and block
-
-_TREATMENT = "treatment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,8 @@ def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[E
     rows: list[EvidenceRow] = []
     contrasts: dict[tuple[str, str, str], Floats] = {}
     for (key, metric), by_arm in _of_calls(data, arms).items():
-        own = _rows(conditions.of_key(key), metric, unit_of(metric), False, by_arm, order, reference)
-        rows.extend(_apart(list(own), margin))
+        own = list(_rows(conditions.of_key(key), metric, unit_of(metric), False, by_arm, order, reference))
+        rows.extend(_apart(own, margin) if is_marked(metric) else own)
     for (key, metric), by_arm in values.items():
         condition = conditions.of_key(key)
         declared = units.get((condition.workload, metric))
@@ -85,7 +84,7 @@ def measured_by_arm(
     arms: dict[str, Mapping[str, str]] = {}
     values: dict[tuple[str, str], dict[str, dict[int, list[float]]]] = {}
     for run in sound_runs(data):
-        if run.kind != _TREATMENT:
+        if run.kind != ArmKind.TREATMENT.value:
             continue
         arms.setdefault(run.arm, run.treatment)
         for metric, number in (*run.responses.items(), *run.evidence.items()):

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from iotrial.design.lenth import lenth_pse
 from iotrial.legible import shown
 from iotrial.report.adjusted import Adjusted
-from iotrial.report.document import Document, EffectRow
+from iotrial.report.document import Document
 from iotrial.report.findings import QUIET, strength
 from iotrial.report.interplay import pair_of
 from iotrial.report.notation import joined, percent, plain
 from iotrial.report.phrases import spoken
+from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Verdict
-from iotrial.report.document import Document, EffectRow
+from iotrial.report.document import Document
 from iotrial.report.factorial_figures import MOST_CONDITIONS, FactorialFigures, factorial_figures
 from iotrial.report.findings import strength
 from iotrial.report.interplay import is_interaction
 from iotrial.report.matrix_figures import MatrixFigures, matrix_figures
 from iotrial.report.notation import counted, elided, percent, quantity
 from iotrial.report.phrases import spoken
+from iotrial.report.rows import EffectRow
 from iotrial.report.screens import arms_are_rows, is_screen
 from iotrial.report.series import (
     Arm,
@@ -71,7 +72,7 @@ class LatencyFigure:
 
 @dataclass(frozen=True, slots=True)
 class WithinFigure:
-    """One thing that was sampled within the runs of one condition."""
+    """One thing that went on within the runs of one condition."""
 
     title: str
     figure: Markup

@@ -12,11 +12,11 @@ from typing import Any
 
 from iotrial.conduct.accounting import REPETITIONS, accounts
 from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.works import driver
 from iotrial.legible import shown
-from iotrial.study.model import CommandWork, FioWork, Setting, Study, Workload
+from iotrial.study.model import Setting, Study
 
 _WIDTH = 11
-_BARE = {ord("{"): "_", ord("}"): "_"}
 
 
 def intent_lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None = None) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def intent_lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None
 
 def runs_commands(study: Study) -> bool:
     """Whether a run starts programs that the study names."""
-    return any(isinstance(workload.work, CommandWork | FioWork) for workload in study.workloads)
+    return any(driver(workload.work).starts_programs for workload in study.workloads)
 
 
 def _lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None) -> Iterator[str]:
@@ -46,10 +46,11 @@ def _lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None) -> I
     else:
         yield _line("changes", "none outside that folder")
     for workload in resolved.study.workloads:
-        if isinstance(workload.work, CommandWork):
-            yield from _commands(workload, workload.work)
-        elif isinstance(workload.work, FioWork):
-            yield from _fio(workload, workload.work)
+        launched = driver(workload.work).launched(workload.work)
+        for command in launched.commands:
+            yield _line("command", f"{shown(workload.name)}: {shown(command)}")
+        for detail in launched.details:
+            yield _line("", shown(detail))
     if runs_commands(resolved.study):
         yield from _values(resolved.study)
     accounted = accounts(resolved.study)
@@ -63,33 +64,10 @@ def _lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None) -> I
         )
 
 
-def _commands(workload: Workload, work: CommandWork) -> Iterator[str]:
-    for step in work.steps:
-        words = " ".join(_word(word) for word in step.argv)
-        yield _line("command", f"{shown(workload.name)}: {shown(words)}")
-    if work.cwd != "{dir}":
-        yield _line("", f"in the folder {shown(work.cwd)}")
-    for name, value in work.environment:
-        yield _line("", f"with {shown(name)}={shown(value)}")
-    if work.stdin:
-        yield _line("", f"with the input {shown(shlex.quote(work.stdin))}")
-    if work.run_as == "root":
-        yield _line("", "as root")
-
-
-def _fio(workload: Workload, work: FioWork) -> Iterator[str]:
-    yield _line("command", f"{shown(workload.name)}: fio, with this job file:")
-    for line in work.job.splitlines():
-        yield _line("", f"  {shown(line)}")
-    if work.run_as == "root":
-        yield _line("", "as root")
-
-
 def _values(study: Study) -> Iterator[str]:
     """What the placeholders and variables of the commands stand for."""
     found: dict[str, list[str]] = {}
-    varied = [s for factor in study.factors for level in factor.levels for s in level.settings]
-    for setting in (*varied, *study.fixed):
+    for setting in study.settings:
         name = _stands_for(setting)
         if name is not None and setting.value not in found.setdefault(name, []):
             found[name].append(setting.value)
@@ -100,11 +78,6 @@ def _values(study: Study) -> Iterator[str]:
 def _stands_for(setting: Setting) -> str | None:
     options = dict(setting.options)
     return options.get("placeholder", options.get("variable"))
-
-
-def _word(word: str) -> str:
-    """The argument, quoted where it could be taken for two or for none; ``{file}`` and the like stay bare."""
-    return word if word and shlex.quote(word.translate(_BARE)) == word.translate(_BARE) else shlex.quote(word)
 
 
 def _line(name: str, text: str) -> str:

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
-from iotrial.report.document import Document, EffectRow
+from iotrial.report.document import Document
 from iotrial.report.matrices import LEGEND, Matrix, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import counted, quantity
 from iotrial.report.phrases import interval, reason_in_words, spoken
+from iotrial.report.rows import EffectRow
 from iotrial.report.screens import arms_are_rows
 
 _SPECIAL = frozenset("\\`*_[]|~$")

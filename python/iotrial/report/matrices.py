@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 from iotrial.design.model import ArmKind
 from iotrial.errors import RequestError
 from iotrial.legible import shown
-from iotrial.report.conditions import ConditionText
 from iotrial.report.notation import plain
 from iotrial.study.kinds.matrix import FILE_SIZE, RECORD_SIZE, cell_size, response_of
 from iotrial.study.model import MatrixWork, Study
 from iotrial.units import format_bytes
 
 if TYPE_CHECKING:
-    from iotrial.report.document import EffectRow
+    from iotrial.report.rows import EffectRow
     from iotrial.store.model import TrialData
 
 KIB = 1024
@@ -100,7 +99,7 @@ def _found(study: Study, rows: Sequence[EffectRow]) -> Iterator[_Found]:
         if test is None or effect.kind != "main" or not effect.primary:
             continue
         try:
-            sizes = cell_size(works[effect.workload], _settings(study, row.condition))
+            sizes = cell_size(works[effect.workload], study.settings_under(row.condition.levels))
         except (RequestError, KeyError):  # an imported trial may say anything
             continue
         others = tuple(part for part in row.condition.parts if part[0] not in varying)
@@ -114,13 +113,6 @@ def _varying(study: Study) -> frozenset[str]:
         for factor in study.condition_factors
         if any(s.knob in (FILE_SIZE, RECORD_SIZE) for level in factor.levels for s in level.settings)
     )
-
-
-def _settings(study: Study, condition: ConditionText) -> dict[str, str]:
-    found = {setting.knob: setting.value for setting in study.fixed}
-    for name, label in condition.levels.items():
-        found |= {setting.knob: setting.value for setting in study.factor(name).level(label).settings}
-    return found
 
 
 def _matrix(

@@ -19,7 +19,10 @@ _UNITS = (
     (re.compile(r"_ns$"), "ns"),
     (re.compile(r"_us$"), "us"),
     (re.compile(r"_ms$"), "ms"),
-    (re.compile(r"_s$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_time\."), "s"),
+    (
+        re.compile(r"_s$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_time\.|^late_p"),
+        "s",
+    ),
 )
 
 _WORDS = {
@@ -66,6 +69,9 @@ _WORDS = {
     "system_cpu_pressure_full_time": "time in which every task waited for a processor",
     "system_memory_pressure_some_time": "time in which some task waited for memory",
     "system_memory_pressure_full_time": "time in which every task waited for memory",
+    "late_p50": "how late operations began, median",
+    "late_p99": "how late operations began, 99th percentile",
+    "late_p999": "how late operations began, 99.9th percentile",
     "energy": "energy of processors and memory, by their own meters",
     "energy_metered": "energy, by the meter",
     "faults_minor": "minor page faults",

@@ -14,7 +14,7 @@ from iotrial.report.notation import bracketed, change, elided, interval_numbers,
 from iotrial.study.model import Better, Scale
 
 _LONGEST_LABEL = 48
-_TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
+TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
 
 # The analysis's reasons for an inconclusive effect.
 REASONS = {
@@ -40,7 +40,7 @@ def kind_of(effect: Effect) -> Kind:
     """How the effect's response is to be spoken of."""
     if effect.scale is Scale.DIFFERENCE:
         return Kind.DIFFERENCE
-    if effect.unit in _TIME_UNITS and effect.better is not Better.HIGHER:
+    if effect.unit in TIME_UNITS and effect.better is not Better.HIGHER:
         return Kind.TIME
     if effect.unit.endswith("/s"):
         return Kind.RATE

@@ -18,17 +18,22 @@ from iotrial.legible import shown
 from iotrial.report.ablation import ablation_finding, is_ablation
 from iotrial.report.answer import answer
 from iotrial.report.conditions import Conditions
+from iotrial.report.evidence import EvidenceRow
 from iotrial.report.findings import QUIET, by_level, finding, strength
 from iotrial.report.interplay import interaction_sentence
 from iotrial.report.invalid import reason_sentences
-from iotrial.report.notation import bracketed, counted, joined, percent
+from iotrial.report.notation import bracketed, counted, joined, percent, quantity
+from iotrial.report.phrases import spoken
 from iotrial.report.screens import is_screen, screen_details, screen_finding
 from iotrial.store.model import StoredTrial, TrialState
-from iotrial.study.model import RandomWork
+from iotrial.study.kinds import kind_of
+from iotrial.study.model import Study, Workload
 from iotrial.units import format_duration, format_ratio
 
 # So many levels are said one by one beside a sentence that only counts them; the table has all.
 _MOST_LEVELS = 8
+#: of the load that was asked for; the rest is the time of the last operations
+KEPT_UP = 0.9
 
 
 class Tone(StrEnum):
@@ -51,11 +56,16 @@ class Summary:
     tone: Tone
 
 
-def summarise(trial: StoredTrial, analysis: Analysis, reasons: Sequence[Reason] = ()) -> Summary:
+def summarise(
+    trial: StoredTrial,
+    analysis: Analysis,
+    reasons: Sequence[Reason] = (),
+    evidence: Sequence[EvidenceRow] = (),
+) -> Summary:
     """The verdict of a trial in words; ``reasons``: why it is likely to be invalid."""
     conditions = Conditions(trial.header.study)
     effects = decisive(analysis.effects)
-    details = tuple(_details(trial, analysis, effects, conditions, reasons))
+    details = tuple(_details(trial, analysis, effects, conditions, reasons, evidence))
     if is_invalid(trial, analysis):
         return Summary(_invalid(analysis, conditions), details, Tone.INVALID)
     if not any(effect.blocks for effect in effects):
@@ -166,6 +176,7 @@ def _details(
     effects: Sequence[Effect],
     conditions: Conditions,
     reasons: Sequence[Reason],
+    evidence: Sequence[EvidenceRow],
 ) -> Iterator[str]:
     header = trial.header
     if trial.imported is not None:
@@ -184,6 +195,13 @@ def _details(
             + (f", with {conditions.constant}" if conditions.constant else "")
             + f"; differences of less than {percent(header.margin)} do not count as an effect."
         )
+    if told := _compared(header.study, effects):
+        yield f"What is compared is {told}."
+    for workload in header.study.workloads:
+        if remark := kind_of(workload.work).remark(workload.work):
+            several = len(header.study.workloads) > 1
+            yield f"{remark}{f' (workload {shown(workload.name)})' if several else ''}."
+        yield from _on_overload(workload, evidence)
     if trial.state is TrialState.INTERRUPTED:
         why = f" ({shown(trial.reason)})" if trial.reason else ""
         onward = "" if trial.imported is not None else f"; iotrial resume {trial.number} completes it"
@@ -206,6 +224,31 @@ def _details(
         yield f"{counted(void, 'block')} {were} void and left out, whole, by rules that do not see the result."
     if header.study.margin != header.margin or header.study.alpha != header.alpha:
         yield f"The margin ({percent(header.margin)}) and alpha ({header.alpha:g}) are the user's, not the study's."
+
+
+def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[str]:
+    """Where less was done than the study asked for, a queue grew for as long as a run lasted."""
+    asked = kind_of(workload.work).load(workload.work)
+    if asked is None:
+        return
+    response, value = asked
+    rows = [r for r in evidence if r.condition.workload == workload.name and r.metric == response]
+    behind = [row for row in rows if row.value < KEPT_UP * value]
+    if behind:
+        least = min(behind, key=lambda row: row.value)
+        where = f"under {least.treatment}" + (f" ({least.condition.text})" if least.condition.text else "")
+        yield (
+            f"The machine did not keep up in {len(behind)} of {len(rows)} cases: {shown(where)} the {spoken(response)} was "
+            f"{quantity(least.value, least.unit)} of {quantity(value, least.unit)}. There operations queued for as long as "
+            "a run lasted: latencies say more of their number than of the machine; ask for a lower rate."
+        )
+
+
+def _compared(study: Study, effects: Sequence[Effect]) -> str:
+    """The response of all these effects where it is not the whole work's: a percentile, or a number of a program's own."""
+    told = {(effect.workload, effect.response) for effect in effects}
+    parts = {r.name for r in study.responses if not r.stretchable and (r.workload, r.name) in told}
+    return joined(map(spoken, sorted(parts))) if {name for _, name in told} == parts else ""
 
 
 def _by_level(trial: StoredTrial, effects: Sequence[Effect], conditions: Conditions) -> Sequence[str]:
@@ -260,8 +303,7 @@ def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[
             if r.workload == workload and r.primary and not r.stretchable
         ]
         if own:
-            inside = isinstance(trial.header.study.workload(workload).work, RandomWork)
-            what = "percentiles of single operations" if inside else "what the program reports of itself"
+            what = kind_of(trial.header.study.workload(workload).work).unstretchable
             yield (
                 f"The positive control of workload {shown(workload)} is of {shown(response)}: nothing can be put into "
                 f"{what} ({joined(map(shown, own))}). That the trial would see a slow-down "

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
-from iotrial.report.document import Document, EffectRow
+from iotrial.report.document import Document
 from iotrial.report.matrices import LEGEND, MARKS, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import counted, elided, joined, percent
-from iotrial.report.phrases import interval, reason_in_words, spoken
+from iotrial.report.phrases import TIME_UNITS, interval, reason_in_words, spoken
+from iotrial.report.rows import EffectRow
 from iotrial.report.sentences import Tone
 from iotrial.units import format_duration
 
@@ -254,10 +255,6 @@ def _level(row: EffectRow) -> str:
     return level if len(level) > 3 else f"{shown(row.effect.factor)} {level}"
 
 
-def _is_time(metric: str) -> bool:
-    return metric.endswith("_time") or metric.partition(".")[0] in ("wall", "cpu", "user", "sys")
-
-
 def _moved(document: Document) -> str | None:
     """What moved with the treatment, besides the primary responses."""
     if not document.evidence:
@@ -271,9 +268,10 @@ def _moved(document: Document) -> str | None:
     if not moved:
         margin = percent(document.trial.header.margin)
         return f"nothing else that was counted moved with the treatment by more than {margin}"
+    timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
     # what was counted says more of the mechanism than what else was timed
     # and what others on the machine are in says less
-    ordered = sorted(moved, key=lambda key: (is_system_wide(key[0]), _is_time(key[0]), -moved[key]))
+    ordered = sorted(moved, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -moved[key]))
     texts = [f"{words_of(metric)} {way} with {shown(arm)}" for metric, way, arm in ordered]
     more = f" and {len(texts) - _MOST_MOVED} more" if len(texts) > _MOST_MOVED else ""
     return f"{', '.join(texts[:_MOST_MOVED])}{more}"

@@ -1,7 +1,8 @@
-"""Within a run: what was sampled over its time, as median and middle half of the runs of each treatment.
+"""Within a run: what went on over its time, as median and middle half of the runs of each treatment.
 
-Runs of one treatment last differently; at each moment the curve is of those that still ran, and it ends where half of them
-have ended. What processors and memory did is the whole machine's.
+Sampled are processors, memory and the device; a work may tell besides what it did in each second. Runs of one treatment last
+differently; at each moment the curve is of those that still ran, and it ends where half of them have ended. What processors
+and memory did is the whole machine's.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from iotrial.conduct.sampling import BY_SECOND, SERIES
+from iotrial.design.model import ArmKind
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import sound_runs
 from iotrial.report.series import Arm
 from iotrial.store.model import TrialData
 
 Floats = npt.NDArray[np.float64]
+Kind = tuple[str, str, str, float]
 
-SERIES = "series"
 POINTS = 80
 _LARGEST = 1e18
 _LONGEST = 4096
-_TREATMENT = "treatment"
 
 # Name, what the drawing calls it, unit, factor to it.
-KINDS: tuple[tuple[str, str, str, float], ...] = (
+KINDS: tuple[Kind, ...] = (
     ("cpu_user", "processors working for programs, system-wide", "%", 100.0),
     ("cpu_sys", "processors working for the kernel, system-wide", "%", 100.0),
     ("cpu_iowait", "processors waiting for I/O, system-wide", "%", 100.0),
@@ -37,6 +39,13 @@ KINDS: tuple[tuple[str, str, str, float], ...] = (
     ("dirty_bytes", "dirty pages, system-wide", "bytes", 1.0),
     ("write_back_bytes", "pages being written back, system-wide", "bytes", 1.0),
 )
+OPERATIONS: tuple[Kind, ...] = (
+    ("operations_rate", "operations that ended, by the second", "1/s", 1.0),
+    ("latency_p50", "median latency, by the second", "s", 1.0),
+    ("latency_p99", "99th percentile of latency, by the second", "s", 1.0),
+    ("latency_max", "longest latency, by the second", "s", 1.0),
+)
+_SOURCES = {BY_SECOND: OPERATIONS, SERIES: KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class WithinPanel:
-    """One thing that was sampled, in one condition."""
+    """One thing that went on, in one condition."""
 
     condition: ConditionText
     what: str
@@ -66,15 +75,18 @@ def within_of(
 ) -> tuple[WithinPanel, ...]:
     """One panel for each condition and thing that was ever more than nothing. ``by``: a factor whose levels stand for the
     arms, as in ``arms_of``."""
-    found: dict[str, dict[str, list[Mapping[str, Floats]]]] = {}
+    found: dict[tuple[str, str], dict[str, list[Mapping[str, Floats]]]] = {}
     for run in sound_runs(data):
-        series = _series(run.checks.get(SERIES)) if run.kind == _TREATMENT else None
-        if series is not None:
-            name = run.arm if by is None else run.treatment.get(by, "")
-            found.setdefault(run.condition, {}).setdefault(name, []).append(series)
+        if run.kind != ArmKind.TREATMENT.value:
+            continue
+        for source, kinds in _SOURCES.items():
+            series = _series(run.checks.get(source), kinds)
+            if series is not None:
+                name = run.arm if by is None else run.treatment.get(by, "")
+                found.setdefault((run.condition, source), {}).setdefault(name, []).append(series)
     panels = []
-    for key, by_arm in found.items():
-        for name, what, unit, factor in KINDS:
+    for (key, source), by_arm in found.items():
+        for name, what, unit, factor in _SOURCES[source]:
             curves = tuple(
                 curve
                 for arm in arms
@@ -85,14 +97,15 @@ def within_of(
     return tuple(sorted(panels, key=lambda panel: panel.condition.order))
 
 
-def _series(value: object) -> Mapping[str, Floats] | None:
-    """What a stored run holds, if it is of the shape that it should be: a packed trial may say anything."""
+def _series(value: object, kinds: Sequence[Kind]) -> Mapping[str, Floats] | None:
+    """What a stored run holds, if it is of the shape that it should be: a packed trial may say anything. A number that is not
+    there (null) is NaN."""
     if not isinstance(value, Mapping):
         return None
     columns: dict[str, Floats] = {}
-    for name in ("at_s", *(kind[0] for kind in KINDS)):
+    for name in ("at_s", *(kind[0] for kind in kinds)):
         column = value.get(name)
-        if isinstance(column, list) and all(map(_is_number, column)):
+        if isinstance(column, list) and all(number is None or _is_number(number) for number in column):
             columns[name] = np.asarray(column, dtype=np.float64)
     at_s = columns.get("at_s")
     if at_s is None or not 1 < at_s.size <= _LONGEST or not (np.diff(at_s) > 0).all():

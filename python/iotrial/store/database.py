@@ -19,11 +19,11 @@ from typing import BinaryIO, Self
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.paths import store_path
 from iotrial.store import exchange, records
-from iotrial.store.attempts import Measured, StateChange, duration_s, present
 from iotrial.store.calls import KIND as CALL
 from iotrial.store.calls import call_of_text, text_of_call
 from iotrial.store.connection import connect, explained
-from iotrial.store.liveness import ProcessIdentity, identity, is_alive
+from iotrial.store.finding import number_meant, stored_trial
+from iotrial.store.liveness import ProcessIdentity, identity
 from iotrial.store.metered import KIND as ENERGY
 from iotrial.store.metered import with_energy
 from iotrial.store.model import (
@@ -38,7 +38,6 @@ from iotrial.store.model import (
     TrialState,
 )
 from iotrial.store.packed import PackedEnd, PackedRecord, write_packed
-from iotrial.store.packed.records import IMPORTED
 from iotrial.store.retrieval import numbers, rows
 
 MAX_RUNS = 5_000_000  # of one trial that is read into memory
@@ -142,14 +141,17 @@ class Store:
 
     def append_calls(self, trial_id: str, calls: Sequence[AccountedCall]) -> None:
         """Adds the system calls of one accounted repetition, all or none."""
+        self.note_all(trial_id, CALL, map(text_of_call, calls))
+
+    def note_all(self, trial_id: str, kind: str, texts: Iterable[str]) -> None:
+        """What belongs together of one kind: all of it or nothing."""
         number = self._number(trial_id)
         at = exchange.now()
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                for call in calls:
-                    row = (number, at, CALL, text_of_call(call))
-                    self._connection.execute(exchange.INSERT_EVENT, row)
+                for text in texts:
+                    self._connection.execute(exchange.INSERT_EVENT, (number, at, kind, text))
                 self._connection.execute("COMMIT")
             except BaseException:
                 self._rollback()
@@ -194,7 +196,7 @@ class Store:
             for number in numbers(self._connection):
                 try:
                     with explained(self.path):
-                        sound.append(self._by_number(number))
+                        sound.append(stored_trial(self._connection, number))
                 except StoreError as error:
                     damaged.append(DamagedTrial(number, error.message))
         return tuple(sound), tuple(damaged)
@@ -218,7 +220,7 @@ class Store:
     def find(self, ref: str | int) -> StoredTrial:
         """The trial of this number, id, unique beginning of an id, or ``last``; UnknownName where there is none."""
         with explained(self.path):
-            return self._by_number(self._resolved(str(ref).strip()))
+            return stored_trial(self._connection, number_meant(self._connection, str(ref).strip(), self.path))
 
     def data(self, ref: str | int) -> TrialData:
         """A trial with every run; ``blocks`` holds what has an end, in the order in which blocks ended."""
@@ -295,68 +297,6 @@ class Store:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def _by_number(self, number: int) -> StoredTrial:
-        row = self._connection.execute(
-            f"SELECT number, {records.HEADER_COLUMNS} FROM trial WHERE number = ?", (number,)
-        ).fetchone()
-        if row is None:
-            raise StoreError("its row cannot be found")
-        return self._stored(row)
-
-    def _stored(self, row: records.Row) -> StoredTrial:
-        number, *header = row
-        changes = [
-            StateChange(
-                records.number_of(at),
-                records.state_of(state),
-                records.text_of(reason),
-                ProcessIdentity(pid, str(started)) if isinstance(pid, int) else None,
-            )
-            for at, state, reason, pid, started in self._rows(
-                "SELECT at, state, reason, pid, pid_started FROM state WHERE trial = ? ORDER BY sequence",
-                number,
-            )
-        ]
-        if not changes:
-            raise StoreError("holds a damaged record: a trial without a state")
-        state, reason = present(changes, is_alive)
-        now_s = time.time() if state is TrialState.RUNNING else None
-        duration = duration_s(changes, lambda attempt: self._measured(number, attempt), now_s=now_s)
-        imported = next(
-            self._rows(
-                "SELECT text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence LIMIT 1",
-                number,
-                IMPORTED,
-            ),
-            None,
-        )
-        header_values = records.header_of(tuple(header))
-        return StoredTrial(
-            number, header_values, state, duration, reason, None if imported is None else str(imported[0])
-        )
-
-    def _measured(self, number: int, attempt: int) -> Measured | None:
-        """The first and the last run of an attempt, in the order in which they were stored."""
-        ends = next(
-            self._rows(
-                "SELECT min(sequence), max(sequence) FROM run WHERE trial = ? AND attempt = ?",
-                number,
-                attempt,
-            )
-        )
-        if ends[0] is None:
-            return None
-        (first_at, first_s), (last_at, last_s) = map(self._times_of, ends)
-        return Measured(first_at, last_at, last_s - first_s)
-
-    def _times_of(self, sequence: int) -> tuple[float, float]:
-        row = self._connection.execute(
-            "SELECT at, started_s FROM run WHERE sequence = ?", (sequence,)
-        ).fetchone()
-        if row is None:
-            raise StoreError("holds a damaged record: a run in the index that is not in the table")
-        return records.number_of(row[0]), records.number_of(row[1])
-
     def _number(self, trial_id: str) -> int:
         number = self._numbers.get(trial_id)
         if number is None:
@@ -376,35 +316,6 @@ class Store:
                 ).fetchone()[0]
             self._attempts[number] = attempt
         return attempt
-
-    def _resolved(self, ref: str) -> int:
-        """The number of the trial that is meant."""
-        try:
-            listed = self._connection.execute("SELECT number, id FROM trial ORDER BY number").fetchall()
-        except (
-            sqlite3.DatabaseError,
-            UnicodeDecodeError,
-        ):  # a damaged row hides the others from this query, not from that one
-            listed = [(number, "") for number in numbers(self._connection)]
-        if not listed:
-            error = UnknownName("trial", ref, [], where=f"store {self.path} holds no trial yet")
-            error.hint = 'begin one with "iotrial run STUDY"; "iotrial list" shows the studies'
-            raise error
-        if ref == "last":
-            return int(listed[-1][0])
-        known = {str(number): int(number) for number, _ in listed}
-        if ref in known:
-            return known[ref]
-        found = [(int(number), name) for number, name in listed if ref and name.startswith(ref)]
-        exact = [number for number, name in found if name == ref]
-        if exact or len(found) == 1:
-            return exact[0] if exact else found[0][0]
-        if found:
-            which = ", ".join(str(number) for number, _ in found[:8])
-            raise RequestError(
-                f'several trials begin with "{ref}": numbers {which}', hint="give more of the id"
-            )
-        raise UnknownName("trial", ref, [*list(known)[-8:], "last"], where=f"store {self.path}")
 
 
 def _conductor(header: TrialHeader) -> ProcessIdentity:

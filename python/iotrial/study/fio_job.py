@@ -7,8 +7,11 @@ values are computed by a shell. So what is harmless is listed, and all else need
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from iotrial.study.command_trust import MOST_LOOKED_AT
+from iotrial.study.model import FioWork, Setting, Work
 
 #: options that only say what is done to files in the job's own folder, and how it is measured
 HARMLESS = frozenset({
@@ -63,6 +66,7 @@ _SECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _VALUE = re.compile(r"[A-Za-z0-9_.,:%+*=() \t-]*")
 _SPLIT = re.compile(r"[0-9A-Za-z,:/]*")
+_WORD = re.compile(r"[A-Za-z0-9_.,:%+-]{1,100}")
 _PLACEHOLDER = re.compile(r"\{[A-Za-z0-9_-]{1,64}\}")
 MOST_LINES = 2000
 
@@ -118,6 +122,29 @@ def jobs_of(text: str) -> tuple[str, ...]:
     if not jobs:
         raise JobProblem("has no job: a section such as [read]")
     return jobs
+
+
+def demands(work: Work, settings: Sequence[Setting]) -> Iterator[str]:
+    """What the job file has fio do beyond the lab, as written and with each placeholder as each setting has it."""
+    assert isinstance(work, FioWork)
+    try:
+        yield from (f"gives fio {reason}" for reason in beyond_the_lab(work.job))
+        looked_at = 0
+        for setting in settings:
+            placeholder = dict(setting.options).get("placeholder")
+            if placeholder is None or placeholder not in work.job:
+                continue
+            looked_at += len(work.job)
+            if looked_at > MOST_LOOKED_AT:
+                yield "has more levels than can be looked at"
+                return
+            if not _WORD.fullmatch(setting.value):
+                yield f"puts a level into a job file that is no plain word ({placeholder})"
+                continue
+            filled = work.job.replace(placeholder, setting.value)
+            yield from (f"gives fio {reason}" for reason in beyond_the_lab(filled))
+    except JobProblem as problem:
+        yield f"has a job file that {problem}"
 
 
 def beyond_the_lab(text: str) -> Iterator[str]:

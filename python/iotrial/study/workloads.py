@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from iotrial.study import wire
 from iotrial.study.factors import known_label
-from iotrial.study.kinds import KeyProblem, kinds
-from iotrial.study.model import CommandWork, Factor, FioWork, Role, Setting, Workload
+from iotrial.study.kinds import KeyProblem, kind_of, kinds
+from iotrial.study.model import Factor, Role, Setting, Workload
 from iotrial.study.source import Source, table_name
 
 CACHE_KNOB = "cache.state"
@@ -35,7 +35,12 @@ def check_placeholders(
     source: Source, factors: Sequence[Factor], fixed: Sequence[Setting], workloads: Sequence[Workload]
 ) -> None:
     """A placeholder that no command holds would make a factor without effect: an error."""
-    texts = [text for workload in workloads for text in _texts(workload)]
+    texts = [
+        text
+        for workload in workloads
+        if (programs := kind_of(workload.work).programs) is not None
+        for text in programs.texts(workload.work)
+    ]
     places = [
         (setting, ("factor", index))
         for index, factor in enumerate(factors)
@@ -129,15 +134,3 @@ def _only(
     known = [level.label for level in conditions[name].levels]
     wanted = [known_label(source, name, known, text, *place, index) for index, text in enumerate(labels)]
     return tuple(label for label in known if label in wanted)
-
-
-def _texts(workload: Workload) -> Iterator[str]:
-    """All texts of a command workload that a placeholder may stand in."""
-    if isinstance(workload.work, FioWork):
-        yield workload.work.job
-    if isinstance(workload.work, CommandWork):
-        for step in workload.work.steps:
-            yield from step.argv
-        yield workload.work.cwd
-        yield workload.work.stdin
-        yield from (value for _, value in workload.work.environment)

@@ -81,8 +81,7 @@ def command(
                 f"{shown(path)}: no run of trial {stored.number} lies within its readings",
                 hint=_where(readings.at_s, known) + "; --shift and --utc-offset move the meter's times",
             )
-        for text in notes(joules):
-            store.note(stored.header.id, KIND, text)
+        store.note_all(stored.header.id, KIND, notes(joules))
     length = float(np.median([end - start for start, end in known]))
     if as_json:
         facts = {

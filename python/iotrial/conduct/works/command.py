@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from iotrial.conduct.works.contract import (
     Asked,
+    Launched,
     Measured,
     WorkDriver,
     filled,
@@ -14,6 +16,8 @@ from iotrial.conduct.works.contract import (
     to_take_off,
 )
 from iotrial.study.model import CommandWork
+
+_BARE = {ord("{"): "_", ord("}"): "_"}
 
 
 class Command(WorkDriver[CommandWork]):
@@ -57,8 +61,23 @@ class Command(WorkDriver[CommandWork]):
     def summary(self, work: CommandWork) -> str:
         return "command " + "; ".join(" ".join(step.argv) for step in work.steps)
 
+    def named_programs(self, work: CommandWork) -> tuple[str, ...]:
+        return tuple(step.argv[0] for step in work.steps)
+
+    def launched(self, work: CommandWork) -> Launched:
+        details = [f"in the folder {work.cwd}"] if work.cwd != "{dir}" else []
+        details += [f"with {name}={value}" for name, value in work.environment]
+        details += [f"with the input {shlex.quote(work.stdin)}"] if work.stdin else []
+        details += ["as root"] if work.run_as == "root" else []
+        return Launched(tuple(" ".join(map(_word, step.argv)) for step in work.steps), tuple(details))
+
     def as_root(self, work: CommandWork) -> bool:
         return work.run_as == "root"
+
+
+def _word(word: str) -> str:
+    """The argument, quoted where it could be taken for two or for none; ``{file}`` and the like stay bare."""
+    return word if word and shlex.quote(word.translate(_BARE)) == word.translate(_BARE) else shlex.quote(word)
 
 
 DRIVER = Command()

@@ -34,21 +34,34 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What a run of one kind gives beyond what all give. ``numbers`` in seconds, bytes or counts by name: responses where the
-    study has them, else evidence. ``histograms``: [nanoseconds, count] by name."""
+    study has them, else evidence. ``histograms``: [nanoseconds, count] by name. ``seconds``: what went on within the run, by
+    name one number for each moment in ``at_s`` (None: there is none); empty where the work does not tell."""
 
     numbers: Mapping[str, float] = field(default_factory=dict)
     histograms: Mapping[str, list[list[int]]] = field(default_factory=dict)
+    seconds: Mapping[str, list[float | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What a work has started of the study's choosing, as the user consents to it: labels are not made safe yet, nothing is
+    shortened. ``details`` hold for all ``commands``."""
+
+    commands: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
 
 class WorkDriver(ABC, Generic[W]):
     """One kind of work. ``verb`` is the probe's job. ``starts_programs``: whole processes, which are rehearsed once so that
-    what is loaded from disk is there. ``accountable``: a repetition whose system calls are counted makes sense; ``timed``:
-    false where every run is traced, so that its times mean nothing."""
+    what is loaded from disk is there. ``accountable``: a repetition whose system calls are counted makes sense;
+    ``own_file``: it works on a file of its own making, which no knob of the lab's files reaches; ``timed``: false where every
+    run is traced, so that its times mean nothing."""
 
     verb: ClassVar[str]
     work: ClassVar[type[Any]]
     starts_programs: ClassVar[bool] = False
     accountable: ClassVar[bool] = False
+    own_file: ClassVar[bool] = False
     timed: ClassVar[bool] = True
 
     @abstractmethod
@@ -86,6 +99,14 @@ class WorkDriver(ABC, Generic[W]):
     def programs(self, work: W) -> Mapping[str, str]:
         """Programs that it starts by itself, with the Debian package of each."""
         return {}
+
+    def named_programs(self, work: W) -> tuple[str, ...]:
+        """Programs that the study names, as it names them."""
+        return ()
+
+    def launched(self, work: W) -> Launched:
+        """What the study has it start."""
+        return Launched()
 
     def as_root(self, work: W) -> bool:
         """Whether it is done by the probe itself and not under the user who typed the command."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from iotrial.conduct.fio_result import picked, result_of
-from iotrial.conduct.works.contract import Asked, Measured, WorkDriver, filled, minimal_environment
+from iotrial.conduct.works.contract import Asked, Launched, Measured, WorkDriver, filled, minimal_environment
 from iotrial.study.model import FioWork
 
 #: of fio's output; a job with all percentiles makes some 30 KB
@@ -51,6 +51,10 @@ class Fio(WorkDriver[FioWork]):
 
     def programs(self, work: FioWork) -> Mapping[str, str]:
         return {"fio": "fio"}
+
+    def launched(self, work: FioWork) -> Launched:
+        lines = tuple(f"  {line}" for line in work.job.splitlines())
+        return Launched(("fio, with this job file:",), lines + ("as root",) * (work.run_as == "root"))
 
     def as_root(self, work: FioWork) -> bool:
         return work.run_as == "root"

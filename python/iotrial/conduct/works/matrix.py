@@ -18,6 +18,7 @@ class Matrix(WorkDriver[MatrixWork]):
 
     verb = "matrix"
     work = MatrixWork
+    own_file = True
 
     def fields(self, work: MatrixWork, asked: Asked) -> dict[str, object]:
         return {

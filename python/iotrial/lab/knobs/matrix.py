@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from iotrial.errors import UnsupportedLevel
 from iotrial.lab.knob import Knob, Stage, Subject
+from iotrial.study.kinds.matrix import FILE_SIZE, LARGEST_FILE, LARGEST_RECORD, RECORD_SIZE, SMALLEST_RECORD
 from iotrial.study.model import Setting
 from iotrial.units import UnitError, parse_size
-
-SMALLEST = 8
 
 
 class _Size(Knob):
@@ -24,7 +23,7 @@ class _Size(Knob):
             size = parse_size(setting.value)
         except UnitError as error:
             raise UnsupportedLevel(f"knob {self.name}: {error}", hint=error.hint) from error
-        if not SMALLEST <= size <= self.largest:
+        if not SMALLEST_RECORD <= size <= self.largest:
             raise UnsupportedLevel(
                 f'knob {self.name}: "{setting.value}" is out of range', hint=self.open_levels
             )
@@ -43,18 +42,18 @@ class _Size(Knob):
 class MatrixFileSize(_Size):
     """Size of the file that the tests work on."""
 
-    name = "matrix.file_size"
+    name = FILE_SIZE
     title = "size of the file of a matrix workload, a multiple of its record size"
     open_levels = "8 B to 1 TiB"
     of = "file_size"
-    largest = 1 << 40
+    largest = LARGEST_FILE
 
 
 class MatrixRecordSize(_Size):
     """How much each call of a test reads or writes."""
 
-    name = "matrix.record_size"
+    name = RECORD_SIZE
     title = "record size of a matrix workload: what each call reads or writes"
     open_levels = "8 B to 1 GiB"
     of = "record_size"
-    largest = 1 << 30
+    largest = LARGEST_RECORD

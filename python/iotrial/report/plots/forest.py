@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Verdict
 from iotrial.legible import shown
-from iotrial.report.document import EffectRow
 from iotrial.report.notation import elided, percent
 from iotrial.report.phrases import interval, null_value
 from iotrial.report.plots.axis import linear_ticks, ratio_ticks
 from iotrial.report.plots.canvas import BAND, FONT_PT, INK, LINE, MUTED, PAPER, VERDICT_INKS, calm, draw
+from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:

@@ -74,11 +74,11 @@ def _map(axes: Axes, matrix: Matrix, grid: TestGrid, *, valid: bool, named: bool
             axes.add_patch(
                 Rectangle(
                     (j + 0.02, i + 0.04), 0.96, 0.92, linewidth=0.8 if verdict == "equivalent" else 0.5,
-                    edgecolor=ink if verdict != "inconclusive" else LINE, facecolor=ink,
-                    alpha=None, fill=not quiet or verdict == "equivalent", zorder=1,
+                    edgecolor=ink if verdict != "inconclusive" else LINE,
+                    facecolor=(ink, strength(row.effect.value, quiet=quiet)),
+                    fill=not quiet or verdict == "equivalent", zorder=1,
                 )
             )  # fmt: skip
-            axes.patches[-1].set_facecolor((*_rgb(ink), strength(row.effect.value, quiet=quiet)))
             text = _text(row.effect.value, mark(row) if valid else "")
             axes.text(
                 j + 0.5, i + 0.46, text, ha="center", va="center", fontsize=small, zorder=2,
@@ -92,11 +92,6 @@ def strength(ratio: float | None, *, quiet: bool) -> float:
         return _FAINTEST
     share = min(1.0, abs(math.log(ratio)) / _FULL)
     return _FAINTEST + (_STRONGEST - _FAINTEST) * share
-
-
-def _rgb(ink: str) -> tuple[float, float, float]:
-    red, green, blue = (int(ink[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    return red, green, blue
 
 
 def _text(ratio: float | None, sign: str) -> str:

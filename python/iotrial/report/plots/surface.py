@@ -104,9 +104,9 @@ def _ratios(axes: Axes, matrix: Matrix, grid: TestGrid, *, margin: float) -> Non
     _surface(axes, matrix, box, heights, VERDICT_INKS["equivalent"], opacity=0.16)
     for place, effect in sorted(known.items(), reverse=True):
         ink = VERDICT_INKS.get(effect.verdict.value, MUTED)
-        feet = [low if e is None or e <= 0 else math.log(e) for e in (effect.low,)]
-        tops = [high if e is None else math.log(e) for e in (effect.high,)]
-        foot, top = box.at(*place, max(low, feet[0])), box.at(*place, min(high, tops[0]))
+        least = math.log(effect.low) if effect.low is not None and effect.low > 0 else low
+        most = math.log(effect.high) if effect.high is not None else high
+        foot, top = box.at(*place, max(low, least)), box.at(*place, min(high, most))
         axes.plot(
             [foot[0], top[0]], [foot[1], top[1]], color=ink, linewidth=1.5, solid_capstyle="butt", zorder=30
         )
@@ -210,8 +210,9 @@ def _polygon(
 ) -> None:
     from matplotlib.patches import Polygon
 
-    patch = Polygon(list(corners), closed=True, facecolor=fill, linewidth=0.7 if edge else 0.0, zorder=zorder)
-    red, green, blue = (int(fill[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    patch.set_facecolor((red, green, blue, opacity))
-    patch.set_edgecolor(edge or "none")
-    axes.add_patch(patch)
+    axes.add_patch(
+        Polygon(
+            list(corners), closed=True, facecolor=(fill, opacity), edgecolor=edge or "none",
+            linewidth=0.7 if edge else 0.0, zorder=zorder,
+        )
+    )  # fmt: skip

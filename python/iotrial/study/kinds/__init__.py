@@ -13,8 +13,9 @@ from typing import Any
 
 from iotrial.errors import UnknownName
 from iotrial.study.kinds.contract import KeyProblem, ResponseSpec, WorkloadKind
+from iotrial.study.model import Work
 
-__all__ = ["KeyProblem", "ResponseSpec", "WorkloadKind", "describe", "kind", "kinds"]
+__all__ = ["KeyProblem", "ResponseSpec", "WorkloadKind", "describe", "kind", "kind_of", "kinds"]
 
 
 @cache
@@ -34,6 +35,11 @@ def kind(name: str) -> WorkloadKind[Any]:
         return kinds()[name]
     except KeyError:
         raise UnknownName("workload kind", name, kinds()) from None
+
+
+def kind_of(work: Work) -> WorkloadKind[Any]:
+    """The kind that this work is of, whatever a stored study calls it."""
+    return next(found for found in kinds().values() if found.work is type(work))
 
 
 def describe(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from iotrial.study.kinds.command import CommandKeys, declared
+from iotrial.study.kinds.command import PROGRAMS, CommandKeys, declared
 from iotrial.study.kinds.contract import DEVICE_RESPONSES, ResponseSpec, WorkloadKind
 from iotrial.study.model import Better, CallsWork, Scale, Work
 from iotrial.study.wire import Line
@@ -52,6 +52,7 @@ _ALL = (_count("calls", "system calls"), _count("errors", "system calls with an 
 
 KIND = WorkloadKind(
     name="calls",
+    work=CallsWork,
     summary="Whole processes whose system calls are counted, exactly, and not timed.",
     keys=CallsKeys,
     build=build,
@@ -59,4 +60,5 @@ KIND = WorkloadKind(
     documented=(_count("calls.NAME", "calls of NAME"), *_ALL, *DEVICE_RESPONSES),
     notes="Counted are calls that returned, of all processes that the command starts, from its execve on, as strace -f "
     "counts them. Needs BPF or perf events: root, as a rule. All keys but calls are those of command.",
+    programs=PROGRAMS,
 )

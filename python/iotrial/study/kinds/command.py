@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from iotrial.study import command_trust
 from iotrial.study.kinds.contract import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
     FileSetKeys,
     KeyProblem,
+    Programs,
     ResponseSpec,
     WorkloadKind,
-    check_file_set,
     count_response,
+    file_set,
     time_response,
 )
 from iotrial.study.model import Better, CommandWork, Scale, Step, Work
@@ -80,15 +83,9 @@ def build(keys: CommandKeys) -> CommandWork:
 
 def declared(keys: CommandKeys) -> dict[str, Any]:
     """The fields of the work, for this kind and those that build on it."""
-    check_file_set(keys)
     return {
+        **file_set(keys),
         "steps": _steps(keys),
-        "files": keys.files,
-        "pool": keys.pool,
-        "contiguous": keys.contiguous,
-        "size_bytes": keys.size,
-        "content": keys.content,
-        "directories": keys.directories,
         "cwd": keys.cwd,
         "stdin": keys.stdin,
         "timeout_s": keys.timeout,
@@ -96,7 +93,6 @@ def declared(keys: CommandKeys) -> dict[str, Any]:
         "run_as": keys.run_as,
         "environment": tuple(sorted(keys.environment.items())),
         "reads": keys.reads,
-        "replicates": keys.replicates,
     }
 
 
@@ -145,6 +141,24 @@ def _step_times(step: str) -> tuple[ResponseSpec, ...]:
     )
 
 
+def texts(work: Work) -> Iterator[str]:
+    """All texts that a placeholder may stand in."""
+    assert isinstance(work, CommandWork)
+    for step in work.steps:
+        yield from step.argv
+    yield work.cwd
+    yield work.stdin
+    yield from (value for _, value in work.environment)
+
+
+def as_root(work: Work) -> bool:
+    """Whether root runs the commands."""
+    assert isinstance(work, CommandWork)
+    return work.run_as == "root"
+
+
+PROGRAMS = Programs("its commands", texts, as_root, command_trust.demands)
+
 _WALL = time_response("wall", "time from just before each process is started to its end, in sum")
 _COUNTS = (
     ResponseSpec("max_rss", "bytes", Scale.LOG, Better.LOWER, "largest resident memory of a process"),
@@ -155,6 +169,7 @@ _COUNTS = (
 
 KIND = WorkloadKind(
     name="command",
+    work=CommandWork,
     summary="Whole processes, started and timed by the probe, without a shell.",
     keys=CommandKeys,
     build=build,
@@ -162,4 +177,5 @@ KIND = WorkloadKind(
     documented=(_WALL, *CPU_RESPONSES, *_step_times("STEP"), *_COUNTS),
     notes="wall.STEP and cpu.STEP are there where a workload has several steps. A command that fails, ends "
     "with another status than expect_exit, or runs into its timeout, is a failure of its level.",
+    programs=PROGRAMS,
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from pydantic import Field
 
-from iotrial.study.model import Better, Scale, Work
+from iotrial.study.model import Better, Scale, Setting, Work
 from iotrial.study.wire import Size, Table
 
 Keys = TypeVar("Keys", bound=Table)
@@ -31,17 +31,35 @@ def _always(_work: Work, _settings: Mapping[str, str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Programs:
+    """What is to be known of a kind that starts programs of the study's choosing.
+
+    ``said`` is what they are called in a sentence. ``texts`` are those that a placeholder may stand in, ``as_root`` whether
+    root runs them; ``demands`` says what in them needs trust, whatever of the study's settings is put into them, in words
+    that follow the workload's name.
+    """
+
+    said: str
+    texts: Callable[[Work], Iterator[str]]
+    as_root: Callable[[Work], bool]
+    demands: Callable[[Work, Sequence[Setting]], Iterator[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadKind(Generic[Keys]):
     """One workload kind.
 
-    ``build`` makes the work of validated keys and raises KeyProblem where they cannot work together.
+    ``work`` is the class of what ``build`` makes of validated keys; it raises KeyProblem where they cannot work together.
     ``responses`` names what a run of that work measures, the one that counts by default first.
     ``documented`` are the same for every possible work, with capitals for what varies (``STEP``).
     ``possible``: whether the work exists under a condition, given as values by knob. ``stretches_each``: the known slow-down
-    is put into every time of its own, so that each primary one has a positive control.
+    is put into every time of its own, so that each primary one has a positive control. ``unstretchable``: what those of its
+    responses are that it cannot be put into. ``remark``: what a reader of its numbers must know of the work, a sentence.
+    ``load``: a response that shows whether the machine keeps up with what is asked of it, and its value where it does.
     """
 
     name: str
+    work: type[Any]
     summary: str
     keys: type[Keys]
     build: Callable[[Keys], Work]
@@ -57,6 +75,10 @@ class WorkloadKind(Generic[Keys]):
     notes: str = ""
     possible: Callable[[Work, Mapping[str, str]], bool] = _always
     stretches_each: bool = False
+    unstretchable: str = "what the program reports of itself"
+    programs: Programs | None = None
+    remark: Callable[[Work], str] = lambda _: ""
+    load: Callable[[Work], tuple[str, float] | None] = lambda _: None
 
 
 class KeyProblem(ValueError):
@@ -94,6 +116,32 @@ class FileSetKeys(Table):
     )
 
 
+class FileSetFields(TypedDict):
+    """What the works of these kinds have in common."""
+
+    files: int
+    pool: int
+    contiguous: bool
+    size_bytes: int
+    content: str
+    directories: int
+    replicates: int
+
+
+def file_set(keys: FileSetKeys) -> FileSetFields:
+    """The fields of the files of a work; KeyProblem where they contradict each other."""
+    check_file_set(keys)
+    return {
+        "files": keys.files,
+        "pool": keys.pool,
+        "contiguous": keys.contiguous,
+        "size_bytes": keys.size,
+        "content": keys.content,
+        "directories": keys.directories,
+        "replicates": keys.replicates,
+    }
+
+
 def check_file_set(keys: FileSetKeys) -> None:
     """KeyProblem where the numbers of files, pool and folders contradict each other."""
     if 0 < keys.pool < keys.files:
@@ -129,4 +177,7 @@ CPU_RESPONSES = (
 DEVICE_RESPONSES = (
     count_response("device_read_bytes", "bytes", "read from the lab's devices during the timed part"),
     count_response("device_write_bytes", "bytes", "written to the lab's devices during the timed part"),
+)
+SYNCED_RESPONSE = count_response(
+    "device_write_bytes_synced", "bytes", "written to the devices until a sync after the timed part is done"
 )

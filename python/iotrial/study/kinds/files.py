@@ -14,12 +14,12 @@ from pydantic import Field
 from iotrial.study.kinds.contract import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
+    SYNCED_RESPONSE,
     FileSetKeys,
     KeyProblem,
     ResponseSpec,
     WorkloadKind,
-    check_file_set,
-    count_response,
+    file_set,
     time_response,
 )
 from iotrial.study.model import FilesWork, Work
@@ -70,19 +70,13 @@ class FilesKeys(FileSetKeys):
 
 def build(keys: FilesKeys) -> FilesWork:
     """The work of these keys; KeyProblem where the sequence of operations cannot work."""
-    check_file_set(keys)
+    files = file_set(keys)
     check_sequence(tuple(keys.operations), repeated=keys.replicates > 1)
     return FilesWork(
         operations=tuple(keys.operations),
-        files=keys.files,
-        pool=keys.pool,
-        contiguous=keys.contiguous,
-        size_bytes=keys.size,
-        content=keys.content,
-        directories=keys.directories,
         buffer_bytes=keys.buffer,
         order=keys.order,
-        replicates=keys.replicates,
+        **files,
     )
 
 
@@ -146,17 +140,11 @@ def _operation_time(operation: str) -> ResponseSpec:
 
 
 _WALL = time_response("wall", "time of all operations on all files")
-_DEVICE = (
-    *DEVICE_RESPONSES,
-    count_response(
-        "device_write_bytes_synced",
-        "bytes",
-        "written to the devices until a sync after the timed part is done",
-    ),
-)
+_DEVICE = (*DEVICE_RESPONSES, SYNCED_RESPONSE)
 
 KIND = WorkloadKind(
     name="files",
+    work=FilesWork,
     summary="Operations by file, done and timed inside the probe, without a process of its own.",
     keys=FilesKeys,
     build=build,

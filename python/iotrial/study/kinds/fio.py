@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from iotrial.study.fio_job import JobProblem, jobs_of
+from iotrial.study.fio_job import JobProblem, demands, jobs_of
 from iotrial.study.kinds.contract import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
     FileSetKeys,
     KeyProblem,
+    Programs,
     ResponseSpec,
     WorkloadKind,
-    check_file_set,
+    file_set,
     time_response,
 )
 from iotrial.study.model import Better, FioWork, Pick, Scale, Work
@@ -82,7 +83,7 @@ class FioKeys(FileSetKeys):
 
 def build(keys: FioKeys) -> FioWork:
     """The work of these keys; KeyProblem where the text is no job file, or a pick is of no job in it."""
-    check_file_set(keys)
+    files = file_set(keys)
     if keys.replicates != 1:
         raise KeyProblem(
             "a job is run once in a run", "replicates", hint="fio has loops and runtime of its own"
@@ -103,13 +104,7 @@ def build(keys: FioKeys) -> FioWork:
         picks=picks,
         timeout_s=keys.timeout,
         run_as=keys.run_as,
-        files=keys.files,
-        pool=keys.pool,
-        contiguous=keys.contiguous,
-        size_bytes=keys.size,
-        content=keys.content,
-        directories=keys.directories,
-        replicates=keys.replicates,
+        **files,
     )
 
 
@@ -166,11 +161,24 @@ def _spec(pick: Pick) -> ResponseSpec:
     return ResponseSpec(pick.name, pick.unit, pick.scale, pick.better, text, stretchable=False)
 
 
+def texts(work: Work) -> Iterator[str]:
+    """The job file, in which a placeholder may stand."""
+    assert isinstance(work, FioWork)
+    yield work.job
+
+
+def as_root(work: Work) -> bool:
+    """Whether root runs fio."""
+    assert isinstance(work, FioWork)
+    return work.run_as == "root"
+
+
 _WALL = time_response("wall", "time of the whole process, files that it lays out first included")
 _TAKEN = frozenset(spec.name for spec in (_WALL, *CPU_RESPONSES, *DEVICE_RESPONSES))
 
 KIND = WorkloadKind(
     name="fio",
+    work=FioWork,
     summary="A fio job file as it is, in the lab's folder; responses are picked by name from fio's JSON.",
     keys=FioKeys,
     build=build,
@@ -179,4 +187,5 @@ KIND = WorkloadKind(
     notes="The picked numbers come first. fio measures them itself, so the known slow-down of the positive control cannot be "
     "put into them: it is put into wall. Placeholders of command.argument may stand in the job file.",
     text_file=("file", "job"),
+    programs=Programs("fio", texts, as_root, demands),
 )

@@ -42,8 +42,8 @@ TESTS = {
     "fread": "fread(3) of every record",
     "freread": "the same once more",
 }
-_SMALLEST_RECORD, _LARGEST_RECORD = 8, 1 << 30
-_LARGEST_FILE = 1 << 40
+SMALLEST_RECORD, LARGEST_RECORD = 8, 1 << 30
+LARGEST_FILE = 1 << 40
 _MOST_RECORDS = 1 << 26
 _BLOCK = 512
 
@@ -56,14 +56,14 @@ class MatrixKeys(Table):
     )
     file_size: Size = Field(
         4 << 20,
-        ge=_SMALLEST_RECORD,
-        le=_LARGEST_FILE,
+        ge=SMALLEST_RECORD,
+        le=LARGEST_FILE,
         description="where no factor on matrix.file_size varies it",
     )
     record_size: Size = Field(
         65536,
-        ge=_SMALLEST_RECORD,
-        le=_LARGEST_RECORD,
+        ge=SMALLEST_RECORD,
+        le=LARGEST_RECORD,
         description="where no factor on matrix.record_size varies it",
     )
     direct: bool = Field(False, description="O_DIRECT in the first nine tests (iozone -I)")
@@ -181,6 +181,7 @@ _DEVICE = (
 
 KIND = WorkloadKind(
     name="matrix",
+    work=MatrixWork,
     summary="The thirteen tests of iozone on one file: every combination of a file size and a record size is a cell.",
     keys=MatrixKeys,
     build=build,

@@ -67,7 +67,7 @@ def _plain(annotation: object) -> str:
     inside = get_origin(annotation) or annotation
     if inside is bool:
         return "true | false"
-    if inside is int:
+    if inside in (int, float):
         return "number"
     if inside is list:
         return "list of text"

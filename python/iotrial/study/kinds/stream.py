@@ -10,12 +10,12 @@ from pydantic import Field
 from iotrial.study.kinds.contract import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
+    SYNCED_RESPONSE,
     FileSetKeys,
     KeyProblem,
     ResponseSpec,
     WorkloadKind,
     check_file_set,
-    count_response,
     rate_response,
     time_response,
 )
@@ -134,7 +134,12 @@ def responses(work: Work) -> tuple[ResponseSpec, ...]:
     """What one run of this work measures. A reading that ends with a time has no time that could differ."""
     assert isinstance(work, StreamWork)
     first = (_RATE,) if work.time_s else (_WALL, _RATE)
-    return (*first, *CPU_RESPONSES, *DEVICE_RESPONSES, *((_SYNCED,) if work.operation == "write" else ()))
+    return (
+        *first,
+        *CPU_RESPONSES,
+        *DEVICE_RESPONSES,
+        *((SYNCED_RESPONSE,) if work.operation == "write" else ()),
+    )
 
 
 def cache_of(work: Work) -> str | None:
@@ -145,17 +150,15 @@ def cache_of(work: Work) -> str | None:
 
 _WALL = time_response("wall", "time from the first block to the last, with the flush and the close of a file")
 _RATE = rate_response("rate", "bytes/s", "bytes moved by that time")
-_SYNCED = count_response(
-    "device_write_bytes_synced", "bytes", "written to the devices until a sync after the timed part is done"
-)
 
 KIND = WorkloadKind(
     name="stream",
+    work=StreamWork,
     summary="Sequential reading and writing with the exact meaning of dd and hdparm, inside the probe.",
     keys=StreamKeys,
     build=build,
     responses=responses,
-    documented=(_WALL, _RATE, *CPU_RESPONSES, *DEVICE_RESPONSES, _SYNCED),
+    documented=(_WALL, _RATE, *CPU_RESPONSES, *DEVICE_RESPONSES, SYNCED_RESPONSE),
     notes="A reading that ends with a time (`time`) has no `wall`. The knob work.option varies block_size, volume, "
     "direct, sync, flush, truncate and data.",
     options=("block_size", "volume", "direct", "sync", "flush", "truncate", "data"),

@@ -1,0 +1,171 @@
+"""The rows of a document: effects, controls, diagnostics, void blocks, failed runs, each with the words that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from iotrial.analysis.model import Control, Diagnostic, Effect
+from iotrial.legible import shown
+from iotrial.report.adjusted import Adjusted
+from iotrial.report.conditions import Conditions, ConditionText
+from iotrial.report.diagnostics import diagnostic_sentences
+from iotrial.report.findings import strength
+from iotrial.report.interplay import (
+    AtLevels,
+    aliases_in_words,
+    at_levels,
+    comparison,
+    interaction_sentence,
+    is_interaction,
+    verdict_word,
+)
+from iotrial.report.phrases import effect_sentence
+from iotrial.report.screens import is_screen
+from iotrial.report.sentences import control_sentence
+from iotrial.store.model import TrialData
+from iotrial.study.model import Study
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """One effect with its condition and its sentence.
+
+    ``comparison`` and ``verdict`` are what a table says; ``at_levels`` holds, of an interaction, either factor's effect at
+    both levels of the other, ``aliases`` what the design cannot tell it from, in words.
+    """
+
+    effect: Effect
+    condition: ConditionText
+    sentence: str
+    comparison: str
+    verdict: str
+    at_levels: tuple[AtLevels, ...] = ()
+    aliases: str = ""
+
+    @property
+    def place(self) -> str:
+        """The condition in words; what a pooled effect is pooled over."""
+        return f"pooled over {self.condition.text}" if self.effect.kind == "pooled" else self.condition.text
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRow:
+    """One control effect with its condition and its sentence."""
+
+    control: Control
+    condition: ConditionText
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosticRow:
+    """The diagnostics of one condition; ``sentences`` say what each number means."""
+
+    diagnostic: Diagnostic
+    condition: ConditionText
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VoidBlock:
+    """One block that was thrown out whole."""
+
+    condition: ConditionText
+    block: int
+    rule: str
+    level: str
+    at_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """One run that failed, in words."""
+
+    condition: ConditionText
+    block: int
+    arm: str
+    at_s: float
+    message: str
+
+
+def effect_rows(
+    effects: Sequence[Effect],
+    conditions: Conditions,
+    study: Study,
+    adjusted: Mapping[tuple[str, str], Adjusted],
+    *,
+    margin: float,
+) -> tuple[EffectRow, ...]:
+    """In the study's order: pooled ones last, then by workload and condition; main effects before interactions. Levels
+    stand as the analysis lists them, but in a screen, and among interactions, the largest come first."""
+    screen = is_screen(study)
+    rows = []
+    for effect in effects:
+        condition = conditions.of_levels(effect.condition, effect.workload)
+        crossed = is_interaction(effect)
+        sentence = (
+            f"{_capital(interaction_sentence(effect, study, margin=margin))}."
+            if crossed
+            else effect_sentence(effect, margin=margin)
+        )
+        means = adjusted.get((condition.key, effect.response))
+        rows.append(
+            EffectRow(
+                effect,
+                condition,
+                sentence,
+                comparison(effect, study),
+                verdict_word(effect),
+                at_levels(effect, study, means) if crossed else (),
+                aliases_in_words(effect),
+            )
+        )
+
+    def rank(row: EffectRow) -> tuple[object, ...]:
+        effect = row.effect
+        crossed = is_interaction(effect)
+        size = -strength(effect) if crossed or screen else 0.0
+        return effect.kind == "pooled", row.condition.order, effect.response if screen else "", crossed, size
+
+    return tuple(sorted(rows, key=rank))
+
+
+def control_rows(controls: Sequence[Control], conditions: Conditions) -> Iterator[ControlRow]:
+    """One a control, as the analysis lists them."""
+    for control in controls:
+        condition = conditions.of_levels(control.condition, control.condition.get("workload", ""))
+        yield ControlRow(control, condition, control_sentence(control, condition.text))
+
+
+def void_blocks(data: TrialData, conditions: Conditions) -> Iterator[VoidBlock]:
+    """In the order in which they ended."""
+    started = {
+        (block.condition, block.index): block.observations[0].started_s
+        for block in data.blocks
+        if block.void is not None and block.observations
+    }
+    for end in data.ends:
+        if end.void is not None:
+            at_s = started.get((end.condition, end.block))
+            level = shown(end.void_level or "–")
+            yield VoidBlock(conditions.of_key(end.condition), end.block, shown(end.void), level, at_s)
+
+
+def failed_runs(data: TrialData, conditions: Conditions) -> Iterator[FailedRun]:
+    """In the order in which they were made."""
+    for run in data.runs:
+        if run.failure is not None:
+            condition = conditions.of_key(run.condition)
+            yield FailedRun(condition, run.block, shown(run.arm), run.started_s, shown(run.failure))
+
+
+def diagnostic_rows(diagnostics: Sequence[Diagnostic], conditions: Conditions) -> Iterator[DiagnosticRow]:
+    """One a condition, as the analysis lists them."""
+    for diagnostic in diagnostics:
+        condition = conditions.of_levels(diagnostic.condition, diagnostic.condition.get("workload", ""))
+        yield DiagnosticRow(diagnostic, condition, diagnostic_sentences(diagnostic))
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"

@@ -1,0 +1,106 @@
+"""Which trial of a file is meant, and what is known of it without its runs: header, state, how long it lasted."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+from iotrial.errors import RequestError, StoreError, UnknownName
+from iotrial.store import records
+from iotrial.store.attempts import Measured, StateChange, duration_s, present
+from iotrial.store.liveness import ProcessIdentity, is_alive
+from iotrial.store.model import StoredTrial, TrialState
+from iotrial.store.packed.records import IMPORTED
+from iotrial.store.retrieval import numbers, rows
+
+
+def stored_trial(connection: sqlite3.Connection, number: int) -> StoredTrial:
+    """The trial of this number; StoreError where its records are damaged."""
+    row = connection.execute(
+        f"SELECT number, {records.HEADER_COLUMNS} FROM trial WHERE number = ?", (number,)
+    ).fetchone()
+    if row is None:
+        raise StoreError("its row cannot be found")
+    number, *header = row
+    changes = [
+        StateChange(
+            records.number_of(at),
+            records.state_of(state),
+            records.text_of(reason),
+            ProcessIdentity(pid, str(started)) if isinstance(pid, int) else None,
+        )
+        for at, state, reason, pid, started in rows(
+            connection,
+            "SELECT at, state, reason, pid, pid_started FROM state WHERE trial = ? ORDER BY sequence",
+            number,
+        )
+    ]
+    if not changes:
+        raise StoreError("holds a damaged record: a trial without a state")
+    state, reason = present(changes, is_alive)
+    now_s = time.time() if state is TrialState.RUNNING else None
+    duration = duration_s(changes, lambda attempt: _measured(connection, number, attempt), now_s=now_s)
+    imported = next(
+        rows(
+            connection,
+            "SELECT text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence LIMIT 1",
+            number,
+            IMPORTED,
+        ),
+        None,
+    )
+    header_values = records.header_of(tuple(header))
+    return StoredTrial(
+        number, header_values, state, duration, reason, None if imported is None else str(imported[0])
+    )
+
+
+def number_meant(connection: sqlite3.Connection, ref: str, path: Path) -> int:
+    """The number of the trial that is meant by a number, an id, the unique beginning of one, or ``last``. UnknownName where
+    there is none, RequestError where several begin so; ``path`` is what the error calls the file."""
+    try:
+        listed = connection.execute("SELECT number, id FROM trial ORDER BY number").fetchall()
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        # a damaged row hides the others from this query, not from that one
+        listed = [(number, "") for number in numbers(connection)]
+    if not listed:
+        error = UnknownName("trial", ref, [], where=f"store {path} holds no trial yet")
+        error.hint = 'begin one with "iotrial run STUDY"; "iotrial list" shows the studies'
+        raise error
+    if ref == "last":
+        return int(listed[-1][0])
+    known = {str(number): int(number) for number, _ in listed}
+    if ref in known:
+        return known[ref]
+    found = [(int(number), name) for number, name in listed if ref and name.startswith(ref)]
+    exact = [number for number, name in found if name == ref]
+    if exact or len(found) == 1:
+        return exact[0] if exact else found[0][0]
+    if found:
+        which = ", ".join(str(number) for number, _ in found[:8])
+        raise RequestError(f'several trials begin with "{ref}": numbers {which}', hint="give more of the id")
+    raise UnknownName("trial", ref, [*list(known)[-8:], "last"], where=f"store {path}")
+
+
+def _measured(connection: sqlite3.Connection, number: int, attempt: int) -> Measured | None:
+    """The first and the last run of an attempt, in the order in which they were stored."""
+    ends = next(
+        rows(
+            connection,
+            "SELECT min(sequence), max(sequence) FROM run WHERE trial = ? AND attempt = ?",
+            number,
+            attempt,
+        )
+    )
+    if ends[0] is None:
+        return None
+    (first_at, first_s), (last_at, last_s) = (_times_of(connection, sequence) for sequence in ends)
+    return Measured(first_at, last_at, last_s - first_s)
+
+
+def _times_of(connection: sqlite3.Connection, sequence: int) -> tuple[float, float]:
+    row = connection.execute("SELECT at, started_s FROM run WHERE sequence = ?", (sequence,)).fetchone()
+    if row is None:
+        raise StoreError("holds a damaged record: a run in the index that is not in the table")
+    return records.number_of(row[0]), records.number_of(row[1])

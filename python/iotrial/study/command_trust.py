@@ -1,0 +1,174 @@
+"""What a command asks for that only a trusted study may have: a program that runs whatever text it is given.
+
+The lists are a courtesy to the reader of a foreign study, no sandbox: any program may start another, and many
+that are not named here can be talked into it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from iotrial.study.model import CommandWork, Setting, Step, Work
+
+SHELLS = frozenset(
+    {
+        "ash",
+        "bash",
+        "busybox",
+        "csh",
+        "dash",
+        "elvish",
+        "fish",
+        "hush",
+        "ksh",
+        "mksh",
+        "nu",
+        "oksh",
+        "pwsh",
+        "rbash",
+    }
+    | {"rksh", "sash", "sh", "tcsh", "toybox", "xonsh", "yash", "zsh"}
+)
+RAISERS = frozenset({"doas", "pkexec", "run0", "runuser", "setpriv", "su", "sudo", "sudoedit"})
+#: programs that start the program which stands among their arguments
+LAUNCHERS = frozenset(
+    {
+        "capsh",
+        "chroot",
+        "chrt",
+        "cpulimit",
+        "env",
+        "expect",
+        "faketime",
+        "find",
+        "flock",
+        "gdb",
+        "ionice",
+        "ltrace",
+    }
+    | {
+        "nice",
+        "nohup",
+        "nsenter",
+        "numactl",
+        "parallel",
+        "perf",
+        "prlimit",
+        "script",
+        "setarch",
+        "setsid",
+        "ssh",
+        "stdbuf",
+    }
+    | {
+        "start-stop-daemon",
+        "strace",
+        "systemd-run",
+        "taskset",
+        "time",
+        "timeout",
+        "unshare",
+        "valgrind",
+        "watch",
+        "xargs",
+    }
+)
+#: interpreters, and the letters of those options whose text they run ("": their first plain argument)
+INTERPRETERS = {
+    "awk": "", "gawk": "", "mawk": "", "nawk": "", "lua": "e", "luajit": "e", "node": "ep", "nodejs": "ep", "perl": "eE",
+    "php": "rBRE", "pypy": "c", "python": "c", "ruby": "e", "Rscript": "e", "tclsh": "", "guile": "ce", "make": "", "ed": "",
+}  # fmt: skip
+_LOADER = re.compile(r"ld(?:-linux.*|-musl.*)?\.so(?:\..*)?")
+_VERSION = re.compile(r"[-.]?[0-9][0-9.]*$|-static$|[.-]distrib$")
+_WORDS = re.compile(r"[\s=;,:|&()'\"`]+")
+#: arguments of all variants together, in characters; a study in good faith has some thousands
+MOST_LOOKED_AT = 4_000_000
+
+
+def demands(work: Work, settings: Sequence[Setting]) -> Iterator[str]:
+    """What in these commands needs trust, as written and with each placeholder as each setting has it."""
+    assert isinstance(work, CommandWork)
+    for step in work.steps:
+        if "{" in step.argv[0]:
+            yield f'takes the program of step "{step.name}" from a level or a file'
+        elif "/" in step.argv[0] and not step.argv[0].startswith("/"):
+            yield f'takes the program of step "{step.name}" from its working folder'
+        for argv in _variants(step, settings):
+            yield from _reasons(argv, stdin=work.stdin)
+        yield from _nested(step, settings)
+    for variable, _ in work.environment:
+        if variable == "PATH" or variable.startswith("LD_"):
+            yield f"sets {variable}, which changes what its programs are"
+
+
+def _variants(step: Step, settings: Sequence[Setting]) -> Iterator[tuple[str, ...]]:
+    """The arguments as written, and with each placeholder as each level has it."""
+    yield step.argv
+    length = sum(map(len, step.argv))
+    looked_at = 0
+    for setting in settings:
+        for key, placeholder in setting.options:
+            if key == "placeholder" and placeholder and any(placeholder in word for word in step.argv):
+                looked_at += length
+                if looked_at > MOST_LOOKED_AT:
+                    yield ("{more levels than can be looked at}",)
+                    return
+                yield tuple(word.replace(placeholder, setting.value) for word in step.argv)
+
+
+def _nested(step: Step, settings: Sequence[Setting]) -> Iterator[str]:
+    """A level that holds another placeholder could put together what no single level shows."""
+    placeholders = {value for s in settings for key, value in s.options if key == "placeholder"}
+    used = [p for p in placeholders if any(p in word for word in step.argv)]
+    values = (
+        {s.value for s in settings if any(key == "placeholder" for key, _ in s.options)} if used else set()
+    )
+    if any(placeholder in value for value in values if "{" in value for placeholder in placeholders):
+        yield "has placeholders within the values of placeholders"
+
+
+def _reasons(argv: tuple[str, ...], *, stdin: str) -> Iterator[str]:
+    """Why these arguments need trust, in words."""
+    if len(argv) == 1 and argv[0].startswith("{more"):
+        yield f"has {argv[0].strip('{}')}"
+        return
+    first = _program(argv[0])
+    if first in LAUNCHERS or _LOADER.fullmatch(PurePosixPath(argv[0]).name):
+        # What it starts stands somewhere among the rest, perhaps inside one argument (`env -S "sh -c x"`).
+        if any(
+            "{" in word.replace("{files}", "").replace("{file}", "").replace("{dir}", "") for word in argv[1:]
+        ):
+            yield f"hands {first} arguments from a level, which may be a program"
+        words = [part for word in argv for part in _WORDS.split(word.removeprefix("-S")) if part]
+        for at, word in enumerate(words):
+            yield from _reasons_of(_program(word), words[at + 1 :], stdin=stdin)
+        return
+    yield from _reasons_of(first, list(argv[1:]), stdin=stdin)
+
+
+def _reasons_of(program: str, rest: list[str], *, stdin: str) -> Iterator[str]:
+    if program in SHELLS:
+        yield f"starts a shell ({program})"
+    elif program in RAISERS:
+        yield f"starts a change of user ({program})"
+    elif program in INTERPRETERS:
+        letters = INTERPRETERS[program]
+        inline = [word for word in rest if _is_inline(word, letters)]
+        if inline or stdin or not letters:
+            yield f"has {program} run a text of the study"
+
+
+def _is_inline(word: str, letters: str) -> bool:
+    if word.startswith("--"):
+        return word.partition("=")[0] in ("--eval", "--print", "--run", "--command")
+    return word.startswith("-") and any(letter in word[1:] for letter in letters)
+
+
+def _program(word: str) -> str:
+    """The name under which the lists have a program: no folder, no version."""
+    name = PurePosixPath(word).name
+    while (shorter := _VERSION.sub("", name)) not in (name, ""):
+        name = shorter
+    return name

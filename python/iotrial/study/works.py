@@ -1,0 +1,212 @@
+"""The work of a workload as frozen values: one class a kind.
+
+All kinds but ``matrix`` work on files that the lab makes: ``files`` is how many of them one run works on, ``pool`` how many
+there are to draw them from (0: as many as the arms of a block need, so that each arm gets files of its own; equal to
+``files``: all arms work on the same files). ``contiguous`` draws whole runs of neighbours, for work whose cost depends on how
+close together its inodes are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iotrial.study.scales import Better, Scale
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of a command workload: a name and an argument list (no shell)."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilesWork:
+    """Operations by file, done and timed inside the probe (workload kind ``files``).
+
+    ``order`` is ``by-file`` (all operations on one file, then the next) or ``by-operation`` (one
+    operation on all files, then the next; files stay open in between).
+    """
+
+    operations: tuple[str, ...]
+    files: int = 100
+    pool: int = 0
+    contiguous: bool = False
+    size_bytes: int = 4096
+    content: str = "text"
+    directories: int = 1
+    buffer_bytes: int = 131072
+    order: str = "by-file"
+    replicates: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CommandWork:
+    """Whole processes, spawned and timed by the probe (workload kind ``command``).
+
+    ``{file}`` in an argument list runs the command once for each file of the run, ``{files}``
+    stands for all of them, ``{dir}`` for their folder. ``run_as`` is ``user`` (who invoked
+    iotrial) or ``root``. ``reads`` says what the command is expected to read when cold: ``data`` (at least
+    the files' size) or ``names`` (something).
+    """
+
+    steps: tuple[Step, ...]
+    files: int = 1
+    pool: int = 0
+    contiguous: bool = False
+    size_bytes: int = 4096
+    content: str = "text"
+    directories: int = 1
+    cwd: str = "{dir}"
+    stdin: str = ""
+    timeout_s: float = 60.0
+    expect_exit: int = 0
+    run_as: str = "user"
+    environment: tuple[tuple[str, str], ...] = ()
+    reads: str = "data"
+    replicates: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWork:
+    """Sequential reading or writing as dd and hdparm do it, done and timed inside the probe (workload kind ``stream``).
+
+    ``on`` is ``file`` (one of the run's) or ``device`` (the lab's own, for reading). ``volume_bytes`` 0: all that there is;
+    ``time_s`` 0: no limit. ``data`` is what is written: ``zeros``, ``random``, ``50 % random``. ``as_published``: start on
+    whatever is cached, and do with each block what the original does besides.
+    """
+
+    operation: str
+    on: str = "file"
+    block_size_bytes: int = 1 << 20
+    volume_bytes: int = 0
+    time_s: float = 0.0
+    pause_s: float = 0.0
+    direct: bool = False
+    sync: str = "none"
+    flush: str = "none"
+    truncate: bool = True
+    data: str = "zeros"
+    as_published: bool = False
+    files: int = 1
+    pool: int = 1
+    contiguous: bool = False
+    size_bytes: int = 64 << 20
+    content: str = "text"
+    directories: int = 1
+    replicates: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One number of a program's JSON: the response's name, where it stands, ``factor`` from its unit there to ``unit``."""
+
+    name: str
+    path: str
+    unit: str
+    factor: float
+    scale: Scale
+    better: Better
+
+
+@dataclass(frozen=True, slots=True)
+class FioWork:
+    """A fio job file, run as it is in the lab's folder (workload kind ``fio``). ``job`` is its text."""
+
+    job: str
+    picks: tuple[Pick, ...]
+    timeout_s: float = 600.0
+    run_as: str = "user"
+    files: int = 1
+    pool: int = 1
+    contiguous: bool = False
+    size_bytes: int = 0
+    content: str = "text"
+    directories: int = 1
+    replicates: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RandomWork:
+    """Blocks of files read and written inside the probe (workload kind ``random``).
+
+    ``order`` is ``random`` or ``sequential``, ``engine`` ``psync``, ``mmap`` or ``io_uring``; ``depth`` operations are under
+    way at once. What is written is what the files hold at that place. ``rate``: operations a second of open arrivals; 0:
+    closed, the next starts when one has ended. ``series``: what each second of a run did is kept.
+    """
+
+    operations: int = 1000
+    files: int = 1
+    pool: int = 0
+    contiguous: bool = False
+    size_bytes: int = 16 << 20
+    content: str = "random"
+    directories: int = 1
+    engine: str = "psync"
+    block_bytes: int = 4096
+    order: str = "random"
+    write_share: float = 0.0
+    direct: bool = False
+    depth: int = 1
+    rate: float = 0.0
+    series: bool = False
+    replicates: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallsWork(CommandWork):
+    """Whole processes whose system calls are counted instead of their time (workload kind ``calls``). ``calls`` are the names
+    of those that are responses of their own."""
+
+    calls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixWork:
+    """iozone's tests on a file of the job's own (workload kind ``matrix``), in iozone's order.
+
+    The sizes are those of a cell where no condition varies them. ``direct``, ``sync``, ``fsync`` and ``close`` are iozone's
+    -I, -o, -e and -c; ``cold`` takes the file out of the cache before what reads it.
+    """
+
+    tests: tuple[str, ...]
+    file_size_bytes: int = 4 << 20
+    record_size_bytes: int = 65536
+    direct: bool = False
+    sync: bool = False
+    fsync: bool = False
+    close: bool = False
+    cold: bool = False
+    content: str = "random"
+    stride: int = 17
+    replicates: int = 1
+
+    # The lab's files, of which it needs one: in whose folder the job's own is made.
+    @property
+    def files(self) -> int:
+        """How many files of the lab one run works on."""
+        return 1
+
+    @property
+    def pool(self) -> int:
+        """How many there are to draw them from."""
+        return 1
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether they are neighbours."""
+        return False
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of each."""
+        return 4096
+
+    @property
+    def directories(self) -> int:
+        """Folders that they are spread over."""
+        return 1
+
+
+Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork
