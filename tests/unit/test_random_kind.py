@@ -35,6 +35,7 @@ BLOCK = 4096
         ({"depth": 2}, "one operation under way at a time"),
         ({"engine": "mmap", "direct": True}, "goes through the page cache"),
         ({"engine": "io_uring", "block": "1 MiB", "depth": 2048}, "more memory than 1 GiB"),
+        ({"ramp": 100}, "a ramp through the page cache would fill it"),
         ({"files": 3, "pool": 2}, "too small to draw 3 from"),
         ({"rate": 1e-5, "operations": 1}, "wanted 0, or 1.16e-05 to 1e\\+09 operations a second"),
         ({"rate": 1, "operations": 43_201, "replicates": 2}, "86,402 operations at 1 a second take"),
@@ -180,13 +181,13 @@ def test_under_load_the_tail_of_latency_is_primary_and_the_slow_down_goes_into_t
     assert found.name == "wall"
 
 
-def test_the_probe_is_asked_for_arrivals_and_seconds_as_the_study_has_them() -> None:
-    def asked(work: RandomWork) -> tuple[object, object]:
+def test_the_probe_is_asked_for_ramp_arrivals_and_seconds_as_the_study_has_them() -> None:
+    def asked(work: RandomWork) -> tuple[object, ...]:
         fields = driver(work).fields(work, Asked())
-        return fields["rate"], fields["series"]
+        return fields["ramp"], fields["rate"], fields["series"]
 
-    assert asked(RandomWork()) == (None, False)
-    assert asked(RandomWork(rate=2000.0, series=True)) == (2000.0, True)
+    assert asked(RandomWork()) == (0, None, False)
+    assert asked(RandomWork(ramp=500, rate=2000.0, series=True)) == (500, 2000.0, True)
 
 
 def test_how_late_operations_began_is_told_of_open_arrivals_alone() -> None:

@@ -133,7 +133,8 @@ class RandomWork:
 
     ``order`` is ``random`` or ``sequential``, ``engine`` ``psync``, ``mmap`` or ``io_uring``; ``depth`` operations are under
     way at once. What is written is what the files hold at that place. ``rate``: operations a second of open arrivals; 0:
-    closed, the next starts when one has ended. ``series``: what each second of a run did is kept.
+    closed, the next starts when one has ended. ``series``: what each second of a run did is kept. ``ramp`` operations
+    come before the clock starts.
     """
 
     operations: int = 1000
@@ -149,6 +150,7 @@ class RandomWork:
     write_share: float = 0.0
     direct: bool = False
     depth: int = 1
+    ramp: int = 0
     rate: float = 0.0
     series: bool = False
     replicates: int = 1

@@ -33,6 +33,7 @@ class Random(WorkDriver[RandomWork]):
             "write_share": work.write_share,
             "direct": work.direct,
             "depth": work.depth,
+            "ramp": work.ramp,
             "rate": work.rate or None,
             "series": work.series,
             "operations": work.operations,

@@ -53,6 +53,13 @@ class RandomKeys(FileSetKeys):
     )
     direct: bool = Field(False, description="past the page cache (O_DIRECT); not with mmap")
     depth: int = Field(1, ge=1, le=4096, description="operations under way at once; io_uring only")
+    ramp: int = Field(
+        0,
+        ge=0,
+        le=1 << 40,
+        description="operations before the clock starts, for the steady state of a device that is slower after a pause; "
+        "only past the page cache",
+    )
     rate: float = Field(
         0.0,
         ge=0,
@@ -77,6 +84,12 @@ def build(keys: RandomKeys) -> RandomWork:
         )
     if keys.direct and keys.engine == "mmap":
         raise KeyProblem("a mapping goes through the page cache", "direct")
+    if keys.ramp and not keys.direct:
+        raise KeyProblem(
+            "a ramp through the page cache would fill it before the clock starts",
+            "ramp",
+            hint='direct = true, or no ramp and cache = "warm"',
+        )
     _check_rate(keys)
     return RandomWork(
         operations=keys.operations,
@@ -86,6 +99,7 @@ def build(keys: RandomKeys) -> RandomWork:
         write_share=keys.write_share,
         direct=keys.direct,
         depth=keys.depth,
+        ramp=keys.ramp,
         rate=keys.rate,
         series=keys.series,
         **files,
