@@ -9,6 +9,7 @@ mod bpf;
 mod call;
 mod names;
 mod perf;
+mod processors;
 
 use libc::pid_t;
 

@@ -11,6 +11,7 @@ use super::kernel::{Map, MapKind, MapShape, Program};
 use super::programs::bar_of_r7;
 use super::types::Types;
 use crate::account::call::BARS;
+use crate::account::processors;
 use crate::error::{Error, Result};
 
 use Helper::{MapLookup, TimeNs};
@@ -53,7 +54,7 @@ impl Watching {
     }
 
     fn attach(major: u32, minor: u32) -> Result<Self> {
-        let processors = super::processors()?;
+        let processors = processors::possible()?;
         let kernel = Types::of_kernel()?;
         let at = Offsets::of(&kernel)?;
         let shape = MapShape {

@@ -7,18 +7,17 @@ mod programs;
 mod types;
 
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::io::{AsRawFd, OwnedFd};
 
-use libc::c_int;
+use libc::pid_t;
 
 use self::kernel::{load_types, Map, MapKind, MapShape, Program};
 use self::programs::{Maps, Offsets};
 use self::types::Types;
 use super::call::{Abi, Account, Call, BARS};
-use crate::error::{Doing, Error, Result};
-use crate::syscall::check;
-
-const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+use super::processors;
+use crate::error::{Error, Result};
+use crate::syscall::process_descriptor;
 
 /// The programs, in the kernel and attached to nothing.
 pub struct Counting {
@@ -38,7 +37,7 @@ pub struct Attached {
 impl Counting {
     /// Makes maps and programs; fails where the kernel does not allow them or is too old (before 5.11).
     pub fn load() -> Result<Self> {
-        let processors = processors()?;
+        let processors = processors::possible()?;
         let own_types = load_types(&types::of_map(programs::TASK_WORDS))?;
         let kernel = Types::of_kernel()?;
         let at = Offsets::of(&kernel)?;
@@ -91,7 +90,8 @@ impl Counting {
 
     /// From here on, what this thread starts is counted, from its execve.
     pub fn attach(self) -> Result<Attached> {
-        let own = own_descriptor()?;
+        // Storage of tasks is asked for by descriptor.
+        let own = process_descriptor(std::process::id() as pid_t)?;
         let mut words = [0_u8; 4 * programs::TASK_WORDS as usize];
         let role = programs::ROLE as usize;
         words[role..role + 4].copy_from_slice(&programs::STARTER.to_le_bytes());
@@ -179,43 +179,5 @@ fn named(row: u32) -> (Abi, u32) {
     match row.checked_sub(programs::TABLE) {
         None => (Abi::Native, row),
         Some(number) => (Abi::I386, number),
-    }
-}
-
-/// This process by descriptor, as storage of tasks is asked for.
-fn own_descriptor() -> Result<OwnedFd> {
-    // SAFETY: the descriptor is new and ours.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as c_int;
-        let fd = check(fd, || "open a descriptor of this process".to_string())?;
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
-}
-
-/// How many processors there may ever be: so many values a map has for each key.
-fn processors() -> Result<usize> {
-    let text = std::fs::read_to_string(POSSIBLE).doing(|| format!("read {POSSIBLE}"))?;
-    last_of_ranges(text.trim())
-        .map(|last| last + 1)
-        .ok_or_else(|| {
-            Error::verify(format!(
-                "{POSSIBLE}: wanted ranges of numbers, found {text:?}"
-            ))
-        })
-}
-
-fn last_of_ranges(text: &str) -> Option<usize> {
-    text.rsplit([',', '-']).next()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_processor_ends_the_last_range() {
-        assert_eq!(last_of_ranges("0"), Some(0));
-        assert_eq!(last_of_ranges("0-3,8-127"), Some(127));
-        assert_eq!(last_of_ranges("none"), None);
     }
 }

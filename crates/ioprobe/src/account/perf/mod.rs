@@ -7,7 +7,7 @@ mod ring;
 mod tasks;
 mod tracefs;
 
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::io::AsRawFd;
 
 use libc::{c_int, pid_t};
 
@@ -15,14 +15,14 @@ use self::ring::{parse, Event, Record, Ring};
 use self::tasks::{Tasks, What};
 use self::tracefs::Tracefs;
 use super::call::Account;
+use super::processors;
 use crate::clock::monotonic_ns;
-use crate::error::{last_errno, Doing, Error, Result};
-use crate::syscall::check;
+use crate::error::{last_errno, Error, Result};
+use crate::syscall::process_descriptor;
 
 const ENTER: &str = "raw_syscalls/sys_enter";
 const LEAVE: &str = "raw_syscalls/sys_exit";
 const SIGNAL: &str = "signal/signal_generate";
-const ONLINE: &str = "/sys/devices/system/cpu/online";
 const POLL_MS: c_int = 5;
 /// An event is this old at most when it can be read: until then, one of another processor may have to go before it.
 const SETTLED_NS: u64 = 2_000_000;
@@ -56,7 +56,7 @@ impl Reading {
             signal_result: tracefs.offset(SIGNAL, "result")?,
         };
         let (mut events, mut rings) = (Vec::new(), Vec::new());
-        for processor in online()? {
+        for processor in processors::online()? {
             let ring = Ring::over(Event::open(kinds.enter, processor, true)?)?;
             for id in [kinds.leave, kinds.signal] {
                 let event = Event::open(id, processor, false)?;
@@ -80,12 +80,7 @@ impl Reading {
 
     /// Reads along until a process has ended; it is still to be waited for.
     pub fn follow(&mut self, pid: pid_t) -> Result<()> {
-        // SAFETY: the descriptor is new and ours.
-        let process = unsafe {
-            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0) as c_int;
-            let fd = check(fd, || format!("open a descriptor of process {pid}"))?;
-            OwnedFd::from_raw_fd(fd)
-        };
+        let process = process_descriptor(pid)?;
         loop {
             let mut polled: Vec<libc::pollfd> = std::iter::once(process.as_raw_fd())
                 .chain(self.rings.iter().map(Ring::descriptor))
@@ -221,36 +216,5 @@ impl Kinds {
         } else {
             None
         }
-    }
-}
-
-/// Processors that are there now.
-fn online() -> Result<Vec<c_int>> {
-    let text = std::fs::read_to_string(ONLINE).doing(|| format!("read {ONLINE}"))?;
-    ranges(text.trim()).ok_or_else(|| {
-        Error::verify(format!(
-            "{ONLINE}: wanted ranges of numbers, found {text:?}"
-        ))
-    })
-}
-
-fn ranges(text: &str) -> Option<Vec<c_int>> {
-    let mut found = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        found.extend(first.parse::<c_int>().ok()?..=last.parse().ok()?);
-    }
-    Some(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_of_processors_are_listed() {
-        assert_eq!(ranges("0"), Some(vec![0]));
-        assert_eq!(ranges("0-2,5"), Some(vec![0, 1, 2, 5]));
-        assert_eq!(ranges("x"), None);
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! The layout of attributes, buffer and records is that of include/uapi/linux/perf_event.h and perf_event_open(2).
 
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::sync::atomic::{fence, Ordering};
 
 use libc::{c_int, c_void};
 
-use crate::error::{last_errno, Error, Result};
+use crate::error::{Error, Result};
+use crate::syscall::new_descriptor;
 
 /// A power of two of pages, beside the page that describes them: 8 MiB for each processor.
 const DATA_BYTES: usize = 8 << 20;
@@ -72,19 +73,16 @@ impl Event {
         const CLOSE_ON_EXEC: u64 = 8;
         // SAFETY: the structure is ours; the descriptor is new.
         unsafe {
-            let fd = libc::syscall(
+            new_descriptor(libc::syscall(
                 libc::SYS_perf_event_open,
                 &attributes,
                 0,
                 processor,
                 -1,
                 CLOSE_ON_EXEC,
-            );
-            match fd {
-                -1 => Err(last_errno()),
-                fd => Ok(Event(OwnedFd::from_raw_fd(fd as c_int))),
-            }
+            ))
         }
+        .map(Event)
         .map_err(|errno| Error::errno("open a perf event", errno))
     }
 

@@ -2,11 +2,10 @@
 //!
 //! Where nobody has mounted it, an instance of our own is made that appears in no mount namespace and goes with its descriptor.
 
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
-
-use libc::{c_int, c_long};
+use std::os::unix::io::{AsRawFd, OwnedFd};
 
 use crate::error::{Doing, Error, Result};
+use crate::syscall::mount_nowhere;
 
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
@@ -25,7 +24,7 @@ impl Tracefs {
                 });
             }
         }
-        let own = mounted_nowhere()?;
+        let own = mount_nowhere("tracefs")?;
         Ok(Tracefs {
             place: format!("/proc/self/fd/{}", own.as_raw_fd()),
             _own: Some(own),
@@ -65,41 +64,6 @@ fn offset_in(format: &str, field: &str) -> Option<usize> {
         let offset = rest.trim().strip_prefix("offset:")?.split(';').next()?;
         (name == field).then(|| offset.parse().ok())?
     })
-}
-
-/// fsopen, fsconfig, fsmount (Linux 5.2): a mounted file system that no path leads to.
-fn mounted_nowhere() -> Result<OwnedFd> {
-    const CLOSE_ON_EXEC: c_int = 1;
-    const CREATE: c_int = 6;
-    let done = |result: c_long| {
-        if result == -1 {
-            Err(Error::last_os("mount tracefs"))
-        } else {
-            Ok(result as c_int)
-        }
-    };
-    // SAFETY: the text ends with NUL; the descriptors are new and ours.
-    unsafe {
-        let name = b"tracefs\0".as_ptr();
-        let made = done(libc::syscall(libc::SYS_fsopen, name, CLOSE_ON_EXEC))?;
-        let made = OwnedFd::from_raw_fd(made);
-        let none = std::ptr::null::<u8>();
-        done(libc::syscall(
-            libc::SYS_fsconfig,
-            made.as_raw_fd(),
-            CREATE,
-            none,
-            none,
-            0,
-        ))?;
-        let mounted = done(libc::syscall(
-            libc::SYS_fsmount,
-            made.as_raw_fd(),
-            CLOSE_ON_EXEC,
-            0,
-        ))?;
-        Ok(OwnedFd::from_raw_fd(mounted))
-    }
 }
 
 #[cfg(test)]
