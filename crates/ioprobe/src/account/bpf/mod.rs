@@ -4,6 +4,7 @@ mod assembler;
 pub mod block;
 mod kernel;
 mod programs;
+mod rows;
 mod types;
 
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -13,8 +14,9 @@ use libc::pid_t;
 
 use self::kernel::{load_types, Map, MapKind, MapShape, Program};
 use self::programs::{Maps, Offsets};
+use self::rows::Rows;
 use self::types::Types;
-use super::call::{Abi, Account, Call, BARS};
+use super::call::{Abi, Account, Call};
 use super::processors;
 use crate::error::{Error, Result};
 use crate::syscall::process_descriptor;
@@ -22,10 +24,9 @@ use crate::syscall::process_descriptor;
 /// The programs, in the kernel and attached to nothing.
 pub struct Counting {
     tasks: Map,
-    counts: Map,
+    counts: Rows,
     errors: Map,
     programs: Vec<Program>,
-    processors: usize,
 }
 
 /// The programs at work. They stop when this is dropped.
@@ -52,13 +53,7 @@ impl Counting {
             Some(&own_types),
             processors,
         )?;
-        let rows = shape(
-            MapKind::PerProcessorArray,
-            4,
-            8 * programs::ROW_WORDS,
-            programs::ROWS,
-        );
-        let counts = Map::make(&rows, None, processors)?;
+        let counts = Rows::make(programs::ROWS, processors)?;
         let by_error = shape(
             MapKind::PerProcessorHash,
             programs::ERROR_KEY,
@@ -68,7 +63,7 @@ impl Counting {
         let errors = Map::make(&by_error, None, processors)?;
         let maps = Maps {
             tasks: tasks.fd.as_raw_fd(),
-            counts: counts.fd.as_raw_fd(),
+            counts: counts.descriptor(),
             errors: errors.fd.as_raw_fd(),
         };
         let programs = [
@@ -84,7 +79,6 @@ impl Counting {
             counts,
             errors,
             programs,
-            processors,
         })
     }
 
@@ -121,12 +115,16 @@ impl Counting {
     fn read(&self) -> Result<Account> {
         let mut calls: BTreeMap<(Abi, u32), Call> = BTreeMap::new();
         for number in 0..programs::BEYOND {
-            let row = self.row(number)?;
-            if row.bars.iter().any(|count| *count > 0) || row.untimed > 0 {
-                calls.insert(named(number), row);
+            let times = self.counts.read(number)?;
+            if times.count() > 0 {
+                let call = Call {
+                    times,
+                    ..Call::default()
+                };
+                calls.insert(named(number), call);
             }
         }
-        let mut beyond = self.row(programs::BEYOND)?.count();
+        let mut beyond = self.counts.read(programs::BEYOND)?.count();
         for key in self.errors.keys()? {
             let word =
                 |at: usize| u32::from_le_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]);
@@ -139,7 +137,7 @@ impl Counting {
                 Entry::Vacant(new) => {
                     beyond = beyond.saturating_sub(count);
                     let call = new.insert(Call::default());
-                    call.untimed = count;
+                    call.times.untimed = count;
                     call
                 }
             };
@@ -153,24 +151,7 @@ impl Counting {
         Ok(Account {
             way: "bpf",
             calls,
-            lost: self.row(programs::LOST)?.total_ns + missed + beyond,
-        })
-    }
-
-    fn row(&self, number: u32) -> Result<Call> {
-        let words = self
-            .counts
-            .look_up(&number.to_le_bytes())?
-            .ok_or_else(|| Error::verify(format!("counts of calls: wanted row {number}")))?;
-        let mut sum = vec![0; programs::ROW_WORDS as usize];
-        for processor in words.chunks(words.len() / self.processors) {
-            sum.iter_mut().zip(processor).for_each(|(s, n)| *s += n);
-        }
-        Ok(Call {
-            total_ns: sum[0],
-            bars: sum[1..=BARS].to_vec(),
-            untimed: sum[1 + BARS],
-            ..Call::default()
+            lost: self.counts.read(programs::LOST)?.total_ns + missed + beyond,
         })
     }
 }

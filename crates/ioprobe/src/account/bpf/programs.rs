@@ -10,12 +10,13 @@
 //! traced program *after* the call has returned, where an untraced one dies in it: they count, or the two would differ.
 
 use super::assembler::{Assembler, Helper, If, Instruction, Operation, Register, Size};
+use super::rows;
 use super::types::Types;
-use crate::account::call::{BARS, LAST_ERRNO, LONGEST_NS};
+use crate::account::call::LAST_ERRNO;
 use crate::error::Result;
 
 use Helper::{CurrentTask, MapLookup, MapUpdate, TaskStorageGet, TimeNs};
-use If::{Above, AtLeast, Below, Equal, NotEqual, SignedAtLeast, SignedBelow};
+use If::{Above, AtLeast, Equal, NotEqual, SignedAtLeast, SignedBelow};
 use Operation::{Add, And, Move, Negate, ShiftLeft, ShiftRight, ShiftRightSigned, Sub};
 use Register::{R0, R1, R10, R2, R3, R4, R6, R7, R8, R9};
 use Size::{Eight, Four};
@@ -40,9 +41,6 @@ pub const TABLE: u32 = 512;
 pub const BEYOND: u32 = 2 * TABLE;
 pub const LOST: u32 = BEYOND + 1;
 pub const ROWS: u32 = LOST + 1;
-/// A row: the total of all times, one count for each bar, and those without a time.
-pub const ROW_WORDS: u32 = 2 + BARS as u32;
-const UNTIMED: i32 = BARS as i32;
 
 /// Key of an error: number of the call, errno, whether it is a 32-bit one, and a word of padding.
 pub const ERROR_KEY: u32 = 16;
@@ -181,23 +179,9 @@ pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.label("beyond");
     p.constant(Move, R1, BEYOND as i32);
     p.label("row");
-    row(&mut p, maps);
+    rows::find(&mut p, maps.counts);
     p.jump_if(R0, Equal, 0, "out");
-    p.jump_if(R7, SignedBelow, 0, "no time");
-    p.load(Eight, R1, R0, 0);
-    p.register(Add, R1, R7);
-    p.store(Eight, R0, 0, R1);
-    bar_of_r7(&mut p);
-    p.jump("tally");
-    p.label("no time");
-    p.constant(Move, R2, UNTIMED);
-    p.label("tally");
-    p.jump_if(R2, Above, UNTIMED, "out");
-    p.constant(ShiftLeft, R2, 3);
-    p.register(Add, R0, R2);
-    p.load(Eight, R1, R0, 8);
-    p.constant(Add, R1, 1);
-    p.store(Eight, R0, 8, R1);
+    rows::add_r7(&mut p);
 
     p.load(Eight, R7, R6, 8);
     p.load(Four, R8, R9, COMPAT);
@@ -254,50 +238,6 @@ fn storage(p: &mut Assembler, maps: Maps, of: StorageOf) {
     p.call(TaskStorageGet);
 }
 
-/// R0 = this processor's row of number R1, or 0.
-fn row(p: &mut Assembler, maps: Maps) {
-    p.store(Four, R10, -4, R1);
-    p.register(Move, R2, R10);
-    p.constant(Add, R2, -4);
-    p.map(R1, maps.counts);
-    p.call(MapLookup);
-}
-
-/// R2 = the bar of the time in R7: `account::call::bar`, with the position of the highest bit found by halving.
-pub fn bar_of_r7(p: &mut Assembler) {
-    p.wide(R1, LONGEST_NS);
-    p.jump_if_register(R7, Above, R1, "longest");
-    p.register(Move, R1, R7);
-    p.label("longest");
-    p.register(Move, R2, R1);
-    p.jump_if(R1, Below, 4, "bar");
-    p.constant(Move, R2, 0);
-    p.register(Move, R3, R1);
-    for (bits, label) in [
-        (32, "32"),
-        (16, "16"),
-        (8, "8"),
-        (4, "4"),
-        (2, "2"),
-        (1, "1"),
-    ] {
-        p.register(Move, R4, R3);
-        p.constant(ShiftRight, R4, bits);
-        p.jump_if(R4, Equal, 0, label);
-        p.register(Move, R3, R4);
-        p.constant(Add, R2, bits);
-        p.label(label);
-    }
-    p.register(Move, R3, R2);
-    p.constant(Sub, R3, 2);
-    p.register(ShiftRight, R1, R3);
-    p.constant(And, R1, 3);
-    p.constant(Sub, R2, 1);
-    p.constant(ShiftLeft, R2, 2);
-    p.register(Add, R2, R1);
-    p.label("bar");
-}
-
 /// Counts the error in R7 of the call in the storage R9; R8 is whether it is a 32-bit one.
 fn error(p: &mut Assembler, maps: Maps) {
     p.load(Four, R1, R9, NUMBER);
@@ -338,7 +278,7 @@ fn find_error(p: &mut Assembler, maps: Maps) {
 /// Something could not be kept: the total of the last row says how often.
 fn lost(p: &mut Assembler, maps: Maps) {
     p.constant(Move, R1, LOST as i32);
-    row(p, maps);
+    rows::find(p, maps.counts);
     p.jump_if(R0, Equal, 0, "out");
     p.load(Eight, R1, R0, 0);
     p.constant(Add, R1, 1);

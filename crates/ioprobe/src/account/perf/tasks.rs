@@ -220,7 +220,7 @@ mod tests {
         tasks
             .calls
             .iter()
-            .map(|(key, call)| (*key, call.count()))
+            .map(|(key, call)| (*key, call.times.count()))
             .collect()
     }
 
