@@ -166,22 +166,29 @@ def test_a_second_thread_may_execute_a_program(probe: Probe, folder: Path, way: 
 TURNED_DOWN = """
 import ctypes, struct
 c = ctypes.CDLL(None)
-rules = [(0x20, 0, 0, 0), (0x15, 0, 1, 110), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)]
+for _ in range({before}): assert c.syscall({number}) == -1
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, {number}), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)]
 code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
 class Program(ctypes.Structure): _fields_ = [("length", ctypes.c_ushort), ("rules", ctypes.c_void_p)]
 program = Program(len(rules), ctypes.addressof(code))
 assert c.prctl(38, 1, 0, 0, 0) == 0 and c.prctl(22, 2, ctypes.byref(program)) == 0
-for _ in range(5): assert c.syscall(110) == -1
+for _ in range({after}): assert c.syscall({number}) == -1
 """
 
 
 def test_calls_that_seccomp_turns_down_are_counted(probe: Probe, folder: Path, way: str) -> None:
     """A filter that answers getppid with EPERM; the kernel's tracepoint of entry is not reached then."""
-    argv = [*PYTHON, "-c", TURNED_DOWN]
+    argv = [*PYTHON, "-c", TURNED_DOWN.format(number=110, before=0, after=5)]
     calls = account(probe, way, argv)
     assert counts(calls) == traced.counted(argv, folder)
     assert calls["getppid"]["errors"] == {str(errno.EPERM): 5}
     assert calls["getppid"]["untimed"] == 5
+
+
+def test_a_call_beyond_the_tables_may_fail_in_two_ways(probe: Probe, way: str) -> None:
+    call = account(probe, way, [*PYTHON, "-c", TURNED_DOWN.format(number=999, before=2, after=3)])["syscall_999"]
+    assert call["errors"] == {str(errno.ENOSYS): 2, str(errno.EPERM): 3}
+    assert call["count"] == 5
 
 
 def test_calls_of_32_bit_programs_have_names_of_their_own(probe: Probe, folder: Path, way: str) -> None:

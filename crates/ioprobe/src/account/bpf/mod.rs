@@ -7,7 +7,7 @@ mod programs;
 mod rows;
 mod types;
 
-use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::BTreeMap;
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
 use libc::pid_t;
@@ -18,7 +18,7 @@ use self::rows::Rows;
 use self::types::Types;
 use super::call::{Abi, Account, Call};
 use super::processors;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::syscall::process_descriptor;
 
 /// The programs, in the kernel and attached to nothing.
@@ -131,17 +131,13 @@ impl Counting {
             let (number, errno, compat) = (word(0), word(4), word(8));
             let count = self.errors.look_up(&key)?.map_or(0, |n| n.iter().sum());
             let abi = if compat == 0 { Abi::Native } else { Abi::I386 };
-            // What lies beyond the tables fails with ENOSYS, so its errors are its calls.
-            let call = match calls.entry((abi, number)) {
-                Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(new) => {
-                    beyond = beyond.saturating_sub(count);
-                    let call = new.insert(Call::default());
-                    call.times.untimed = count;
-                    call
-                }
-            };
+            let call = calls.entry((abi, number)).or_default();
             call.errors.insert(errno, count);
+            if number >= programs::TABLE {
+                // Beyond the tables every call fails, so its errors are its calls.
+                call.times.untimed += count;
+                beyond = beyond.saturating_sub(count);
+            }
         }
         let missed = self
             .programs
