@@ -3,15 +3,20 @@
 //! For kernels that do not let us load BPF programs. Events are inherited by what this process starts, and by what that starts;
 //! our own records are thrown away. Everything ends with the descriptors.
 
+mod buffer;
+mod record;
 mod ring;
 mod tasks;
 mod tracefs;
 
+use std::env;
 use std::os::unix::io::AsRawFd;
 
 use libc::{c_int, pid_t};
 
-use self::ring::{parse, Event, Record, Ring};
+use self::buffer::PAGE;
+use self::record::{records, Record};
+use self::ring::{Event, Ring};
 use self::tasks::{Tasks, What};
 use self::tracefs::Tracefs;
 use super::call::Account;
@@ -23,6 +28,10 @@ use crate::syscall::process_descriptor;
 const ENTER: &str = "raw_syscalls/sys_enter";
 const LEAVE: &str = "raw_syscalls/sys_exit";
 const SIGNAL: &str = "signal/signal_generate";
+/// The environment's word for how many bytes of records there is room for at each processor, and what there is without it.
+const RING: &str = "IOPROBE_RING_BYTES";
+const RING_BYTES: usize = 8 << 20;
+const MOST_RING_BYTES: usize = 1 << 30;
 const POLL_MS: c_int = 5;
 /// An event is this old at most when it can be read: until then, one of another processor may have to go before it.
 const SETTLED_NS: u64 = 2_000_000;
@@ -31,6 +40,7 @@ pub struct Reading {
     kinds: Kinds,
     events: Vec<Event>,
     rings: Vec<Ring>,
+    taken: Vec<u8>,
     waiting: Vec<tasks::Event>,
     tasks: Tasks,
     lost: u64,
@@ -47,6 +57,7 @@ struct Kinds {
 
 impl Reading {
     pub fn begin() -> Result<Self> {
+        let ring_bytes = ring_bytes()?;
         let tracefs = Tracefs::find()?;
         let kinds = Kinds {
             enter: tracefs.id(ENTER)?,
@@ -57,9 +68,10 @@ impl Reading {
         };
         let (mut events, mut rings) = (Vec::new(), Vec::new());
         for processor in processors::online()? {
-            let ring = Ring::over(Event::open(kinds.enter, processor, true)?)?;
+            let open = |id, with_tasks| Event::open(id, processor, with_tasks, ring_bytes / 4);
+            let ring = Ring::over(open(kinds.enter, true)?, ring_bytes)?;
             for id in [kinds.leave, kinds.signal] {
-                let event = Event::open(id, processor, false)?;
+                let event = open(id, false)?;
                 event.write_to(&ring)?;
                 events.push(event);
             }
@@ -72,6 +84,7 @@ impl Reading {
             kinds,
             events,
             rings,
+            taken: Vec::new(),
             waiting: Vec::new(),
             tasks: Tasks::of(std::process::id()),
             lost: 0,
@@ -81,15 +94,15 @@ impl Reading {
     /// Reads along until a process has ended; it is still to be waited for.
     pub fn follow(&mut self, pid: pid_t) -> Result<()> {
         let process = process_descriptor(pid)?;
+        let mut polled: Vec<libc::pollfd> = std::iter::once(process.as_raw_fd())
+            .chain(self.rings.iter().map(Ring::descriptor))
+            .map(|fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            })
+            .collect();
         loop {
-            let mut polled: Vec<libc::pollfd> = std::iter::once(process.as_raw_fd())
-                .chain(self.rings.iter().map(Ring::descriptor))
-                .map(|fd| libc::pollfd {
-                    fd,
-                    events: libc::POLLIN,
-                    revents: 0,
-                })
-                .collect();
             // SAFETY: the vector is valid for its length.
             let n =
                 unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, POLL_MS) };
@@ -122,15 +135,18 @@ impl Reading {
 
     fn drain(&mut self) {
         let before = monotonic_ns();
-        let (kinds, waiting, lost) = (&self.kinds, &mut self.waiting, &mut self.lost);
         for ring in &mut self.rings {
-            let had_room = ring.drain(|bytes| match parse(bytes) {
-                Some(Record::Lost(count)) => *lost += count,
-                Some(record) => waiting.extend(kinds.event(&record)),
-                None => *lost += 1,
-            });
-            // What did not fit is told with the next record only, which may never come.
-            *lost += u64::from(!had_room);
+            self.taken.clear();
+            let had_room = ring.take_out(&mut self.taken);
+            self.lost += u64::from(!had_room);
+            for record in records(&self.taken) {
+                match record.and_then(|record| self.kinds.seen(&record)) {
+                    Some(Seen::Event(event)) => self.waiting.push(event),
+                    Some(Seen::Lost(count)) => self.lost = self.lost.saturating_add(count),
+                    Some(Seen::Nothing) => {}
+                    None => self.lost += 1,
+                }
+            }
         }
         self.settle(before.saturating_sub(SETTLED_NS));
     }
@@ -149,72 +165,91 @@ impl Reading {
     }
 }
 
+/// What a record means to us.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Event(tasks::Event),
+    Lost(u64),
+    Nothing,
+}
+
 impl Kinds {
-    fn event(&self, record: &Record) -> Option<tasks::Event> {
-        match *record {
+    /// None where the record is too short for what it should hold, or of none of our events.
+    fn seen(&self, record: &Record) -> Option<Seen> {
+        let (at_ns, process, task, what) = match *record {
             Record::Fork {
                 process,
                 task,
                 parent,
                 at_ns,
-            } => Some(tasks::Event {
-                at_ns,
-                process,
-                task,
-                what: What::Fork { parent },
-            }),
+            } => (at_ns, process, task, What::Fork { parent }),
             Record::Exit {
                 process,
                 task,
                 at_ns,
-            } => Some(tasks::Event {
-                at_ns,
-                process,
-                task,
-                what: What::Exit,
-            }),
+            } => (at_ns, process, task, What::Exit),
             Record::Sample {
                 process,
                 task,
                 at_ns,
                 raw,
                 compat,
-            } => Some(tasks::Event {
-                at_ns,
-                process,
-                task,
-                what: self.what(raw, compat)?,
-            }),
-            Record::Lost(_) | Record::Other => None,
-        }
+            } => match self.what(raw, compat)? {
+                Some(what) => (at_ns, process, task, what),
+                None => return Some(Seen::Nothing),
+            },
+            Record::Lost(count) => return Some(Seen::Lost(count)),
+            Record::Other => return Some(Seen::Nothing),
+        };
+        Some(Seen::Event(tasks::Event {
+            at_ns,
+            process,
+            task,
+            what,
+        }))
     }
 
-    /// A raw record begins with its kind in 16 bits and, after 4 bytes, the number of the task.
-    fn what(&self, raw: &[u8], compat: bool) -> Option<What> {
+    /// A raw record begins with its kind in 16 bits and, after 4 bytes, the number of the task. A signal that was not sent
+    /// after all is nothing.
+    fn what(&self, raw: &[u8], compat: bool) -> Option<Option<What>> {
         let word = |at: usize| Some(i32::from_le_bytes(raw.get(at..at + 4)?.try_into().ok()?));
         let long = |at: usize| Some(i64::from_le_bytes(raw.get(at..at + 8)?.try_into().ok()?));
         let kind = u64::from(u16::from_le_bytes([*raw.first()?, *raw.get(1)?]));
         let global = word(4)?;
         if kind == self.enter {
-            Some(What::Enter {
+            Some(Some(What::Enter {
                 number: long(8)?,
                 compat,
                 global,
-            })
+            }))
         } else if kind == self.leave {
-            Some(What::Leave {
+            Some(Some(What::Leave {
                 number: long(8)?,
                 returned: long(16)?,
                 compat,
                 global,
-            })
-        } else if kind == self.signal && word(self.signal_result)? == 0 {
-            Some(What::Signal {
-                number: word(8)?,
-                to: word(self.signal_to)?,
-            })
+            }))
+        } else if kind == self.signal {
+            let (number, to) = (word(8)?, word(self.signal_to)?);
+            let sent = word(self.signal_result)? == 0;
+            Some(sent.then(|| What::Signal { number, to }))
         } else {
             None
         }
     }
+}
+
+fn ring_bytes() -> Result<usize> {
+    let asked = match env::var_os(RING) {
+        None => return Ok(RING_BYTES),
+        Some(word) => word,
+    };
+    let bytes: Option<usize> = asked.to_str().and_then(|word| word.parse().ok());
+    bytes
+        .filter(|bytes| bytes.is_power_of_two() && (PAGE..=MOST_RING_BYTES).contains(bytes))
+        .ok_or_else(|| {
+            Error::bad(format!(
+                "read {RING}: wanted a power of two from {PAGE} to {MOST_RING_BYTES}, found {asked:?}"
+            ))
+        })
 }
