@@ -5,10 +5,10 @@
 //! over to us.
 
 pub mod block;
-mod bpf;
+pub mod bpf;
 mod call;
 mod names;
-mod perf;
+pub mod perf;
 mod processors;
 
 use libc::pid_t;

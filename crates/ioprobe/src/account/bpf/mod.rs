@@ -5,7 +5,7 @@ pub mod block;
 mod kernel;
 mod programs;
 mod rows;
-mod types;
+pub mod types;
 
 use std::collections::BTreeMap;
 use std::os::unix::io::{AsRawFd, OwnedFd};

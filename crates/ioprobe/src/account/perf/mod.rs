@@ -6,8 +6,9 @@
 mod buffer;
 mod record;
 mod ring;
+pub mod sequence;
 mod tasks;
-mod tracefs;
+pub mod tracefs;
 
 use std::env;
 use std::os::unix::io::AsRawFd;
@@ -15,9 +16,8 @@ use std::os::unix::io::AsRawFd;
 use libc::{c_int, pid_t};
 
 use self::buffer::PAGE;
-use self::record::{records, Record};
 use self::ring::{Event, Ring};
-use self::tasks::{Tasks, What};
+use self::sequence::{Kinds, Sequence};
 use self::tracefs::Tracefs;
 use super::call::Account;
 use super::processors;
@@ -37,22 +37,10 @@ const POLL_MS: c_int = 5;
 const SETTLED_NS: u64 = 2_000_000;
 
 pub struct Reading {
-    kinds: Kinds,
     events: Vec<Event>,
     rings: Vec<Ring>,
     taken: Vec<u8>,
-    waiting: Vec<tasks::Event>,
-    tasks: Tasks,
-    lost: u64,
-}
-
-/// How records tell what they are of, and where their fields lie.
-struct Kinds {
-    enter: u64,
-    leave: u64,
-    signal: u64,
-    signal_to: usize,
-    signal_result: usize,
+    sequence: Sequence,
 }
 
 impl Reading {
@@ -81,13 +69,10 @@ impl Reading {
             event.enable()?;
         }
         Ok(Reading {
-            kinds,
             events,
             rings,
             taken: Vec::new(),
-            waiting: Vec::new(),
-            tasks: Tasks::of(std::process::id()),
-            lost: 0,
+            sequence: Sequence::of(kinds, std::process::id()),
         })
     }
 
@@ -125,12 +110,7 @@ impl Reading {
             event.disable()?;
         }
         self.drain();
-        self.settle(u64::MAX);
-        Ok(Account {
-            way: "perf",
-            calls: self.tasks.calls,
-            lost: self.lost,
-        })
+        Ok(self.sequence.finish())
     }
 
     fn drain(&mut self) {
@@ -138,104 +118,10 @@ impl Reading {
         for ring in &mut self.rings {
             self.taken.clear();
             let had_room = ring.take_out(&mut self.taken);
-            self.lost += u64::from(!had_room);
-            for record in records(&self.taken) {
-                match record.and_then(|record| self.kinds.seen(&record)) {
-                    Some(Seen::Event(event)) => self.waiting.push(event),
-                    Some(Seen::Lost(count)) => self.lost = self.lost.saturating_add(count),
-                    Some(Seen::Nothing) => {}
-                    None => self.lost += 1,
-                }
-            }
+            self.sequence.lose(u64::from(!had_room));
+            self.sequence.take(&self.taken);
         }
-        self.settle(before.saturating_sub(SETTLED_NS));
-    }
-
-    /// Takes up what happened before a time, in its order.
-    fn settle(&mut self, before_ns: u64) {
-        self.waiting.sort_by_key(|event| event.at_ns);
-        let count = self
-            .waiting
-            .iter()
-            .take_while(|event| event.at_ns < before_ns)
-            .count();
-        for event in self.waiting.drain(..count) {
-            self.tasks.take(&event);
-        }
-    }
-}
-
-/// What a record means to us.
-#[derive(Debug, PartialEq, Eq)]
-enum Seen {
-    Event(tasks::Event),
-    Lost(u64),
-    Nothing,
-}
-
-impl Kinds {
-    /// None where the record is too short for what it should hold, or of none of our events.
-    fn seen(&self, record: &Record) -> Option<Seen> {
-        let (at_ns, process, task, what) = match *record {
-            Record::Fork {
-                process,
-                task,
-                parent,
-                at_ns,
-            } => (at_ns, process, task, What::Fork { parent }),
-            Record::Exit {
-                process,
-                task,
-                at_ns,
-            } => (at_ns, process, task, What::Exit),
-            Record::Sample {
-                process,
-                task,
-                at_ns,
-                raw,
-                compat,
-            } => match self.what(raw, compat)? {
-                Some(what) => (at_ns, process, task, what),
-                None => return Some(Seen::Nothing),
-            },
-            Record::Lost(count) => return Some(Seen::Lost(count)),
-            Record::Other => return Some(Seen::Nothing),
-        };
-        Some(Seen::Event(tasks::Event {
-            at_ns,
-            process,
-            task,
-            what,
-        }))
-    }
-
-    /// A raw record begins with its kind in 16 bits and, after 4 bytes, the number of the task. A signal that was not sent
-    /// after all is nothing.
-    fn what(&self, raw: &[u8], compat: bool) -> Option<Option<What>> {
-        let word = |at: usize| Some(i32::from_le_bytes(raw.get(at..at + 4)?.try_into().ok()?));
-        let long = |at: usize| Some(i64::from_le_bytes(raw.get(at..at + 8)?.try_into().ok()?));
-        let kind = u64::from(u16::from_le_bytes([*raw.first()?, *raw.get(1)?]));
-        let global = word(4)?;
-        if kind == self.enter {
-            Some(Some(What::Enter {
-                number: long(8)?,
-                compat,
-                global,
-            }))
-        } else if kind == self.leave {
-            Some(Some(What::Leave {
-                number: long(8)?,
-                returned: long(16)?,
-                compat,
-                global,
-            }))
-        } else if kind == self.signal {
-            let (number, to) = (word(8)?, word(self.signal_to)?);
-            let sent = word(self.signal_result)? == 0;
-            Some(sent.then(|| What::Signal { number, to }))
-        } else {
-            None
-        }
+        self.sequence.settle(before.saturating_sub(SETTLED_NS));
     }
 }
 

@@ -37,7 +37,9 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Option<Record<'_>>> {
         if rest.is_empty() {
             return None;
         }
-        let size: usize = rest.get(6..HEADER).map_or(0, |size| u16::from_le_bytes([size[0], size[1]]).into());
+        let size: usize = rest
+            .get(6..HEADER)
+            .map_or(0, |size| u16::from_le_bytes([size[0], size[1]]).into());
         if !(HEADER..=rest.len()).contains(&size) {
             rest = &[];
             return Some(None);

@@ -41,13 +41,15 @@ impl Tracefs {
         })
     }
 
-    /// Where in its record a field of a tracepoint lies.
+    /// Where in its record a field of 4 bytes of a tracepoint lies.
     pub fn offset(&self, name: &str, field: &str) -> Result<usize> {
-        offset_in(&self.read(name, "format")?, field).ok_or_else(|| {
-            Error::unsupported(format!(
-                "this kernel's tracepoint {name} has no field {field}"
-            ))
-        })
+        match place_in(&self.read(name, "format")?, field) {
+            Some((offset, 4)) => Ok(offset),
+            found => Err(Error::unsupported(format!(
+                "this kernel's tracepoint {name}: wanted a field {field} of 4 bytes, found {}",
+                found.map_or("none".to_string(), |(_, size)| format!("one of {size}"))
+            ))),
+        }
     }
 
     fn read(&self, name: &str, file: &str) -> Result<String> {
@@ -56,13 +58,17 @@ impl Tracefs {
     }
 }
 
-/// A line is "field:int sig; offset:8; size:4; signed:1;", with tabs between.
-fn offset_in(format: &str, field: &str) -> Option<usize> {
+/// Offset and size of a field. A line is "field:int sig; offset:8; size:4; signed:1;", with tabs between.
+pub fn place_in(format: &str, field: &str) -> Option<(usize, usize)> {
     format.lines().find_map(|line| {
         let (declared, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
         let name = declared.rsplit(' ').next()?.split('[').next()?;
-        let offset = rest.trim().strip_prefix("offset:")?.split(';').next()?;
-        (name == field).then(|| offset.parse().ok())?
+        let number = |key| -> Option<u16> {
+            let mut parts = rest.split(';');
+            parts.find_map(|part| part.trim().strip_prefix(key)?.parse().ok())
+        };
+        let place = (number("offset:")?.into(), number("size:")?.into());
+        (name == field).then_some(place)
     })
 }
 
@@ -75,9 +81,9 @@ mod tests {
         let format = "name: x\nformat:\n\tfield:int sig;\toffset:8;\tsize:4;\tsigned:1;\n\
                       \tfield:char comm[16];\toffset:20;\tsize:16;\tsigned:0;\n\
                       \tfield:pid_t pid;\toffset:36;\tsize:4;\tsigned:1;\n";
-        assert_eq!(offset_in(format, "sig"), Some(8));
-        assert_eq!(offset_in(format, "comm"), Some(20));
-        assert_eq!(offset_in(format, "pid"), Some(36));
-        assert_eq!(offset_in(format, "si"), None);
+        assert_eq!(place_in(format, "sig"), Some((8, 4)));
+        assert_eq!(place_in(format, "comm"), Some((20, 16)));
+        assert_eq!(place_in(format, "pid"), Some((36, 4)));
+        assert_eq!(place_in(format, "si"), None);
     }
 }
