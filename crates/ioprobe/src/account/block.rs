@@ -26,10 +26,10 @@ impl Requests {
             .map(Requests)
     }
 
-    /// By device and kind: `count`, `total_ns`, `untimed`, `histogram` (`[highest ns of the bar, count]`); kinds without a
-    /// request are left out.
-    pub fn finish(self) -> Result<Value> {
-        let mut found = Map::new();
+    /// By device and kind: `count`, `total_ns`, `untimed`, `histogram` (`[highest ns of the bar, count]`), kinds without a
+    /// request left out. And how many completions were not seen, which may have been of other devices.
+    pub fn finish(self) -> Result<(Value, u64)> {
+        let (mut found, mut lost) = (Map::new(), 0);
         for (name, watching) in &self.0 {
             let mut kinds = Map::new();
             for (kind, times) in KINDS.iter().zip(watching.read()?) {
@@ -38,8 +38,9 @@ impl Requests {
                 }
             }
             found.insert(name.clone(), Value::Object(kinds));
+            lost += watching.missed()?;
         }
-        Ok(Value::Object(found))
+        Ok((Value::Object(found), lost))
     }
 }
 

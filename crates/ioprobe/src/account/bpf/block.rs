@@ -1,8 +1,8 @@
 //! Latencies of a device's requests: one program where the block layer says that a request is complete.
 //!
 //! The kernel notes in every request when it was made (start_time_ns, which the times in /sys/block/NAME/stat are reckoned from
-//! too); so one tracepoint is enough. A request that is completed in parts counts with its last. Requests of other devices leave
-//! with the second jump.
+//! too); so one tracepoint is enough. Where a device's accounting is switched off it notes nothing, and a request counts without
+//! a time. One that is completed in parts counts with its last. Requests of other devices leave with the second jump.
 
 use std::os::unix::io::OwnedFd;
 
@@ -15,7 +15,7 @@ use crate::account::processors;
 use crate::error::{Error, Result};
 
 use Helper::TimeNs;
-use If::{Below, Equal, NotEqual, SignedBelow};
+use If::{Below, Equal, NotEqual};
 use Operation::{And, Move, Sub};
 use Register::{R0, R1, R6, R7, R8, R9};
 use Size::{Eight, Four};
@@ -39,7 +39,7 @@ struct Offsets {
 /// The program at work on one device. It stops when this is dropped.
 pub struct Watching {
     rows: Rows,
-    _program: Program,
+    program: Program,
     _link: OwnedFd,
 }
 
@@ -59,9 +59,14 @@ impl Watching {
         let link = program.attach()?;
         Ok(Watching {
             rows,
-            _program: program,
+            program,
             _link: link,
         })
+    }
+
+    /// Completions of whatever device that this did not see, because it was at another one on that processor.
+    pub fn missed(&self) -> Result<u64> {
+        self.program.missed()
     }
 
     /// For each kind of request its times, in the order of `KINDS`.
@@ -105,12 +110,13 @@ fn complete(rows: i32, at: &Offsets, major: i32, minor: i32) -> Vec<Instruction>
     p.jump_if(R8, Below, KINDS.len() as i32 - 1, "kind");
     p.constant(Move, R8, KINDS.len() as i32 - 1);
     p.label("kind");
+    p.constant(Move, R7, -1); // no time
     p.load(Eight, R9, R6, at.started);
-    p.jump_if(R9, Equal, 0, "out"); // accounting is switched off for this queue
+    p.jump_if(R9, Equal, 0, "row"); // accounting is switched off for this queue
     p.call(TimeNs);
     p.register(Move, R7, R0);
     p.register(Sub, R7, R9);
-    p.jump_if(R7, SignedBelow, 0, "out");
+    p.label("row");
     p.register(Move, R1, R8);
     rows::find(&mut p, rows);
     p.jump_if(R0, Equal, 0, "out");
