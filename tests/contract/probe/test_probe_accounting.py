@@ -187,7 +187,9 @@ def test_calls_that_seccomp_turns_down_are_counted(probe: Probe, folder: Path, w
 
 
 def test_a_call_beyond_the_tables_may_fail_in_two_ways(probe: Probe, way: str) -> None:
-    call = account(probe, way, [*PYTHON, "-c", TURNED_DOWN.format(number=999, before=2, after=3)])["syscall_999"]
+    call = account(probe, way, [*PYTHON, "-c", TURNED_DOWN.format(number=999, before=2, after=3)])[
+        "syscall_999"
+    ]
     assert call["errors"] == {str(errno.ENOSYS): 2, str(errno.EPERM): 3}
     assert call["count"] == 5
 
@@ -258,9 +260,13 @@ def test_what_finds_no_room_at_the_very_end_is_told_too() -> None:
     """The kernel tells of lost records with the next one that fits; here there is none."""
     argv = [*PYTHON, "-c", ENDING_IN_A_BURST.format(count=TOO_MANY)]
     with Probe() as probe:
+        probe("hello")
+        stopped = inner(probe)
         probe.send("command", steps=[{"name": "it", "argv": argv}], account="perf")
-        assert eventually(lambda: bool(children(inner(probe))) and zombie(children(inner(probe))[0]), 60)
-        os.kill(inner(probe), signal.SIGCONT)
+        try:
+            assert eventually(lambda: any(zombie(pid) for pid in children(stopped)), 60)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
         assert probe.process.stdout
         found = json.loads(probe.process.stdout.readline())["ok"]["account"]
     assert found["lost"] > 0
@@ -272,9 +278,14 @@ def children(pid: int) -> list[int]:
 
 
 def test_a_size_of_buffers_that_cannot_be_is_refused() -> None:
-    with Probe(env={**os.environ, "IOPROBE_RING_BYTES": "5000"}) as probe, pytest.raises(ProbeError) as caught:
+    with (
+        Probe(env={**os.environ, "IOPROBE_RING_BYTES": "5000"}) as probe,
+        pytest.raises(ProbeError) as caught,
+    ):
         probe("command", steps=[{"name": "it", "argv": ["true"]}], account="perf")
-    assert 'IOPROBE_RING_BYTES: wanted a power of two from 4096 to 1073741824, found "5000"' in str(caught.value)
+    assert 'IOPROBE_RING_BYTES: wanted a power of two from 4096 to 1073741824, found "5000"' in str(
+        caught.value
+    )
 
 
 NO_SUCH_CALLS = "import ctypes; c = ctypes.CDLL(None); [c.syscall(n) for n in range(1000, 1000 + {count})]"
@@ -331,15 +342,37 @@ def test_a_command_that_is_not_accounted_says_nothing(probe: Probe) -> None:
     assert probe("command", steps=[{"name": "it", "argv": ["true"]}])["account"] is None
 
 
-def test_nothing_stays_attached(probe: Probe, way: str) -> None:
-    before = programs()
-    account(probe, way, ["true"])
+FATES: dict[str, dict[str, Any]] = {
+    "ends": {"argv": ["true"]},
+    "is killed": {"argv": ["sh", "-c", "kill -9 $$"]},
+    "takes too long": {"argv": ["sleep", "100.3"], "timeout_s": 0.3},
+    "leaves a child behind": {"argv": ["sh", "-c", "sleep 100.4 & exit 0"]},
+    "is executed by a second thread": {"argv": [*PYTHON, "-c", SECOND_THREAD_EXECUTES]},
+    "cannot be executed": {"argv": ["{folder}/no-program"]},
+}
+
+
+@pytest.mark.parametrize("fate", FATES)
+def test_nothing_stays_attached_whatever_becomes_of_the_command(
+    probe: Probe, folder: Path, way: str, fate: str
+) -> None:
+    (folder / "no-program").write_bytes(b"\x7fELF")
+    (folder / "no-program").chmod(0o755)
+    fields = dict(FATES[fate])
+    argv = [word.replace("{folder}", str(folder)) for word in fields.pop("argv")]
+    before = in_kernel()
+    if fate == "cannot be executed":
+        with pytest.raises(ProbeError, match="execute it"):
+            account(probe, way, argv)
+    else:
+        assert account(probe, way, argv, **fields)["execve"]["count"] >= 1
     assert not held(inner(probe))
-    assert eventually(lambda: programs() <= before)
+    assert eventually(lambda: in_kernel() <= before)
+    assert not processes_with("100.4")
 
 
 def test_nothing_stays_attached_when_the_probe_is_killed(way: str) -> None:
-    before = programs()
+    before, everything = programs(), in_kernel()
     probe = Probe()
     probe.send("command", steps=[{"name": "it", "argv": ["sleep", "100.5"]}], account=way)
     assert eventually(lambda: bool(processes_with("100.5")))
@@ -348,7 +381,7 @@ def test_nothing_stays_attached_when_the_probe_is_killed(way: str) -> None:
     assert len(programs() - before) == (3 if way == "bpf" else 0)
     os.kill(pid, signal.SIGKILL)
     probe.process.wait()
-    assert eventually(lambda: programs() <= before)
+    assert eventually(lambda: in_kernel() <= everything)
 
 
 def held(pid: int) -> list[str]:
@@ -357,12 +390,25 @@ def held(pid: int) -> list[str]:
     return [link for link in links if "bpf" in link or "perf" in link]
 
 
+#: commands of bpf(2) that give the next number: BPF_PROG_GET_NEXT_ID and its like
+NEXT = {"program": 11, "map": 12, "types": 23, "link": 31}
+
+
 def programs() -> set[int]:
-    """Numbers of all BPF programs in the kernel (bpf(2), BPF_PROG_GET_NEXT_ID)."""
+    """Numbers of all BPF programs in the kernel."""
+    return numbers("program")
+
+
+def in_kernel() -> set[tuple[str, int]]:
+    """Everything of BPF in the kernel."""
+    return {(kind, number) for kind in NEXT for number in numbers(kind)}
+
+
+def numbers(kind: str) -> set[int]:
     libc = ctypes.CDLL(None, use_errno=True)
     found: set[int] = set()
     attributes = (ctypes.c_uint32 * 3)()
-    while libc.syscall(321, 11, ctypes.byref(attributes), 12) == 0:
+    while libc.syscall(321, NEXT[kind], ctypes.byref(attributes), 12) == 0:
         found.add(attributes[1])
         attributes[0] = attributes[1]
     assert ctypes.get_errno() == errno.ENOENT
