@@ -247,7 +247,6 @@ pub struct Program {
 impl Program {
     /// Has the kernel check and take a program for the tracepoint whose arguments have this type.
     pub fn load(name: &str, instructions: &[Instruction], tracepoint: u32) -> Result<Self> {
-        let mut log = vec![0_u8; LOG_BYTES];
         let mut attributes = ProgLoad {
             kind: PROG_TYPE_TRACING,
             count: instructions.len() as u32,
@@ -257,16 +256,17 @@ impl Program {
             attach_type: tracepoint,
             ..ProgLoad::default()
         };
-        // SAFETY: instructions, licence and log are valid for their lengths.
+        // SAFETY: instructions and licence are valid for their lengths.
         let loaded = unsafe { descriptor(PROG_LOAD, &mut attributes) };
         if let Ok(fd) = loaded {
             return Ok(Program { fd });
         }
         // Once more for the reason, which costs time and needs a buffer that is long enough.
+        let mut log = vec![0_u8; LOG_BYTES];
         attributes.log_level = 1;
         attributes.log_size = LOG_BYTES as u32;
         attributes.log = log.as_mut_ptr() as u64;
-        // SAFETY: as above.
+        // SAFETY: as above, and so is the log.
         match unsafe { descriptor(PROG_LOAD, &mut attributes) } {
             Ok(fd) => Ok(Program { fd }),
             Err(errno) => {

@@ -46,11 +46,11 @@ pub const ROWS: u32 = LOST + 1;
 pub const ERROR_KEY: u32 = 16;
 pub const ERRORS: u32 = 4096;
 
-const EXECVE: i32 = 59;
-const EXECVEAT: i32 = 322;
+const EXECVE: i32 = libc::SYS_execve as i32;
+const EXECVEAT: i32 = libc::SYS_execveat as i32;
 /// thread_info.status: the call came by way of the 32-bit table (arch/x86/include/asm/thread_info.h).
 const TS_COMPAT: i32 = 2;
-const SIGKILL_BIT: i32 = 1 << 8;
+const SIGKILL_BIT: i32 = 1 << (libc::SIGKILL - 1);
 /// Signals by which a call that they end was not returned from: none (another thread ended the process), SIGKILL, and those
 /// that dump core, which end the thread that got them only after its call.
 const NOT_RETURNED: u64 = 1 | 1 << 9 | CORE;

@@ -7,11 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::account::call::{Abi, Call};
 
-const EXECVE: i64 = 59;
-const EXECVEAT: i64 = 322;
-const EXIT_GROUP: i64 = 231;
 const EXIT_GROUP_I386: i64 = 252;
-const SIGKILL: i32 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -78,7 +74,7 @@ impl Tasks {
     pub fn take(&mut self, event: &Event) {
         match event.what {
             What::Signal { number, to } => {
-                if number == SIGKILL {
+                if number == libc::SIGKILL {
                     if let Some(process) = self.processes.get(&to) {
                         self.ended_ns.entry(*process).or_insert(event.at_ns);
                     }
@@ -138,7 +134,11 @@ impl Tasks {
         if task.counted || is_execve(number) {
             task.within = Some((number, compat, event.at_ns));
         }
-        let last = if compat { EXIT_GROUP_I386 } else { EXIT_GROUP };
+        let last = if compat {
+            EXIT_GROUP_I386
+        } else {
+            libc::SYS_exit_group
+        };
         if task.counted && number == last {
             self.ended_ns.entry(event.process).or_insert(event.at_ns);
         }
@@ -200,7 +200,7 @@ impl Tasks {
 }
 
 fn is_execve(number: i64) -> bool {
-    number == EXECVE || number == EXECVEAT
+    number == libc::SYS_execve || number == libc::SYS_execveat
 }
 
 #[cfg(test)]
