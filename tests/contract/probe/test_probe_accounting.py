@@ -164,6 +164,33 @@ def test_a_second_thread_may_execute_a_program(probe: Probe, folder: Path, way: 
     assert found["execve"] == (2, 0)
 
 
+SIBLING_WAITS = """
+import os, resource, threading, time
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+reading, writing = os.pipe()
+threading.Thread(target=lambda: os.read(reading, 1)).start()
+time.sleep(0.3)
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "os.execv('/bin/cat', ['cat', '/etc/hostname'])",
+        "os.abort()",
+        "os.kill(os.getpid(), 15)",
+        "os._exit(0)",
+    ],
+)
+def test_a_call_in_which_another_thread_ends_the_task_is_counted_as_strace_does(
+    probe: Probe, folder: Path, way: str, end: str
+) -> None:
+    argv = [*PYTHON, "-c", SIBLING_WAITS.format(end=end)]
+    account(probe, way, argv)
+    assert counts(account(probe, way, argv))["read"] == traced.counted(argv, folder)["read"]
+
+
 TURNED_DOWN = """
 import ctypes, struct
 c = ctypes.CDLL(None)

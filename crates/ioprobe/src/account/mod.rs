@@ -21,7 +21,7 @@ pub use self::call::Account;
 /// Counting that is under way; it ends when this is dropped.
 pub enum Counter {
     Bpf(bpf::Attached),
-    Perf(perf::Reading),
+    Perf(Box<perf::Reading>),
 }
 
 impl Counter {
@@ -69,7 +69,7 @@ fn bpf() -> std::result::Result<Counter, String> {
 
 fn perf() -> std::result::Result<Counter, String> {
     perf::Reading::begin()
-        .map(Counter::Perf)
+        .map(|reading| Counter::Perf(Box::new(reading)))
         .map_err(|why| format!("by perf events: {why}"))
 }
 

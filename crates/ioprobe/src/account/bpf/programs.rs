@@ -7,7 +7,8 @@
 //!
 //! A call counts when it returns to its program. So one does not during which the task was given SIGKILL, be it by somebody
 //! or because another thread ended the process; a tracer that stops tasks never sees those either. SIGTERM and its like stop a
-//! traced program *after* the call has returned, where an untraced one dies in it: they count, or the two would differ.
+//! traced program *after* the call has returned, where an untraced one dies in it: they count, or the two would differ. But for
+//! one thread of a process only: it ends the others, as above.
 
 use super::assembler::{Assembler, Helper, If, Instruction, Operation, Register, Size};
 use super::rows;
@@ -63,6 +64,8 @@ pub struct Offsets {
     task_pending: i16,
     task_signal: i16,
     signal_exit_code: i16,
+    task_number: i16,
+    process_number: i16,
     call_number: i16,
 }
 
@@ -75,6 +78,8 @@ impl Offsets {
                 + types.offset("sigpending", "signal")?,
             task_signal: types.offset("task_struct", "signal")?,
             signal_exit_code: types.offset("signal_struct", "group_exit_code")?,
+            task_number: types.offset("task_struct", "pid")?,
+            process_number: types.offset("task_struct", "tgid")?,
             call_number: types.offset("pt_regs", "orig_ax")?,
         })
     }
@@ -219,7 +224,11 @@ pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.wide(R2, NOT_RETURNED);
     p.register(ShiftRight, R2, R1);
     p.constant(And, R2, 1);
-    p.jump_if(R2, Equal, 0, "count");
+    p.jump_if(R2, NotEqual, 0, "out");
+    // What is sent to a process ends its first thread after its call, and by that the others in theirs.
+    p.load(Four, R1, R8, at.task_number);
+    p.load(Four, R2, R8, at.process_number);
+    p.jump_if_register(R1, Equal, R2, "count");
     out(p)
 }
 

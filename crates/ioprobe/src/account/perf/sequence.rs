@@ -63,7 +63,7 @@ impl Sequence {
         self.settle(u64::MAX);
         Account {
             way: "perf",
-            calls: self.tasks.calls,
+            calls: self.tasks.finish(),
             lost: self.lost,
         }
     }
