@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -90,6 +91,22 @@ def test_accounting_can_be_left_out_and_the_plan_says_whether(state: Path, tmp_p
     off = write_study(tmp_path / "own", STUDY.replace("[study]", "[study]\naccount = false"))
     run_json(off, "--no-controls")
     assert not [kind for kind, _ in events(state) if kind == "call"]
+
+
+NO_SUCH_CALLS = "import ctypes; c = ctypes.CDLL(None); [c.syscall(n) for n in range(1000, 1000 + {count})]"
+
+
+def test_counts_of_which_some_were_lost_are_used_nowhere(state: Path, tmp_path: Path) -> None:
+    """Each number that is no call takes a place of its own in BPF's table of 4,096 errors."""
+    program = f'argv = ["{sys.executable}", "-I", "-S", "-c", "{NO_SUCH_CALLS}"]'
+    study = STUDY.replace("{bytes}", "{count}").replace('"100000"', '"6000"')
+    study = study.replace('argv = ["head", "-c", "{count}", "/dev/zero"]', program)
+    report = run_json(write_study(tmp_path, study), "--no-controls", "--trust")
+    counted = [call for kind, call in events(state) if kind == "call"]
+    assert {call["arm"] for call in counted} <= {"1"}
+    (said,) = [text for kind, text in events(state) if kind == "not-accounted"]
+    assert re.search(r"wanted every one, found that \d+ events were lost", said)
+    assert "6000" not in evidence(report, "accounted_calls.all")
 
 
 def test_grep_reads_twice_for_each_file_and_find_as_often_in_any_tree(state: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from report_fixtures import CONDITIONS, measured, study, trial
 from store_examples import header, planned_runs
 
-from iotrial.errors import StoreError, StudyError
+from iotrial.conduct.works.contract import calls_of
+from iotrial.errors import ProbeError, StoreError, StudyError
 from iotrial.report.claimed_values import hold_value
 from iotrial.report.claims import Outcome
 from iotrial.report.conditions import Conditions
@@ -130,6 +131,15 @@ def test_a_call_that_an_arm_never_makes_counts_as_none() -> None:
     rows = rows_of([call("0777", "read", 4), call("0444", "write", 4)])
     assert rows["accounted_calls.read", "0444"].value == 0
     assert rows["accounted_calls.read", "0444"].moved == "down"
+
+
+def test_an_account_of_which_something_was_lost_is_refused() -> None:
+    whole = {"way": "perf", "lost": 0, "calls": {"read": {"count": 3}}}
+    assert calls_of({"account": whole}) == {"read": {"count": 3}}
+    with pytest.raises(ProbeError, match="by perf: wanted every one, found that 2 events were lost"):
+        calls_of({"account": {**whole, "lost": 2}})
+    with pytest.raises(ProbeError, match="wanted an account"):
+        calls_of({"account": None})
 
 
 def row(value: float, *, low: float | None = None) -> EvidenceRow:

@@ -11,6 +11,8 @@ mod around;
 mod checksum;
 mod clock;
 mod content;
+#[cfg(test)]
+mod damage;
 mod devices;
 mod error;
 mod fileset;

@@ -1,16 +1,26 @@
 //! Every parser of the probe as a function of bytes that must return, whatever the bytes.
 //!
-//! Two things call them: the fuzz target in `fuzz/`, and the test below, which replays the kept cases of
-//! `tests/fuzz/cases`. What a parser accepts is looked at too, where there is something that must hold of it.
+//! Two things call them: the fuzz target in `fuzz/`, and the tests below, which replay the kept cases of `tests/fuzz/cases` and
+//! some thousands of damaged copies of each. What a parser accepts is looked at too, where there is something that must hold of it.
 
 use serde_json::{json, Value};
 
+use crate::account::bpf::types::Types;
+use crate::account::perf::sequence::{Kinds, Sequence};
+use crate::account::perf::tracefs::place_in;
 use crate::wire::{self, job_fields, FromJson, Mode};
 use crate::{devices, process};
 
 pub type Parser = (&'static str, fn(&[u8]));
 
-pub const PARSERS: &[Parser] = &[("wire", request), ("counters", counters), ("stat", stat)];
+pub const PARSERS: &[Parser] = &[
+    ("wire", request),
+    ("counters", counters),
+    ("stat", stat),
+    ("types", types),
+    ("records", events),
+    ("format", format),
+];
 
 /// A request line, read as every verb there is, and the answer that an error becomes.
 fn request(line: &[u8]) {
@@ -60,20 +70,97 @@ fn stat(text: &[u8]) {
     process::stragglers::parent_in_stat(&String::from_utf8_lossy(text));
 }
 
+/// The kernel's type information (BTF).
+fn types(blob: &[u8]) {
+    let types = match Types::parse(blob.to_vec()) {
+        Some(types) => types,
+        None => return,
+    };
+    for (structure, member) in [
+        ("list_head", "prev"),
+        ("outer", "deep"),
+        ("outer", "nowhere"),
+        ("nowhere", "x"),
+    ] {
+        match types.offset(structure, member) {
+            Ok(offset) => assert!(offset >= 0),
+            Err(error) => assert!(error.to_string().contains(structure)),
+        }
+    }
+    let last = types.tracepoint("sys_enter").unwrap_or(0);
+    assert!((last as usize) < blob.len());
+}
+
+/// Records of perf events, as they are taken out of a buffer; the numbers are those of the kept cases.
+fn events(bytes: &[u8]) {
+    let kinds = Kinds {
+        enter: 1,
+        leave: 2,
+        signal: 3,
+        signal_to: 36,
+        signal_result: 44,
+    };
+    let mut sequence = Sequence::of(kinds, 1);
+    sequence.take(bytes);
+    let told = sequence.finish().to_json();
+    let calls = told["calls"].as_object().expect("an account has calls");
+    let sum: u64 = calls
+        .values()
+        .filter_map(|call| call["count"].as_u64())
+        .sum();
+    // A return is a record of at least its header.
+    assert!(sum <= bytes.len() as u64 / 8);
+}
+
+/// The format file of a tracepoint.
+fn format(text: &[u8]) {
+    let text = String::from_utf8_lossy(text);
+    for field in ["pid", "result", "sig", ""] {
+        if let Some((offset, size)) = place_in(&text, field) {
+            assert!(offset < 1 << 16 && size < 1 << 16);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::damage::damaged;
 
     #[test]
     fn every_kept_case_comes_back() {
-        let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fuzz/cases");
         for (name, parse) in PARSERS {
-            let mut replayed = 0;
-            for entry in std::fs::read_dir(format!("{cases}/{name}")).unwrap() {
-                parse(&std::fs::read(entry.unwrap().path()).unwrap());
-                replayed += 1;
+            let cases = kept(name);
+            assert!(!cases.is_empty(), "{name}: no case");
+            for (_, case) in cases {
+                parse(&case);
             }
-            assert!(replayed > 0, "{name}: no case");
+        }
+    }
+
+    fn kept(parser: &str) -> Vec<(String, Vec<u8>)> {
+        let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fuzz/cases");
+        std::fs::read_dir(format!("{cases}/{parser}"))
+            .unwrap()
+            .map(|entry| {
+                let path = entry.unwrap().path();
+                (path.display().to_string(), std::fs::read(path).unwrap())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_damaged_case_comes_back() {
+        const MOST_BYTES: usize = 4 << 20;
+        const MOST: usize = 4000;
+        for (name, parse) in PARSERS {
+            for (path, case) in kept(name) {
+                for number in 0..MOST.min(MOST_BYTES / (case.len() + 64) + 1) {
+                    let bytes = damaged(&case, number as u64);
+                    let parsed = std::panic::catch_unwind(|| parse(&bytes));
+                    assert!(parsed.is_ok(), "{path}, damaged in way {number}");
+                }
+            }
         }
     }
 

@@ -72,7 +72,9 @@ impl Session {
         let devices = wire::devices_of_job(verb, &given)?;
         let requests = Requests::begin(&devices)?;
         let mut answer = self.carry_out(verb, given)?;
-        answer["requests"] = requests.finish()?;
+        let (found, lost) = requests.finish()?;
+        answer["requests"] = found;
+        answer["requests_lost"] = json!(lost);
         Ok(answer)
     }
 

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use libc::{c_int, c_uint};
+use libc::{c_int, c_long, c_uint, pid_t};
 
 use crate::error::{last_errno, Error, Result};
 
@@ -178,6 +178,42 @@ pub fn read_full(fd: RawFd, buffer: &mut [u8], path: &str) -> Result<usize> {
         }
     }
     Ok(filled)
+}
+
+/// A process by descriptor (pidfd_open(2)): ready to read when it has ended.
+pub fn process_descriptor(pid: pid_t) -> Result<OwnedFd> {
+    // SAFETY: no pointers are involved; the descriptor is new and ours.
+    unsafe { new_descriptor(libc::syscall(libc::SYS_pidfd_open, pid, 0)) }
+        .map_err(|errno| Error::errno(format!("open a descriptor of process {pid}"), errno))
+}
+
+/// A file system of the kernel's own (`tracefs`), mounted where no path leads: the host's tree stays as it is, and it goes with
+/// its descriptor. fsopen, fsconfig, fsmount: Linux 5.2.
+pub fn mount_nowhere(kind: &str) -> Result<OwnedFd> {
+    const FSOPEN_CLOEXEC: c_int = 1;
+    const FSCONFIG_CMD_CREATE: c_int = 6;
+    const FSMOUNT_CLOEXEC: c_int = 1;
+    let failed = |errno| Error::errno(format!("mount {kind}"), errno);
+    let name = c_text(kind)?;
+    let none = std::ptr::null::<u8>();
+    // SAFETY: the text ends with NUL; both descriptors are new and ours.
+    unsafe {
+        let context = libc::syscall(libc::SYS_fsopen, name.as_ptr(), FSOPEN_CLOEXEC);
+        let context = new_descriptor(context).map_err(failed)?;
+        let fd = context.as_raw_fd();
+        if libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0) == -1 {
+            return Err(failed(last_errno()));
+        }
+        new_descriptor(libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, 0)).map_err(failed)
+    }
+}
+
+/// The errno is left to the caller. SAFETY: this must be what a system call that makes a descriptor has just returned.
+pub unsafe fn new_descriptor(result: c_long) -> std::result::Result<OwnedFd, i32> {
+    match result {
+        -1 => Err(last_errno()),
+        fd => Ok(OwnedFd::from_raw_fd(fd as RawFd)),
+    }
 }
 
 /// RLIMIT_NOFILE.

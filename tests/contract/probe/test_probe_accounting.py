@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 import traced
-from probe_client import NOBODY, Probe, ProbeError, eventually, inner, make_set, processes_with
+from probe_client import NOBODY, Probe, ProbeError, eventually, inner, make_set, processes_with, zombie
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
@@ -163,25 +165,61 @@ def test_a_second_thread_may_execute_a_program(probe: Probe, folder: Path, way: 
     assert found["execve"] == (2, 0)
 
 
+SIBLING_WAITS = """
+import os, resource, threading, time
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+reading, writing = os.pipe()
+threading.Thread(target=lambda: os.read(reading, 1)).start()
+time.sleep(0.3)
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "os.execv('/bin/cat', ['cat', '/etc/hostname'])",
+        "os.abort()",
+        "os.kill(os.getpid(), 15)",
+        "os._exit(0)",
+    ],
+)
+def test_a_call_in_which_another_thread_ends_the_task_is_counted_as_strace_does(
+    probe: Probe, folder: Path, way: str, end: str
+) -> None:
+    argv = [*PYTHON, "-c", SIBLING_WAITS.format(end=end)]
+    account(probe, way, argv)
+    assert counts(account(probe, way, argv))["read"] == traced.counted(argv, folder)["read"]
+
+
 TURNED_DOWN = """
 import ctypes, struct
 c = ctypes.CDLL(None)
-rules = [(0x20, 0, 0, 0), (0x15, 0, 1, 110), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)]
+for _ in range({before}): assert c.syscall({number}) == -1
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, {number}), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)]
 code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
 class Program(ctypes.Structure): _fields_ = [("length", ctypes.c_ushort), ("rules", ctypes.c_void_p)]
 program = Program(len(rules), ctypes.addressof(code))
 assert c.prctl(38, 1, 0, 0, 0) == 0 and c.prctl(22, 2, ctypes.byref(program)) == 0
-for _ in range(5): assert c.syscall(110) == -1
+for _ in range({after}): assert c.syscall({number}) == -1
 """
 
 
 def test_calls_that_seccomp_turns_down_are_counted(probe: Probe, folder: Path, way: str) -> None:
     """A filter that answers getppid with EPERM; the kernel's tracepoint of entry is not reached then."""
-    argv = [*PYTHON, "-c", TURNED_DOWN]
+    argv = [*PYTHON, "-c", TURNED_DOWN.format(number=110, before=0, after=5)]
     calls = account(probe, way, argv)
     assert counts(calls) == traced.counted(argv, folder)
     assert calls["getppid"]["errors"] == {str(errno.EPERM): 5}
     assert calls["getppid"]["untimed"] == 5
+
+
+def test_a_call_beyond_the_tables_may_fail_in_two_ways(probe: Probe, way: str) -> None:
+    call = account(probe, way, [*PYTHON, "-c", TURNED_DOWN.format(number=999, before=2, after=3)])[
+        "syscall_999"
+    ]
+    assert call["errors"] == {str(errno.ENOSYS): 2, str(errno.EPERM): 3}
+    assert call["count"] == 5
 
 
 def test_calls_of_32_bit_programs_have_names_of_their_own(probe: Probe, folder: Path, way: str) -> None:
@@ -212,6 +250,88 @@ def _elf_32() -> bytes:
     header = struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, base + headers, 52, 0, 0, 52, 32, 1, 0, 0, 0)
     segment = struct.pack("<IIIIIIII", 1, 0, base, base, size, size, 5, 0x1000)
     return identity + header + segment + code
+
+
+BURST = """
+import os, signal
+probe, stop = os.getppid(), {stop}
+if stop: os.kill(probe, signal.SIGSTOP)
+for _ in range({count}): os.getpgid(0)
+if stop: os.kill(probe, signal.SIGCONT)
+"""
+ENDING_IN_A_BURST = """
+import os, signal
+os.kill(os.getppid(), signal.SIGSTOP)
+for _ in range({count}): os.getpgid(0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+#: a call writes two records of some hundred bytes: four times more than there is room for without the environment's word
+TOO_MANY = 160_000
+
+
+@pytest.mark.parametrize("ring", ["4096", "65536", "1048576", None])
+@pytest.mark.parametrize("stop", [False, True], ids=["while the probe reads", "while it stands still"])
+def test_counts_of_perf_events_are_whole_or_say_that_they_are_not(ring: str | None, stop: bool) -> None:
+    """A burst of calls, with a probe that reads along or is stopped by the program meanwhile."""
+    environment = {**os.environ, **({} if ring is None else {"IOPROBE_RING_BYTES": ring})}
+    argv = [*PYTHON, "-c", BURST.format(count=TOO_MANY, stop=stop)]
+    with Probe(env=environment) as probe:
+        found = probe("command", steps=[{"name": "it", "argv": argv}], account="perf")["account"]
+    counted = found["calls"]["getpgid"]["count"] if "getpgid" in found["calls"] else 0
+    assert counted <= TOO_MANY
+    assert (counted == TOO_MANY) or found["lost"] > 0
+    if stop:
+        assert counted < TOO_MANY
+
+
+def test_what_finds_no_room_at_the_very_end_is_told_too() -> None:
+    """The kernel tells of lost records with the next one that fits; here there is none."""
+    argv = [*PYTHON, "-c", ENDING_IN_A_BURST.format(count=TOO_MANY)]
+    with Probe() as probe:
+        probe("hello")
+        stopped = inner(probe)
+        probe.send("command", steps=[{"name": "it", "argv": argv}], account="perf")
+        try:
+            assert eventually(lambda: any(zombie(pid) for pid in children(stopped)), 60)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        assert probe.process.stdout
+        found = json.loads(probe.process.stdout.readline())["ok"]["account"]
+    assert found["lost"] > 0
+    assert found["calls"]["getpgid"]["count"] < TOO_MANY
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_size_of_buffers_that_cannot_be_is_refused() -> None:
+    with (
+        Probe(env={**os.environ, "IOPROBE_RING_BYTES": "5000"}) as probe,
+        pytest.raises(ProbeError) as caught,
+    ):
+        probe("command", steps=[{"name": "it", "argv": ["true"]}], account="perf")
+    assert 'IOPROBE_RING_BYTES: wanted a power of two from 4096 to 1073741824, found "5000"' in str(
+        caught.value
+    )
+
+
+NO_SUCH_CALLS = "import ctypes; c = ctypes.CDLL(None); [c.syscall(n) for n in range(1000, 1000 + {count})]"
+#: places in BPF's table of errors, one for each error of a call (docs/accounting.md)
+ERRORS = 4096
+
+
+def test_errors_that_find_no_room_in_the_table_of_bpf_are_told_as_lost(probe: Probe) -> None:
+    """Every number that is no call is one by itself, and fails with ENOSYS."""
+    fits = account(probe, "bpf", [*PYTHON, "-c", NO_SUCH_CALLS.format(count=ERRORS - 100)])
+    beyond = {name: call["count"] for name, call in fits.items() if name.startswith("syscall_")}
+    assert beyond == {f"syscall_{number}": 1 for number in range(1000, 1000 + ERRORS - 100)}
+    others = sum(len(call["errors"]) for name, call in fits.items() if name not in beyond)
+    argv = [*PYTHON, "-c", NO_SUCH_CALLS.format(count=ERRORS + 1000)]
+    found = probe("command", steps=[{"name": "it", "argv": argv}], account="bpf")["account"]
+    kept = sum(1 for name in found["calls"] if name.startswith("syscall_"))
+    assert kept <= ERRORS - others
+    assert found["lost"] >= ERRORS + 1000 - kept > 0
 
 
 def test_times_are_within_the_time_of_the_program(probe: Probe, way: str) -> None:
@@ -250,24 +370,50 @@ def test_a_command_that_is_not_accounted_says_nothing(probe: Probe) -> None:
     assert probe("command", steps=[{"name": "it", "argv": ["true"]}])["account"] is None
 
 
-def test_nothing_stays_attached(probe: Probe, way: str) -> None:
-    before = programs()
-    account(probe, way, ["true"])
+FATES: dict[str, dict[str, Any]] = {
+    "ends": {"argv": ["true"]},
+    "is killed": {"argv": ["sh", "-c", "kill -9 $$"]},
+    "takes too long": {"argv": ["sleep", "100.3"], "timeout_s": 0.3},
+    "leaves a child behind": {"argv": ["sh", "-c", "sleep 100.4 & exit 0"]},
+    "is executed by a second thread": {"argv": [*PYTHON, "-c", SECOND_THREAD_EXECUTES]},
+    "cannot be executed": {"argv": ["{folder}/no-program"]},
+}
+
+
+@pytest.mark.parametrize("fate", FATES)
+def test_nothing_stays_attached_whatever_becomes_of_the_command(
+    probe: Probe, folder: Path, way: str, fate: str
+) -> None:
+    (folder / "no-program").write_bytes(b"\x7fELF")
+    (folder / "no-program").chmod(0o755)
+    fields = dict(FATES[fate])
+    argv = [word.replace("{folder}", str(folder)) for word in fields.pop("argv")]
+    before = in_kernel()
+    if fate == "cannot be executed":
+        with pytest.raises(ProbeError, match="execute it"):
+            account(probe, way, argv)
+    else:
+        assert account(probe, way, argv, **fields)["execve"]["count"] >= 1
+    new = in_kernel() - before
     assert not held(inner(probe))
-    assert eventually(lambda: programs() <= before)
+    assert eventually(lambda: not (in_kernel() & new))
+    assert not processes_with("100.4")
 
 
 def test_nothing_stays_attached_when_the_probe_is_killed(way: str) -> None:
-    before = programs()
     probe = Probe()
-    probe.send("command", steps=[{"name": "it", "argv": ["sleep", "100.5"]}], account=way)
-    assert eventually(lambda: bool(processes_with("100.5")))
-    pid = inner(probe)
-    assert held(pid)
-    assert len(programs() - before) == (3 if way == "bpf" else 0)
-    os.kill(pid, signal.SIGKILL)
-    probe.process.wait()
-    assert eventually(lambda: programs() <= before)
+    try:
+        probe.send("command", steps=[{"name": "it", "argv": ["sleep", "100.5"]}], account=way)
+        assert eventually(lambda: bool(processes_with("100.5")))
+        pid = inner(probe)
+        assert held(pid)
+        own = in_kernel_by(pid)
+        assert len([number for kind, number in own if kind == "program"]) == (3 if way == "bpf" else 0)
+        assert own <= in_kernel()
+        os.kill(pid, signal.SIGKILL)
+    finally:
+        probe.close()
+    assert eventually(lambda: not (in_kernel() & own))
 
 
 def held(pid: int) -> list[str]:
@@ -276,12 +422,30 @@ def held(pid: int) -> list[str]:
     return [link for link in links if "bpf" in link or "perf" in link]
 
 
-def programs() -> set[int]:
-    """Numbers of all BPF programs in the kernel (bpf(2), BPF_PROG_GET_NEXT_ID)."""
+#: commands of bpf(2) that give the next number: BPF_PROG_GET_NEXT_ID and its like
+NEXT = {"program": 11, "map": 12, "types": 23, "link": 31}
+
+
+def in_kernel() -> set[tuple[str, int]]:
+    """Everything of BPF in the kernel."""
+    return {(kind, number) for kind in NEXT for number in numbers(kind)}
+
+
+def in_kernel_by(pid: int) -> set[tuple[str, int]]:
+    """What a process holds of it by descriptors (proc_pid_fdinfo(5))."""
+    told = "".join(file.read_text() for file in Path(f"/proc/{pid}/fdinfo").iterdir())
+    kinds = {"prog": "program", "map": "map", "link": "link"}
+    return {
+        (kinds[kind], int(number))
+        for kind, number in re.findall(r"^(prog|map|link)_id:\s*(\d+)", told, re.MULTILINE)
+    }
+
+
+def numbers(kind: str) -> set[int]:
     libc = ctypes.CDLL(None, use_errno=True)
     found: set[int] = set()
     attributes = (ctypes.c_uint32 * 3)()
-    while libc.syscall(321, 11, ctypes.byref(attributes), 12) == 0:
+    while libc.syscall(321, NEXT[kind], ctypes.byref(attributes), 12) == 0:
         found.add(attributes[1])
         attributes[0] = attributes[1]
     assert ctypes.get_errno() == errno.ENOENT

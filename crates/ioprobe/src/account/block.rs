@@ -4,10 +4,9 @@
 
 use std::fs;
 
-use serde_json::{json, Map, Value};
+use serde_json::{Map, Value};
 
 use super::bpf::block::{Watching, KINDS};
-use super::call::longest_ns;
 use crate::error::{Doing, Error, Result};
 
 /// The requests of some devices, while this lives.
@@ -27,26 +26,21 @@ impl Requests {
             .map(Requests)
     }
 
-    /// By device and kind: `count`, `total_ns`, `histogram` (`[highest ns of the bar, count]`); kinds without a request are
-    /// left out.
-    pub fn finish(self) -> Result<Value> {
-        let mut found = Map::new();
+    /// By device and kind: `count`, `total_ns`, `untimed`, `histogram` (`[highest ns of the bar, count]`), kinds without a
+    /// request left out. And how many completions were not seen, which may have been of other devices.
+    pub fn finish(self) -> Result<(Value, u64)> {
+        let (mut found, mut lost) = (Map::new(), 0);
         for (name, watching) in &self.0 {
             let mut kinds = Map::new();
-            for (kind, (total_ns, bars)) in KINDS.iter().zip(watching.read()?) {
-                let count: u64 = bars.iter().sum();
-                if count > 0 {
-                    let filled = bars.iter().enumerate().filter(|(_, count)| **count > 0);
-                    let histogram: Vec<(u64, u64)> = filled
-                        .map(|(bar, count)| (longest_ns(bar), *count))
-                        .collect();
-                    let row = json!({"count": count, "total_ns": total_ns, "histogram": histogram});
-                    kinds.insert(kind.to_string(), row);
+            for (kind, times) in KINDS.iter().zip(watching.read()?) {
+                if times.count() > 0 {
+                    kinds.insert(kind.to_string(), times.to_json());
                 }
             }
             found.insert(name.clone(), Value::Object(kinds));
+            lost += watching.missed()?;
         }
-        Ok(Value::Object(found))
+        Ok((Value::Object(found), lost))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is told of the system calls of a tree of processes: how many returned, with which errors, and how long they took.
 //!
-//! Both ways of counting fill the same account. Times fall into bars of a quarter of an octave, which BPF can find with a
+//! Both ways of counting fill the same account; requests of devices have the same times. Times fall into bars of a quarter of an octave, which BPF can find with a
 //! few shifts: a percentile read from them is right to 25 %.
 
 use std::collections::BTreeMap;
@@ -24,13 +24,19 @@ pub enum Abi {
     I386,
 }
 
+/// How long each of many things took.
 #[derive(Clone, Debug, Default)]
-pub struct Call {
+pub struct Times {
     pub total_ns: u64,
     /// By `bar`; empty or of `BARS` counts.
     pub bars: Vec<u64>,
-    /// Returned, but nobody saw when it began.
+    /// Came to an end, but nobody saw when it began.
     pub untimed: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Call {
+    pub times: Times,
     pub errors: BTreeMap<u32, u64>,
 }
 
@@ -62,18 +68,15 @@ pub fn longest_ns(bar: usize) -> u64 {
     ((5 + quarter) << (octave - 2)) - 1
 }
 
-impl Call {
-    pub fn record(&mut self, ns: Option<u64>, returned: i64) {
+impl Times {
+    pub fn record(&mut self, ns: Option<u64>) {
         match ns {
             Some(ns) => {
                 self.bars.resize(BARS, 0);
                 self.bars[bar(ns)] += 1;
-                self.total_ns += ns;
+                self.total_ns = self.total_ns.saturating_add(ns);
             }
             None => self.untimed += 1,
-        }
-        if (-LAST_ERRNO..0).contains(&returned) {
-            *self.errors.entry(-returned as u32).or_default() += 1;
         }
     }
 
@@ -81,7 +84,7 @@ impl Call {
         self.bars.iter().sum::<u64>() + self.untimed
     }
 
-    fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let histogram: Vec<(u64, u64)> = self
             .bars
             .iter()
@@ -89,18 +92,32 @@ impl Call {
             .filter(|(_, count)| **count > 0)
             .map(|(bar, count)| (longest_ns(bar), *count))
             .collect();
+        json!({
+            "count": self.count(),
+            "total_ns": self.total_ns,
+            "untimed": self.untimed,
+            "histogram": histogram,
+        })
+    }
+}
+
+impl Call {
+    pub fn record(&mut self, ns: Option<u64>, returned: i64) {
+        self.times.record(ns);
+        if (-LAST_ERRNO..0).contains(&returned) {
+            *self.errors.entry(-returned as u32).or_default() += 1;
+        }
+    }
+
+    fn to_json(&self) -> Value {
         let errors: Map<String, Value> = self
             .errors
             .iter()
             .map(|(errno, count)| (errno.to_string(), json!(count)))
             .collect();
-        json!({
-            "count": self.count(),
-            "errors": errors,
-            "total_ns": self.total_ns,
-            "untimed": self.untimed,
-            "histogram": histogram,
-        })
+        let mut told = self.times.to_json();
+        told["errors"] = Value::Object(errors);
+        told
     }
 }
 
@@ -109,7 +126,7 @@ impl Account {
         let calls: Map<String, Value> = self
             .calls
             .iter()
-            .filter(|(_, call)| call.count() > 0)
+            .filter(|(_, call)| call.times.count() > 0)
             .map(|((abi, number), call)| (title(*abi, *number), call.to_json()))
             .collect();
         json!({"way": self.way, "lost": self.lost, "calls": calls})

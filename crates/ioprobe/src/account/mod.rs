@@ -5,10 +5,11 @@
 //! over to us.
 
 pub mod block;
-mod bpf;
+pub mod bpf;
 mod call;
 mod names;
-mod perf;
+pub mod perf;
+mod processors;
 
 use libc::pid_t;
 
@@ -20,7 +21,7 @@ pub use self::call::Account;
 /// Counting that is under way; it ends when this is dropped.
 pub enum Counter {
     Bpf(bpf::Attached),
-    Perf(perf::Reading),
+    Perf(Box<perf::Reading>),
 }
 
 impl Counter {
@@ -68,7 +69,7 @@ fn bpf() -> std::result::Result<Counter, String> {
 
 fn perf() -> std::result::Result<Counter, String> {
     perf::Reading::begin()
-        .map(Counter::Perf)
+        .map(|reading| Counter::Perf(Box::new(reading)))
         .map_err(|why| format!("by perf events: {why}"))
 }
 

@@ -1,19 +1,14 @@
 //! Write-back by device, from debugfs: inodes on the dirty lists, and pages that were dirtied and written back.
 //!
-//! debugfs is mounted for this process alone, at no path (fsopen, fsmount: Linux 5.2): the host's tree stays as it is. Where
-//! that is not allowed (no root, a locked-down kernel) there is no such reading.
+//! debugfs is mounted for this process alone, at no path. Where that is not allowed (no root, a locked-down kernel, before
+//! Linux 5.2) there is no such reading.
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-
-use libc::{c_int, c_long, c_void};
+use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::{lines, number, pread};
-
-const FSCONFIG_CMD_CREATE: c_int = 6;
-const FSOPEN_CLOEXEC: c_int = 1;
-const FSMOUNT_CLOEXEC: c_int = 1;
+use crate::syscall::mount_nowhere;
 
 /// The tree, open as long as the probe lives.
 pub struct Tree(Option<OwnedFd>);
@@ -36,7 +31,7 @@ impl Tree {
     }
 
     pub fn open() -> Self {
-        Tree(mounted())
+        Tree(mount_nowhere("debugfs").ok())
     }
 
     /// The file of a device's write-back; None where there is none to be had.
@@ -76,39 +71,6 @@ fn parse(text: &[u8]) -> Option<WriteBack> {
         dirtied_bytes: value(b"BdiDirtied:")?.wrapping_mul(1024),
         written_bytes: value(b"BdiWritten:")?.wrapping_mul(1024),
     })
-}
-
-fn mounted() -> Option<OwnedFd> {
-    // SAFETY: texts end with NUL; descriptors are new and ours.
-    unsafe {
-        let kind = b"debugfs\0".as_ptr().cast::<c_void>();
-        let context = owned(libc::syscall(libc::SYS_fsopen, kind, FSOPEN_CLOEXEC))?;
-        let none = std::ptr::null::<c_void>();
-        let create = FSCONFIG_CMD_CREATE;
-        if libc::syscall(
-            libc::SYS_fsconfig,
-            context.as_raw_fd(),
-            create,
-            none,
-            none,
-            0,
-        ) == -1
-        {
-            return None;
-        }
-        let (flags, attributes) = (FSMOUNT_CLOEXEC, 0);
-        owned(libc::syscall(
-            libc::SYS_fsmount,
-            context.as_raw_fd(),
-            flags,
-            attributes,
-        ))
-    }
-}
-
-/// SAFETY: the caller has just been given this descriptor, or -1.
-unsafe fn owned(result: c_long) -> Option<OwnedFd> {
-    (result >= 0).then(|| OwnedFd::from_raw_fd(result as RawFd))
 }
 
 #[cfg(test)]

@@ -5,14 +5,16 @@
 //! their environment is the proof, or there is none.
 
 use std::fs;
+use std::os::unix::io::AsRawFd;
 use std::thread::sleep;
 use std::time::Duration;
 
-use libc::{c_int, pid_t};
+use libc::pid_t;
 use serde_json::{json, Value};
 
 use crate::error::{Error, Result};
 use crate::process::program::TOKEN;
+use crate::syscall::process_descriptor;
 use crate::wire::EndSession;
 
 const ATTEMPTS: u32 = 1000;
@@ -110,24 +112,21 @@ fn carries(pid: pid_t, token: Option<&str>) -> bool {
 
 /// SIGKILL to this very process: a descriptor of it cannot come to mean another.
 fn kill(process: &Process) -> bool {
-    // SAFETY: no pointers but the null one; the descriptor is new and closed here.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, process.pid, 0) as c_int;
-        if fd == -1 {
-            return false;
-        }
-        let same = read(process.pid).map_or(false, |now| now.started == process.started);
-        let sent = same
-            && libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                fd,
-                libc::SIGKILL,
-                std::ptr::null::<libc::siginfo_t>(),
-                0,
-            ) == 0;
-        libc::close(fd);
-        sent
-    }
+    let descriptor = match process_descriptor(process.pid) {
+        Ok(descriptor) => descriptor,
+        Err(_) => return false,
+    };
+    let same = read(process.pid).map_or(false, |now| now.started == process.started);
+    // SAFETY: no pointer but the null one, by which the kernel fills in what kill(2) would.
+    same && unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            descriptor.as_raw_fd(),
+            libc::SIGKILL,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    } == 0
 }
 
 fn processes() -> Vec<Process> {

@@ -14,7 +14,7 @@ use crate::process::limit::{kill_group, Limit};
 use crate::process::program::Environment;
 use crate::process::start::{Starter, Surroundings};
 use crate::process::stragglers;
-use crate::syscall::{c_text, check, memory_file, open, write_all};
+use crate::syscall::{c_text, check, memory_file, open, process_descriptor, write_all};
 use crate::wire::Run;
 
 pub fn run(request: Run, starter: &mut Starter, isolated: bool) -> Result<Value> {
@@ -65,14 +65,7 @@ fn attend(
     start: Instant,
     limit: Limit,
 ) -> Result<(c_int, bool)> {
-    // SAFETY: no pointers are involved; the descriptor is new and ours.
-    let ended = unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-        match fd {
-            -1 => return Err(Error::last_os(format!("watch process {pid}"))),
-            fd => OwnedFd::from_raw_fd(fd as RawFd),
-        }
-    };
+    let ended = process_descriptor(pid)?;
     let deadline = limit.seconds().map(Duration::from_secs_f64);
     let mut timed_out = false;
     loop {

@@ -1,30 +1,29 @@
 //! Latencies of a device's requests: one program where the block layer says that a request is complete.
 //!
 //! The kernel notes in every request when it was made (start_time_ns, which the times in /sys/block/NAME/stat are reckoned from
-//! too); so one tracepoint is enough. A request that is completed in parts counts with its last. Requests of other devices leave
-//! with the second jump.
+//! too); so one tracepoint is enough. Where a device's accounting is switched off it notes nothing, and a request counts without
+//! a time. One that is completed in parts counts with its last. Requests of other devices leave with the second jump.
 
-use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::os::unix::io::OwnedFd;
 
 use super::assembler::{Assembler, Helper, If, Instruction, Operation, Register, Size};
-use super::kernel::{Map, MapKind, MapShape, Program};
-use super::programs::bar_of_r7;
+use super::kernel::Program;
+use super::rows::{self, Rows};
 use super::types::Types;
-use crate::account::call::BARS;
+use crate::account::call::Times;
+use crate::account::processors;
 use crate::error::{Error, Result};
 
-use Helper::{MapLookup, TimeNs};
-use If::{Above, Below, Equal, NotEqual, SignedBelow};
-use Operation::{Add, And, Move, ShiftLeft, Sub};
-use Register::{R0, R1, R10, R2, R6, R7, R8, R9};
+use Helper::TimeNs;
+use If::{Below, Equal, NotEqual};
+use Operation::{And, Move, Sub};
+use Register::{R0, R1, R6, R7, R8, R9};
 use Size::{Eight, Four};
 
 const TRACEPOINT: &str = "block_rq_complete";
 /// enum req_op (include/linux/blk_types.h), in the lowest byte of a request's flags; what is above is one row.
 pub const KINDS: [&str; 5] = ["read", "write", "flush", "discard", "other"];
 const KIND: i32 = 0xff;
-/// A row: the total of all times, and one count for each bar.
-const ROW_WORDS: usize = 1 + BARS;
 
 /// Where in the kernel's structures lies what the program reads.
 struct Offsets {
@@ -39,9 +38,8 @@ struct Offsets {
 
 /// The program at work on one device. It stops when this is dropped.
 pub struct Watching {
-    rows: Map,
-    processors: usize,
-    _program: Program,
+    rows: Rows,
+    program: Program,
     _link: OwnedFd,
 }
 
@@ -53,40 +51,28 @@ impl Watching {
     }
 
     fn attach(major: u32, minor: u32) -> Result<Self> {
-        let processors = super::processors()?;
         let kernel = Types::of_kernel()?;
         let at = Offsets::of(&kernel)?;
-        let shape = MapShape {
-            kind: MapKind::PerProcessorArray,
-            key: 4,
-            value: 8 * ROW_WORDS as u32,
-            entries: KINDS.len() as u32,
-        };
-        let rows = Map::make(&shape, None, processors)?;
-        let instructions = complete(rows.fd.as_raw_fd(), &at, major as i32, minor as i32);
+        let rows = Rows::make(KINDS.len() as u32, processors::possible()?)?;
+        let instructions = complete(rows.descriptor(), &at, major as i32, minor as i32);
         let program = Program::load(TRACEPOINT, &instructions, kernel.tracepoint(TRACEPOINT)?)?;
         let link = program.attach()?;
         Ok(Watching {
             rows,
-            processors,
-            _program: program,
+            program,
             _link: link,
         })
     }
 
-    /// For each kind of request the total of times and the counts by bar, in the order of `KINDS`.
-    pub fn read(&self) -> Result<Vec<(u64, Vec<u64>)>> {
+    /// Completions of whatever device that this did not see, because it was at another one on that processor.
+    pub fn missed(&self) -> Result<u64> {
+        self.program.missed()
+    }
+
+    /// For each kind of request its times, in the order of `KINDS`.
+    pub fn read(&self) -> Result<Vec<Times>> {
         (0..KINDS.len() as u32)
-            .map(|kind| {
-                let words = self.rows.look_up(&kind.to_le_bytes())?.ok_or_else(|| {
-                    Error::verify(format!("latencies of requests: no row {kind}"))
-                })?;
-                let mut sum = vec![0; ROW_WORDS];
-                for processor in words.chunks(words.len() / self.processors) {
-                    sum.iter_mut().zip(processor).for_each(|(s, n)| *s += n);
-                }
-                Ok((sum[0], sum[1..].to_vec()))
-            })
+            .map(|kind| self.rows.read(kind))
             .collect()
     }
 }
@@ -124,28 +110,17 @@ fn complete(rows: i32, at: &Offsets, major: i32, minor: i32) -> Vec<Instruction>
     p.jump_if(R8, Below, KINDS.len() as i32 - 1, "kind");
     p.constant(Move, R8, KINDS.len() as i32 - 1);
     p.label("kind");
+    p.constant(Move, R7, -1); // no time
     p.load(Eight, R9, R6, at.started);
-    p.jump_if(R9, Equal, 0, "out"); // accounting is switched off for this queue
+    p.jump_if(R9, Equal, 0, "row"); // accounting is switched off for this queue
     p.call(TimeNs);
     p.register(Move, R7, R0);
     p.register(Sub, R7, R9);
-    p.jump_if(R7, SignedBelow, 0, "out");
-    p.store(Four, R10, -4, R8);
-    p.register(Move, R2, R10);
-    p.constant(Add, R2, -4);
-    p.map(R1, rows);
-    p.call(MapLookup);
+    p.label("row");
+    p.register(Move, R1, R8);
+    rows::find(&mut p, rows);
     p.jump_if(R0, Equal, 0, "out");
-    p.load(Eight, R1, R0, 0);
-    p.register(Add, R1, R7);
-    p.store(Eight, R0, 0, R1);
-    bar_of_r7(&mut p);
-    p.jump_if(R2, Above, BARS as i32 - 1, "out");
-    p.constant(ShiftLeft, R2, 3);
-    p.register(Add, R0, R2);
-    p.load(Eight, R1, R0, 8);
-    p.constant(Add, R1, 1);
-    p.store(Eight, R0, 8, R1);
+    rows::add_r7(&mut p);
     p.label("out");
     p.constant(Move, R0, 0);
     p.exit();

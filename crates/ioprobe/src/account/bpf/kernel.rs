@@ -2,12 +2,13 @@
 //!
 //! All of it hangs on descriptors: when they are closed, with the probe at the latest, the kernel takes everything back.
 
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::io::{AsRawFd, OwnedFd};
 
 use libc::{c_int, c_long};
 
 use super::assembler::Instruction;
 use crate::error::{last_errno, Error, Result};
+use crate::syscall::new_descriptor;
 
 const MAP_CREATE: c_int = 0;
 const MAP_LOOKUP: c_int = 1;
@@ -119,17 +120,22 @@ struct BtfLoad {
 }
 
 /// SAFETY: the pointers in `attributes` must be valid for what the command does with them.
-unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> std::result::Result<c_long, i32> {
+unsafe fn raw<T>(command: c_int, attributes: &mut T) -> c_long {
     let size = std::mem::size_of::<T>();
-    match libc::syscall(libc::SYS_bpf, command, attributes as *mut T, size) {
+    libc::syscall(libc::SYS_bpf, command, attributes as *mut T, size)
+}
+
+/// SAFETY: as for `raw`; the command must be one that gives no descriptor.
+unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> std::result::Result<(), i32> {
+    match raw(command, attributes) {
         -1 => Err(last_errno()),
-        result => Ok(result),
+        _ => Ok(()),
     }
 }
 
-/// As `bpf`, for commands that give a descriptor (close-on-exec, as all of bpf's are).
+/// SAFETY: as for `raw`; the command must be one that gives a descriptor (close-on-exec, as all of bpf's are).
 unsafe fn descriptor<T>(command: c_int, attributes: &mut T) -> std::result::Result<OwnedFd, i32> {
-    bpf(command, attributes).map(|fd| OwnedFd::from_raw_fd(fd as c_int))
+    new_descriptor(raw(command, attributes))
 }
 
 pub struct Map {
@@ -190,7 +196,6 @@ impl Map {
         assert_eq!((key.len(), value.len()), (self.key, self.filled));
         // SAFETY: as above; the kernel only reads the value.
         unsafe { bpf(MAP_UPDATE, &mut self.element(key, value.as_ptr() as u64)) }
-            .map(|_| ())
             .map_err(|errno| Error::errno("write a BPF map", errno))
     }
 
@@ -242,7 +247,6 @@ pub struct Program {
 impl Program {
     /// Has the kernel check and take a program for the tracepoint whose arguments have this type.
     pub fn load(name: &str, instructions: &[Instruction], tracepoint: u32) -> Result<Self> {
-        let mut log = vec![0_u8; LOG_BYTES];
         let mut attributes = ProgLoad {
             kind: PROG_TYPE_TRACING,
             count: instructions.len() as u32,
@@ -252,16 +256,17 @@ impl Program {
             attach_type: tracepoint,
             ..ProgLoad::default()
         };
-        // SAFETY: instructions, licence and log are valid for their lengths.
+        // SAFETY: instructions and licence are valid for their lengths.
         let loaded = unsafe { descriptor(PROG_LOAD, &mut attributes) };
         if let Ok(fd) = loaded {
             return Ok(Program { fd });
         }
         // Once more for the reason, which costs time and needs a buffer that is long enough.
+        let mut log = vec![0_u8; LOG_BYTES];
         attributes.log_level = 1;
         attributes.log_size = LOG_BYTES as u32;
         attributes.log = log.as_mut_ptr() as u64;
-        // SAFETY: as above.
+        // SAFETY: as above, and so is the log.
         match unsafe { descriptor(PROG_LOAD, &mut attributes) } {
             Ok(fd) => Ok(Program { fd }),
             Err(errno) => {

@@ -4,29 +4,29 @@ mod assembler;
 pub mod block;
 mod kernel;
 mod programs;
-mod types;
+mod rows;
+pub mod types;
 
-use std::collections::btree_map::{BTreeMap, Entry};
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::os::unix::io::{AsRawFd, OwnedFd};
 
-use libc::c_int;
+use libc::pid_t;
 
 use self::kernel::{load_types, Map, MapKind, MapShape, Program};
 use self::programs::{Maps, Offsets};
+use self::rows::Rows;
 use self::types::Types;
-use super::call::{Abi, Account, Call, BARS};
-use crate::error::{Doing, Error, Result};
-use crate::syscall::check;
-
-const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+use super::call::{Abi, Account, Call};
+use super::processors;
+use crate::error::Result;
+use crate::syscall::process_descriptor;
 
 /// The programs, in the kernel and attached to nothing.
 pub struct Counting {
     tasks: Map,
-    counts: Map,
+    counts: Rows,
     errors: Map,
     programs: Vec<Program>,
-    processors: usize,
 }
 
 /// The programs at work. They stop when this is dropped.
@@ -38,7 +38,7 @@ pub struct Attached {
 impl Counting {
     /// Makes maps and programs; fails where the kernel does not allow them or is too old (before 5.11).
     pub fn load() -> Result<Self> {
-        let processors = processors()?;
+        let processors = processors::possible()?;
         let own_types = load_types(&types::of_map(programs::TASK_WORDS))?;
         let kernel = Types::of_kernel()?;
         let at = Offsets::of(&kernel)?;
@@ -53,13 +53,7 @@ impl Counting {
             Some(&own_types),
             processors,
         )?;
-        let rows = shape(
-            MapKind::PerProcessorArray,
-            4,
-            8 * programs::ROW_WORDS,
-            programs::ROWS,
-        );
-        let counts = Map::make(&rows, None, processors)?;
+        let counts = Rows::make(programs::ROWS, processors)?;
         let by_error = shape(
             MapKind::PerProcessorHash,
             programs::ERROR_KEY,
@@ -69,7 +63,7 @@ impl Counting {
         let errors = Map::make(&by_error, None, processors)?;
         let maps = Maps {
             tasks: tasks.fd.as_raw_fd(),
-            counts: counts.fd.as_raw_fd(),
+            counts: counts.descriptor(),
             errors: errors.fd.as_raw_fd(),
         };
         let programs = [
@@ -85,13 +79,13 @@ impl Counting {
             counts,
             errors,
             programs,
-            processors,
         })
     }
 
     /// From here on, what this thread starts is counted, from its execve.
     pub fn attach(self) -> Result<Attached> {
-        let own = own_descriptor()?;
+        // Storage of tasks is asked for by descriptor.
+        let own = process_descriptor(std::process::id() as pid_t)?;
         let mut words = [0_u8; 4 * programs::TASK_WORDS as usize];
         let role = programs::ROLE as usize;
         words[role..role + 4].copy_from_slice(&programs::STARTER.to_le_bytes());
@@ -121,29 +115,29 @@ impl Counting {
     fn read(&self) -> Result<Account> {
         let mut calls: BTreeMap<(Abi, u32), Call> = BTreeMap::new();
         for number in 0..programs::BEYOND {
-            let row = self.row(number)?;
-            if row.bars.iter().any(|count| *count > 0) || row.untimed > 0 {
-                calls.insert(named(number), row);
+            let times = self.counts.read(number)?;
+            if times.count() > 0 {
+                let call = Call {
+                    times,
+                    ..Call::default()
+                };
+                calls.insert(named(number), call);
             }
         }
-        let mut beyond = self.row(programs::BEYOND)?.count();
+        let mut beyond = self.counts.read(programs::BEYOND)?.count();
         for key in self.errors.keys()? {
             let word =
                 |at: usize| u32::from_le_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]);
             let (number, errno, compat) = (word(0), word(4), word(8));
             let count = self.errors.look_up(&key)?.map_or(0, |n| n.iter().sum());
             let abi = if compat == 0 { Abi::Native } else { Abi::I386 };
-            // What lies beyond the tables fails with ENOSYS, so its errors are its calls.
-            let call = match calls.entry((abi, number)) {
-                Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(new) => {
-                    beyond = beyond.saturating_sub(count);
-                    let call = new.insert(Call::default());
-                    call.untimed = count;
-                    call
-                }
-            };
+            let call = calls.entry((abi, number)).or_default();
             call.errors.insert(errno, count);
+            if number >= programs::TABLE {
+                // Beyond the tables every call fails, so its errors are its calls.
+                call.times.untimed += count;
+                beyond = beyond.saturating_sub(count);
+            }
         }
         let missed = self
             .programs
@@ -153,24 +147,7 @@ impl Counting {
         Ok(Account {
             way: "bpf",
             calls,
-            lost: self.row(programs::LOST)?.total_ns + missed + beyond,
-        })
-    }
-
-    fn row(&self, number: u32) -> Result<Call> {
-        let words = self
-            .counts
-            .look_up(&number.to_le_bytes())?
-            .ok_or_else(|| Error::verify(format!("counts of calls: wanted row {number}")))?;
-        let mut sum = vec![0; programs::ROW_WORDS as usize];
-        for processor in words.chunks(words.len() / self.processors) {
-            sum.iter_mut().zip(processor).for_each(|(s, n)| *s += n);
-        }
-        Ok(Call {
-            total_ns: sum[0],
-            bars: sum[1..=BARS].to_vec(),
-            untimed: sum[1 + BARS],
-            ..Call::default()
+            lost: self.counts.read(programs::LOST)?.total_ns + missed + beyond,
         })
     }
 }
@@ -179,43 +156,5 @@ fn named(row: u32) -> (Abi, u32) {
     match row.checked_sub(programs::TABLE) {
         None => (Abi::Native, row),
         Some(number) => (Abi::I386, number),
-    }
-}
-
-/// This process by descriptor, as storage of tasks is asked for.
-fn own_descriptor() -> Result<OwnedFd> {
-    // SAFETY: the descriptor is new and ours.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as c_int;
-        let fd = check(fd, || "open a descriptor of this process".to_string())?;
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
-}
-
-/// How many processors there may ever be: so many values a map has for each key.
-fn processors() -> Result<usize> {
-    let text = std::fs::read_to_string(POSSIBLE).doing(|| format!("read {POSSIBLE}"))?;
-    last_of_ranges(text.trim())
-        .map(|last| last + 1)
-        .ok_or_else(|| {
-            Error::verify(format!(
-                "{POSSIBLE}: wanted ranges of numbers, found {text:?}"
-            ))
-        })
-}
-
-fn last_of_ranges(text: &str) -> Option<usize> {
-    text.rsplit([',', '-']).next()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_processor_ends_the_last_range() {
-        assert_eq!(last_of_ranges("0"), Some(0));
-        assert_eq!(last_of_ranges("0-3,8-127"), Some(127));
-        assert_eq!(last_of_ranges("none"), None);
     }
 }

@@ -7,15 +7,17 @@
 //!
 //! A call counts when it returns to its program. So one does not during which the task was given SIGKILL, be it by somebody
 //! or because another thread ended the process; a tracer that stops tasks never sees those either. SIGTERM and its like stop a
-//! traced program *after* the call has returned, where an untraced one dies in it: they count, or the two would differ.
+//! traced program *after* the call has returned, where an untraced one dies in it: they count, or the two would differ. But for
+//! one thread of a process only: it ends the others, as above.
 
 use super::assembler::{Assembler, Helper, If, Instruction, Operation, Register, Size};
+use super::rows;
 use super::types::Types;
-use crate::account::call::{BARS, LAST_ERRNO, LONGEST_NS};
+use crate::account::call::LAST_ERRNO;
 use crate::error::Result;
 
 use Helper::{CurrentTask, MapLookup, MapUpdate, TaskStorageGet, TimeNs};
-use If::{Above, AtLeast, Below, Equal, NotEqual, SignedAtLeast, SignedBelow};
+use If::{Above, AtLeast, Equal, NotEqual, SignedAtLeast, SignedBelow};
 use Operation::{Add, And, Move, Negate, ShiftLeft, ShiftRight, ShiftRightSigned, Sub};
 use Register::{R0, R1, R10, R2, R3, R4, R6, R7, R8, R9};
 use Size::{Eight, Four};
@@ -40,19 +42,16 @@ pub const TABLE: u32 = 512;
 pub const BEYOND: u32 = 2 * TABLE;
 pub const LOST: u32 = BEYOND + 1;
 pub const ROWS: u32 = LOST + 1;
-/// A row: the total of all times, one count for each bar, and those without a time.
-pub const ROW_WORDS: u32 = 2 + BARS as u32;
-const UNTIMED: i32 = BARS as i32;
 
 /// Key of an error: number of the call, errno, whether it is a 32-bit one, and a word of padding.
 pub const ERROR_KEY: u32 = 16;
 pub const ERRORS: u32 = 4096;
 
-const EXECVE: i32 = 59;
-const EXECVEAT: i32 = 322;
+const EXECVE: i32 = libc::SYS_execve as i32;
+const EXECVEAT: i32 = libc::SYS_execveat as i32;
 /// thread_info.status: the call came by way of the 32-bit table (arch/x86/include/asm/thread_info.h).
 const TS_COMPAT: i32 = 2;
-const SIGKILL_BIT: i32 = 1 << 8;
+const SIGKILL_BIT: i32 = 1 << (libc::SIGKILL - 1);
 /// Signals by which a call that they end was not returned from: none (another thread ended the process), SIGKILL, and those
 /// that dump core, which end the thread that got them only after its call.
 const NOT_RETURNED: u64 = 1 | 1 << 9 | CORE;
@@ -65,6 +64,8 @@ pub struct Offsets {
     task_pending: i16,
     task_signal: i16,
     signal_exit_code: i16,
+    task_number: i16,
+    process_number: i16,
     call_number: i16,
 }
 
@@ -77,6 +78,8 @@ impl Offsets {
                 + types.offset("sigpending", "signal")?,
             task_signal: types.offset("task_struct", "signal")?,
             signal_exit_code: types.offset("signal_struct", "group_exit_code")?,
+            task_number: types.offset("task_struct", "pid")?,
+            process_number: types.offset("task_struct", "tgid")?,
             call_number: types.offset("pt_regs", "orig_ax")?,
         })
     }
@@ -181,23 +184,9 @@ pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.label("beyond");
     p.constant(Move, R1, BEYOND as i32);
     p.label("row");
-    row(&mut p, maps);
+    rows::find(&mut p, maps.counts);
     p.jump_if(R0, Equal, 0, "out");
-    p.jump_if(R7, SignedBelow, 0, "no time");
-    p.load(Eight, R1, R0, 0);
-    p.register(Add, R1, R7);
-    p.store(Eight, R0, 0, R1);
-    bar_of_r7(&mut p);
-    p.jump("tally");
-    p.label("no time");
-    p.constant(Move, R2, UNTIMED);
-    p.label("tally");
-    p.jump_if(R2, Above, UNTIMED, "out");
-    p.constant(ShiftLeft, R2, 3);
-    p.register(Add, R0, R2);
-    p.load(Eight, R1, R0, 8);
-    p.constant(Add, R1, 1);
-    p.store(Eight, R0, 8, R1);
+    rows::add_r7(&mut p);
 
     p.load(Eight, R7, R6, 8);
     p.load(Four, R8, R9, COMPAT);
@@ -235,7 +224,11 @@ pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.wide(R2, NOT_RETURNED);
     p.register(ShiftRight, R2, R1);
     p.constant(And, R2, 1);
-    p.jump_if(R2, Equal, 0, "count");
+    p.jump_if(R2, NotEqual, 0, "out");
+    // What is sent to a process ends its first thread after its call, and by that the others in theirs.
+    p.load(Four, R1, R8, at.task_number);
+    p.load(Four, R2, R8, at.process_number);
+    p.jump_if_register(R1, Equal, R2, "count");
     out(p)
 }
 
@@ -252,50 +245,6 @@ fn storage(p: &mut Assembler, maps: Maps, of: StorageOf) {
     p.constant(Move, R3, 0);
     p.constant(Move, R4, of as i32);
     p.call(TaskStorageGet);
-}
-
-/// R0 = this processor's row of number R1, or 0.
-fn row(p: &mut Assembler, maps: Maps) {
-    p.store(Four, R10, -4, R1);
-    p.register(Move, R2, R10);
-    p.constant(Add, R2, -4);
-    p.map(R1, maps.counts);
-    p.call(MapLookup);
-}
-
-/// R2 = the bar of the time in R7: `account::call::bar`, with the position of the highest bit found by halving.
-pub fn bar_of_r7(p: &mut Assembler) {
-    p.wide(R1, LONGEST_NS);
-    p.jump_if_register(R7, Above, R1, "longest");
-    p.register(Move, R1, R7);
-    p.label("longest");
-    p.register(Move, R2, R1);
-    p.jump_if(R1, Below, 4, "bar");
-    p.constant(Move, R2, 0);
-    p.register(Move, R3, R1);
-    for (bits, label) in [
-        (32, "32"),
-        (16, "16"),
-        (8, "8"),
-        (4, "4"),
-        (2, "2"),
-        (1, "1"),
-    ] {
-        p.register(Move, R4, R3);
-        p.constant(ShiftRight, R4, bits);
-        p.jump_if(R4, Equal, 0, label);
-        p.register(Move, R3, R4);
-        p.constant(Add, R2, bits);
-        p.label(label);
-    }
-    p.register(Move, R3, R2);
-    p.constant(Sub, R3, 2);
-    p.register(ShiftRight, R1, R3);
-    p.constant(And, R1, 3);
-    p.constant(Sub, R2, 1);
-    p.constant(ShiftLeft, R2, 2);
-    p.register(Add, R2, R1);
-    p.label("bar");
 }
 
 /// Counts the error in R7 of the call in the storage R9; R8 is whether it is a 32-bit one.
@@ -338,7 +287,7 @@ fn find_error(p: &mut Assembler, maps: Maps) {
 /// Something could not be kept: the total of the last row says how often.
 fn lost(p: &mut Assembler, maps: Maps) {
     p.constant(Move, R1, LOST as i32);
-    row(p, maps);
+    rows::find(p, maps.counts);
     p.jump_if(R0, Equal, 0, "out");
     p.load(Eight, R1, R0, 0);
     p.constant(Add, R1, 1);

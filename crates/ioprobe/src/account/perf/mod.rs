@@ -3,50 +3,49 @@
 //! For kernels that do not let us load BPF programs. Events are inherited by what this process starts, and by what that starts;
 //! our own records are thrown away. Everything ends with the descriptors.
 
+mod buffer;
+mod record;
 mod ring;
+pub mod sequence;
 mod tasks;
-mod tracefs;
+pub mod tracefs;
 
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
+use std::env;
+use std::os::unix::io::AsRawFd;
 
 use libc::{c_int, pid_t};
 
-use self::ring::{parse, Event, Record, Ring};
-use self::tasks::{Tasks, What};
+use self::buffer::PAGE;
+use self::ring::{Event, Ring};
+use self::sequence::{Kinds, Sequence};
 use self::tracefs::Tracefs;
 use super::call::Account;
+use super::processors;
 use crate::clock::monotonic_ns;
-use crate::error::{last_errno, Doing, Error, Result};
-use crate::syscall::check;
+use crate::error::{last_errno, Error, Result};
+use crate::syscall::process_descriptor;
 
 const ENTER: &str = "raw_syscalls/sys_enter";
 const LEAVE: &str = "raw_syscalls/sys_exit";
 const SIGNAL: &str = "signal/signal_generate";
-const ONLINE: &str = "/sys/devices/system/cpu/online";
+/// The environment's word for how many bytes of records there is room for at each processor, and what there is without it.
+const RING: &str = "IOPROBE_RING_BYTES";
+const RING_BYTES: usize = 8 << 20;
+const MOST_RING_BYTES: usize = 1 << 30;
 const POLL_MS: c_int = 5;
 /// An event is this old at most when it can be read: until then, one of another processor may have to go before it.
 const SETTLED_NS: u64 = 2_000_000;
 
 pub struct Reading {
-    kinds: Kinds,
     events: Vec<Event>,
     rings: Vec<Ring>,
-    waiting: Vec<tasks::Event>,
-    tasks: Tasks,
-    lost: u64,
-}
-
-/// How records tell what they are of, and where their fields lie.
-struct Kinds {
-    enter: u64,
-    leave: u64,
-    signal: u64,
-    signal_to: usize,
-    signal_result: usize,
+    taken: Vec<u8>,
+    sequence: Sequence,
 }
 
 impl Reading {
     pub fn begin() -> Result<Self> {
+        let ring_bytes = ring_bytes()?;
         let tracefs = Tracefs::find()?;
         let kinds = Kinds {
             enter: tracefs.id(ENTER)?,
@@ -56,10 +55,11 @@ impl Reading {
             signal_result: tracefs.offset(SIGNAL, "result")?,
         };
         let (mut events, mut rings) = (Vec::new(), Vec::new());
-        for processor in online()? {
-            let ring = Ring::over(Event::open(kinds.enter, processor, true)?)?;
+        for processor in processors::online()? {
+            let open = |id, with_tasks| Event::open(id, processor, with_tasks, ring_bytes / 4);
+            let ring = Ring::over(open(kinds.enter, true)?, ring_bytes)?;
             for id in [kinds.leave, kinds.signal] {
-                let event = Event::open(id, processor, false)?;
+                let event = open(id, false)?;
                 event.write_to(&ring)?;
                 events.push(event);
             }
@@ -69,32 +69,25 @@ impl Reading {
             event.enable()?;
         }
         Ok(Reading {
-            kinds,
             events,
             rings,
-            waiting: Vec::new(),
-            tasks: Tasks::of(std::process::id()),
-            lost: 0,
+            taken: Vec::new(),
+            sequence: Sequence::of(kinds, std::process::id()),
         })
     }
 
     /// Reads along until a process has ended; it is still to be waited for.
     pub fn follow(&mut self, pid: pid_t) -> Result<()> {
-        // SAFETY: the descriptor is new and ours.
-        let process = unsafe {
-            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0) as c_int;
-            let fd = check(fd, || format!("open a descriptor of process {pid}"))?;
-            OwnedFd::from_raw_fd(fd)
-        };
+        let process = process_descriptor(pid)?;
+        let mut polled: Vec<libc::pollfd> = std::iter::once(process.as_raw_fd())
+            .chain(self.rings.iter().map(Ring::descriptor))
+            .map(|fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            })
+            .collect();
         loop {
-            let mut polled: Vec<libc::pollfd> = std::iter::once(process.as_raw_fd())
-                .chain(self.rings.iter().map(Ring::descriptor))
-                .map(|fd| libc::pollfd {
-                    fd,
-                    events: libc::POLLIN,
-                    revents: 0,
-                })
-                .collect();
             // SAFETY: the vector is valid for its length.
             let n =
                 unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, POLL_MS) };
@@ -117,140 +110,32 @@ impl Reading {
             event.disable()?;
         }
         self.drain();
-        self.settle(u64::MAX);
-        Ok(Account {
-            way: "perf",
-            calls: self.tasks.calls,
-            lost: self.lost,
-        })
+        Ok(self.sequence.finish())
     }
 
     fn drain(&mut self) {
         let before = monotonic_ns();
-        let (kinds, waiting, lost) = (&self.kinds, &mut self.waiting, &mut self.lost);
         for ring in &mut self.rings {
-            let had_room = ring.drain(|bytes| match parse(bytes) {
-                Some(Record::Lost(count)) => *lost += count,
-                Some(record) => waiting.extend(kinds.event(&record)),
-                None => *lost += 1,
-            });
-            // What did not fit is told with the next record only, which may never come.
-            *lost += u64::from(!had_room);
+            self.taken.clear();
+            let had_room = ring.take_out(&mut self.taken);
+            self.sequence.lose(u64::from(!had_room));
+            self.sequence.take(&self.taken);
         }
-        self.settle(before.saturating_sub(SETTLED_NS));
-    }
-
-    /// Takes up what happened before a time, in its order.
-    fn settle(&mut self, before_ns: u64) {
-        self.waiting.sort_by_key(|event| event.at_ns);
-        let count = self
-            .waiting
-            .iter()
-            .take_while(|event| event.at_ns < before_ns)
-            .count();
-        for event in self.waiting.drain(..count) {
-            self.tasks.take(&event);
-        }
+        self.sequence.settle(before.saturating_sub(SETTLED_NS));
     }
 }
 
-impl Kinds {
-    fn event(&self, record: &Record) -> Option<tasks::Event> {
-        match *record {
-            Record::Fork {
-                process,
-                task,
-                parent,
-                at_ns,
-            } => Some(tasks::Event {
-                at_ns,
-                process,
-                task,
-                what: What::Fork { parent },
-            }),
-            Record::Exit {
-                process,
-                task,
-                at_ns,
-            } => Some(tasks::Event {
-                at_ns,
-                process,
-                task,
-                what: What::Exit,
-            }),
-            Record::Sample {
-                process,
-                task,
-                at_ns,
-                raw,
-                compat,
-            } => Some(tasks::Event {
-                at_ns,
-                process,
-                task,
-                what: self.what(raw, compat)?,
-            }),
-            Record::Lost(_) | Record::Other => None,
-        }
-    }
-
-    /// A raw record begins with its kind in 16 bits and, after 4 bytes, the number of the task.
-    fn what(&self, raw: &[u8], compat: bool) -> Option<What> {
-        let word = |at: usize| Some(i32::from_le_bytes(raw.get(at..at + 4)?.try_into().ok()?));
-        let long = |at: usize| Some(i64::from_le_bytes(raw.get(at..at + 8)?.try_into().ok()?));
-        let kind = u64::from(u16::from_le_bytes([*raw.first()?, *raw.get(1)?]));
-        let global = word(4)?;
-        if kind == self.enter {
-            Some(What::Enter {
-                number: long(8)?,
-                compat,
-                global,
-            })
-        } else if kind == self.leave {
-            Some(What::Leave {
-                number: long(8)?,
-                returned: long(16)?,
-                compat,
-                global,
-            })
-        } else if kind == self.signal && word(self.signal_result)? == 0 {
-            Some(What::Signal {
-                number: word(8)?,
-                to: word(self.signal_to)?,
-            })
-        } else {
-            None
-        }
-    }
-}
-
-/// Processors that are there now.
-fn online() -> Result<Vec<c_int>> {
-    let text = std::fs::read_to_string(ONLINE).doing(|| format!("read {ONLINE}"))?;
-    ranges(text.trim()).ok_or_else(|| {
-        Error::verify(format!(
-            "{ONLINE}: wanted ranges of numbers, found {text:?}"
-        ))
-    })
-}
-
-fn ranges(text: &str) -> Option<Vec<c_int>> {
-    let mut found = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        found.extend(first.parse::<c_int>().ok()?..=last.parse().ok()?);
-    }
-    Some(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_of_processors_are_listed() {
-        assert_eq!(ranges("0"), Some(vec![0]));
-        assert_eq!(ranges("0-2,5"), Some(vec![0, 1, 2, 5]));
-        assert_eq!(ranges("x"), None);
-    }
+fn ring_bytes() -> Result<usize> {
+    let asked = match env::var_os(RING) {
+        None => return Ok(RING_BYTES),
+        Some(word) => word,
+    };
+    let bytes: Option<usize> = asked.to_str().and_then(|word| word.parse().ok());
+    bytes
+        .filter(|bytes| bytes.is_power_of_two() && (PAGE..=MOST_RING_BYTES).contains(bytes))
+        .ok_or_else(|| {
+            Error::bad(format!(
+                "read {RING}: wanted a power of two from {PAGE} to {MOST_RING_BYTES}, found {asked:?}"
+            ))
+        })
 }

@@ -1,17 +1,16 @@
 //! What becomes of the kernel's events, one after the other in the order of time: calls that returned.
 //!
 //! The rules are those of the BPF programs, but here nobody can look into a task: whether a call ended with the life of
-//! its process follows from the SIGKILL or the exit_group that was seen before.
+//! its process follows from the SIGKILL or the exit_group that was seen before, or from what its task did next.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::RangeInclusive;
 
 use crate::account::call::{Abi, Call};
 
-const EXECVE: i64 = 59;
-const EXECVEAT: i64 = 322;
-const EXIT_GROUP: i64 = 231;
 const EXIT_GROUP_I386: i64 = 252;
-const SIGKILL: i32 = 9;
+/// What an interrupted call returns that may be begun again (include/linux/errno.h).
+const RESTARTS: RangeInclusive<i64> = -516..=-512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -53,14 +52,27 @@ struct Task {
     counted: bool,
     newborn: bool,
     within: Option<(i64, bool, u64)>,
+    /// Its last call was interrupted, and nobody knows yet whether the program lived to see it return.
+    interrupted: Option<Returned>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Returned {
+    call: (Abi, u32),
+    ns: Option<u64>,
+    returned: i64,
 }
 
 pub struct Tasks {
     starter: u32,
     tasks: HashMap<u32, Task>,
-    processes: HashMap<i32, u32>,
+    /// Process and task as they are numbered here, by how the host numbers the task.
+    numbers: HashMap<i32, (u32, u32)>,
     ended_ns: HashMap<u32, u64>,
-    pub calls: BTreeMap<(Abi, u32), Call>,
+    /// Tasks that were sent a signal: where it ends them, it does so after their call. What is sent to a process is sent to its
+    /// first thread.
+    signalled: HashSet<u32>,
+    calls: BTreeMap<(Abi, u32), Call>,
 }
 
 impl Tasks {
@@ -69,8 +81,9 @@ impl Tasks {
         Tasks {
             starter,
             tasks: HashMap::new(),
-            processes: HashMap::new(),
+            numbers: HashMap::new(),
             ended_ns: HashMap::new(),
+            signalled: HashSet::new(),
             calls: BTreeMap::new(),
         }
     }
@@ -78,22 +91,22 @@ impl Tasks {
     pub fn take(&mut self, event: &Event) {
         match event.what {
             What::Signal { number, to } => {
-                if number == SIGKILL {
-                    if let Some(process) = self.processes.get(&to) {
+                if let Some((process, task)) = self.numbers.get(&to) {
+                    if number == libc::SIGKILL {
                         self.ended_ns.entry(*process).or_insert(event.at_ns);
+                    } else {
+                        self.signalled.insert(*task);
                     }
                 }
             }
             What::Fork { parent } => self.fork(event, parent),
-            What::Exit => {
-                self.tasks.remove(&event.task);
-            }
+            What::Exit => self.exit(event),
             What::Enter {
                 number,
                 compat,
                 global,
             } => {
-                self.processes.insert(global, event.process);
+                self.numbers.insert(global, (event.process, event.task));
                 self.enter(event, number, compat);
             }
             What::Leave {
@@ -102,7 +115,7 @@ impl Tasks {
                 compat,
                 global,
             } => {
-                self.processes.insert(global, event.process);
+                self.numbers.insert(global, (event.process, event.task));
                 self.leave(event, number, returned, compat);
             }
         }
@@ -120,13 +133,32 @@ impl Tasks {
         if event.process == event.task {
             self.ended_ns.remove(&event.process);
         }
+        self.signalled.remove(&event.task);
         let task = Task {
             process: event.process,
             counted,
             newborn: true,
             within: None,
+            interrupted: None,
         };
         self.tasks.insert(event.task, task);
+    }
+
+    /// Where a task ends and was sent no signal, another one ended it: by executing a program, or by the signal that it got.
+    fn exit(&mut self, event: &Event) {
+        if let Some(task) = self.tasks.remove(&event.task) {
+            if self.signalled.contains(&event.task) {
+                record(&mut self.calls, task.interrupted);
+            }
+        }
+    }
+
+    /// The calls that returned.
+    pub fn finish(mut self) -> BTreeMap<(Abi, u32), Call> {
+        for task in self.tasks.values() {
+            record(&mut self.calls, task.interrupted);
+        }
+        self.calls
     }
 
     fn enter(&mut self, event: &Event, number: i64, compat: bool) {
@@ -135,10 +167,15 @@ impl Tasks {
             None => return,
         };
         task.newborn = false;
+        record(&mut self.calls, task.interrupted.take());
         if task.counted || is_execve(number) {
             task.within = Some((number, compat, event.at_ns));
         }
-        let last = if compat { EXIT_GROUP_I386 } else { EXIT_GROUP };
+        let last = if compat {
+            EXIT_GROUP_I386
+        } else {
+            libc::SYS_exit_group
+        };
         if task.counted && number == last {
             self.ended_ns.entry(event.process).or_insert(event.at_ns);
         }
@@ -152,6 +189,7 @@ impl Tasks {
             Some(task) => task,
             None => return,
         };
+        record(&mut self.calls, task.interrupted.take());
         let newborn = std::mem::replace(&mut task.newborn, false);
         let within = task.within.take();
         if !task.counted {
@@ -175,11 +213,16 @@ impl Tasks {
             None => (number, compat, None),
         };
         let abi = if compat { Abi::I386 } else { Abi::Native };
-        let ns = began.map(|began| event.at_ns.saturating_sub(began));
-        self.calls
-            .entry((abi, number as u32))
-            .or_default()
-            .record(ns, returned);
+        let done = Some(Returned {
+            call: (abi, number as u32),
+            ns: began.map(|began| event.at_ns.saturating_sub(began)),
+            returned,
+        });
+        if RESTARTS.contains(&returned) {
+            task.interrupted = done;
+        } else {
+            record(&mut self.calls, done);
+        }
     }
 
     /// A thread that executes a program goes on under the number of its process.
@@ -199,8 +242,15 @@ impl Tasks {
     }
 }
 
+fn record(calls: &mut BTreeMap<(Abi, u32), Call>, done: Option<Returned>) {
+    if let Some(done) = done {
+        let call = calls.entry(done.call).or_default();
+        call.record(done.ns, done.returned);
+    }
+}
+
 fn is_execve(number: i64) -> bool {
-    number == EXECVE || number == EXECVEAT
+    number == libc::SYS_execve || number == libc::SYS_execveat
 }
 
 #[cfg(test)]
@@ -218,9 +268,9 @@ mod tests {
             });
         }
         tasks
-            .calls
+            .finish()
             .iter()
-            .map(|(key, call)| (*key, call.count()))
+            .map(|(key, call)| (*key, call.times.count()))
             .collect()
     }
 
@@ -287,5 +337,52 @@ mod tests {
             seen(&[&start[..], &ended[..]].concat()).get(&READ),
             Some(&1)
         );
+    }
+
+    /// A process of two threads, 5 and 6, of which the second waits in a read.
+    fn with_a_waiting_thread(more: &[(u64, u32, u32, What)]) -> Option<u64> {
+        let start = [
+            (2, 5, 5, What::Fork { parent: 1 }),
+            (6, 5, 5, enter(59, 5)),
+            (7, 5, 5, leave(59, 0, 5)),
+            (8, 5, 6, What::Fork { parent: 5 }),
+            (9, 5, 6, enter(0, 6)),
+        ];
+        seen(&[&start[..], more].concat()).get(&READ).copied()
+    }
+
+    #[test]
+    fn a_call_in_which_another_thread_ends_the_task_does_not_return() {
+        let ended = [
+            (11, 5, 6, leave(0, -512, 6)),
+            (12, 5, 6, What::Exit),
+            (13, 5, 5, leave(59, 0, 5)),
+        ];
+        let executes = [(10, 5, 5, enter(59, 5))];
+        assert_eq!(
+            with_a_waiting_thread(&[&executes[..], &ended].concat()),
+            None
+        );
+        let first_is_sent = [(10, 1, 1, What::Signal { number: 15, to: 5 })];
+        assert_eq!(
+            with_a_waiting_thread(&[&first_is_sent[..], &ended].concat()),
+            None
+        );
+        let itself_is_sent = [(10, 1, 1, What::Signal { number: 11, to: 6 })];
+        assert_eq!(
+            with_a_waiting_thread(&[&itself_is_sent[..], &ended].concat()),
+            Some(1)
+        );
+    }
+
+    #[test]
+    fn an_interrupted_call_of_a_task_that_lives_on_counts_each_time() {
+        let again = [
+            (11, 5, 6, leave(0, -512, 6)),
+            (12, 5, 6, enter(0, 6)),
+            (13, 5, 6, leave(0, 1, 6)),
+        ];
+        assert_eq!(with_a_waiting_thread(&again), Some(2));
+        assert_eq!(with_a_waiting_thread(&again[..1]), Some(1));
     }
 }

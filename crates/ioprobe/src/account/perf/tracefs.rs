@@ -2,11 +2,10 @@
 //!
 //! Where nobody has mounted it, an instance of our own is made that appears in no mount namespace and goes with its descriptor.
 
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
-
-use libc::{c_int, c_long};
+use std::os::unix::io::{AsRawFd, OwnedFd};
 
 use crate::error::{Doing, Error, Result};
+use crate::syscall::mount_nowhere;
 
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
@@ -25,7 +24,7 @@ impl Tracefs {
                 });
             }
         }
-        let own = mounted_nowhere()?;
+        let own = mount_nowhere("tracefs")?;
         Ok(Tracefs {
             place: format!("/proc/self/fd/{}", own.as_raw_fd()),
             _own: Some(own),
@@ -42,13 +41,15 @@ impl Tracefs {
         })
     }
 
-    /// Where in its record a field of a tracepoint lies.
+    /// Where in its record a field of 4 bytes of a tracepoint lies.
     pub fn offset(&self, name: &str, field: &str) -> Result<usize> {
-        offset_in(&self.read(name, "format")?, field).ok_or_else(|| {
-            Error::unsupported(format!(
-                "this kernel's tracepoint {name} has no field {field}"
-            ))
-        })
+        match place_in(&self.read(name, "format")?, field) {
+            Some((offset, 4)) => Ok(offset),
+            found => Err(Error::unsupported(format!(
+                "this kernel's tracepoint {name}: wanted a field {field} of 4 bytes, found {}",
+                found.map_or("none".to_string(), |(_, size)| format!("one of {size}"))
+            ))),
+        }
     }
 
     fn read(&self, name: &str, file: &str) -> Result<String> {
@@ -57,49 +58,18 @@ impl Tracefs {
     }
 }
 
-/// A line is "field:int sig; offset:8; size:4; signed:1;", with tabs between.
-fn offset_in(format: &str, field: &str) -> Option<usize> {
+/// Offset and size of a field. A line is "field:int sig; offset:8; size:4; signed:1;", with tabs between.
+pub fn place_in(format: &str, field: &str) -> Option<(usize, usize)> {
     format.lines().find_map(|line| {
         let (declared, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
         let name = declared.rsplit(' ').next()?.split('[').next()?;
-        let offset = rest.trim().strip_prefix("offset:")?.split(';').next()?;
-        (name == field).then(|| offset.parse().ok())?
+        let number = |key| -> Option<u16> {
+            let mut parts = rest.split(';');
+            parts.find_map(|part| part.trim().strip_prefix(key)?.parse().ok())
+        };
+        let place = (number("offset:")?.into(), number("size:")?.into());
+        (name == field).then_some(place)
     })
-}
-
-/// fsopen, fsconfig, fsmount (Linux 5.2): a mounted file system that no path leads to.
-fn mounted_nowhere() -> Result<OwnedFd> {
-    const CLOSE_ON_EXEC: c_int = 1;
-    const CREATE: c_int = 6;
-    let done = |result: c_long| {
-        if result == -1 {
-            Err(Error::last_os("mount tracefs"))
-        } else {
-            Ok(result as c_int)
-        }
-    };
-    // SAFETY: the text ends with NUL; the descriptors are new and ours.
-    unsafe {
-        let name = b"tracefs\0".as_ptr();
-        let made = done(libc::syscall(libc::SYS_fsopen, name, CLOSE_ON_EXEC))?;
-        let made = OwnedFd::from_raw_fd(made);
-        let none = std::ptr::null::<u8>();
-        done(libc::syscall(
-            libc::SYS_fsconfig,
-            made.as_raw_fd(),
-            CREATE,
-            none,
-            none,
-            0,
-        ))?;
-        let mounted = done(libc::syscall(
-            libc::SYS_fsmount,
-            made.as_raw_fd(),
-            CLOSE_ON_EXEC,
-            0,
-        ))?;
-        Ok(OwnedFd::from_raw_fd(mounted))
-    }
 }
 
 #[cfg(test)]
@@ -111,9 +81,9 @@ mod tests {
         let format = "name: x\nformat:\n\tfield:int sig;\toffset:8;\tsize:4;\tsigned:1;\n\
                       \tfield:char comm[16];\toffset:20;\tsize:16;\tsigned:0;\n\
                       \tfield:pid_t pid;\toffset:36;\tsize:4;\tsigned:1;\n";
-        assert_eq!(offset_in(format, "sig"), Some(8));
-        assert_eq!(offset_in(format, "comm"), Some(20));
-        assert_eq!(offset_in(format, "pid"), Some(36));
-        assert_eq!(offset_in(format, "si"), None);
+        assert_eq!(place_in(format, "sig"), Some((8, 4)));
+        assert_eq!(place_in(format, "comm"), Some((20, 16)));
+        assert_eq!(place_in(format, "pid"), Some((36, 4)));
+        assert_eq!(place_in(format, "si"), None);
     }
 }
