@@ -11,6 +11,8 @@ from typing import Any
 
 import jsonschema
 
+from study_texts import reading
+
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
 
 
@@ -75,10 +77,4 @@ knob = "sysctl"
 key = "vm.vfs_cache_pressure"
 levels = ["50", "200"]
 role = "condition"
-[[workload]]
-name = "read"
-kind = "files"
-files = 5
-cache = "cold"
-operations = ["open", "read-to-end", "close"]
-"""
+""" + reading()

@@ -15,6 +15,8 @@ import jsonschema
 import pytest
 from running import SCHEMA, failures_of, stored_runs, write_study
 
+from study_texts import reading
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
 
 from stand_in import MIB, SERIAL, StandIn
@@ -42,12 +44,7 @@ name = "cache"
 knob = "cache.state"
 levels = ["cold", "warm"]
 role = "condition"
-[[workload]]
-name = "read"
-kind = "files"
-files = 5
-operations = ["open", "read-to-end", "close"]
-"""
+""" + reading(cache=None)
 
 
 @pytest.fixture

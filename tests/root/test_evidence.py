@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from running import iotrial, run_json, stored_runs, write_study
 
+from study_texts import reading
+
 pytestmark = pytest.mark.root
 
 ATIME = """
@@ -25,13 +27,7 @@ time = "60 s"
 name = "atime"
 knob = "mount.atime"
 levels = ["strictatime", "noatime"]
-[[workload]]
-name = "read"
-kind = "files"
-files = 60
-cache = "warm"
-operations = ["open", "read", "close"]
-"""
+""" + reading(files=60, cache="warm", operations=("open", "read", "close"))
 
 NAP = """
 [study]

@@ -16,6 +16,7 @@ import pytest
 from running import SCHEDULERS, failures_of, iotrial, run_json, stored_runs, write_study
 
 from iotrial.probe.binary import find_binary
+from study_texts import reading
 
 pytestmark = pytest.mark.root
 
@@ -171,13 +172,7 @@ mount_options = ["noauto_da_alloc"]
 name = "filesystem"
 knob = "filesystem.type"
 levels = ["ext4", "btrfs"]
-[[workload]]
-name = "read"
-kind = "files"
-files = 10
-cache = "warm"
-operations = ["open", "read-to-end", "close"]
-"""
+""" + reading(files=10, cache="warm")
 
 
 def test_options_of_a_lab_go_to_the_file_system_that_knows_them(state: Path, disk_folder: Path) -> None:
