@@ -18,6 +18,8 @@ from typing import Any
 import jsonschema
 from running import SCHEMA, stored_runs
 
+import program
+
 NOBODY = 65534
 MIB = 1 << 20
 LIMIT_S = 60.0
@@ -203,15 +205,8 @@ def nothing_left(state: Path, *folders: Path) -> None:
     assert eventually(lambda: not traces(state, *folders), 10), traces(state, *folders)
 
 
-def iotrial(*words: str, **popen: Any) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "iotrial", *words],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        **popen,
-    )
+def iotrial(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    done = program.iotrial(*words, env=env, timeout=LIMIT_S)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

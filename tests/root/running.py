@@ -5,26 +5,19 @@ from __future__ import annotations
 import json
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 
+import program
 from study_texts import reading
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
 
 
 def iotrial(*words: str, check: int | None = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "iotrial", *words],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=300,
-        check=False,
-    )
+    done = program.iotrial(*words, cwd=cwd)
     assert check is None or done.returncode == check, done.stderr
     return done
 
