@@ -15,9 +15,10 @@ $(VENV)/.installed: $(SOURCES) scripts/setup
 	@scripts/setup $(VENV)
 	@touch $@
 
-$(VENV)/.developer: $(VENV)/.installed
+# The same with the test tools, in one go.
+$(VENV)/.developer: $(SOURCES) scripts/setup
 	@scripts/setup $(VENV) developer
-	@touch $@
+	@touch $(VENV)/.installed $@
 
 test: check
 
