@@ -81,9 +81,9 @@ def test_calls_of_each_arm_are_those_that_strace_counts(state: Path, tmp_path: P
 
 def test_accounting_can_be_left_out_and_the_plan_says_whether(state: Path, tmp_path: Path) -> None:
     study = write_study(tmp_path, STUDY)
-    assert "accounted" in iotrial("plan", study).stderr + iotrial("plan", study).stdout
-    said = iotrial("plan", study, "--no-account")
-    assert "accounted" not in said.stderr + said.stdout
+    with_it, without = iotrial("plan", study), iotrial("plan", study, "--no-account")
+    assert "accounted" in with_it.stderr + with_it.stdout
+    assert "accounted" not in without.stderr + without.stdout
     run_json(study, "--no-controls", "--no-account")
     assert not [kind for kind, _ in events(state) if kind == "call"]
     (tmp_path / "own").mkdir()

@@ -60,12 +60,14 @@ def left_in(folder: Path) -> list[str]:
 
 
 def test_a_short_doctor_measures_three_workloads_and_leaves_nothing(state: Path) -> None:
+    began = time.monotonic()
     done = iotrial("doctor", "--time", "3s", "--json")
+    took = time.monotonic() - began
     found = json.loads(done.stdout)
     jsonschema.validate(found, schema("doctor"))
     noise = found["noise"]
     assert noise is not None, found["findings"]
-    assert 1.0 < noise["seconds"] < 10.0
+    assert 1.0 < noise["seconds"] < took
     assert [one["workload"] for one in noise["workloads"]] == [
         "files-warm",
         "files-cold-data",

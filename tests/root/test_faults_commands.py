@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ LEAVES = {
 
 
 @pytest.fixture
-def everybody(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def everybody() -> Iterator[Path]:
     """A folder with a probe and a sleeper that any user may run."""
     folder = Path("/var/tmp") / f"iotrial-everybody-{os.getpid()}"
     folder.mkdir()
