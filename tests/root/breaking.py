@@ -19,8 +19,8 @@ import jsonschema
 from running import SCHEMA, stored_runs
 
 import program
+from iotrial.probe.binary import find_binary
 
-NOBODY = 65534
 MIB = 1 << 20
 LIMIT_S = 60.0
 
@@ -196,7 +196,7 @@ def traces(state: Path, *folders: Path) -> list[str]:
             text = device.read_text().strip()
             if text.endswith("(deleted)") and "/#" in text:
                 found.append(f"{device.parts[3]} over {text}")
-    found += [f"process {pid} ioprobe" for pid in processes_with(os.environ.get("IOTRIAL_PROBE", "ioprobe"))]
+    found += [f"process {pid} ioprobe" for pid in processes_with(str(find_binary()))]
     return found
 
 

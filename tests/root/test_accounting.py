@@ -8,18 +8,14 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from running import iotrial, run_json, stored_runs, write_study
 
-from iotrial.probe.binary import find_binary
-
 pytestmark = pytest.mark.root
 
-NOBODY = 65534
 AS_NOBODY = Path(__file__).parents[1] / "as_nobody.py"
 
 STUDY = """
@@ -108,20 +104,6 @@ def test_grep_reads_twice_for_each_file_and_find_as_often_in_any_tree(state: Pat
     for run in stored_runs(state):
         assert run["failure"] is None
         assert not {"wall", "cpu", "user", "sys"} & {*run["responses"], *run["evidence"]}
-
-
-@pytest.fixture
-def everybody() -> Iterator[Path]:
-    """A folder with a probe that any user may run, and a home."""
-    folder = Path("/var/tmp") / f"iotrial-accounting-{os.getpid()}"
-    folder.mkdir()
-    folder.chmod(0o755)
-    shutil.copy(str(find_binary()), folder / "ioprobe")
-    (folder / "ioprobe").chmod(0o755)
-    (folder / "home").mkdir()
-    shutil.chown(folder / "home", NOBODY, NOBODY)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def test_without_root_a_trial_is_as_good_without(everybody: Path) -> None:
