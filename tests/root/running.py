@@ -44,6 +44,12 @@ def failures_of(state: Path) -> list[str]:
     return [str(run["failure"]) for run in stored_runs(state) if run["failure"] is not None]
 
 
+def were_warm(runs: list[dict[str, Any]]) -> bool:
+    """Nothing was read from the device. The kernel may reclaim a page at any time: such a run is void, and these are few."""
+    cooled = [run["checks"] for run in runs if run["checks"]["bytes_read"] > 0]
+    return {checks.get("void") for checks in cooled} <= {"warm_was_not_warm"} and 8 * len(cooled) <= len(runs)
+
+
 def write_study(folder: Path, text: str) -> str:
     path = folder / "mine.toml"
     path.write_text(text)
