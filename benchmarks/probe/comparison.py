@@ -83,8 +83,10 @@ def median(values: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
     return statistics.median(ordered), (ordered[at], ordered[n - 1 - at]) if at >= 0 else None
 
 
-def spelled(values: Sequence[float], form: str, of: Callable[[float], float] = float) -> tuple[str, str]:
-    """Median and interval in words, each number through ``of`` first."""
+def spelled(
+    values: Sequence[float], form: str, of: Callable[[float], float] = float, between: str = " to "
+) -> tuple[str, str]:
+    """Median and interval in words, each number through ``of`` first; ``between`` stands between the ends."""
     middle, ends = median(values)
-    words = "fewer than 6 pairs" if ends is None else " to ".join(format(of(end), form) for end in ends)
+    words = "fewer than 6 pairs" if ends is None else between.join(format(of(end), form) for end in ends)
     return format(of(middle), form), words

@@ -64,7 +64,7 @@ class Row:
     def ratio(self, which: str) -> str:
         """Median ratio and its interval."""
         logs = [math.log(getattr(a, which) / getattr(b, which)) for a, b in self.pairs]
-        return "{} [{}]".format(*spelled(logs, ".3f", math.exp))
+        return "{} [{}]".format(*spelled(logs, ".3f", math.exp, ", "))
 
     def printed(self) -> str:
         """A line of the table."""
