@@ -15,9 +15,10 @@ $(VENV)/.installed: $(SOURCES) scripts/setup
 	@scripts/setup $(VENV)
 	@touch $@
 
-$(VENV)/.developer: $(VENV)/.installed
+# The same with the test tools, in one go.
+$(VENV)/.developer: $(SOURCES) scripts/setup
 	@scripts/setup $(VENV) developer
-	@touch $@
+	@touch $(VENV)/.installed $@
 
 test: check
 
@@ -42,8 +43,10 @@ audits: $(VENV)/.installed
 	@$(BIN)/python scripts/audits
 
 # The program's own costs, and the probe beside its peers, into BENCHMARKS.md: as root, alone on the machine, some twenty minutes.
+# BENCH=--quick tries all of it in a few and writes nothing down.
+BENCH ?=
 bench: $(VENV)/.developer
-	@scripts/bench
+	@scripts/bench $(BENCH)
 
 # Trials of known truth on this machine; go on where the record ends. Nothing else should run meanwhile.
 TRUTH_BUDGET ?= 24h

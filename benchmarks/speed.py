@@ -1,11 +1,15 @@
 """What iotrial itself costs, measured on this machine: `make bench` (as root).
 
+    python benchmarks/speed.py            a minute or two
+    python benchmarks/speed.py --quick    so few repeats that all is tried and nothing is known
+
 Prints a table in Markdown: start of the program, the conductor's own time between two warm probe runs, making a file
 set. Nothing here is asserted; BENCHMARKS.md holds one dated outcome.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import platform
@@ -15,28 +19,43 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-REPEATS = 40
-SETS = 5
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often a program is started, blocks of the trial, file sets of a place."""
+
+    starts: int
+    blocks: int
+    sets: int
+
+
+USUAL, QUICK = Counts(40, 300, 5), Counts(3, 10, 1)
 
 
 def main() -> None:
     """Measure all and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="only try everything")
+    counts = QUICK if parser.parse_args().quick else USUAL
     print(
         f"Machine: {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}\n"
     )
     print("| what | median | 5 % to 95 % | n |\n| --- | --- | --- | --- |")
-    starts, bare = program_start()
+    starts, bare = program_start(counts.starts)
     row("`iotrial --help`, whole process", starts, "ms", 1e3)
     row("`python -c pass`, alternating with it", bare, "ms", 1e3)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         os.environ["XDG_STATE_HOME"] = folder
-        own, gap = between_runs(Path(folder))
+        own, gap = between_runs(Path(folder), counts.blocks)
         row("conductor's own time between two warm probe runs of a block", own, "ms", 1e3)
         row("the same gap with all that the probe does in it (modes, read-back, warming)", gap, "ms", 1e3)
-        for name, times in file_sets(Path(folder)).items():
+        for name, times in file_sets(Path(folder), counts.sets).items():
             row(f"file set of 10,000 files of 64 bytes, {name}", times, "s", 1.0)
 
 
@@ -49,11 +68,11 @@ def row(name: str, seconds: Sequence[float], unit: str, factor: float) -> None:
     )
 
 
-def program_start() -> tuple[list[float], list[float]]:
+def program_start(repeats: int) -> tuple[list[float], list[float]]:
     """Wall times in seconds of `iotrial --help` and of a bare interpreter, alternating."""
     program = Path(sys.executable).parent / "iotrial"
     found: tuple[list[float], list[float]] = ([], [])
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         for times, argv in zip(
             found, ([str(program), "--help"], [sys.executable, "-c", "pass"]), strict=True
         ):
@@ -63,7 +82,7 @@ def program_start() -> tuple[list[float], list[float]]:
     return found
 
 
-def between_runs(folder: Path) -> tuple[list[float], list[float]]:
+def between_runs(folder: Path, blocks: int) -> tuple[list[float], list[float]]:
     """Seconds from the answer of one probe run to the request of the next in the same block: without, and with, what
     the probe was asked in between."""
     from iotrial.conduct.progress import Silent
@@ -90,7 +109,7 @@ def between_runs(folder: Path) -> tuple[list[float], list[float]]:
         study = select(
             find("files/permissions"),
             conditions={"workload": ["probe"], "cache": ["warm"]},
-            blocks=300,
+            blocks=blocks,
             time_s=60.0,
         )
         resolved = resolve(study, root=os.geteuid() == 0)
@@ -98,11 +117,11 @@ def between_runs(folder: Path) -> tuple[list[float], list[float]]:
             resolved,
             make_plan(resolved, None, controls=True),
             Store.open(folder / "trials.db"),
-            Limits(60.0, 300, stop_when_decided=False),
+            Limits(60.0, blocks, stop_when_decided=False),
             Silent(),
             folder=default_folder(resolved, str(folder)),
             seed_chosen=False,
-            options={"time_s": 60.0, "blocks": 300},
+            options={"time_s": 60.0, "blocks": blocks},
         )
     finally:
         Probe.call = plain  # type: ignore[method-assign]
@@ -116,7 +135,7 @@ def between_runs(folder: Path) -> tuple[list[float], list[float]]:
     return own, gap
 
 
-def file_sets(folder: Path) -> dict[str, list[float]]:
+def file_sets(folder: Path, sets: int) -> dict[str, list[float]]:
     """Seconds to make the set, by where: a fresh folder each time."""
     from iotrial.lab.image import ImagePlace
     from iotrial.lab.journal import Journal
@@ -144,7 +163,7 @@ def file_sets(folder: Path) -> dict[str, list[float]]:
                 place.open()
                 places.append(place)
                 wanted[f"on {filesystem} (image lab)"] = place.root
-        for number in range(SETS):
+        for number in range(sets):
             for name, root in wanted.items():
                 files = FileSet(f"s{number}", f"{root}/s{number}", 10_000, 64, "text", 1)
                 began = time.perf_counter()
@@ -162,7 +181,7 @@ def file_sets(folder: Path) -> dict[str, list[float]]:
                 )
                 found.setdefault(name, []).append(time.perf_counter() - began)
         # not in between: where the host discards what is freed, that work would be timed with the next set
-        for number in range(SETS):
+        for number in range(sets):
             target.call("remove", path=f"{folder}/s{number}", recursive=True)
         for place in places:
             place.close()

@@ -10,13 +10,10 @@ runs of some tenths of a second. The lab's device is the disk under /var/tmp. Ha
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
-import platform
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,14 +22,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "truth"))
-
+from comparison import asked, machine, options, spelled, tell
 from iotrial.probe.client import Probe
-from marked import put
 
 FOLDER = "/var/tmp"
 READING = ["open", "read", "read", "close"]
-RESAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +39,10 @@ class Pair:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", metavar="FILE", type=Path, help="a document with a marked place")
-    parser.add_argument("--pairs", type=int, default=1500, help="of the shortest work")
-    parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
-    table = "\n".join(lines(asked.pairs, random.Random(asked.seed)))
-    print(table)
-    if asked.write is not None:
-        put(asked.write, "accounting", table)
+    parser = options(__doc__, "accounting", pairs=(1500, 60, "pairs of the shortest work"))
+    parser.add_argument("--seed", type=int, default=1, help="of the order in each pair")
+    given = asked(parser)
+    tell("\n".join(lines(given.pairs, random.Random(given.seed))), "accounting", given.write)
 
 
 def lines(pairs: int, draw: random.Random) -> Iterator[str]:
@@ -74,7 +63,7 @@ def lines(pairs: int, draw: random.Random) -> Iterator[str]:
                     "files", **job
                 )  # what opening all files has left behind is not what reading them does
 
-            yield row(name, paired(probe, job, count, switch, draw), draw)
+            yield row(name, paired(probe, job, count, switch, draw))
         with Probe(isolate=False) as beside:
             for period_ms in (100, 10):
                 job = {"set": "s", "operations": READING, "devices": [device], "replicates": 25}
@@ -92,10 +81,10 @@ def lines(pairs: int, draw: random.Random) -> Iterator[str]:
                     draw,
                     after=lambda on: beside.call("sample_stop") if on else None,
                 )
-                yield row(name, found, draw)
+                yield row(name, found)
     yield ""
     yield (
-        f"<sub>{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} CPUs, Linux {platform.release()}, "
+        f"<sub>{datetime.now(UTC):%Y-%m-%d}, {machine()}, "
         f"{'root' if os.geteuid() == 0 else 'no privilege'}: device, page cache, pressure, own reads and writes"
         f"{', dirty inodes' if os.geteuid() == 0 else ''}</sub>"
     )
@@ -133,27 +122,17 @@ def paired(
     return found
 
 
-def row(name: str, pairs: list[Pair], draw: random.Random) -> str:
-    """One line: medians over pairs, with intervals by the bootstrap."""
+def row(name: str, pairs: list[Pair]) -> str:
+    """One line: medians over pairs, with their intervals."""
     longer = [pair.request[0] - pair.request[1] for pair in pairs]
     ratios = [math.log(pair.work[0] / pair.work[1]) for pair in pairs]
     takes = statistics.median(pair.work[1] for pair in pairs)
-    more, ratio = interval(longer, draw), interval(ratios, draw)
-    microseconds = [f"{1e6 * value:.0f}" for value in more]
-    factors = [f"{math.exp(value):.4f}" for value in ratio]
-    return (
-        f"| {name} | {spelled(takes)} | {microseconds[1]} µs | {microseconds[0]} to {microseconds[2]} µs "
-        f"| {factors[1]} | {factors[0]} to {factors[2]} | {len(pairs)} |"
-    )
+    more, between = spelled(longer, ".0f", lambda seconds: 1e6 * seconds)
+    ratio, within = spelled(ratios, ".4f", math.exp)
+    return f"| {name} | {duration(takes)} | {more} µs | {between} µs | {ratio} | {within} | {len(pairs)} |"
 
 
-def interval(values: list[float], draw: random.Random) -> tuple[float, float, float]:
-    """The median, between the bounds that hold it in 95 % of resamples."""
-    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    return medians[int(0.025 * RESAMPLES)], statistics.median(values), medians[int(0.975 * RESAMPLES)]
-
-
-def spelled(seconds: float) -> str:
+def duration(seconds: float) -> str:
     unit, factor = next(
         (u, f) for u, f in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)) if seconds * f >= 1 or u == "µs"
     )

@@ -11,23 +11,18 @@ record.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import random
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "truth"))
-
+from comparison import asked, machine, options, tell
 from iotrial.probe.client import Probe
-from marked import put
 
 FILE_BYTES = 32 << 20
 RECORDS = (4096, 65536)
@@ -43,22 +38,13 @@ REPEATS = 12
 Times = dict[str, float]
 
 
-def main() -> int:
-    """Measure, and print or put."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=15, help="how often each program has its turn")
+def main() -> None:
+    """Measure, print, and put where asked to."""
+    parser = options(__doc__, "matrix", rounds=(15, 2, "how often each program has its turn"))
     parser.add_argument("--folder", default="/var/tmp", help="a folder on the disk to measure on")
-    parser.add_argument("--write", type=Path, help="a document with a place marked <!-- matrix -->")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        text = table(measure(Path(folder), asked.rounds), asked.rounds)
-    if asked.write is None:
-        print(text)
-    else:
-        put(asked.write, "matrix", text)
-    return 0
+    given = asked(parser)
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        tell(table(measure(Path(folder), given.rounds), given.rounds), "matrix", given.write)
 
 
 def measure(folder: Path, rounds: int) -> dict[int, dict[str, list[Times]]]:
@@ -135,7 +121,7 @@ def table(found: dict[int, dict[str, list[Times]]], rounds: int) -> str:
     others = [name for name in names if name != "iotrial"]
     versions = [f"{name} {version(name)}" for name in others]
     lines = [
-        f"{os.cpu_count()} cores, Linux {platform.release()}; {', '.join(versions) or 'no peer installed'}; a file of "
+        f"{machine()}; {', '.join(versions) or 'no peer installed'}; a file of "
         f"{FILE_BYTES >> 20} MiB through the page cache; {rounds} rounds, programs in drawn order.",
         "",
     ]
@@ -170,4 +156,4 @@ def version(name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,12 +2,12 @@
 
 Peers that can be held still between two slices (the C loops, the demonstrator) are compared in slices of milliseconds, each
 pair in an order drawn at random: runs of seconds differ by more than what is measured. fio has only whole runs; they
-alternate with slices of the probe that are as long. Every ratio is a median over pairs, with an interval from the order
-statistics that holds 95 % of the time whatever the distribution (Conover 1999, 3.2).
+alternate with slices of the probe that are as long. Every ratio is a median over pairs, with an interval that holds 95 % of
+the time whatever the distribution.
 
-Needs gcc, and fio for its rows. ``--fio-source FOLDER`` is an unpacked source of fio (``apt-get source fio``), for the
-demonstrator: it is configured and built in a temporary copy. Prints a table in Markdown; ``--write BENCHMARKS.md`` puts it
-there, between ``<!-- overhead -->`` and ``<!-- end -->``.
+Needs gcc, and fio for its rows; what is missing is left out and said. ``--fio-source FOLDER`` is an unpacked source of fio
+(``apt-get source fio``), for the demonstrator: it is configured and built in a temporary copy. Prints a table in Markdown;
+``--write BENCHMARKS.md`` puts it there, between ``<!-- overhead -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import random
 import shutil
 import statistics
@@ -28,12 +27,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from comparison import asked, first_line, machine, options, spelled, tell
 from iotrial.probe.client import Probe
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "truth"))
-from marked import put  # noqa: E402 - a script beside this one
-
 MIB = 1 << 20
 BLOCK = 4096
 FILE = 64 * MIB
@@ -64,32 +61,34 @@ class Row:
     theirs: str
     pairs: tuple[tuple[Cost, Cost], ...]
 
-    def ratio(self, which: str) -> tuple[float, float, float]:
+    def ratio(self, which: str) -> str:
         """Median ratio and its interval."""
-        logs = sorted(math.log(getattr(a, which) / getattr(b, which)) for a, b in self.pairs)
-        n = len(logs)
-        low = max(0, math.floor(n / 2 - 0.98 * math.sqrt(n)))
-        return tuple(math.exp(v) for v in (statistics.median(logs), logs[low], logs[n - 1 - low]))  # type: ignore[return-value]
+        logs = [math.log(getattr(a, which) / getattr(b, which)) for a, b in self.pairs]
+        return "{} [{}]".format(*spelled(logs, ".3f", math.exp, ", "))
 
     def printed(self) -> str:
         """A line of the table."""
-        wall, cpu = ("{:.3f} [{:.3f}, {:.3f}]".format(*self.ratio(which)) for which in ("wall", "cpu"))
         takes = statistics.median(theirs.wall for _, theirs in self.pairs)
-        return f"| {self.what} | {self.ours} | {self.theirs} | {takes:.0f} ns | {wall} | {cpu} | {len(self.pairs)} |"
+        ratios = f"{self.ratio('wall')} | {self.ratio('cpu')}"
+        return (
+            f"| {self.what} | {self.ours} | {self.theirs} | {takes:.0f} ns | {ratios} | {len(self.pairs)} |"
+        )
 
 
 def main() -> None:
     """Measure, print, and write where asked to."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = options(
+        __doc__,
+        "overhead",
+        pairs=(400, 20, "pairs of slices a comparison"),
+        runs=(10, 6, "pairs of whole runs of a second, of fio"),
     )
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="where the files lie")
     parser.add_argument("--fio-source", type=Path, help="an unpacked source of fio")
-    parser.add_argument("--pairs", type=int, default=400, help="pairs of slices a comparison")
-    parser.add_argument("--runs", type=int, default=10, help="pairs of whole runs of a second, of fio")
-    parser.add_argument("--only", help="comparisons whose text contains this")
-    parser.add_argument("--write", type=Path, help="a document with a place marked overhead")
-    given = parser.parse_args()
+    parser.add_argument("--only", metavar="TEXT", help="comparisons whose text contains this")
+    given = asked(parser)
+    if not shutil.which("gcc"):
+        parser.error("wanted gcc for the bare loops, found none; apt-get install gcc libc6-dev")
     os.sched_setaffinity(0, {CPU})
     with tempfile.TemporaryDirectory(dir=given.folder) as folder, ExitStack() as stack:
         rows = [
@@ -97,38 +96,20 @@ def main() -> None:
             for what, names, pair, sliced in comparisons(Path(folder), given.fio_source)
             if not given.only or given.only in f"{what} {' '.join(names)}"
         ]
-    table = "\n".join([*heading(given), *(row.printed() for row in rows)])
-    print(table)
-    if given.write:
-        put(given.write, "overhead", table)
+    tell("\n".join([*heading(given), *(row.printed() for row in rows)]), "overhead", given.write)
 
 
 def heading(given: argparse.Namespace) -> list[str]:
-    """Machine, versions, and the head of the table."""
-    models = [
-        line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
-    ]
-    model = models[0].split(":", 1)[1].strip() if models else platform.machine()
-    versions = [
-        f"{model}, {os.cpu_count()} CPUs",
-        f"Linux {platform.release()}",
-        first_line("gcc", "--version"),
-        first_line("fio", "--version"),
-    ]
+    """Machine, versions, what is left out, and the head of the table."""
+    versions = filter(None, (machine(), first_line("gcc", "--version"), first_line("fio", "--version")))
+    absent = ["fio"] * (not shutil.which("fio")) + ["fio's demonstrator"] * (given.fio_source is None)
     return [
-        f"Machine: {'; '.join(filter(None, versions))}. All on CPU {CPU}, {FILE // MIB} MiB of incompressible data "
-        f"in {given.folder}.",
+        f"Machine: {'; '.join(versions)}. All on CPU {CPU}, {FILE // MIB} MiB of incompressible data in {given.folder}."
+        + (f" Left out, because it is not here: {' and '.join(absent)}." if absent else ""),
         "",
         "| what | this | over | that takes | time, median ratio [95 %] | CPU time | pairs |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-
-
-def first_line(*argv: str) -> str:
-    """The first line of a program's words; nothing where it is not there."""
-    if not shutil.which(argv[0]):
-        return ""
-    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()[0]
 
 
 def compare(what: str, names: tuple[str, str], pair: tuple[Slice, Slice], pairs: int) -> Row:

@@ -10,24 +10,20 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import platform
 import random
 import re
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from comparison import asked, first_line, machine, options, tell
 from iotrial.analysis.eprocess import interval
 from iotrial.probe.client import Probe
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "truth"))
-from marked import put
 
 MIB = 1 << 20
 FILE_BYTES = 64 * MIB
@@ -48,28 +44,25 @@ class Case:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(
+        __doc__,
+        "streams",
+        pairs=(150, 10, "pairs of dd and the probe, each row"),
+        hdparm_pairs=(12, 1, "pairs of hdparm and the probe, each row"),
+    )
     parser.add_argument(
         "--on", type=Path, default=Path("/var/tmp"), help="a folder on the disk to measure on"
     )
-    parser.add_argument("--pairs", type=int, default=150, help="pairs of dd and the probe, each row")
-    parser.add_argument(
-        "--hdparm-pairs", type=int, default=12, help="pairs of hdparm and the probe, each row"
-    )
-    parser.add_argument("--device", type=int, default=512, help="size of the loop device in MiB")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--write", type=Path, help="a document with a place marked streams")
-    asked = parser.parse_args()
-    draw = random.Random(asked.seed)
-    with tempfile.TemporaryDirectory(dir=asked.on) as folder, Probe(isolate=False) as probe:
-        rows = [row(case, draw) for case in cases(probe, Path(folder), asked)]
-    table = "\n".join((*head(asked), *rows))
-    print(table)
-    if asked.write:
-        put(asked.write, "streams", table)
+    parser.add_argument("--device", type=int, default=512, metavar="MIB", help="size of the loop device")
+    parser.add_argument("--seed", type=int, default=1, help="of the order in each pair")
+    given = asked(parser)
+    draw = random.Random(given.seed)
+    with tempfile.TemporaryDirectory(dir=given.on) as folder, Probe(isolate=False) as probe:
+        rows = [row(case, draw) for case in cases(probe, Path(folder), given)]
+    tell("\n".join((*head(given), *rows)), "streams", given.write)
 
 
-def cases(probe: Probe, folder: Path, asked: argparse.Namespace) -> Iterator[Case]:
+def cases(probe: Probe, folder: Path, given: argparse.Namespace) -> Iterator[Case]:
     """Every row; the file or device of a group lives as long as its rows are measured."""
     fields = {"dir": f"{folder}/s", "count": 1, "size": FILE_BYTES, "seed": 1, "content": "zeros"}
     probe.call("fileset", set="s", **fields)
@@ -90,9 +83,9 @@ def cases(probe: Probe, folder: Path, asked: argparse.Namespace) -> Iterator[Cas
         ("read, direct, 64 KiB", (*null, *_count(65536, large), "iflag=direct"),
          {"block_size": 65536, "volume": large, "direct": True}, False),
     ):  # fmt: skip
-        yield _of_dd(probe, f"dd {name}", words, more, cached, asked.pairs)
+        yield _of_dd(probe, f"dd {name}", words, more, cached, given.pairs)
     if os.geteuid() == 0 and shutil.which("hdparm"):
-        yield from _of_hdparm(probe, folder, asked)
+        yield from _of_hdparm(probe, folder, given)
 
 
 def _count(block: int, volume: int) -> tuple[str, str]:
@@ -129,13 +122,13 @@ def _of_dd(
     return Case(name, original, ours, pairs)
 
 
-def _of_hdparm(probe: Probe, folder: Path, asked: argparse.Namespace) -> Iterator[Case]:
-    image = probe.call("image", folder=str(folder), size=asked.device * MIB, fill="write")["image"]
+def _of_hdparm(probe: Probe, folder: Path, given: argparse.Namespace) -> Iterator[Case]:
+    image = probe.call("image", folder=str(folder), size=given.device * MIB, fill="write")["image"]
     device = str(probe.call("loop_attach", image=image, direct_io=True)["name"])
     try:
         for direct in (False, True):
             words = ["hdparm", "-t", *(["--direct"] if direct else []), f"/dev/{device}"]
-            yield _hdparm_case(probe, words, device, direct=direct, pairs=asked.hdparm_pairs)
+            yield _hdparm_case(probe, words, device, direct=direct, pairs=given.hdparm_pairs)
     finally:
         probe.call("loop_detach", device=f"/dev/{device}")
 
@@ -185,24 +178,18 @@ def _ends(low: float | None, high: float | None) -> str:
     return f"{math.exp(low):.3f} to {math.exp(high):.3f}"
 
 
-def head(asked: argparse.Namespace) -> Iterator[str]:
+def head(given: argparse.Namespace) -> Iterator[str]:
     """What was measured on, and the head of the table."""
-    versions = [_version(["dd", "--version"]), _version(["hdparm", "-V"])]
+    versions = [first_line("dd", "--version"), first_line("hdparm", "-V")]
     filesystem = subprocess.run(
-        ["stat", "-f", "-c", "%T", str(asked.on)], capture_output=True, text=True, check=True
+        ["stat", "-f", "-c", "%T", str(given.on)], capture_output=True, text=True, check=True
     ).stdout.strip()
     yield (
-        f"Machine: {os.cpu_count()} cores, Linux {platform.release()}, {filesystem}; {', '.join(filter(None, versions))}; "
-        f"files of {FILE_BYTES // MIB} MiB, a loop device of {asked.device} MiB; intervals at {1 - ALPHA:.0%}.\n"
+        f"Machine: {machine()}, {filesystem}; {', '.join(filter(None, versions))}; "
+        f"files of {FILE_BYTES // MIB} MiB, a loop device of {given.device} MiB; intervals at {1 - ALPHA:.0%}.\n"
     )
     yield "| stream | original, MB/s, median | probe, MB/s, median | ratio of rates | interval | pairs |"
     yield "| --- | --- | --- | --- | --- | --- |"
-
-
-def _version(argv: list[str]) -> str:
-    if shutil.which(argv[0]) is None:
-        return ""
-    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.split("\n")[0]
 
 
 if __name__ == "__main__":

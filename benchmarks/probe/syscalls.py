@@ -7,10 +7,8 @@ tool that is not installed is left out, and said so (``--install``: by apt-get).
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
-import platform
 import random
 import shutil
 import statistics
@@ -21,11 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "truth"))
-
+from comparison import asked, machine, options, tell
 from iotrial.errors import TargetError
 from iotrial.probe.client import Probe
-from marked import put
 
 MARK = "syscalls"
 FILES = 10_000
@@ -58,6 +54,7 @@ class Ways:
     def __init__(self, probe: Probe, folder: str) -> None:
         self._probe = probe
         self._argv = ["grep", "-r", "linux", folder]
+        self._told = Path(f"{folder}-told")
 
     def all(self) -> dict[str, Run]:
         """By name, the bare one first."""
@@ -70,14 +67,21 @@ class Ways:
             for what, script in BPFTRACE.items():
                 ways[f"bpftrace: {what}"] = lambda script=script: self._under_bpftrace(script)
         if shutil.which("perf"):
-            ways["perf trace -s"] = lambda: self._run(["perf", "trace", "-s", "-o", "/dev/null", *self._argv])
+            ways["perf trace -s"] = lambda: self._under("perf", "trace", "-s")
         if shutil.which("strace"):
-            ways["strace -c -f"] = lambda: self._run(["strace", "-c", "-f", "-o", "/dev/null", *self._argv])
+            ways["strace -c -f"] = lambda: self._under("strace", "-c", "-f")
         return ways
 
     def _run(self, argv: list[str], **more: object) -> dict[str, Any]:
         steps = [{"name": "it", "argv": argv}]
         return self._probe.call("command", steps=steps, expect_exit=1, timeout_s=60, **more)
+
+    def _under(self, *tracer: str) -> dict[str, Any]:
+        answer = self._run([*tracer, "-o", str(self._told), *self._argv])
+        if not self._told.exists() or not self._told.read_text().strip():
+            raise TargetError(f"{tracer[0]} has counted nothing")
+        self._told.unlink()
+        return answer
 
     def _under_bpftrace(self, script: str) -> dict[str, Any]:
         # in a mount namespace of its own, like the probe: tracers mount tracefs where nobody has, and leave it there
@@ -92,6 +96,8 @@ class Ways:
                 for line in tracer.stdout:
                     if "Attaching" in line:
                         break
+                else:
+                    raise TargetError("bpftrace has attached nothing")
                 # it says so before it does; nothing tells when it has
                 subprocess.run(["sleep", "2"], check=True)
                 return self._run(self._argv)
@@ -136,12 +142,12 @@ def calls(probe: Probe, argv: list[str]) -> int:
 
 def main() -> None:
     """Measure, print, and write into a document where one is named."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser = options(__doc__, MARK, rounds=(40, 4, "how often each way has its turn"))
     parser.add_argument("--install", action="store_true", help="install what is missing, by apt-get")
-    parser.add_argument("--write", type=Path, metavar="FILE", help=f"document with a place marked {MARK}")
-    options = parser.parse_args()
-    if options.install:
+    given = asked(parser)
+    if os.geteuid() != 0:
+        parser.error("wanted root, which counting the calls of others needs; run it by sudo")
+    if given.install:
         missing = [package for tool, package in PACKAGES.items() if not shutil.which(tool)]
         if missing:
             subprocess.run(["apt-get", "install", "-y", "-qq", *missing], check=False, stdout=sys.stderr)
@@ -159,19 +165,17 @@ def main() -> None:
                 print(f"{name}: left out: {error.message}", file=sys.stderr)
                 del ways[name]
         number = calls(probe, ["grep", "-r", "linux", tree])
-        table = list(rows(measure(ways, options.rounds)))
+        table = list(rows(measure(ways, given.rounds)))
     absent = [tool for tool in PACKAGES if not shutil.which(tool)]
     text = "\n".join(
         [
-            f"{os.cpu_count()} cores, Linux {platform.release()}; {number:,} calls, {options.rounds} rounds"
+            f"{machine()}; {number:,} calls, {given.rounds} rounds"
             + (f"; not installed here: {', '.join(absent)}" if absent else "")
             + ".\n",
             *table,
         ]
     )
-    print(text)
-    if options.write:
-        put(options.write, MARK, text)
+    tell(text, MARK, given.write)
 
 
 if __name__ == "__main__":

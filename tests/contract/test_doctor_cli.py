@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import jsonschema
 import pytest
 
 from iotrial.lab.journal import Journal
+from program import iotrial
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
@@ -20,12 +19,6 @@ def schema(verb: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((SCHEMAS / f"{verb}.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(found)
     return found
-
-
-def iotrial(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "iotrial", *words], capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 def test_the_facts_as_json_keep_their_schema_and_leave_nothing(state: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tomllib
 
+from study_texts import reading
+
 SETTINGS = """
 [study]
 name = "settings"
@@ -44,13 +46,7 @@ knob = "sysctl"
 key = "vm.dirty_expire_centisecs"
 levels = ["1500"]
 role = "condition"
-[[workload]]
-name = "read"
-kind = "files"
-files = 5
-cache = "cold"
-operations = ["open", "read-to-end", "close"]
-"""
+""" + reading()
 
 MOUNTS = """
 [study]
@@ -90,12 +86,7 @@ name = "user"
 knob = "process.user"
 levels = ["unprivileged"]
 role = "condition"
-[[workload]]
-name = "read"
-kind = "files"
-files = 8
-operations = ["open", "read-to-end", "close"]
-"""
+""" + reading(files=8, cache=None)
 
 FORMATS = """
 [study]
@@ -119,13 +110,7 @@ name = "kind"
 knob = "filesystem.type"
 levels = ["ext4"]
 role = "condition"
-[[workload]]
-name = "read"
-kind = "files"
-files = 5
-cache = "warm"
-operations = ["open", "read-to-end", "close"]
-"""
+""" + reading(cache="warm")
 
 FOLDER = """
 [study]
@@ -145,13 +130,7 @@ name = "atime"
 knob = "file.atime_state"
 levels = ["stale"]
 role = "condition"
-[[workload]]
-name = "read"
-kind = "files"
-files = 6
-cache = "warm"
-operations = ["open", "read-to-end", "close"]
-"""
+""" + reading(files=6, cache="warm")
 
 COMMANDS = """
 [study]
@@ -249,13 +228,7 @@ name = "core"
 knob = "process.cpu"
 levels = ["0"]
 role = "condition"
-[[workload]]
-name = "read"
-kind = "files"
-files = 5
-cache = "cold"
-operations = ["open", "read-to-end", "close"]
-"""
+""" + reading()
 
 KINDS = """
 [study]
@@ -276,13 +249,7 @@ name = "kind"
 knob = "filesystem.type"
 levels = ["xfs", "btrfs"]
 role = "condition"
-[[workload]]
-name = "read"
-kind = "files"
-files = 5
-cache = "cold"
-operations = ["open", "read-to-end", "close"]
-"""
+""" + reading()
 
 ALL = {"settings": SETTINGS, "mounts": MOUNTS, "formats": FORMATS, "folder": FOLDER, "commands": COMMANDS}
 

@@ -129,7 +129,7 @@ def kill_at_each_step(
     assert not failures, report(failures)
 
 
-@pytest.mark.parametrize(("study", "every"), [("settings", 4), ("commands", 2)])
+@pytest.mark.parametrize(("study", "every"), [("settings", 6), ("commands", 3)])
 def test_killed_at_each_step_of_the_journal_nothing_is_left(place: Site, study: str, every: int) -> None:
     kill_at_each_step(place, study, ("journal",), every=every)
 
@@ -184,7 +184,7 @@ def restore_killed_at_each_step(
     assert number > 5
 
 
-@pytest.mark.parametrize(("study", "every"), [("settings", 8), ("folder", 1)])
+@pytest.mark.parametrize(("study", "every"), [("settings", 12), ("folder", 2)])
 def test_a_restore_killed_at_each_step_of_the_journal_is_finished_by_the_next(
     place: Site, study: str, every: int
 ) -> None:

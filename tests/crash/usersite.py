@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import host_state
 
 from iotrial.probe.binary import find_binary
+from program import Forks
 
 HERE = Path(__file__).parent
 DISK_BYTES = 2 << 30  # sparse; the lab leaves a margin of 1 GiB free
@@ -55,15 +53,7 @@ class Site:
         self.home = self.disk / "home"
         self._furnish()
         self.seen()  # reading a link's target for the first time is itself seen in its access time
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        self._zygote = subprocess.Popen(
-            [sys.executable, str(HERE / "zygote.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        assert self._answer() == {"ready": True}
+        self._forks = Forks(HERE / "zygote.py")
 
     def _furnish(self) -> None:
         """What a user's folder may hold; times of long ago, so that any touch shows."""
@@ -80,11 +70,9 @@ class Site:
             )
 
     def close(self) -> None:
-        assert self._zygote.stdin
-        if self._zygote.poll() is None:
+        if self._forks.alive:
             self.run("restore")  # after a case that failed
-        self._zygote.stdin.close()
-        self._zygote.wait(30)
+        self._forks.close()
         _run("umount", str(self.disk))
 
     def environment(self, probe: Path) -> dict[str, str]:
@@ -126,17 +114,12 @@ class Site:
         signal_number: int = signal.SIGKILL,
     ) -> Ended:
         """The program, from its start to its end, or killed: at a step, or after some seconds."""
-        order = {
-            "argv": argv,
-            "environment": self.environment(probe or find_binary()),
-            "folder": str(self.output),
-            "die_at": die_at,
-            "kinds": kinds,
-        }
-        assert self._zygote.stdin
-        self._zygote.stdin.write(json.dumps(order) + "\n")
-        self._zygote.stdin.flush()
-        pid = int(self._answer()["pid"])
+        steps = self.output / "steps"
+        steps.unlink(missing_ok=True)
+        pid = self._forks.begin(
+            argv=argv, environment=self.environment(probe or find_binary()), cwd=str(self.folder),
+            output=str(self.output), die_at=die_at, kinds=kinds,
+        )  # fmt: skip
         began = time.monotonic()
         if kill_after is not None:
             descriptor = os.pidfd_open(pid)
@@ -144,9 +127,9 @@ class Site:
             with suppress(ProcessLookupError):  # it had ended
                 signal.pidfd_send_signal(descriptor, signal_number)
             os.close(descriptor)
-        status = int(self._answer()["status"])
+        status = self._forks.status()
+        assert status is not None
         seconds = time.monotonic() - began
-        steps = self.output / "steps"
         return Ended(
             status,
             (self.output / "stdout").read_text(),
@@ -154,13 +137,6 @@ class Site:
             steps.read_text().splitlines() if steps.exists() else [],
             seconds,
         )
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._zygote.stdout
-        line = self._zygote.stdout.readline()
-        assert line, "the process that forks runs has died"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
 
     def seen(self) -> dict[str, object]:
         """All that must be as before: the machine, the user's files, free space, processes of ours."""

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,19 @@ def commands() -> list[tuple[str, list[str]]]:
 
 
 def iotrial(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "iotrial", *words], capture_output=True, text=True, timeout=120, check=False
-    )
+    """Again while somebody measures: these tests run side by side, and who looks at a disk holds the machine for a moment."""
+    end = time.monotonic() + 60
+    while True:
+        done = subprocess.run(
+            [sys.executable, "-m", "iotrial", *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if "another iotrial is measuring" not in done.stderr or time.monotonic() > end:
+            return done
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +69,7 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
     elif verb in ("report", "refine", "resume", "export", "import"):
         done = iotrial(verb, *rest)
         assert done.returncode == 2, done.stderr  # there is no trial yet, and that is what it must say
-        assert "no trials" in done.stderr or "trial" in done.stderr
+        assert re.search("No such file" if verb == "import" else "no trials? yet", done.stderr), done.stderr
     else:
         done = iotrial(verb, *rest)
         assert done.returncode == 0, done.stderr

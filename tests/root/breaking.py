@@ -18,7 +18,9 @@ from typing import Any
 import jsonschema
 from running import SCHEMA, stored_runs
 
-NOBODY = 65534
+import program
+from iotrial.probe.binary import find_binary
+
 MIB = 1 << 20
 LIMIT_S = 60.0
 
@@ -194,7 +196,7 @@ def traces(state: Path, *folders: Path) -> list[str]:
             text = device.read_text().strip()
             if text.endswith("(deleted)") and "/#" in text:
                 found.append(f"{device.parts[3]} over {text}")
-    found += [f"process {pid} ioprobe" for pid in processes_with(os.environ.get("IOTRIAL_PROBE", "ioprobe"))]
+    found += [f"process {pid} ioprobe" for pid in processes_with(str(find_binary()))]
     return found
 
 
@@ -203,15 +205,8 @@ def nothing_left(state: Path, *folders: Path) -> None:
     assert eventually(lambda: not traces(state, *folders), 10), traces(state, *folders)
 
 
-def iotrial(*words: str, **popen: Any) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "iotrial", *words],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        **popen,
-    )
+def iotrial(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    done = program.iotrial(*words, env=env, timeout=LIMIT_S)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

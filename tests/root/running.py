@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 
+import program
+from study_texts import reading
+
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
 
 
 def iotrial(*words: str, check: int | None = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "iotrial", *words],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=300,
-        check=False,
-    )
+    done = program.iotrial(*words, cwd=cwd)
     assert check is None or done.returncode == check, done.stderr
     return done
 
@@ -47,6 +42,12 @@ def stored_runs(state: Path) -> list[dict[str, Any]]:
 
 def failures_of(state: Path) -> list[str]:
     return [str(run["failure"]) for run in stored_runs(state) if run["failure"] is not None]
+
+
+def were_warm(runs: list[dict[str, Any]]) -> bool:
+    """Nothing was read from the device. The kernel may reclaim a page at any time: such a run is void, and these are few."""
+    cooled = [run["checks"] for run in runs if run["checks"]["bytes_read"] > 0]
+    return {checks.get("void") for checks in cooled} <= {"warm_was_not_warm"} and 8 * len(cooled) <= len(runs)
 
 
 def write_study(folder: Path, text: str) -> str:
@@ -75,10 +76,4 @@ knob = "sysctl"
 key = "vm.vfs_cache_pressure"
 levels = ["50", "200"]
 role = "condition"
-[[workload]]
-name = "read"
-kind = "files"
-files = 5
-cache = "cold"
-operations = ["open", "read-to-end", "close"]
-"""
+""" + reading()

@@ -9,18 +9,14 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from running import iotrial, run_json, stored_runs, write_study
 
-from iotrial.probe.binary import find_binary
-
 pytestmark = pytest.mark.root
 
-NOBODY = 65534
 AS_NOBODY = Path(__file__).parents[1] / "as_nobody.py"
 
 STUDY = """
@@ -82,9 +78,9 @@ def test_calls_of_each_arm_are_those_that_strace_counts(state: Path, tmp_path: P
 
 def test_accounting_can_be_left_out_and_the_plan_says_whether(state: Path, tmp_path: Path) -> None:
     study = write_study(tmp_path, STUDY)
-    assert "accounted" in iotrial("plan", study).stderr + iotrial("plan", study).stdout
-    said = iotrial("plan", study, "--no-account")
-    assert "accounted" not in said.stderr + said.stdout
+    with_it, without = iotrial("plan", study), iotrial("plan", study, "--no-account")
+    assert "accounted" in with_it.stderr + with_it.stdout
+    assert "accounted" not in without.stderr + without.stdout
     run_json(study, "--no-controls", "--no-account")
     assert not [kind for kind, _ in events(state) if kind == "call"]
     (tmp_path / "own").mkdir()
@@ -125,20 +121,6 @@ def test_grep_reads_twice_for_each_file_and_find_as_often_in_any_tree(state: Pat
     for run in stored_runs(state):
         assert run["failure"] is None
         assert not {"wall", "cpu", "user", "sys"} & {*run["responses"], *run["evidence"]}
-
-
-@pytest.fixture
-def everybody() -> Iterator[Path]:
-    """A folder with a probe that any user may run, and a home."""
-    folder = Path("/var/tmp") / f"iotrial-accounting-{os.getpid()}"
-    folder.mkdir()
-    folder.chmod(0o755)
-    shutil.copy(str(find_binary()), folder / "ioprobe")
-    (folder / "ioprobe").chmod(0o755)
-    (folder / "home").mkdir()
-    shutil.chown(folder / "home", NOBODY, NOBODY)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def test_without_root_a_trial_is_as_good_without(everybody: Path) -> None:

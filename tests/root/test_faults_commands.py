@@ -10,10 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from breaking import NOBODY, command_study, nothing_left, processes_with, report_of
+from breaking import command_study, nothing_left, processes_with, report_of
 from running import stored_runs
-
-from iotrial.probe.binary import find_binary
 
 pytestmark = pytest.mark.root
 
@@ -35,16 +33,11 @@ LEAVES = {
 
 
 @pytest.fixture
-def everybody(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a probe and a sleeper that any user may run."""
-    folder = Path("/var/tmp") / f"iotrial-everybody-{os.getpid()}"
-    folder.mkdir()
-    folder.chmod(0o755)
-    for name, source in (("ioprobe", str(find_binary())), (SLEEPER, str(shutil.which("sleep")))):
-        shutil.copy(source, folder / name)
-        (folder / name).chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+def everybody(everybody: Path) -> Path:
+    """With a sleeper that any user may run besides."""
+    shutil.copy(str(shutil.which("sleep")), everybody / SLEEPER)
+    (everybody / SLEEPER).chmod(0o755)
+    return everybody
 
 
 def run_as(
@@ -55,8 +48,6 @@ def run_as(
     if user == "nobody":
         start = [sys.executable, AS_NOBODY]
         home = everybody / "home"
-        home.mkdir()
-        shutil.chown(home, NOBODY, NOBODY)
         shutil.copy(study, everybody / "study.toml")
         study = str(everybody / "study.toml")
         environment |= {

@@ -20,6 +20,7 @@ from iotrial.lab.knob import Subject, WorkDraft
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
+from study_texts import reading
 
 READ_AHEAD = """
 [study]
@@ -35,13 +36,7 @@ blocks = 2
 name = "ahead"
 knob = "block.read_ahead_kb"
 levels = ["4", "{level}"]
-[[workload]]
-name = "read"
-kind = "files"
-files = 5
-cache = "cold"
-operations = ["open", "read-to-end", "close"]
-"""
+""" + reading()
 
 
 @dataclass

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from breaking import NOBODY, Trial, command_study, entries, iotrial, last_trial, nothing_left, send
+from breaking import Trial, command_study, entries, iotrial, last_trial, nothing_left, send
 
+from as_nobody import NOBODY
 from iotrial.errors import IotrialError
 from iotrial.lab.lock import Busy, MachineLock
 

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from breaking import NOBODY, command_study, iotrial, traces
+from breaking import command_study, iotrial, traces
+
+from as_nobody import NOBODY
 
 pytestmark = pytest.mark.root
 

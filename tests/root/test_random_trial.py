@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from running import failures_of, iotrial, run_json, stored_runs, write_study
+from running import failures_of, iotrial, run_json, stored_runs, were_warm, write_study
 
 pytestmark = pytest.mark.root
 
@@ -58,12 +58,13 @@ def test_blocks_end_to_end_with_the_positive_control(state: Path, tmp_path: Path
     # 1 + 2 m of a time, and its inverse of a rate.
     assert {(c["response"], round(c["injected"], 2)) for c in positive} == {("wall", 1.4), ("rate", 0.71)}
     assert all(control["passed"] for control in positive)
-    for run in stored_runs(state):
-        checks = run["checks"]
-        if "mixed" in run["condition"]:
-            assert checks["bytes_read"] >= checks["bytes_expected"] > 0
-        else:
-            assert checks["bytes_read"] == 0
+    mixed, warm = (
+        [run for run in stored_runs(state) if name in run["condition"]] for name in ("mixed", "warm")
+    )
+    assert mixed
+    assert all(run["checks"]["bytes_read"] >= run["checks"]["bytes_expected"] > 0 for run in mixed)
+    assert warm
+    assert were_warm(warm)
 
 
 LOAD = """

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from iotrial.analysis.model import Interval, Verdict
-from iotrial.analysis.verdict import HOPELESS_FAILURES, Judgement, direction_of, judge
+from iotrial.analysis.verdict import Judgement, direction_of, judge
 from iotrial.study.model import Better, Response, Scale
 
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
@@ -85,7 +85,8 @@ def test_failures_cap_the_verdict_and_many_end_the_search() -> None:
     assert (capped.verdict, capped.reason, capped.decided) == (Verdict.INCONCLUSIVE, "failures", True)
     open_still = judge(of(-0.1, 0.12), TIME, margin=0.03, failures=1)
     assert (open_still.reason, open_still.decided) == ("failures", False)
-    assert judge(of(-0.1, 0.12), TIME, margin=0.03, failures=HOPELESS_FAILURES).decided
+    assert not judge(of(-0.1, 0.12), TIME, margin=0.03, failures=7).decided
+    assert judge(of(-0.1, 0.12), TIME, margin=0.03, failures=8).decided
     assert judge(of(None, None, blocks=0), TIME, margin=0.03, failures=3).reason == "failures"
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from iotrial.design.model import ArmKind
-from iotrial.design.plan import NEGATIVE_ARM, POSITIVE_ARM, Plan, condition_key
+from iotrial.design.plan import Plan, condition_key
 from iotrial.errors import RequestError
 from iotrial.study.model import (
     Better,
@@ -102,8 +102,8 @@ def test_arms_are_the_product_of_the_treatment_factors_and_two_controls() -> Non
         "444+hard",
         "777+none",
         "777+hard",
-        NEGATIVE_ARM,
-        POSITIVE_ARM,
+        "control:negative",
+        "control:positive",
     ]
     assert plan.reference.treatment == {"mode": "444", "link": "none"}
     negative = plan.arms(controls=True)[4]
@@ -218,7 +218,7 @@ def test_a_round_holds_each_undecided_condition_once_in_an_order_of_its_own() ->
         ),
         ({"factors": (factor("workload", "a b"),)}, "cannot be the name of a factor"),
         ({"factors": (factor("mode", "444 444"),)}, "different labels"),
-        ({"factors": (factor("mode", f"444 {NEGATIVE_ARM}"),)}, "name of a control"),
+        ({"factors": (factor("mode", "444 control:negative"),)}, "name of a control"),
         ({"workloads": (Workload("w", "files", FilesWork((), files=5, pool=4)),)}, "needs 5 files"),
         (
             {"workloads": (Workload("w", "files", FilesWork(()), only={"cache": ("hot",)}),)},

@@ -22,7 +22,7 @@ from iotrial.errors import IotrialError, RequestError
 from iotrial.importers.contract import source_of
 from iotrial.importers.meter import read_meter
 from iotrial.store import Store
-from iotrial.store.metered import NAME, notes, with_energy
+from iotrial.store.metered import notes, with_energy
 from iotrial.store.model import Event, TrialState
 from iotrial.store.packed import read_packed
 
@@ -163,7 +163,7 @@ def test_runs_get_the_energy_of_their_own_time_and_keep_it_when_packed(at: Path)
     assert facts["joules"] == pytest.approx(20.0 * facts["runs"])
     with Store.open(at / "store") as store:
         runs = store.data("last").runs
-        assert [run.evidence[NAME] for run in runs] == pytest.approx([20.0] * len(runs))
+        assert [run.evidence["energy_metered"] for run in runs] == pytest.approx([20.0] * len(runs))
         packed = io.BytesIO()
         store.pack("last", packed)
     packed.seek(0)
@@ -177,7 +177,7 @@ def test_a_second_import_counts_instead_of_the_first(at: Path) -> None:
     meter(at, power())
     meter(at, power(watts=30.0))
     with Store.open(at / "store") as store:
-        assert {run.evidence[NAME] for run in store.data("last").runs} == {30.0}
+        assert {run.evidence["energy_metered"] for run in store.data("last").runs} == {30.0}
 
 
 def test_an_import_that_is_cut_off_leaves_the_one_before_it_as_it_is(
@@ -232,4 +232,4 @@ def test_events_of_another_shape_say_nothing() -> None:
     ):  # fmt: skip
         assert with_energy(runs, [Event("2026-03-01T10:00:00Z", "energy", text)]) == runs
     whole = [Event("2026-03-01T10:00:00Z", "energy", text) for text in notes([1.5] * len(runs))]
-    assert {run.evidence[NAME] for run in with_energy(runs, whole)} == {1.5}
+    assert {run.evidence["energy_metered"] for run in with_energy(runs, whole)} == {1.5}

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from report_fixtures import CONDITIONS, all_equivalent, document, measured, study, trial
-from store_examples import header, run
+from store_examples import header, planned_runs
 
 from iotrial.conduct.sampling import series_of
 from iotrial.report.conditions import Conditions
 from iotrial.report.document import Document
 from iotrial.report.html import html_report
 from iotrial.report.series import arms_of
-from iotrial.report.within import within_of
+from iotrial.report.within import WithinPanel, within_of
 from iotrial.store import Store
-from iotrial.store.model import TrialData
+from iotrial.store.model import TrialData, TrialState
+from iotrial.store.packed import read_packed
 
 TICK = 100_000_000
 
@@ -114,8 +116,12 @@ def test_curves_are_medians_of_the_runs_of_a_treatment() -> None:
     ],
 )
 def test_a_series_of_another_shape_is_passed_over(series: dict[str, object]) -> None:
-    data = sampled({"0777": series})
-    assert within_of(data, Conditions(study()), arms_of(data)) == ()
+    def panels(of: dict[str, object]) -> tuple[WithinPanel, ...]:
+        data = sampled({"0777": of})
+        return within_of(data, Conditions(study()), arms_of(data))
+
+    assert len(panels({"at_s": [0.0, 1.0], "cpu_user": [1.0, 0.5]})) == 1
+    assert panels(series) == ()
 
 
 def test_what_a_work_did_in_each_second_is_drawn_beside_what_was_sampled() -> None:
@@ -162,5 +168,15 @@ def test_a_series_is_stored_packed_and_read_again(tmp_path: Path) -> None:
     series = {"at_s": [0.1, 0.2], "cpu_user": [0.5, 0.25]}
     with Store.open(tmp_path / "store") as store:
         store.create_trial(header())
-        store.append_run(header().id, replace(run(), checks={"series": series}))
+        for runs, end in planned_runs(header(), blocks=1):
+            for run in runs:
+                store.append_run(header().id, replace(run, checks={"series": series}))
+            store.end_block(header().id, end)
         assert store.data("last").runs[0].checks["series"] == series
+        store.set_state(header().id, TrialState.DONE)
+        packed = io.BytesIO()
+        store.pack("last", packed)
+    packed.seek(0)
+    with Store.open(tmp_path / "other") as other:
+        other.unpack(read_packed(packed, "packed"), source="packed")
+        assert other.data("last").runs[0].checks["series"] == series

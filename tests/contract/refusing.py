@@ -1,0 +1,82 @@
+"""How a lab on a stand-in is refused or taken, and what may be done to the disk before or meanwhile."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from stand_in import StandIn, place_on, run
+
+from iotrial.errors import RequestError
+from iotrial.lab.journal import Journal
+from iotrial.lab.target import Target
+
+
+def refused(disk: StandIn, tmp_path: Path, *, path: str | None = None, **words: object) -> str:
+    """The message with which the lab is refused; and the disk is as it was, with discarding and without."""
+    before = disk.digest()
+    journal = Journal(tmp_path / "journal")
+    message = ""
+    for discard in (False, True) if words.pop("always", True) else (False,):
+        with (
+            place_on(path or disk.path, journal, discard=discard, **words) as place,  # type: ignore[arg-type]
+            pytest.raises(RequestError) as caught,
+        ):
+            place.open()
+        message = caught.value.message
+    assert journal.pending() == ()
+    assert disk.digest() == before
+    return message
+
+
+def accepted(disk: StandIn, tmp_path: Path, *, path: str | None = None) -> None:
+    with place_on(path or disk.path, Journal(tmp_path / "journal")) as place:
+        place.open()
+        assert place.device == disk.name
+    assert disk.empty
+
+
+@contextmanager
+def partition(disk: StandIn) -> Iterator[str]:
+    """A partition by the kernel's own call (BLKPG): this needs no table on the disk, and no support for one."""
+    run("addpart", disk.path, "1", "2048", "65536")
+    path = Path(f"{disk.path}p1")
+    made = not path.exists()
+    if made:
+        major, minor = map(int, Path(f"/sys/class/block/{path.name}/dev").read_text().split(":"))
+        os.mknod(path, stat.S_IFBLK | 0o600, os.makedev(major, minor))
+    yield str(path)
+    run("delpart", disk.path, "1")
+    if made:
+        path.unlink()
+
+
+@contextmanager
+def mounted(device: str, folder: Path) -> Iterator[None]:
+    folder.mkdir(exist_ok=True)
+    run("mount", device, str(folder))
+    yield
+    run("umount", str(folder))
+
+
+@contextmanager
+def meanwhile(monkeypatch: pytest.MonkeyPatch, verb: str, act: Callable[[], object]) -> Iterator[None]:
+    """Something happens just after the first call of a verb."""
+    plain = Target.call
+    done: list[str] = []
+
+    def call(self: Target, asked: str, **fields: object) -> dict[str, object]:
+        answer = plain(self, asked, **fields)
+        if asked == verb and not done:
+            done.append(asked)
+            act()
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "call", call)
+        yield
+    assert done

@@ -1,0 +1,88 @@
+"""Runs the program many times without starting an interpreter each time: everything is imported once, every run is a fork.
+
+One JSON object a line in: ``{"argv", "environment", "cwd", "output"}``; out: ``{"pid"}`` as soon as it runs, then
+``{"status"}`` as Popen has it, negative for a signal. Standard output and errors go to files in the folder ``output``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import iotrial.cli as cli
+import iotrial.cli.verbs
+
+#: what verbs import once they run, and is slow to import
+LATE = (
+    "iotrial.cli.ending", "iotrial.cli.watching", "iotrial.conduct.start", "iotrial.conduct.resolve",
+    "iotrial.report.html", "iotrial.report.jsonreport", "iotrial.report.text", "iotrial.store",
+    "jinja2", "matplotlib.figure", "matplotlib.backends.backend_svg",
+)  # fmt: skip
+
+Order = dict[str, Any]
+
+
+def load() -> None:
+    for module in pkgutil.iter_modules(iotrial.cli.verbs.__path__):
+        importlib.import_module(f"iotrial.cli.verbs.{module.name}")
+    for name in LATE:
+        importlib.import_module(name)
+    from iotrial.lab import registry
+    from iotrial.study import catalogue
+
+    registry.knobs()
+    catalogue.find("files/permissions")
+
+
+def child(order: Order, begin: Callable[[Order], Callable[[], None]] | None) -> None:
+    """The program from its start to its end; ``begin`` may change it before, and gives what is to be done after."""
+    output = Path(order["output"])
+    os.setsid()
+    for name, descriptor in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        flags = os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        opened = os.open("/dev/null" if descriptor == 0 else output / name, flags, 0o600)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.argv = ["iotrial", *order["argv"]]
+    end = begin(order) if begin is not None else None
+    status = 0
+    try:
+        cli.main()
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:  # as the interpreter itself would say it
+        import traceback
+
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if end is not None:
+        end()
+    os._exit(status)
+
+
+def serve(begin: Callable[[Order], Callable[[], None]] | None = None) -> None:
+    load()
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        order: Order = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            child(order, begin)
+        print(json.dumps({"pid": pid}), flush=True)
+        _, status = os.waitpid(pid, 0)
+        print(json.dumps({"status": os.waitstatus_to_exitcode(status)}), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

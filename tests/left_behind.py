@@ -1,0 +1,47 @@
+"""What must be as before when the tests are over, and what of it they have changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+#: files of a device that change with the memory in use; and what Linux 6.1 keeps from attaching an image
+MOVING = ("max_bytes", "min_bytes", "discard_max_bytes")
+
+
+def host_state() -> dict[str, str]:
+    """Mounts, loop devices with their settings, sysctls and the lab's folder, from the kernel's own files."""
+    state = {"mounts": Path("/proc/self/mounts").read_text()}
+    for device in sorted(Path("/sys/block").glob("loop*")):
+        backing = device / "loop" / "backing_file"
+        if backing.exists():
+            try:
+                state[f"{device.name} backing"] = backing.read_text().strip()
+            except OSError:
+                continue
+        for file in (*sorted((device / "queue").iterdir()), *sorted((device / "bdi").glob("*"))):
+            if file.is_file() and file.stat().st_mode & 0o200 and file.name not in MOVING:
+                try:
+                    state[f"{device.name} {file.name}"] = file.read_text().strip()
+                except OSError:  # this device has none
+                    continue
+    for key in Path("/proc/sys/vm").iterdir():
+        if key.stat().st_mode & 0o400 and key.name not in ("stat_refresh", "compact_memory", "drop_caches"):
+            state[f"vm.{key.name}"] = key.read_text().strip()
+    huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    state["huge pages"] = huge.read_text().strip() if huge.exists() else ""
+    state["run folder"] = str(Path("/run/iotrial").exists())
+    return state
+
+
+def left_by_tests(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
+    """What tests have changed. No damage are a loop device that the kernel has made on demand, which stays, unused, until the
+    next boot, and a folder in /run that was there before and is gone: that is what restoring an earlier trial does."""
+    made = {key.split()[0] for key in after if key.startswith("loop")} - {key.split()[0] for key in before}
+    meant = {
+        key: value for key, value in after.items() if key.split()[0] not in made or key.endswith("backing")
+    }
+    if before.get("run folder") == "True":
+        meant["run folder"] = "True"
+    return {
+        key: (before.get(key), meant.get(key)) for key in before | meant if before.get(key) != meant.get(key)
+    }

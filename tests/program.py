@@ -1,0 +1,93 @@
+"""The program as tests run it to its end: forked from a process that has everything imported, or as one of its own."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+class Forks:
+    """A process that forks runs of the program, one at a time; ``script`` is forking.py or one that builds on it."""
+
+    def __init__(self, script: Path = HERE / "forking.py") -> None:
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        argv = [sys.executable, str(script)]
+        # without a buffer: what has come and is not read yet is seen by select(2)
+        self._server = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
+        )
+        assert self._answer() == {"ready": True}
+
+    def begin(self, **order: Any) -> int:
+        """Start one run; its process."""
+        assert self._server.stdin
+        self._server.stdin.write(json.dumps(order).encode() + b"\n")
+        return int(self._answer()["pid"])
+
+    def status(self, within_s: float | None = None) -> int | None:
+        """Of the run that was started, once it has ended; None where it has not by then."""
+        assert self._server.stdout
+        ready, _, _ = select.select([self._server.stdout], [], [], within_s)
+        return int(self._answer()["status"]) if ready else None
+
+    @property
+    def alive(self) -> bool:
+        return self._server.poll() is None
+
+    def close(self) -> None:
+        assert self._server.stdin
+        assert self._server.stdout
+        with suppress(BrokenPipeError):
+            self._server.stdin.close()
+        self._server.wait(30)
+        self._server.stdout.close()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._server.stdout
+        line = self._server.stdout.readline()
+        assert line, "the process that forks runs has died"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@cache
+def _forks() -> Forks:
+    made = Forks()
+    atexit.register(made.close)
+    return made
+
+
+def iotrial(
+    *words: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """How a run of the program ended. With an environment of its own it is a process of its own: some of it, as what the
+    loader is told, counts from the first moment only."""
+    if env is not None:
+        argv = [sys.executable, "-m", "iotrial", *words]
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd, env=env
+        )
+    with tempfile.TemporaryDirectory(prefix="iotrial-output-") as output:
+        pid = _forks().begin(
+            argv=words, environment=dict(os.environ), cwd=str(cwd or Path.cwd()), output=output
+        )
+        status = _forks().status(timeout)
+        if status is None:
+            os.killpg(pid, signal.SIGKILL)
+            _forks().status()
+        out, err = ((Path(output) / name).read_text() for name in ("stdout", "stderr"))
+    if status is None:
+        raise subprocess.TimeoutExpired(words, timeout, out, err)
+    return subprocess.CompletedProcess(words, status, out, err)
