@@ -33,7 +33,11 @@ FIO_JOBS = {
     "rewrite": "write",
     "random-write": "randwrite",
 }
-TESTS = ("write", "rewrite", "read", "reread", "random-read", "random-write")
+#: in the order of iozone's own table
+TESTS = (
+    "write", "rewrite", "read", "reread", "random-read", "random-write", "backward-read", "record-rewrite",
+    "stride-read", "fwrite", "frewrite", "fread", "freread",
+)  # fmt: skip
 REPEATS = 12
 Times = dict[str, float]
 
@@ -103,16 +107,16 @@ def by_fio(folder: Path, record: int) -> Times:
 
 
 def by_iozone(folder: Path, record: int) -> Times:
-    """iozone's own table of its tests 0, 1 and 2."""
+    """iozone's own table of its tests 0 to 7."""
     argv = ["iozone", "-s", f"{FILE_BYTES >> 10}k", "-r", f"{record >> 10}k", "-f", str(folder / "iozone")]
-    done = subprocess.run(
-        [*argv, "-i", "0", "-i", "1", "-i", "2"], check=True, capture_output=True, text=True
-    )
-    # Of tests 0 to 2 the line of the table holds file and record size and six rates in KiB/s, in the order of TESTS.
+    asked_for = [word for test in range(8) for word in ("-i", str(test))]
+    done = subprocess.run([*argv, *asked_for], check=True, capture_output=True, text=True)
+    # A line of the table holds file and record size, and a rate in KiB/s for each test.
     rows = [line.split() for line in done.stdout.split("\n")]
-    rates = next(row[2:] for row in rows if len(row) >= 8 and all(word.isdigit() for word in row))
-    pairs = zip(TESTS, map(int, rates), strict=False)
-    return {test: record / 1024 / rate * 1e9 for test, rate in pairs if rate}
+    rates = next(row[2:] for row in rows if len(row) == 2 + len(TESTS) and all(map(str.isdigit, row)))
+    return {
+        test: record / 1024 / rate * 1e9 for test, rate in zip(TESTS, map(int, rates), strict=True) if rate
+    }
 
 
 def table(found: dict[int, dict[str, list[Times]]], rounds: int) -> str:

@@ -37,6 +37,9 @@ FILE = 64 * MIB
 SMALL_FILES = 200
 DEPTHS = (1, 4, 32, 128)
 USUAL_BATCH = 32
+#: direct reads before the clock starts, of all peers: a virtual disk is slower for the first ones after a pause, and the
+#: probe, which opens and sets up anew for each slice, would pause for longer than a demonstrator that is held still
+RAMP = 2000
 #: CPU of all peers: they take turns, and a move to another one would be in somebody's time
 CPU = max(os.sched_getaffinity(0))
 
@@ -162,11 +165,12 @@ def comparisons(folder: Path, source: Path | None) -> Iterator[tuple]:
         for depth in DEPTHS:
             text = f"io_uring, 4 KiB random reads, {'direct' if direct else 'cached'}, depth {depth}"
             # Long enough that filling and draining the queue, which the demonstrator never does, is little of it.
-            queued = {"engine": "io_uring", "depth": depth, "direct": direct}
+            ramp = RAMP if direct else 0
+            queued = {"engine": "io_uring", "depth": depth, "direct": direct, "ramp": ramp}
             count = 1000 + 60 * depth if direct else 10_000
             if built:
                 pair = beside_demonstrator(
-                    folder, built, {**queued, "operations": count}, depth, count, direct
+                    folder, built, {**queued, "operations": count}, depth, (ramp or 4 * depth, count), direct
                 )
                 yield text, ("probe", "t/io_uring"), pair, True
             if shutil.which("fio"):
@@ -175,6 +179,7 @@ def comparisons(folder: Path, source: Path | None) -> Iterator[tuple]:
                     *("--ioengine=io_uring", "--registerfiles=1", "--fixedbufs=1", f"--iodepth={depth}"),
                     *(f"--iodepth_batch_submit={batch}", f"--iodepth_batch_complete_min={batch}"),
                     f"--direct={int(direct)}",
+                    *(["--ramp_time=300ms"] if direct else []),
                 ]
                 yield (
                     text,
@@ -338,9 +343,12 @@ def build_demonstrator(folder: Path, source: Path) -> Path:
 
 @contextmanager
 def beside_demonstrator(
-    folder: Path, built: Path, fields: dict[str, object], depth: int, count: int, direct: bool
+    folder: Path, built: Path, fields: dict[str, object], depth: int, slice_of: tuple[int, int], direct: bool
 ) -> Iterator[tuple[Slice, Slice]]:
-    """The probe's io_uring and fio's demonstrator, with the same batches, registered files, buffers and ring, not polled."""
+    """The probe's io_uring and fio's demonstrator, with the same batches, registered files, buffers and ring, not polled.
+
+    ``slice_of``: operations of the demonstrator before the clock starts, and those that are timed.
+    """
     batch = min(depth, USUAL_BATCH)
     flags = [f"-d{depth}", f"-s{batch}", f"-c{batch}", "-p0", f"-O{int(direct)}", "-B1", "-F1", "-R1", "-X1"]
     argv = [str(built), *flags, str(folder / "big" / "f000000")]
@@ -350,7 +358,7 @@ def beside_demonstrator(
     ):
 
         def theirs() -> Cost:
-            done, wall, cpu = ask(f"{4 * depth} {count}")
+            done, wall, cpu = ask("{} {}".format(*slice_of))
             return Cost(wall / done, cpu / done)
 
         yield random_slice(probe, fields), theirs

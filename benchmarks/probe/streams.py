@@ -1,7 +1,7 @@
-"""Streams beside the real dd and hdparm: the same system calls on the same file or loop device, so the same rate is wanted.
+"""Streams beside the real dd, bonnie++ and hdparm: the same system calls on the same disk, so the same rate is wanted.
 
 Each pair does both in an order that is drawn, moments apart; the ratio of their rates has an interval by the e-process that
-trials use. dd's and hdparm's rates are their own words. Prints a table in Markdown; `--write FILE` puts it into the place
+trials use. The originals' rates are their own words. Prints a table in Markdown; `--write FILE` puts it into the place
 marked `<!-- streams -->`. The loop device needs root; hdparm pauses 3 s before each reading.
 """
 
@@ -27,6 +27,7 @@ from iotrial.probe.client import Probe
 
 MIB = 1 << 20
 FILE_BYTES = 64 * MIB
+BONNIE_BYTES = 3072 * MIB
 ALPHA = 0.05
 _DD = re.compile(r"^(\d+) bytes .*copied, ([0-9.e+-]+) s", re.MULTILINE)
 _HDPARM = re.compile(r"= *([0-9.]+) ([kM])B/sec")
@@ -48,6 +49,7 @@ def main() -> None:
         __doc__,
         "streams",
         pairs=(150, 10, "pairs of dd and the probe, each row"),
+        bonnie_pairs=(10, 1, "pairs of bonnie++ and the probe, each row"),
         hdparm_pairs=(12, 1, "pairs of hdparm and the probe, each row"),
     )
     parser.add_argument(
@@ -84,6 +86,8 @@ def cases(probe: Probe, folder: Path, given: argparse.Namespace) -> Iterator[Cas
          {"block_size": 65536, "volume": large, "direct": True}, False),
     ):  # fmt: skip
         yield _of_dd(probe, f"dd {name}", words, more, cached, given.pairs)
+    if shutil.which("bonnie++"):
+        yield from _of_bonnie(probe, folder, given.bonnie_pairs)
     if os.geteuid() == 0 and shutil.which("hdparm"):
         yield from _of_hdparm(probe, folder, given)
 
@@ -120,6 +124,42 @@ def _of_dd(
         return float(done["bytes_per_s"])
 
     return Case(name, original, ours, pairs)
+
+
+def _of_bonnie(probe: Probe, folder: Path, pairs: int) -> Iterator[Case]:
+    """Its block output (fsync and close are in its time) and block input; less than half a second it does not tell."""
+    probe.call(
+        "fileset", set="large", dir=f"{folder}/large", count=1, size=BONNIE_BYTES, seed=1, content="zeros"
+    )
+    size = BONNIE_BYTES // MIB
+
+    def original(column: int) -> float:
+        return float(_bonnie(folder, size)[column]) * 1024
+
+    def ours(**fields: Any) -> float:
+        probe.call("warm", set="large")
+        done = probe.call(
+            "stream", set="large", block_size=8192, volume=BONNIE_BYTES, evict=False, beside=True, **fields
+        )
+        return float(done["bytes_per_s"])
+
+    written = {"operation": "write", "truncate": True, "flush": "fsync"}
+    for name, column, fields in (
+        ("output", 11, written),
+        ("input", 17, {"operation": "read"}),
+    ):
+        yield Case(
+            f"bonnie++ block {name}, cached, {size} MiB",
+            lambda column=column: original(column),
+            lambda fields=fields: ours(**fields),
+            pairs,
+        )
+
+
+def _bonnie(folder: Path, size: int) -> list[str]:
+    """What it says of a file of so many MiB in records of 8 KiB, as it lists it: its version second, rates in KiB/s."""
+    words = ["-q", "-f", "-n", "0", "-u", "root", "-r", str(size // 2), "-s", f"{size}:8k", "-d", str(folder)]
+    return subprocess.run(["bonnie++", *words], capture_output=True, text=True, check=True).stdout.split(",")
 
 
 def _of_hdparm(probe: Probe, folder: Path, given: argparse.Namespace) -> Iterator[Case]:
@@ -181,6 +221,9 @@ def _ends(low: float | None, high: float | None) -> str:
 def head(given: argparse.Namespace) -> Iterator[str]:
     """What was measured on, and the head of the table."""
     versions = [first_line("dd", "--version"), first_line("hdparm", "-V")]
+    if shutil.which("bonnie++"):
+        with tempfile.TemporaryDirectory(dir=given.on) as folder:
+            versions.append(f"bonnie++ {_bonnie(Path(folder), 4)[1]}")
     filesystem = subprocess.run(
         ["stat", "-f", "-c", "%T", str(given.on)], capture_output=True, text=True, check=True
     ).stdout.strip()

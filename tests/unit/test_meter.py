@@ -194,7 +194,7 @@ def test_an_import_that_is_cut_off_leaves_the_one_before_it_as_it_is(
     status, _, _ = meter(at, power(watts=30.0))
     assert status != 0
     with Store.open(at / "store") as store:
-        assert {run.evidence[NAME] for run in store.data("last").runs} == {20.0}
+        assert {run.evidence["energy_metered"] for run in store.data("last").runs} == {20.0}
 
 
 def test_a_clock_that_is_behind_is_put_right_by_a_shift(at: Path) -> None:
