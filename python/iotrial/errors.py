@@ -94,6 +94,10 @@ class TargetError(IotrialError):
         self.errno = errno
 
 
+class NotSupported(TargetError):
+    """The target's kernel, or the privilege there, cannot do this."""
+
+
 class LabError(IotrialError):
     """The lab could not be brought into the wanted state."""
 

@@ -1,4 +1,7 @@
-"""Studies that together turn every knob that ships, each as small as it can be."""
+"""Studies that together turn every knob that ships, each as small as it can be.
+
+Those of which most runs are killed are not accounted: it would be the same transitions again. The others are.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from study_texts import reading
 SETTINGS = """
 [study]
 name = "settings"
+account = false
 question = "Do settings matter?"
 [lab]
 kind = "image"
@@ -51,6 +55,7 @@ role = "condition"
 MOUNTS = """
 [study]
 name = "mounts"
+account = false
 question = "Do mount options matter?"
 [lab]
 kind = "image"

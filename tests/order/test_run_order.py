@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 import pytest
 
 from iotrial.conduct import session as session_module
+from iotrial.conduct.counted import Counted, Told
 from iotrial.conduct.resolve import resolve
 from iotrial.conduct.runner import Runner
 from iotrial.conduct.session import Session
+from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import TargetError
 from iotrial.lab import registry
@@ -368,6 +370,61 @@ def test_the_probe_enters_before_the_cache_is_prepared_and_leaves_after_a_failur
     probe.calls.clear()
     assert runner.run(condition, run, block=0).failure == "no memory left"
     assert [verb for verb, _ in probe.calls if verb in wanted] == list(wanted)
+
+
+def requests(read_ios: int) -> dict[str, Any]:
+    return {"loop9": {"read": {"count": read_ios, "total_ns": 1, "histogram": [[1, read_ios]]}}}
+
+
+def test_an_accounted_repetition_makes_the_transitions_of_a_run_and_asks_for_the_requests_besides(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, plan, probe = opened("files/permissions", workload=["probe"], cache=["cold"])
+    runner, condition = Runner(session, injected=1.06), plan.conditions[0]
+    job = probe._files
+    monkeypatch.setattr(probe, "_files", lambda **fields: {**job(**fields), "requests": requests(7)})
+    run = next(run for run in plan.block(condition, 0).runs if run.arm.kind is ArmKind.TREATMENT)
+    probe.calls.clear()
+    runner.run(condition, run, block=0)
+    timed = list(probe.calls)
+    probe.calls.clear()
+    told = runner.account(condition, run, block=0, what=frozenset({Counted.REQUESTS}))
+    assert told == Told(None, requests(7)["loop9"])
+    assert shape(probe.calls) == shape(timed)
+    (verb, fields), (timed_verb, timed_fields) = probe.calls[-1], timed[-1]
+    assert (verb, fields) == (timed_verb, {**timed_fields, "account_requests": True})
+
+
+KEYED = """
+[study]
+name = "keyed"
+question = "?"
+[lab]
+size = "64 MiB"
+[[factor]]
+name = "buffer"
+knob = "work.option"
+option = "block_size"
+levels = ["4 KiB", "8 KiB"]
+[[workload]]
+name = "read"
+kind = "stream"
+operation = "read"
+size = "1 MiB"
+"""
+
+
+def test_an_accounted_repetition_does_the_work_with_the_key_that_its_level_gives_it(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, plan, probe = opened(read_study(KEYED, "test", trusted=False))
+    runner, condition = Runner(session, injected=1.06), plan.conditions[0]
+    monkeypatch.setattr(probe, "_stream", lambda **_: {"requests": requests(1)}, raising=False)
+    sizes = {}
+    for run in plan.block(condition, 0).runs:
+        runner.account(condition, run, block=0, what=frozenset({Counted.REQUESTS}))
+        sizes[run.arm.treatment["buffer"]] = probe.calls[-1][1]["block_size"]
+    assert sizes == {"4 KiB": 4096, "8 KiB": 8192}
 
 
 def test_a_pinned_file_system_is_made_once_though_no_treatment_makes_any(opened: Any) -> None:

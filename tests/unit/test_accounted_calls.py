@@ -17,7 +17,7 @@ from iotrial.report.claims import Outcome
 from iotrial.report.conditions import Conditions
 from iotrial.report.evidence import EvidenceRow, gather
 from iotrial.store import Store
-from iotrial.store.calls import call_of_text, text_of_call
+from iotrial.store.accounted import CALL, event_of, of_event
 from iotrial.store.model import AccountedCall, RunRecord, TrialData, TrialState
 from iotrial.store.packed import read_packed
 from iotrial.study.model import Claim
@@ -35,7 +35,7 @@ def stored(store: Store, calls: list[AccountedCall]) -> str:
         for run in runs:
             store.append_run(made.header.id, run)
         store.end_block(made.header.id, end)
-    store.append_calls(made.header.id, calls)
+    store.append_accounted(made.header.id, calls)
     store.set_state(made.header.id, TrialState.DONE)
     return made.header.id
 
@@ -72,11 +72,13 @@ def test_calls_travel_with_a_packed_trial(tmp_path: Path) -> None:
     ],
 )
 def test_a_call_of_another_shape_is_a_damaged_record(change: dict[str, object]) -> None:
-    assert call_of_text(text_of_call(call("a", "read", 5))) == call("a", "read", 5)
+    kind, text = event_of(call("a", "read", 5))
+    assert kind == CALL
+    assert of_event(kind, text) == call("a", "read", 5)
     with pytest.raises(StoreError, match="damaged"):
-        call_of_text(text_of_call(replace(call("a", "read", 5), **change)))  # type: ignore[arg-type]
+        of_event(*event_of(replace(call("a", "read", 5), **change)))  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="damaged"):
-        call_of_text('{"count": 1}')
+        of_event(CALL, '{"count": 1}')
 
 
 def rows_of(calls: list[AccountedCall]) -> dict[tuple[str, str], EvidenceRow]:

@@ -96,7 +96,9 @@ def study_options(function: F) -> F:
         ),
         click.option("--no-controls", is_flag=True, help="Leave the control arms out; the verdict says so."),
         click.option(
-            "--no-account", is_flag=True, help="Do not count system calls in repetitions that are not timed."
+            "--no-account",
+            is_flag=True,
+            help="Do not count system calls and requests in repetitions that are not timed.",
         ),
         click.option("--no-stop", is_flag=True, help="Spend the whole budget even when all is decided."),
         click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root."),

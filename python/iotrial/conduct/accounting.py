@@ -1,117 +1,238 @@
-"""System calls of each arm, counted in repetitions of their own after the last block.
+"""System calls of each arm, and the requests that its device was given, counted in repetitions after the last block.
 
-Nothing that is traced is timed: these repetitions are in no block, and nothing of them but their calls is kept. They go
+Nothing that is traced is timed: these repetitions are in no block, and nothing of them but what was counted is kept. They go
 through the same transitions as a run, in blocks that are drawn by the plan like all others, so that arms stay comparable.
-Where the kernel does not let us count, the trial is as good without, and a note says why.
+Where the kernel does not let us count, or something goes wrong, the trial is as good without, and a note says why.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
+from iotrial.conduct.counted import Counted, Lost, Told
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.runner import Runner
 from iotrial.conduct.signals import StopSignals
 from iotrial.conduct.works import driver
-from iotrial.design.model import ArmKind, Condition
+from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.design.plan import Plan
-from iotrial.errors import IotrialError
+from iotrial.errors import IotrialError, NotSupported
+from iotrial.lab.knob import DISK_LABS
 from iotrial.store import Store
-from iotrial.store.model import AccountedCall
+from iotrial.store.accounted import NOT_ACCOUNTED, Accounted
+from iotrial.store.model import AccountedCall, AccountedRequests
 from iotrial.study.model import DesignKind, Study
 
 REPETITIONS = 3
-#: a further repetition of all arms begins only while those before it have taken less than this
+#: so often is a repetition done in which not every request was seen
+ATTEMPTS = 3
+#: a further repetition of all arms begins only while those before it have taken less than this; where system calls are
+#: counted, and where requests alone are, each for itself
 ENOUGH_S = 5.0
-NOT_ACCOUNTED = "not-accounted"
+#: where requests alone are counted, a condition is begun only while those before it have taken less than this share of the
+#: time that the trial has measured; the first repetition, while they have taken less than so many seconds too
+A_TENTH = 0.1
+AT_LEAST_S = 1.0
+#: told also where there were none
+_ALWAYS_TOLD = ("read", "write")
+_NO_REQUEST: Mapping[str, Any] = {"count": 0, "total_ns": 0, "histogram": []}
 
 
-def accounts(study: Study) -> tuple[str, ...]:
-    """The workloads whose system calls are counted after the last block: commands, unless the study says no. Screens
-    of many factors are left out: they have dozens of arms, and no two that differ in one factor."""
-    if not study.account or study.design.kind is not DesignKind.FULL:
-        return ()
-    return tuple(w.name for w in study.workloads if driver(w.work).accountable)
+def is_accounted(study: Study) -> bool:
+    """Whether there are accounted repetitions, unless there is nothing to count: not where the study says no, nor in screens
+    of many factors, which have dozens of arms, and no two that differ in one factor."""
+    return study.account and study.design.kind is DesignKind.FULL
 
 
-def account(
-    plan: Plan,
-    conditions: Iterable[tuple[Condition, int]],
-    runner: Runner,
-    store: Store,
-    trial: str,
-    watcher: Watcher,
-    signals: StopSignals,
-) -> None:
-    """Count the calls of every treatment of these conditions, each with the number of a block that was not run.
+def accounts(study: Study, lab: str) -> Mapping[str, frozenset[Counted]]:
+    """What is counted of which workload after the last block: the system calls of commands, and requests where the lab has a
+    device of its own."""
+    if not is_accounted(study):
+        return {}
+    found = {}
+    for workload in study.workloads:
+        calls = {Counted.CALLS} if driver(workload.work).accountable else set()
+        requests = {Counted.REQUESTS} if lab in DISK_LABS else set()
+        if calls or requests:
+            found[workload.name] = frozenset(calls | requests)
+    return found
 
-    Raises Stopped on a signal; whatever else goes wrong is noted in the trial.
-    """
-    wanted = accounts(plan.study)
-    conditions = [(condition, block) for condition, block in conditions if condition.workload in wanted]
-    if not conditions:
-        return
-    watcher.say("counting the system calls of each arm, in repetitions that are not timed")
-    began = time.monotonic()
-    try:
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A condition with the number of a block that was not run, and what is counted of it."""
+
+    condition: Condition
+    block: int
+    what: frozenset[Counted]
+
+    @property
+    def requests_alone(self) -> bool:
+        """Whether no system calls are counted."""
+        return Counted.CALLS not in self.what
+
+
+class Accounting:
+    """The accounted repetitions of one trial."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        lab: str,
+        runner: Runner,
+        store: Store,
+        trial: str,
+        watcher: Watcher,
+        signals: StopSignals,
+    ) -> None:
+        self._plan = plan
+        self._wanted = accounts(plan.study, lab)
+        self._runner = runner
+        self._store = store
+        self._trial = trial
+        self._watcher = watcher
+        self._signals = signals
+        self._refused: frozenset[Counted] = frozenset()
+        self._noted: set[str] = set()
+
+    def run(self, conditions: Iterable[tuple[Condition, int]], *, measured_s: float) -> None:
+        """Account every treatment of these conditions, each with the number of a block that was not run, in a trial that has
+        measured for so many seconds. What an interrupted trial has of it already is not done again.
+
+        Raises Stopped on a signal; whatever else goes wrong is noted in the trial.
+        """
+        due = [
+            _Due(condition, block, self._wanted[condition.workload])
+            for condition, block in conditions
+            if condition.workload in self._wanted
+        ]
+        if not due:
+            return
+        what = _words(frozenset().union(*(one.what for one in due)))
+        self._watcher.say(f"counting the {what} of each arm, in repetitions that are not timed")
+        try:
+            self._account(due, A_TENTH * measured_s)
+        except IotrialError as error:
+            self._note(f"{what} were not counted: {error.message}")
+
+    def _account(self, due: list[_Due], most_s: float) -> None:
+        had = set(self._store.accounted(self._trial))
+        spent_s = {True: 0.0, False: 0.0}  # where requests alone are counted, and where system calls are
+        given_up: set[str] = set()
         for repetition in range(REPETITIONS):
-            for condition, block in conditions:
-                _repetition(plan, condition, block, repetition, runner, store, trial, signals)
-            if time.monotonic() - began > ENOUGH_S:
-                break
-    except IotrialError as error:
-        watcher.say(f"system calls were not counted: {error.message}")
-        store.note(trial, NOT_ACCOUNTED, error.message)
+            begins = {alone for alone, seconds in spent_s.items() if seconds <= ENOUGH_S}
+            allowed_s = most_s if repetition else max(AT_LEAST_S, most_s)
+            left_out = 0
+            for one in due:
+                if one.condition.key in given_up or one.requests_alone not in begins:
+                    continue
+                if one.requests_alone and spent_s[True] > allowed_s:
+                    left_out += 1
+                    continue
+                began = time.monotonic()
+                try:
+                    self._repetition(one, repetition, had)
+                except IotrialError as error:
+                    given_up.add(one.condition.key)
+                    self._note(f"{_words(one.what)} of {one.condition.key} were not counted: {error.message}")
+                    if not self._runner.alive:
+                        return
+                spent_s[one.requests_alone] += time.monotonic() - began
+            if left_out and repetition == 0:
+                self._note(
+                    f"requests were not counted in {left_out} of {len(due)} conditions: that would have taken more than a "
+                    f"tenth of the time that was measured"
+                )
+
+    def _repetition(self, one: _Due, repetition: int, had: set[tuple[str, str, int]]) -> None:
+        """One run of each treatment, the first of it in its block."""
+        block = one.block + repetition
+        for planned in self._plan.block(one.condition, block).runs:
+            place = (one.condition.key, planned.arm.name, repetition)
+            if planned.arm.kind is not ArmKind.TREATMENT or planned.arm.stretched or place in had:
+                continue
+            what = one.what - self._refused
+            if not what:
+                return
+            with self._signals.interruptible():
+                found = self._counted(one.condition, planned, block, what)
+            self._store.append_accounted(
+                self._trial, list(_records(one.condition, planned, repetition, found))
+            )
+            had.add(place)
+            self._signals.check()
+
+    def _counted(
+        self, condition: Condition, planned: PlannedRun, block: int, what: frozenset[Counted]
+    ) -> Told:
+        """What a run is found to do. Where this machine cannot count something it is left out from here on."""
+        try:
+            return self._complete(condition, planned, block, what)
+        except NotSupported as error:
+            if len(what) == 1:
+                self._refused |= what
+                self._note(f"{_words(what)} were not counted: {error.message}")
+                return Told()
+        # each alone shows which of them it is
+        calls = self._counted(condition, planned, block, frozenset({Counted.CALLS}))
+        requests = self._counted(condition, planned, block, frozenset({Counted.REQUESTS}))
+        return Told(calls.calls, requests.requests)
+
+    def _complete(
+        self, condition: Condition, planned: PlannedRun, block: int, what: frozenset[Counted]
+    ) -> Told:
+        """What a run is found to do, of which nothing was lost; where requests always are, without them, or Lost."""
+        lost: Lost | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                return self._runner.account(condition, planned, block=block, what=what)
+            except Lost as error:
+                lost = error
+        rest = what - {Counted.REQUESTS}
+        assert lost is not None
+        if not rest:
+            raise lost
+        self._note(f"{Counted.REQUESTS} of {condition.key} were not counted: {lost.message}")
+        return self._runner.account(condition, planned, block=block, what=rest)
+
+    def _note(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            self._watcher.say(text)
+            self._store.note(self._trial, NOT_ACCOUNTED, text)
 
 
-def _repetition(
-    plan: Plan,
-    condition: Condition,
-    block: int,
-    repetition: int,
-    runner: Runner,
-    store: Store,
-    trial: str,
-    signals: StopSignals,
-) -> None:
-    for planned in plan.block(condition, block + repetition).runs:
-        if planned.arm.kind is not ArmKind.TREATMENT or planned.arm.stretched:
-            continue
-        with signals.interruptible():
-            found = runner.account(condition, planned, block=block + repetition)
-        store.append_calls(
-            trial,
-            [
-                _call(condition, planned.arm.name, planned.arm.treatment, repetition, name, call)
-                for name, call in found.items()
-            ],
+def _words(what: frozenset[Counted]) -> str:
+    return " and ".join(sorted(what, reverse=True))
+
+
+def _records(condition: Condition, planned: PlannedRun, repetition: int, found: Told) -> Iterator[Accounted]:
+    arm, treatment = planned.arm.name, dict(planned.arm.treatment)
+    for name, call in (found.calls or {}).items():
+        yield AccountedCall(
+            condition=condition.key,
+            arm=arm,
+            treatment=treatment,
+            repetition=repetition,
+            name=name,
+            count=call["count"],
+            errors=call["errors"],
+            total_ns=call["total_ns"],
+            histogram=call["histogram"],
         )
-        signals.check()
-
-
-def _call(
-    condition: Condition,
-    arm: str,
-    treatment: Mapping[str, str],
-    repetition: int,
-    name: str,
-    call: Mapping[str, object],
-) -> AccountedCall:
-    histogram, errors = call["histogram"], call["errors"]
-    count, total = call["count"], call["total_ns"]
-    assert isinstance(histogram, list)
-    assert isinstance(errors, dict)
-    assert isinstance(count, int)
-    assert isinstance(total, int)
-    return AccountedCall(
-        condition=condition.key,
-        arm=arm,
-        treatment=dict(treatment),
-        repetition=repetition,
-        name=name,
-        count=count,
-        errors=errors,
-        total_ns=total,
-        histogram=histogram,
-    )
+    if found.requests is None:
+        return
+    for kind, row in {**dict.fromkeys(_ALWAYS_TOLD, _NO_REQUEST), **found.requests}.items():
+        yield AccountedRequests(
+            condition=condition.key,
+            arm=arm,
+            treatment=treatment,
+            repetition=repetition,
+            kind=kind,
+            count=row["count"],
+            total_ns=row["total_ns"],
+            histogram=row["histogram"],
+        )

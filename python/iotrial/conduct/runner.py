@@ -14,12 +14,13 @@ from typing import Any
 
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct.accounts import counted
+from iotrial.conduct.counted import Counted, Told, asked, told
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
 from iotrial.conduct.session import NOBODY, Session
 from iotrial.conduct.works import Asked, driver
-from iotrial.conduct.works.contract import calls_of, is_cpu, to_take_off
+from iotrial.conduct.works.contract import is_cpu, to_take_off
 from iotrial.design.model import Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
@@ -64,6 +65,11 @@ class Runner:
         self._syncs_after = bool(stages & {Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE})
         self._entered: list[tuple[Turn, Subject]] = []
 
+    @property
+    def alive(self) -> bool:
+        """Whether there is a probe to carry out anything."""
+        return self._session.probe.alive
+
     def rehearse(self, condition: Condition, run: PlannedRun) -> None:
         """Do a run untimed, so that programs and libraries are loaded before the first timed one. Its outcome is ignored
         but for a failure, which the first timed run will meet and report."""
@@ -80,16 +86,17 @@ class Runner:
         finally:
             self._leave()
 
-    def account(self, condition: Condition, run: PlannedRun, *, block: int) -> Mapping[str, Any]:
-        """Do a run for its system calls alone: by name, as the probe tells them. Raises what the lab, the target or
-        the probe raises, and ProbeError where the work failed or calls were lost."""
+    def account(self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]) -> Told:
+        """Do a run for what is counted of it alone. Raises what the lab, the target or the probe raises (NotSupported:
+        nothing of it was done), and ProbeError where the work failed or calls were lost."""
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
         turns = self._session.resolved.turns_of(condition, run.arm)
+        place = self._session.place_of(condition)
         try:
-            subject, _ = self._prepare(condition, run, turns, self._session.place_of(condition), stretch)
-            workload = self._session.plan.study.workload(condition.workload)
-            job = self._job(subject, workload, 0.0)
-            answer = subject.target.call(driver(workload.work).verb, **job, account="auto")
+            subject, _ = self._prepare(condition, run, turns, place, stretch)
+            workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
+            job = {**self._job(subject, workload, 0.0), **asked(what)}
+            answer = subject.target.call(driver(workload.work).verb, **job)
         except BaseException as error:
             if not isinstance(error, Exception):
                 self._entered.clear()
@@ -99,7 +106,7 @@ class Runner:
         failure = _failure(answer)
         if failure is not None:
             raise ProbeError(failure)
-        return calls_of(answer)
+        return told(answer, what, place.device)
 
     def _enter(self, subject: Subject, turns: list[Turn]) -> None:
         """Put the probe where the knobs of the work want it, for the rest of the run."""

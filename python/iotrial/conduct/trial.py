@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from iotrial.analysis.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
 from iotrial.analysis.model import Observation, ObservedBlock
-from iotrial.conduct.accounting import account
+from iotrial.conduct.accounting import Accounting
 from iotrial.conduct.progress import Snapshot, Watcher
 from iotrial.conduct.runner import READ_BACK_FAILED, Outcome, Runner
 from iotrial.conduct.session import Session
@@ -278,21 +278,28 @@ class Conductor:
         )
 
     def _finish(self) -> TrialState:
-        account(
+        with self._signals.interruptible():
+            self._verify_files()
+        self._account()  # last, so that nothing that goes wrong there can spoil the trial
+        for line in self._lines.values():
+            self._look(line, always=True)
+        blocks = [block for line in self._lines.values() for block in line.blocks]
+        return state_of(self._spec, blocks)
+
+    def _account(self) -> None:
+        accounting = Accounting(
             self._plan,
-            [(line.condition, line.next_index) for line in self._lines.values() if line.complete],
+            self._session.resolved.lab,
             self._runner,
             self._store,
             self._trial,
             self._watcher,
             self._signals,
         )
-        with self._signals.interruptible():
-            self._verify_files()
-        for line in self._lines.values():
-            self._look(line, always=True)
-        blocks = [block for line in self._lines.values() for block in line.blocks]
-        return state_of(self._spec, blocks)
+        accounting.run(
+            [(line.condition, line.next_index) for line in self._lines.values() if line.complete],
+            measured_s=self.elapsed_s,
+        )
 
     def _verify_files(self) -> None:
         try:

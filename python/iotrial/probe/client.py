@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from iotrial.errors import ProbeError, TargetError
+from iotrial.errors import NotSupported, ProbeError, TargetError
 from iotrial.probe.binary import find_binary
 
 PROTOCOL = 1
@@ -221,7 +221,8 @@ class NoAnswer(ProbeError):
 def answer_of(line: bytes, *, verb: str, number: int) -> dict[str, Any]:
     """What one line of the probe answers to request ``number``.
 
-    Raises TargetError where the target refused, ProbeError where the probe did, NoAnswer where the line is none.
+    Raises TargetError where the target refused (NotSupported: it cannot), ProbeError where the probe did, NoAnswer where the
+    line is none.
     """
     try:
         message = json.loads(line)
@@ -236,7 +237,9 @@ def answer_of(line: bytes, *, verb: str, number: int) -> dict[str, Any]:
         return ok
     text = str(error.get("message", "no reason given"))
     errno = error.get("errno")
-    if error.get("code") in ("os", "unsupported"):
+    if error.get("code") == "unsupported":
+        raise NotSupported(text)
+    if error.get("code") == "os":
         raise TargetError(text, errno=errno if isinstance(errno, int) else None)
     raise ProbeError(f"{verb}: {text}")
 

@@ -20,7 +20,8 @@ from iotrial.analysis.movement import movements
 from iotrial.design.model import ArmKind
 from iotrial.report.accounted import accounted_numbers, is_marked
 from iotrial.report.conditions import Conditions, ConditionText
-from iotrial.report.metrics import is_counter, unit_of
+from iotrial.report.metrics import is_accounted_request, is_counter, unit_of
+from iotrial.report.requests import request_numbers
 from iotrial.store.model import RunRecord, TrialData
 from iotrial.study.model import Study
 
@@ -60,9 +61,9 @@ def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[E
     reference = next((arm for arm in order if is_reference(study, arms[arm])), None)
     rows: list[EvidenceRow] = []
     contrasts: dict[tuple[str, str, str], Floats] = {}
-    for (key, metric), by_arm in _of_calls(data, arms).items():
+    for (key, metric), by_arm in _accounted(data, arms).items():
         own = list(_rows(conditions.of_key(key), metric, unit_of(metric), False, by_arm, order, reference))
-        rows.extend(_apart(own, margin) if is_marked(metric) else own)
+        rows.extend(_apart(own, margin) if is_marked(metric) and not is_accounted_request(metric) else own)
     for (key, metric), by_arm in values.items():
         condition = conditions.of_key(key)
         declared = units.get((condition.workload, metric))
@@ -93,14 +94,14 @@ def measured_by_arm(
     return arms, values
 
 
-def _of_calls(
+def _accounted(
     data: TrialData, arms: Mapping[str, Mapping[str, str]]
 ) -> dict[tuple[str, str], dict[str, dict[int, list[float]]]]:
-    """System calls of the accounted repetitions, which are in no block."""
+    """System calls and requests of the accounted repetitions, which are in no block."""
     values: dict[tuple[str, str], dict[str, dict[int, list[float]]]] = {}
-    for call in accounted_numbers(data.calls, arms):
-        by_arm = values.setdefault((call.condition, call.metric), {})
-        by_arm.setdefault(call.arm, {}).setdefault(0, []).append(call.value)
+    for one in (*accounted_numbers(data.calls, arms), *request_numbers(data.requests, arms)):
+        by_arm = values.setdefault((one.condition, one.metric), {})
+        by_arm.setdefault(one.arm, {}).setdefault(0, []).append(one.value)
     return values
 
 

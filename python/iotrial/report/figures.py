@@ -10,6 +10,7 @@ from iotrial.analysis.model import Verdict
 from iotrial.report.document import Document
 from iotrial.report.factorial_figures import MOST_CONDITIONS, FactorialFigures, factorial_figures
 from iotrial.report.findings import strength
+from iotrial.report.histograms import histogram_quantile
 from iotrial.report.interplay import is_interaction
 from iotrial.report.matrix_figures import MatrixFigures, matrix_figures
 from iotrial.report.notation import counted, elided, percent, quantity
@@ -21,7 +22,6 @@ from iotrial.report.series import (
     LatencyPanel,
     Panel,
     arms_of,
-    histogram_quantile,
     latencies_of,
     panels_of,
     quantiles_of,

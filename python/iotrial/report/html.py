@@ -84,6 +84,7 @@ def html_report(document: Document) -> str:
         latency_rows=figures.latency_rows,
         effects_lede=_effects_lede(document),
         runs_lede=_runs_lede(figures),
+        accounted=bool(document.data.calls or document.data.requests),
         evidence=[] if by_level else _evidence(document.evidence, treatments),
         moved=_moved(document) if by_level else [],
         factorial=figures.factorial,

@@ -10,7 +10,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from iotrial.conduct.accounting import REPETITIONS, accounts
+from iotrial.conduct.accounting import REPETITIONS, accounts, is_accounted
+from iotrial.conduct.counted import Counted
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.works import driver
 from iotrial.legible import shown
@@ -53,15 +54,34 @@ def _lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None) -> I
             yield _line("", shown(detail))
     if runs_commands(resolved.study):
         yield from _values(resolved.study)
-    accounted = accounts(resolved.study)
-    if accounted:
+    yield from _accounted(resolved)
+
+
+def _accounted(resolved: Resolved) -> Iterator[str]:
+    """What is counted after the last block, and what of it this lab leaves out."""
+    wanted = accounts(resolved.study, resolved.lab)
+    if not wanted:
+        if is_accounted(resolved.study):
+            yield _line(
+                "accounted", "nothing: no workload is a command, and a folder has no block device of its own"
+            )
+        return
+    calls = [name for name, what in wanted.items() if Counted.CALLS in what]
+    yield _line(
+        "accounted", f"up to {REPETITIONS} repetitions of each arm after the last block, not timed, count"
+    )
+    if calls:
         yield _line(
-            "accounted",
-            f"system calls of {shown(', '.join(accounted))}: {REPETITIONS} repetitions of each arm after the last block,",
+            "",
+            f"- system calls of {shown(', '.join(calls))}, by BPF or perf events where the kernel allows it",
         )
+    if any(Counted.REQUESTS in what for what in wanted.values()):
         yield _line(
-            "", "not timed; by BPF or perf events where the kernel allows it (--no-account: not at all)"
+            "", "- requests to the lab's device and their latencies, by BPF where the kernel allows it"
         )
+    else:
+        yield _line("", "- no requests: a folder has no block device of its own")
+    yield _line("", "(--no-account: not at all)")
 
 
 def _values(study: Study) -> Iterator[str]:

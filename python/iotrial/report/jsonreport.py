@@ -37,6 +37,7 @@ def report_json(document: Document) -> dict[str, object]:
             "invalid_reasons": list(document.analysis.invalid_reasons),
             "likely_reasons": [_reason(reason) for reason in document.reasons],
             "notes": list(document.analysis.notes),
+            "not_accounted": list(document.data.not_accounted),
             "conditions": [_diagnostic(row.diagnostic) for row in document.diagnostics],
         },
         "claims": [_claim(held) for held in document.claims],

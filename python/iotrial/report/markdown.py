@@ -153,6 +153,9 @@ def _evidence(document: Document) -> Iterator[str]:
             continue
         value = quantity(row.value, row.unit)
         yield _row(row.condition.text, words_of(row.metric), row.treatment, value, row.moved or "")
+    for why in document.data.not_accounted:
+        yield ""
+        yield escaped(why)
 
 
 def _losses(document: Document) -> Iterator[str]:

@@ -20,7 +20,9 @@ _UNITS = (
     (re.compile(r"_us$"), "us"),
     (re.compile(r"_ms$"), "ms"),
     (
-        re.compile(r"_s$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_time\.|^late_p"),
+        re.compile(
+            r"_s$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p"
+        ),
         "s",
     ),
 )
@@ -81,8 +83,19 @@ _WORDS = {
 }
 
 
+# Of the lab's device, in repetitions that were traced and not timed; the kind of request is filled in.
+_REQUESTS = {
+    "accounted_requests": "accounted: {} requests of the device",
+    "accounted_request_p50": "accounted: half of the {} requests took at most",
+    "accounted_request_p99": "accounted: 99 % of the {} requests took at most",
+}
+
+
 def words_of(metric: str) -> str:
     """The metric as a reader says it; a response by its own name."""
+    name, _, kind = metric.partition(".")
+    if name in _REQUESTS:
+        return _REQUESTS[name].format(spoken(kind))
     plain = metric.removesuffix(_SYNCED)
     words = _WORDS.get(plain)
     if words is None:
@@ -100,6 +113,12 @@ def is_system_wide(metric: str) -> bool:
 def is_counter(metric: str) -> bool:
     """Whether it is of the accounting around a run, which is left out of a table where nothing was counted."""
     return metric.startswith(("device_", "work_", "system_"))
+
+
+def is_accounted_request(metric: str) -> bool:
+    """Whether it is of the requests of accounted repetitions. Too few to show that a time has moved; and how many requests
+    there are the device's own counters say of every run, where it can be tested."""
+    return metric.partition(".")[0] in _REQUESTS
 
 
 def unit_of(metric: str) -> str:

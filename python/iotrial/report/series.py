@@ -165,13 +165,6 @@ def quantiles_of(values: Floats) -> tuple[float, ...]:
     return tuple(float(value) for value in np.quantile(values, QUANTILES))
 
 
-def histogram_quantile(latency_ns: Floats, counts: Floats, share: float) -> float:
-    """The latency that ``share`` of the operations do not exceed."""
-    running = np.cumsum(counts)
-    position = int(np.searchsorted(running, share * running[-1], side="left"))
-    return float(latency_ns[min(position, latency_ns.size - 1)])
-
-
 def _gaps(blocks: Sequence[ObservedBlock]) -> tuple[float, ...]:
     """When an interrupted trial went on: behind the longest pause before or within each block marked so."""
     found = []

@@ -7,18 +7,20 @@ Colour repeats what a word says already. Widths follow the console given; 80 col
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document
+from iotrial.report.evidence import EvidenceRow
 from iotrial.report.matrices import LEGEND, MARKS, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import is_system_wide, words_of
-from iotrial.report.notation import counted, elided, joined, percent
+from iotrial.report.notation import counted, elided, joined, percent, quantity
 from iotrial.report.phrases import TIME_UNITS, interval, reason_in_words, spoken
+from iotrial.report.requests import COUNT, KINDS, SHARES
 from iotrial.report.rows import EffectRow
 from iotrial.report.sentences import Tone
 from iotrial.units import format_duration
@@ -43,6 +45,17 @@ _STYLES = {
 _MARKED = {MARKS[verdict]: style for verdict, style in _STYLES.items() if verdict in MARKS}
 _MOST_MOVED = 6
 _MOST_FAILURES = 3
+_MOST_REQUESTS = 3
+#: requests whose times are not worth a line
+_FEW = 10
+#: of one request, and of several
+_KINDS = {
+    "read": ("read", "reads"),
+    "write": ("write", "writes"),
+    "flush": ("flush", "flushes"),
+    "discard": ("discard", "discards"),
+    "other": ("other", "others"),
+}
 _MOST_ROWS = 60
 _MOST_INTERACTIONS = 8
 
@@ -226,6 +239,8 @@ def _notes(document: Document) -> Iterator[Text]:
         yield line("Controls", f"{passed} of {len(document.controls)} passed{early}")
     if moved := _moved(document):
         yield line("Evidence", moved)
+    for words in _requests(document):
+        yield line("Requests", words)
     found = [row for row in document.exploratory if row.effect.discovery]
     if found:
         every = list(dict.fromkeys(f"{spoken(r.effect.response)} ({_level(r)})" for r in found))
@@ -245,8 +260,40 @@ def _notes(document: Document) -> Iterator[Text]:
             "Failed",
             f"{counted(len(document.failures), 'run')}: {shown_}{f'; {more} more' if more > 0 else ''}",
         )
-    for note in document.analysis.notes:
+    for note in (*document.analysis.notes, *document.data.not_accounted):
         yield line("Note", shown(note))
+
+
+def _requests(document: Document) -> Iterator[str]:
+    """What the device was asked for in accounted repetitions, a line for each condition, where these are few."""
+    conditions: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
+    for row in document.evidence:
+        if row.metric.partition(".")[0] in (COUNT, *SHARES):
+            by_treatment = conditions.setdefault(row.condition.text, {})
+            by_treatment.setdefault(row.treatment, {})[row.metric] = row
+    if len(conditions) > _MOST_REQUESTS:
+        return
+    for condition, by_treatment in conditions.items():
+        parts = [f"{shown(arm)} {_asked_for(rows)}" for arm, rows in by_treatment.items()]
+        where = f"{condition}: " if len(conditions) > 1 else ""
+        yield f"{where}{'; '.join(parts)}. Traced apart, not in the timed runs"
+
+
+def _asked_for(rows: Mapping[str, EvidenceRow]) -> str:
+    """E.g. "400 reads (half within 60 µs, 99 % within 90 µs), 1 flush"."""
+    parts = []
+    for kind in KINDS:
+        count = rows.get(f"{COUNT}.{kind}")
+        if count is None or not count.value:
+            continue
+        times = [
+            f"{share} within {quantity(row.value, 's')}"
+            for name, share in (("accounted_request_p50", "half"), ("accounted_request_p99", "99 %"))
+            if (row := rows.get(f"{name}.{kind}")) is not None
+        ]
+        words = f"{count.value:,.10g} {_KINDS[kind][count.value != 1]}"
+        parts.append(f"{words} ({', '.join(times)})" if times and count.value >= _FEW else words)
+    return ", ".join(parts) or "none"
 
 
 def _level(row: EffectRow) -> str:

@@ -19,8 +19,16 @@ from typing import BinaryIO, Self
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.paths import store_path
 from iotrial.store import exchange, records
-from iotrial.store.calls import KIND as CALL
-from iotrial.store.calls import call_of_text, text_of_call
+from iotrial.store.accounted import (
+    CALL,
+    NOT_ACCOUNTED,
+    REQUESTS,
+    Accounted,
+    Repetition,
+    event_of,
+    of_event,
+    repetition_of,
+)
 from iotrial.store.connection import connect, explained
 from iotrial.store.finding import number_meant, stored_trial
 from iotrial.store.liveness import ProcessIdentity, identity
@@ -28,6 +36,7 @@ from iotrial.store.metered import KIND as ENERGY
 from iotrial.store.metered import with_energy
 from iotrial.store.model import (
     AccountedCall,
+    AccountedRequests,
     BlockEnd,
     DamagedTrial,
     Event,
@@ -139,18 +148,21 @@ class Store:
         with explained(self.path):
             self._connection.execute(exchange.INSERT_EVENT, (number, exchange.now(), kind, text))
 
-    def append_calls(self, trial_id: str, calls: Sequence[AccountedCall]) -> None:
-        """Adds the system calls of one accounted repetition, all or none."""
-        self.note_all(trial_id, CALL, map(text_of_call, calls))
+    def append_accounted(self, trial_id: str, found: Sequence[Accounted]) -> None:
+        """Adds what one accounted repetition found, all or none."""
+        self._append_events(trial_id, map(event_of, found))
 
     def note_all(self, trial_id: str, kind: str, texts: Iterable[str]) -> None:
         """What belongs together of one kind: all of it or nothing."""
+        self._append_events(trial_id, ((kind, text) for text in texts))
+
+    def _append_events(self, trial_id: str, events: Iterable[tuple[str, str]]) -> None:
         number = self._number(trial_id)
         at = exchange.now()
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                for text in texts:
+                for kind, text in events:
                     self._connection.execute(exchange.INSERT_EVENT, (number, at, kind, text))
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -247,21 +259,22 @@ class Store:
                         trial.number,
                     )
                 )
-                calls = tuple(
-                    call_of_text(text)
-                    for (text,) in self._rows(
-                        "SELECT text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence",
-                        trial.number,
-                        CALL,
-                    )
+                accounted = self._accounted(trial.number)
+                missing = self._rows(
+                    "SELECT text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence",
+                    trial.number,
+                    NOT_ACCOUNTED,
                 )
+                not_accounted = tuple(str(text) for (text,) in missing)
             finally:
                 self._rollback()
         by_block: dict[tuple[str, int], list[RunRecord]] = defaultdict(list)
         for run in runs:
             by_block[run.condition, run.block].append(run)
         blocks = tuple(records.observed(end, by_block[end.condition, end.block]) for end in ends)
-        return TrialData(trial, blocks, runs, ends, calls)
+        calls = tuple(record for record in accounted if isinstance(record, AccountedCall))
+        requests = tuple(record for record in accounted if isinstance(record, AccountedRequests))
+        return TrialData(trial, blocks, runs, ends, calls, requests, not_accounted)
 
     def runs_of(self, trial_id: str, condition: str, block: int) -> tuple[RunRecord, ...]:
         """The runs of one block in the order they were made, whether or not it is over."""
@@ -276,7 +289,22 @@ class Store:
             found = self._rows("SELECT at, kind, text FROM event WHERE trial = ? ORDER BY sequence", number)
             return tuple(map(records.event_of, found))
 
+    def accounted(self, trial_id: str) -> frozenset[Repetition]:
+        """The accounted repetitions that a trial has already."""
+        number = self._number(trial_id)
+        with explained(self.path):
+            return frozenset(map(repetition_of, self._accounted(number)))
+
     # -- inside
+
+    def _accounted(self, number: int) -> tuple[Accounted, ...]:
+        found = self._rows(
+            "SELECT kind, text FROM event WHERE trial = ? AND kind IN (?, ?) ORDER BY sequence",
+            number,
+            CALL,
+            REQUESTS,
+        )
+        return tuple(of_event(kind, text) for kind, text in found)
 
     def _runs(self, where: str, *values: object) -> tuple[RunRecord, ...]:
         found = self._rows(f"SELECT {records.RUN_COLUMNS} FROM run {where} ORDER BY sequence", *values)

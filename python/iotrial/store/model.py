@@ -106,6 +106,25 @@ class AccountedCall:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountedRequests:
+    """The requests of one kind (``read``, ``write``, ``flush``, ``discard``, ``other``) to the lab's device in one accounted
+    repetition of an arm; never part of a timed run.
+
+    Times go from when the kernel made a request to its completion; ``histogram`` has them as ``[[longest nanoseconds of the
+    bar, count], ...]``, four bars an octave. Reads and writes are told also where there were none.
+    """
+
+    condition: str
+    arm: str
+    treatment: Mapping[str, str]
+    repetition: int
+    kind: str
+    count: int
+    total_ns: int
+    histogram: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTrial:
     """One trial as the store lists it. ``imported`` says from where, for one that was measured elsewhere."""
 
@@ -127,11 +146,13 @@ class DamagedTrial:
 
 @dataclass(frozen=True, slots=True)
 class TrialData:
-    """One trial with everything measured, in time order; ``blocks``: complete ones only, void ones marked; ``calls``: of
-    repetitions that were accounted instead of timed."""
+    """One trial with everything measured, in time order; ``blocks``: complete ones only, void ones marked; ``calls`` and
+    ``requests``: of repetitions that were accounted instead of timed; ``not_accounted`` says what could not be, and why."""
 
     trial: StoredTrial
     blocks: tuple[ObservedBlock, ...]
     runs: tuple[RunRecord, ...]
     ends: tuple[BlockEnd, ...]
     calls: tuple[AccountedCall, ...] = ()
+    requests: tuple[AccountedRequests, ...] = ()
+    not_accounted: tuple[str, ...] = ()

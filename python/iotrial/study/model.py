@@ -201,7 +201,7 @@ class Design:
 @dataclass(frozen=True, slots=True)
 class Study:
     """A whole declaration. ``text`` is the TOML it was read from, ``origin`` its file or catalogue name. ``account``: the
-    system calls of its commands are counted, in repetitions that are not timed."""
+    system calls of its commands and the requests to the lab's device are counted, in repetitions that are not timed."""
 
     name: str
     title: str

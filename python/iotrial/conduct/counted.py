@@ -1,0 +1,68 @@
+"""What an accounted repetition asks of the probe, and what it is told.
+
+The job is that of a run; what is traced of it is asked for beside its own fields (docs/probe-protocol.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from iotrial.conduct.works.contract import calls_of
+from iotrial.errors import ProbeError
+
+#: kinds of requests that the device's own counters tell apart, each as ``KIND_ios``
+_COUNTED_BY_DEVICE = ("read", "write", "flush", "discard")
+
+
+class Lost(ProbeError):
+    """Not every request was seen, so that counts are too low."""
+
+
+class Counted(StrEnum):
+    """What can be counted, in the words of messages."""
+
+    CALLS = "system calls"
+    REQUESTS = "requests"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """``calls`` by name and ``requests`` of the lab's device by kind, as the probe tells them; None: not asked for."""
+
+    calls: Mapping[str, Any] | None = None
+    requests: Mapping[str, Any] | None = None
+
+
+def asked(what: frozenset[Counted]) -> dict[str, object]:
+    """The fields that a job has besides."""
+    return {
+        **({"account": "auto"} if Counted.CALLS in what else {}),
+        "account_requests": Counted.REQUESTS in what,
+    }
+
+
+def told(answer: Mapping[str, Any], what: frozenset[Counted], device: str | None) -> Told:
+    """What of it was asked for. ProbeError where system calls were lost, or something is missing; Lost where the device has
+    counted more requests than were seen."""
+    return Told(
+        calls_of(answer) if Counted.CALLS in what else None,
+        _requests_of(answer, device) if Counted.REQUESTS in what else None,
+    )
+
+
+def _requests_of(answer: Mapping[str, Any], device: str | None) -> Mapping[str, Any]:
+    found = (answer.get("requests") or {}).get(device)
+    if not isinstance(found, dict):
+        raise ProbeError(f"counting requests: wanted those of {device}, found none")
+    # What is seen is from before these counters are read to after it, so it can only be more.
+    counters = ((answer.get("devices_after_sync") or answer.get("devices")) or {}).get(device) or {}
+    for kind in _COUNTED_BY_DEVICE:
+        seen, there = found.get(kind, {}).get("count", 0), counters.get(f"{kind}_ios", 0)
+        if seen < there:
+            raise Lost(
+                f"counting requests: {device} has counted {there} of kind {kind}, of which {seen} were seen"
+            )
+    return found

@@ -1,0 +1,436 @@
+"""Accounted repetitions as the conductor makes them: what is asked, what a refusal or a fault leaves, how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iotrial.conduct import accounting
+from iotrial.conduct.accounting import Accounting, accounts
+from iotrial.conduct.counted import Counted, Lost, Told, asked, told
+from iotrial.conduct.resolve import resolve
+from iotrial.conduct.signals import Stopped, StopSignals
+from iotrial.design.model import Condition, PlannedRun
+from iotrial.design.plan import Plan
+from iotrial.errors import NotSupported, ProbeError, TargetError
+from iotrial.report.intent import intent_lines
+from iotrial.store import Store
+from iotrial.store.model import TrialHeader
+from iotrial.study.model import Study
+from iotrial.study.reader import read_study
+
+CALLS, REQUESTS = frozenset({Counted.CALLS}), frozenset({Counted.REQUESTS})
+BOTH = CALLS | REQUESTS
+
+STUDY = """
+[study]
+name = "modes"
+question = "?"
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0444", "0777"]
+[[factor]]
+name = "pressure"
+knob = "sysctl"
+key = "vm.vfs_cache_pressure"
+levels = ["50", "200"]
+role = "condition"
+[[workload]]
+name = "read"
+kind = "files"
+operations = ["open", "read", "close"]
+"""
+COMMAND = '[[workload]]\nname = "cat"\nkind = "command"\nargv = ["cat", "{file}"]\n'
+
+
+def study(text: str = STUDY) -> Study:
+    return read_study(text, "modes.toml", trusted=True)
+
+
+class Runs:
+    """Stands for the runner: remembers what was asked of it; ``does`` may raise instead of telling."""
+
+    def __init__(self, does: Callable[[str, frozenset[Counted]], None] | None = None) -> None:
+        self.asked: list[tuple[str, str, int, frozenset[Counted]]] = []
+        self.alive = True
+        self._does = does or (lambda *_: None)
+
+    def account(self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]) -> Told:
+        self.asked.append((condition.key, run.arm.name, block, what))
+        self._does(condition.key, what)
+        call = {"count": 3, "errors": {}, "total_ns": 30, "untimed": 0, "histogram": [[11, 3]]}
+        request = {"count": 2, "total_ns": 20, "histogram": [[11, 2]]}
+        return Told(
+            {"read": call} if Counted.CALLS in what else None,
+            {"read": request} if Counted.REQUESTS in what else None,
+        )
+
+
+class Heard:
+    """A watcher that remembers."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def update(self, snapshot: object) -> None: ...
+
+
+class Site:
+    """A store with a trial of a study, and the accounting of it."""
+
+    def __init__(self, folder: Path, text: str = STUDY) -> None:
+        self.plan = Plan(study(text), "00" * 16)
+        self.store = Store.open(folder / "s.db")
+        self.trial = "0123456789abcdef"
+        self.heard = Heard()
+        facts: dict[str, Any] = {"lab": {"kind": "image"}, "host": {}, "options": {}}
+        self.store.create_trial(
+            TrialHeader(
+                id=self.trial,
+                study=self.plan.study,
+                seed="00" * 16,
+                seed_chosen=False,
+                alpha=0.05,
+                margin=0.03,
+                started="2024-05-01T12:00:00Z",
+                version="0",
+                **facts,
+            )
+        )
+
+    def account(self, runs: Runs, *, lab: str = "image", measured_s: float = 60.0) -> None:
+        made = Accounting(
+            self.plan,
+            lab,
+            runs,  # type: ignore[arg-type]
+            self.store,
+            self.trial,
+            self.heard,
+            StopSignals(),
+        )
+        made.run([(condition, 5) for condition in self.plan.conditions], measured_s=measured_s)
+
+    @property
+    def notes(self) -> list[str]:
+        return [e.text for e in self.store.events(self.trial) if e.kind == "not-accounted"]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    made: list[Site] = []
+
+    def make(text: str = STUDY) -> Site:
+        made.append(Site(tmp_path, text))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.store.close()
+
+
+def test_calls_of_commands_and_requests_where_the_lab_has_a_device() -> None:
+    both = study(STUDY + COMMAND)
+    assert accounts(both, "image") == {"read": REQUESTS, "cat": BOTH}
+    assert accounts(both, "device") == {"read": REQUESTS, "cat": BOTH}
+    assert accounts(both, "directory") == {"cat": CALLS}
+    assert accounts(study(), "directory") == {}
+    assert accounts(study(STUDY.replace("[study]", "[study]\naccount = false")), "image") == {}
+
+
+def test_every_kind_of_work_is_accounted_where_there_is_a_device() -> None:
+    kinds = {
+        "files": 'operations = ["open", "read", "close"]',
+        "stream": 'operation = "read"',
+        "random": "operations = 10",
+        "matrix": 'tests = ["write"]\nfile_size = "1 MiB"\nrecord_size = "4 KiB"',
+        "calls": 'argv = ["cat", "{file}"]',
+        "command": 'argv = ["cat", "{file}"]',
+        "fio": 'job = "[x]\\nrw=read\\nsize=1m"\npick = [{ name = "x", path = "jobs.x.read.bw" }]',
+    }
+    for kind, keys in kinds.items():
+        text = STUDY[: STUDY.index("[[workload]]")] + f'[[workload]]\nname = "w"\nkind = "{kind}"\n{keys}\n'
+        found = accounts(study(text), "image")["w"]
+        assert found == (BOTH if kind == "command" else REQUESTS), kind
+
+
+def test_what_is_asked_of_the_probe_and_what_it_tells() -> None:
+    assert asked(BOTH) == {"account": "auto", "account_requests": True}
+    assert asked(REQUESTS) == {"account_requests": True}
+    assert asked(CALLS) == {"account": "auto", "account_requests": False}
+    answer = {
+        "account": {"way": "bpf", "lost": 0, "calls": {"read": {}}},
+        "requests": {"loop3": {"read": {}}, "loop4": {}},
+    }
+    assert told(answer, BOTH, "loop3") == Told({"read": {}}, {"read": {}})
+    assert told(answer, REQUESTS, "loop4") == Told(None, {})
+    with pytest.raises(ProbeError, match="requests: wanted those of loop5"):
+        told(answer, REQUESTS, "loop5")
+    lost = {"account": {"way": "perf", "lost": 2, "calls": {}}}
+    with pytest.raises(ProbeError, match="2 events were lost"):
+        told(lost, CALLS, None)
+
+
+@pytest.mark.parametrize("where", ["devices", "devices_after_sync"])
+def test_fewer_requests_than_the_device_has_counted_are_not_all(where: str) -> None:
+    def answer(seen: int) -> dict[str, Any]:
+        counters = {"read_ios": 3, "write_ios": 0, "flush_ios": 2}
+        requests = {"read": {"count": seen}, "flush": {"count": 2}}
+        return {"devices": None, where: {"loop3": counters}, "requests": {"loop3": requests}}
+
+    for seen in (3, 4):  # what was read before the counters is seen too
+        assert told(answer(seen), REQUESTS, "loop3").requests is not None
+    with pytest.raises(Lost, match="loop3 has counted 3 of kind read, of which 2 were seen"):
+        told(answer(2), REQUESTS, "loop3")
+
+
+def test_a_repetition_that_lost_requests_is_done_again_twice_at_most(site: Callable[..., Site]) -> None:
+    def lose(condition: str, _: frozenset[Counted]) -> None:
+        own = [key for key, *_ in runs.asked if key == condition]
+        if condition == unlucky or len(own) in (1, 2):
+            raise Lost("2 of 3 were seen")
+
+    here = site()
+    unlucky, other = (condition.key for condition in here.plan.conditions)
+    runs = Runs(lose)
+    here.account(runs)
+    assert [key for key, *_ in runs.asked].count(unlucky) == 3
+    assert [key for key, *_ in runs.asked].count(other) == 6 + 2
+    assert {one.condition for one in here.store.data(here.trial).requests} == {other}
+    assert here.notes == [f"requests of {unlucky} were not counted: 2 of 3 were seen"]
+
+
+def test_system_calls_are_kept_where_requests_are_lost(site: Callable[..., Site]) -> None:
+    def lose(_: str, what: frozenset[Counted]) -> None:
+        if Counted.REQUESTS in what:
+            raise Lost("2 of 3 were seen")
+
+    here = site(STUDY[: STUDY.index("[[workload]]")] + COMMAND)
+    here.account(Runs(lose))
+    data = here.store.data(here.trial)
+    assert (len(data.calls), data.requests) == (12, ())
+    assert set(here.notes) == {
+        f"requests of {condition.key} were not counted: 2 of 3 were seen"
+        for condition in here.plan.conditions
+    }
+
+
+def test_each_treatment_once_in_each_of_three_repetitions_and_no_control(site: Callable[..., Site]) -> None:
+    here, runs = site(), Runs()
+    here.account(runs)
+    wanted = {
+        (condition.key, arm, block, REQUESTS)
+        for condition in here.plan.conditions
+        for arm in ("0444", "0777")
+        for block in (5, 6, 7)
+    }
+    assert len(runs.asked) == len(wanted) == 12
+    assert set(runs.asked) == wanted
+    found = here.store.data(here.trial).requests
+    # reads as told, and that there were no writes
+    assert len(found) == 2 * 12
+    assert {(one.kind, one.count, len(one.histogram)) for one in found} == {("read", 2, 1), ("write", 0, 0)}
+    assert here.notes == []
+    assert here.heard.said == ["counting the requests of each arm, in repetitions that are not timed"]
+
+
+REPEATED = (
+    STUDY
+    + """
+[design]
+repeats = 3
+[[factor]]
+name = "kind"
+knob = "filesystem.type"
+levels = ["ext4", "xfs"]
+plot = "whole"
+"""
+)
+
+
+def test_an_arm_that_a_block_repeats_is_accounted_once(site: Callable[..., Site]) -> None:
+    here, runs = site(REPEATED), Runs()
+    condition = here.plan.conditions[0]
+    planned = [run.arm.name for run in here.plan.block(condition, 5).runs]
+    arms = {arm.name for arm in here.plan.treatments}
+    assert len(arms) == 4
+    assert all(planned.count(arm) == 3 for arm in arms)
+    here.account(runs)
+    assert {(key, arm, block) for key, arm, block, _ in runs.asked} == {
+        (one.key, arm, block) for one in here.plan.conditions for arm in arms for block in (5, 6, 7)
+    }
+    assert len(runs.asked) == 2 * 4 * 3
+
+
+def test_a_resumed_trial_does_not_account_again_what_it_has(site: Callable[..., Site]) -> None:
+    here = site()
+
+    def stop(_: str, __: frozenset[Counted]) -> None:
+        if len(first.asked) == 5:
+            raise Stopped(2)
+
+    first, second = Runs(stop), Runs()
+    with pytest.raises(Stopped):
+        here.account(first)
+    here.account(second)
+    assert len(second.asked) == 12 - 4
+    found = [one for one in here.store.data(here.trial).requests if one.kind == "read"]
+    assert len({(one.condition, one.arm, one.repetition) for one in found}) == len(found) == 12
+
+
+@pytest.mark.parametrize(
+    ("refused", "left", "said"),
+    [
+        ({Counted.REQUESTS}, CALLS, ["requests were not counted: not permitted"]),
+        ({Counted.CALLS}, REQUESTS, ["system calls were not counted: not permitted"]),
+        (
+            {Counted.CALLS, Counted.REQUESTS},
+            frozenset(),
+            ["system calls were not counted: not permitted", "requests were not counted: not permitted"],
+        ),
+        (set(), BOTH, []),
+    ],
+)
+def test_what_the_kernel_refuses_is_left_out_and_the_other_counted(
+    site: Callable[..., Site], refused: set[Counted], left: frozenset[Counted], said: list[str]
+) -> None:
+    def refuse(_: str, what: frozenset[Counted]) -> None:
+        if refused & what:
+            raise NotSupported("not permitted")
+
+    here = site(STUDY[: STUDY.index("[[workload]]")] + COMMAND)
+    runs = Runs(refuse)
+    here.account(runs)
+    assert here.notes == said
+    assert here.heard.said[1:] == said
+    tries = [what for _, _, _, what in runs.asked]
+    assert tries.count(BOTH) == (1 if refused else 12)  # once is enough to know
+    data = here.store.data(here.trial)
+    assert len(data.calls) == (12 if Counted.CALLS in left else 0)
+    assert len(data.requests) == (24 if Counted.REQUESTS in left else 0)
+
+
+def test_a_condition_in_which_something_goes_wrong_is_given_up_and_the_others_go_on(
+    site: Callable[..., Site],
+) -> None:
+    here = site()
+    broken, sound = (condition.key for condition in here.plan.conditions)
+
+    def fail(condition: str, _: frozenset[Counted]) -> None:
+        if condition == broken:
+            raise TargetError("no space left", errno=28)
+
+    runs = Runs(fail)
+    here.account(runs)
+    assert [key for key, *_ in runs.asked].count(broken) == 1
+    assert [key for key, *_ in runs.asked].count(sound) == 6
+    assert here.notes == [f"requests of {broken} were not counted: no space left"]
+
+
+def test_without_a_probe_it_ends_at_once(site: Callable[..., Site]) -> None:
+    def die(*_: object) -> None:
+        runs.alive = False
+        raise ProbeError("the probe died")
+
+    here, runs = site(), Runs(die)
+    here.account(runs)
+    assert len(runs.asked) == 1
+    assert len(here.notes) == 1
+
+
+def test_a_store_that_cannot_be_read_does_not_fail_the_trial(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, runs = site(), Runs()
+    here.store.note(here.trial, "requests", "{}")
+    here.account(runs)
+    assert runs.asked == []
+    assert len(here.notes) == 1
+    assert "damaged record" in here.notes[0]
+
+
+class Clock:
+    """Seconds that pass only while something is done."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Runs:
+    clock = Clock()
+    monkeypatch.setattr(accounting, "time", clock)
+
+    def take(*_: object) -> None:
+        clock.now += seconds
+
+    return Runs(take)
+
+
+def test_requests_alone_take_no_more_than_a_tenth_of_the_trial(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, runs = site(), timed(monkeypatch, 4.0)
+    first, second = (condition.key for condition in here.plan.conditions)
+    here.account(runs, measured_s=60.0)  # 6 s of it; the two arms of a condition take 8
+    assert {key for key, *_ in runs.asked} == {first}
+    assert len(runs.asked) == 2, "both arms of a condition that was begun"
+    assert here.notes == [
+        "requests were not counted in 1 of 2 conditions: that would have taken more than a tenth of the time "
+        "that was measured"
+    ]
+    assert second not in here.notes[0]
+
+
+def test_commands_are_accounted_once_however_long_they_take_and_again_only_if_that_is_short(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = site(STUDY[: STUDY.index("[[workload]]")] + COMMAND)
+    runs = timed(monkeypatch, 1000.0)
+    here.account(runs, measured_s=1.0)
+    assert len(runs.asked) == 4
+    assert here.notes == []
+
+
+def test_further_repetitions_are_begun_only_within_five_seconds(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, runs = site(), timed(monkeypatch, 1.0)
+    here.account(runs, measured_s=3600.0)
+    assert len(runs.asked) == 8, "4 s, then 4 s more; a third time would begin after 8 s"
+
+
+def test_a_short_trial_is_accounted_once(site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
+    here, runs = site(), timed(monkeypatch, 0.2)
+    here.account(runs, measured_s=1.0)
+    assert len(runs.asked) == 4, "all arms of both conditions take less than a second, and more than 0.1 s"
+    assert here.notes == []
+
+
+def plan_said(text: str, lab: str) -> str:
+    resolved = resolve(study(text), root=lab != "directory", lab=lab)
+    return " ".join(" ".join(intent_lines(resolved, "/x")).split())
+
+
+def test_the_plan_says_what_will_be_counted_and_why_not() -> None:
+    text = STUDY.replace('knob = "sysctl"\nkey = "vm.vfs_cache_pressure"\nlevels = ["50", "200"]', "")
+    text = text[: text.index('[[factor]]\nname = "pressure"')] + text[text.index("[[workload]]") :]
+    said = plan_said(text, "image")
+    assert "accounted up to 3 repetitions of each arm after the last block, not timed" in said
+    assert "requests to the lab's device" in said
+    assert "system calls" not in said
+    assert "accounted nothing: no workload is a command, and a folder has no block device" in plan_said(
+        text, "directory"
+    )
+    with_command = plan_said(text + COMMAND, "directory")
+    assert "system calls of cat" in with_command
+    assert "no requests: a folder has no block device of its own" in with_command
+    assert "accounted" not in plan_said(text.replace("[study]", "[study]\naccount = false"), "image")
