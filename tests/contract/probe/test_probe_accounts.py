@@ -291,16 +291,23 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
     read = "dd if={dir}/f000001 of=/dev/null bs=16K iflag=direct status=none"
     big.probe("syncfs", path=str(big.mounted))
     step = {"name": "x", "argv": ["sh", "-c", f"{write}; {read}"]}
-    before = diskstats(big.name)
-    try:
-        done = big.probe("command", set="s", steps=[step], devices=[big.name], account_requests=True)
-    except ProbeError as error:
-        if error.code != "unsupported":
-            raise
-        pytest.skip(str(error))
-    after = diskstats(big.name)
-    found = done["requests"][big.name]
-    for kind in ("read", "write", "flush"):
+    kinds = ("read", "write", "flush")
+    # Now and then a kernel does not run a program for some milliseconds (docs/accounting.md); who counts, counts again.
+    for _ in range(4):
+        before = diskstats(big.name)
+        try:
+            done = big.probe("command", set="s", steps=[step], devices=[big.name], account_requests=True)
+        except ProbeError as error:
+            if error.code != "unsupported":
+                raise
+            pytest.skip(str(error))
+        after = diskstats(big.name)
+        found = done["requests"][big.name]
+        short = [after[f"{kind}_ios"] - before[f"{kind}_ios"] - found[kind]["count"] for kind in kinds]
+        assert min(short) >= 0, "more requests than the device had"
+        if not any(short):
+            break
+    for kind in kinds:
         counted = after[f"{kind}_ios"] - before[f"{kind}_ios"]
         assert found[kind]["count"] == counted > 0
         assert sum(count for _, count in found[kind]["histogram"]) == counted
