@@ -85,11 +85,11 @@ impl Queue {
         work: &mut Work,
         clock: &Clock,
     ) -> Result<Span, Broken> {
+        let mut sequence = work.layout.sequence();
         let start = clock.ticks();
         let end = work.pace.end(start);
         let block = work.layout.block as usize;
         let (depth, batch, most) = (self.depth, self.batch, work.pace.operations);
-        let mut sequence = work.layout.sequence();
         let tally = &mut work.tally;
         tally.series.begin(start);
         let mut now = start;

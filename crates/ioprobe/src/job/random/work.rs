@@ -103,10 +103,10 @@ impl Work {
     }
 
     fn work_through<const OPEN: bool>(&mut self, clock: &Clock) -> Result<Span, Broken> {
+        let mut sequence = self.layout.sequence();
         let start = clock.ticks();
         let end = self.pace.end(start);
         let mut last = start;
-        let mut sequence = self.layout.sequence();
         self.tally.series.begin(start);
         let mut n = 0;
         while n < self.pace.operations && last < end {
