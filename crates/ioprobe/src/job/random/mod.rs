@@ -21,7 +21,7 @@ use self::memory::{Image, Region};
 use self::pace::Pace;
 use self::queued::Queue;
 use self::work::{Broken, Outcome, Tally, Work};
-use super::stopwatch::Stopwatch;
+use super::stopwatch::{Span, Stopwatch};
 use super::stretch::Stretch;
 use super::usage::Whose;
 use super::watch::Watch;
@@ -77,10 +77,7 @@ pub fn run(
     }
     let mut watch = Watch::begin(counters)?;
     let stopwatch = Stopwatch::start(Whose::ThisProcess);
-    let outcome = match &mut queue {
-        Some(queue) => queue.perform(&mut work, clock),
-        None => work.perform(clock),
-    };
+    let outcome = perform(&mut work, queue.as_mut(), clock);
     let timed = outcome.map(|span| stopwatch.stop(&span, |whole| whole, (clock, stretch), &common));
     drop(borrowed);
     watch.end()?;
@@ -105,14 +102,23 @@ fn ramp(
     let untold = Tally::new(own.write_share, false, Series::of(0, clock));
     let tally = std::mem::replace(&mut work.tally, untold);
     let pace = std::mem::replace(&mut work.pace, Pace::closed(own.ramp));
-    match queue {
-        Some(queue) => queue.perform(work, clock),
-        None => work.perform(clock),
-    }?;
+    perform(work, queue, clock)?;
     work.tally = tally;
     work.pace = pace;
     work.layout.pass_over(own.ramp);
     Ok(())
+}
+
+/// All operations of the work's pace, by io_uring where there is a queue.
+fn perform(
+    work: &mut Work,
+    queue: Option<&mut Queue>,
+    clock: &Clock,
+) -> std::result::Result<Span, Broken> {
+    match queue {
+        Some(queue) => queue.perform(work, clock),
+        None => work.perform(clock),
+    }
 }
 
 /// What can be said of a request without its files.
