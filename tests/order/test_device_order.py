@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_run_order import Recording, shape
+from recording import Recording, shape
 
 from iotrial.conduct import session as session_module
 from iotrial.conduct.resolve import resolve

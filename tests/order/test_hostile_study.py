@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from test_run_order import Recording
+from recording import Recording
 
 from iotrial.conduct import session as session_module
 from iotrial.conduct.resolve import resolve
