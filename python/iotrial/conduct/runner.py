@@ -14,6 +14,7 @@ from typing import Any
 
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct.accounts import counted
+from iotrial.conduct.activity import activity
 from iotrial.conduct.counted import Counted, Told, asked, told
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
@@ -323,6 +324,7 @@ class Runner:
                 counters["write_bytes"] if counters else usage["blocks_out"] * KERNEL_BLOCK
             ),
             **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
+            **activity(answer, device),
         }
         synced = answer.get("devices_after_sync")
         if device and synced:

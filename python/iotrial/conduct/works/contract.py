@@ -88,6 +88,10 @@ class WorkDriver(ABC, Generic[W]):
         """Whether it changes the files of its set."""
         return True
 
+    def leaves_other_files(self, work: W) -> bool:
+        """Whether files have other data or another length behind it, so that it needs a set that no other workload works on."""
+        return False
+
     def on_files(self, work: W) -> bool:
         """Whether it works on the files of its set."""
         return True
