@@ -15,6 +15,7 @@ from typing import Any
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct.accounts import counted
 from iotrial.conduct.counted import Counted, Told, asked, told
+from iotrial.conduct.facts import FACTS, by_word
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
@@ -350,6 +351,7 @@ class Runner:
                 **_clock(answer),
                 **self._series(answer, device),
                 **({BY_SECOND: found.seconds} if found.seconds else {}),
+                **({FACTS: by_word(found.facts)} if found.facts else {}),
             },
             started_ns=int(answer["started_ns"]),
             failure=_failure(answer),

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from iotrial.study.scales import Better, Scale
 from iotrial.study.works import (
+    AtimeWork,
     CallsWork,
     CommandWork,
     FilesWork,
@@ -26,6 +27,7 @@ from iotrial.study.works import (
 )
 
 __all__ = [
+    "AtimeWork",
     "Better",
     "Budget",
     "CallsWork",

@@ -147,9 +147,9 @@ pub fn check_request(common: &Common, own: &AtimeJob) -> Result<()> {
             own.burst
         ));
     }
-    if common.replicates != 1 || common.stretch != 0.0 || common.user.is_some() {
+    if common.replicates != 1 || common.user.is_some() {
         return refuse(
-            "replicates, stretch and user: wanted none, for nothing is timed and only root may do all calls"
+            "replicates and user: wanted none, for all is done once and only root may do all of it"
                 .to_string(),
         );
     }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn each_call_stands_there_at_most_once_and_nothing_is_stretched() {
+    fn each_call_stands_there_at_most_once_and_nothing_is_repeated() {
         assert!(checked(json!({})).is_ok());
         assert!(checked(json!({"calls": ["read", "stat"], "burst": 1})).is_ok());
         for wrong in [
@@ -232,7 +232,6 @@ mod tests {
             json!({"calls": ["read", "read"]}),
             json!({"calls": ["reed"]}),
             json!({"burst": 0}),
-            json!({"stretch": 0.06}),
             json!({"replicates": 2}),
         ] {
             assert!(checked(wrong.clone()).is_err(), "{wrong}");
