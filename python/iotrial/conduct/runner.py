@@ -7,13 +7,13 @@ failure (counted by level), never a silent loss.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct.accounts import counted
+from iotrial.conduct.answers import clock_of, failure_of
 from iotrial.conduct.counted import Counted, Told, asked, told
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
@@ -26,6 +26,7 @@ from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
+from iotrial.lab.knobs.environment import ProcessUser
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
 from iotrial.study import kinds
@@ -103,7 +104,7 @@ class Runner:
             raise
         finally:
             self._leave()
-        failure = _failure(answer)
+        failure = failure_of(answer)
         if failure is not None:
             raise ProbeError(failure)
         return told(answer, what, place.device)
@@ -183,6 +184,10 @@ class Runner:
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
         )
+        work = session.plan.study.workload(condition.workload).work
+        scratch = driver(work).scratch(work)
+        if scratch:
+            place.make_scratch(self._owner(by_stage[Stage.WORK], work))
         subject.files = session.files.selection(place, condition, run.files, size)
         files = [
             t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
@@ -191,7 +196,7 @@ class Runner:
         for turn in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
             turn.knob.write(subject, turn.setting, turn.value)
             turn.knob.verify(subject, turn.setting, turn.value)
-        if files or fresh:
+        if files or fresh or scratch:
             place.syncfs()
         for turn in by_stage[Stage.MOUNT]:
             turn.knob.write(subject, turn.setting, turn.value)
@@ -263,15 +268,18 @@ class Runner:
         work = workload.work
         device = subject.place.device
         kind = driver(work)
-        # what a program writes is its own to sync
-        writes = not kind.starts_programs and kind.writes(work)
+        # What a program writes is its own to sync; but what it leaves in the scratch folder must not be written back while
+        # the next run is timed.
+        scratch = kind.scratch(work)
+        writes = scratch or (not kind.starts_programs and kind.writes(work))
         common: dict[str, object] = {
             **(
                 {"set": files.set, "files": files.wire, "view": subject.work.view}
                 if kind.on_files(work)
                 else {}
             ),
-            "user": self._user(subject, work),
+            **({"out": subject.place.scratch} if scratch else {}),
+            "user": self._user(subject.work.reader, work),
             "stretch": stretch,
             "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
             "devices": [] if device is None else [device],
@@ -290,10 +298,15 @@ class Runner:
             draft.sizes,
         )
 
-    def _user(self, subject: Subject, work: Work) -> dict[str, int] | None:
-        if not self._session.resolved.root or subject.work.reader == "root":
+    def _owner(self, turns: list[Turn], work: Work) -> dict[str, int] | None:
+        """Whose the scratch folder is: who will do the work."""
+        reader = next((t.value for t in turns if t.knob.name == ProcessUser.name), "self")
+        return self._user(reader, work)
+
+    def _user(self, reader: str, work: Work) -> dict[str, int] | None:
+        if not self._session.resolved.root or reader == "root":
             return None
-        if subject.work.reader == "unprivileged":
+        if reader == "unprivileged":
             return {"uid": NOBODY, "gid": NOBODY}
         uid, gid = invoking_user()
         return None if driver(work).as_root(work) or uid == 0 else {"uid": uid, "gid": gid}
@@ -347,12 +360,12 @@ class Runner:
                 "cache": state,
                 "bytes_read": bytes_read,
                 "bytes_expected": expected,
-                **_clock(answer),
+                **clock_of(answer),
                 **self._series(answer, device),
                 **({BY_SECOND: found.seconds} if found.seconds else {}),
             },
             started_ns=int(answer["started_ns"]),
-            failure=_failure(answer),
+            failure=failure_of(answer),
             void=cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
         )
 
@@ -365,32 +378,7 @@ class Runner:
         return {} if found is None else {SERIES: found}
 
 
-def _clock(answer: dict[str, Any]) -> dict[str, object]:
-    """When the timed part began by the time of day, which may be set at any time, and how long it lasted: what a meter's
-    readings are given to it by."""
-    lasted_ns = (answer.get("around") or {}).get("lasted_ns")
-    if lasted_ns is None:
-        return {}
-    ago_s = (time.monotonic_ns() - int(answer["started_ns"])) / 1e9
-    return {"clock": {"unix_s": round(time.time() - ago_s, 4), "lasted_s": lasted_ns / 1e9}}
-
-
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:
     """The workload with those of its keys that knobs have set."""
     work = varied(kinds.kind(workload.kind), workload.work, subject.work.options)
     return replace(workload, work=work)
-
-
-def _failure(answer: dict[str, Any]) -> str | None:
-    failures = answer.get("failures") or []
-    if not failures:
-        return None
-    first = failures[0]
-    if first.get("timed_out"):
-        how = "did not end in time"
-    elif first.get("signal") is not None:
-        how = f"was ended by signal {first['signal']}"
-    else:
-        how = f"ended with status {first.get('exit')}"
-    text = str(first.get("stderr", "")).strip()
-    return f"{first['argv0']} {how}" + (f": {text[-200:]}" if text else "")

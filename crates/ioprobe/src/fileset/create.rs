@@ -136,7 +136,8 @@ pub fn make_folders(set: &FileSet, view: Option<&str>, owner: Option<User>) -> R
     Ok(())
 }
 
-fn give_to(path: &str, owner: Option<User>) -> Result<()> {
+/// Makes it somebody's; of a link, the link itself.
+pub fn give_to(path: &str, owner: Option<User>) -> Result<()> {
     if let Some(owner) = owner {
         let text = c_text(path)?;
         // SAFETY: the text ends with NUL.

@@ -51,6 +51,7 @@ requests! {
         environment: Option<BTreeMap<String, String>> = None,
         cwd: Option<String> = None,
         stdin: Option<String> = None,
+        out: Option<String> = None,
         timeout_s: Option<f64> = None,
         expect_exit: i32 = 0,
         keep_output: usize = 0,

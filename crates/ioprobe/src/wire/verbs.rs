@@ -13,7 +13,12 @@ requests! {
     Path { path: String }
     Write { path: String, data: String }
     Stat { path: String, follow: bool = false }
-    MakeFolder { path: String, mode: Mode = Mode(0o755), exclusive: bool = false }
+    MakeFolder {
+        path: String,
+        mode: Mode = Mode(0o755),
+        exclusive: bool = false,
+        owner: Option<User> = None,
+    }
     Remove { path: String, recursive: bool = false, keep: bool = false }
     SetTimes { path: String, mtime_ns: i64 }
     EndSession { session: i32, started: u64, token: Option<String> = None }

@@ -88,6 +88,10 @@ class WorkDriver(ABC, Generic[W]):
         """Whether it changes the files of its set."""
         return True
 
+    def scratch(self, work: W) -> bool:
+        """Whether it is given an empty folder to write to, ``out`` of its job."""
+        return False
+
     def on_files(self, work: W) -> bool:
         """Whether it works on the files of its set."""
         return True
