@@ -16,6 +16,8 @@ words! {
         Text = "text",
         Random = "random",
         Zeros = "zeros",
+        Words = "words",
+        C = "c",
     }
     /// What relatime will do at the next read.
     AtimeState {
