@@ -7,18 +7,20 @@ failure (counted by level), never a silent loss.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iotrial.analysis.spec import stretched_response
+from iotrial.conduct import serving
 from iotrial.conduct.accounts import counted
+from iotrial.conduct.answers import clock_of, failure_of
 from iotrial.conduct.counted import Counted, Told, asked, told
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
-from iotrial.conduct.session import NOBODY, Session
+from iotrial.conduct.serving import Serving
+from iotrial.conduct.session import Session
 from iotrial.conduct.works import Asked, driver
 from iotrial.conduct.works.contract import is_cpu, to_take_off
 from iotrial.design.model import Condition, PlannedRun
@@ -28,6 +30,7 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
+from iotrial.lab.server import NOBODY
 from iotrial.study import kinds
 from iotrial.study.kinds.varied import varied
 from iotrial.study.model import Role, Work, Workload
@@ -64,6 +67,7 @@ class Runner:
         self._formats_each_run = Stage.FORMAT in varied_within
         self._syncs_after = bool(stages & {Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE})
         self._entered: list[tuple[Turn, Subject]] = []
+        self._serving = Serving(root=session.resolved.root)
 
     @property
     def alive(self) -> bool:
@@ -82,6 +86,7 @@ class Runner:
         except BaseException as error:
             if not isinstance(error, Exception):  # a signal: the probe is still busy, and will be killed
                 self._entered.clear()
+                self._serving.abandon()
             raise
         finally:
             self._leave()
@@ -93,17 +98,19 @@ class Runner:
         turns = self._session.resolved.turns_of(condition, run.arm)
         place = self._session.place_of(condition)
         try:
-            subject, _ = self._prepare(condition, run, turns, place, stretch)
-            workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
-            job = {**self._job(subject, workload, 0.0), **asked(what)}
-            answer = subject.target.call(driver(workload.work).verb, **job)
+            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
+            job = self._job(subject, workload, 0.0)
+            wrong = self._serving.warm(subject, workload.work, state, job)
+            answer = subject.target.call(driver(workload.work).verb, **job, **asked(what))
+            wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
         except BaseException as error:
             if not isinstance(error, Exception):
                 self._entered.clear()
+                self._serving.abandon()
             raise
         finally:
             self._leave()
-        failure = _failure(answer)
+        failure = failure_of(answer) or wrong
         if failure is not None:
             raise ProbeError(failure)
         return told(answer, what, place.device)
@@ -115,6 +122,8 @@ class Runner:
             turn.knob.enter(subject, turn.setting, turn.value)
 
     def _leave(self) -> None:
+        if self._session.probe.alive:
+            self._serving.stop()
         while self._entered:
             turn, subject = self._entered.pop()
             if self._session.probe.alive:
@@ -125,7 +134,7 @@ class Runner:
         turns = self._session.resolved.turns_of(condition, run.arm)
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
         try:
-            subject, state = self._prepare(condition, run, turns, place, stretch)
+            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
         except KnobError as error:
             health.check(place, error.message)
             return Outcome(void=READ_BACK_FAILED, problem=error.message)
@@ -137,10 +146,12 @@ class Runner:
             if error.errno not in FULL:
                 raise
             return Outcome(failure=error.message)  # the work of an earlier run has filled the lab
-        workload = self._session.plan.study.workload(condition.workload)
         try:
-            workload = _as_drafted(workload, subject)
+            wrong = self._serving.warm(subject, workload.work, state, self._job(subject, workload, 0.0))
+            if wrong is not None:
+                return Outcome(failure=wrong)
             answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
+            wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
         except TargetError as error:
             health.check(place, error.message, number=error.errno)
             return Outcome(failure=error.message)
@@ -150,6 +161,8 @@ class Runner:
             health.check(place, error.message)
             return Outcome(failure=error.message)
         outcome = self._outcome(answer, subject, workload, state)
+        if outcome.failure is None and wrong is not None:
+            outcome = replace(outcome, failure=wrong)
         if run.arm.stretched:
             outcome = replace(outcome, checks={**outcome.checks, "injected": float(answer["injected"])})
         if outcome.failure is not None:
@@ -165,7 +178,7 @@ class Runner:
         turns: tuple[Turn, ...],
         place: Place,
         stretch: tuple[str, int, int] | None,
-    ) -> tuple[Subject, str]:
+    ) -> tuple[Subject, str, Workload]:
         session = self._session
         subject = session.subject(place)
         self._turn_settings(subject, turns)
@@ -191,6 +204,8 @@ class Runner:
         for turn in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
             turn.knob.write(subject, turn.setting, turn.value)
             turn.knob.verify(subject, turn.setting, turn.value)
+        workload = _as_drafted(session.plan.study.workload(condition.workload), subject)
+        self._serving.provide(subject, workload.work)
         if files or fresh:
             place.syncfs()
         for turn in by_stage[Stage.MOUNT]:
@@ -199,8 +214,8 @@ class Runner:
         for turn in by_stage[Stage.MOUNT]:
             turn.knob.verify(subject, turn.setting, turn.value)
         self._enter(subject, by_stage[Stage.WORK])
-        cache.prepare(subject, state)
-        return subject, state
+        self._serving.start(subject, workload.work, state)
+        return subject, state, workload
 
     def _cache_state(self, turns: list[Turn]) -> str:
         return turns[-1].value if turns else "as-is"
@@ -288,6 +303,7 @@ class Runner:
             draft.environment,
             subject.place.device,
             draft.sizes,
+            self._serving.situation(subject),
         )
 
     def _user(self, subject: Subject, work: Work) -> dict[str, int] | None:
@@ -295,6 +311,8 @@ class Runner:
             return None
         if subject.work.reader == "unprivileged":
             return {"uid": NOBODY, "gid": NOBODY}
+        if driver(work).never_root:
+            return self._serving.user()
         uid, gid = invoking_user()
         return None if driver(work).as_root(work) or uid == 0 else {"uid": uid, "gid": gid}
 
@@ -323,6 +341,7 @@ class Runner:
                 counters["write_bytes"] if counters else usage["blocks_out"] * KERNEL_BLOCK
             ),
             **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
+            **serving.numbers(answer),
         }
         synced = answer.get("devices_after_sync")
         if device and synced:
@@ -347,12 +366,12 @@ class Runner:
                 "cache": state,
                 "bytes_read": bytes_read,
                 "bytes_expected": expected,
-                **_clock(answer),
+                **clock_of(answer),
                 **self._series(answer, device),
                 **({BY_SECOND: found.seconds} if found.seconds else {}),
             },
             started_ns=int(answer["started_ns"]),
-            failure=_failure(answer),
+            failure=failure_of(answer),
             void=cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
         )
 
@@ -365,32 +384,7 @@ class Runner:
         return {} if found is None else {SERIES: found}
 
 
-def _clock(answer: dict[str, Any]) -> dict[str, object]:
-    """When the timed part began by the time of day, which may be set at any time, and how long it lasted: what a meter's
-    readings are given to it by."""
-    lasted_ns = (answer.get("around") or {}).get("lasted_ns")
-    if lasted_ns is None:
-        return {}
-    ago_s = (time.monotonic_ns() - int(answer["started_ns"])) / 1e9
-    return {"clock": {"unix_s": round(time.time() - ago_s, 4), "lasted_s": lasted_ns / 1e9}}
-
-
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:
     """The workload with those of its keys that knobs have set."""
     work = varied(kinds.kind(workload.kind), workload.work, subject.work.options)
     return replace(workload, work=work)
-
-
-def _failure(answer: dict[str, Any]) -> str | None:
-    failures = answer.get("failures") or []
-    if not failures:
-        return None
-    first = failures[0]
-    if first.get("timed_out"):
-        how = "did not end in time"
-    elif first.get("signal") is not None:
-        how = f"was ended by signal {first['signal']}"
-    else:
-        how = f"ended with status {first.get('exit')}"
-    text = str(first.get("stderr", "")).strip()
-    return f"{first['argv0']} {how}" + (f": {text[-200:]}" if text else "")
