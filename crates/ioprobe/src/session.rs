@@ -17,6 +17,7 @@ use crate::job::stretch::Stretch;
 use crate::process::left;
 use crate::process::start::{Inherited, Starter};
 use crate::sampler::Sampler;
+use crate::server;
 use crate::syscall::{check, open_files};
 use crate::target::device::content;
 use crate::target::{files, loop_device, loop_table, mount, remove, run};
@@ -63,7 +64,7 @@ impl Session {
         let asked = given.remove("account_requests");
         if !matches!(asked, Some(Value::Bool(true))) {
             return match asked {
-                None | Some(Value::Null | Value::Bool(false)) => self.carry_out(verb, given),
+                None | Some(Value::Null | Value::Bool(false)) => self.judged(verb, given),
                 Some(other) => Err(Error::bad(format!(
                     "request {verb}: account_requests: wanted true or false, found {other}"
                 ))),
@@ -71,11 +72,21 @@ impl Session {
         }
         let devices = wire::devices_of_job(verb, &given)?;
         let requests = Requests::begin(&devices)?;
-        let mut answer = self.carry_out(verb, given)?;
+        let mut answer = self.judged(verb, given)?;
         let (found, lost) = requests.finish()?;
         answer["requests"] = found;
         answer["requests_lost"] = json!(lost);
         Ok(answer)
+    }
+
+    /// A job fails with the server that its work needs.
+    fn judged(&mut self, verb: &str, given: Fields) -> Result<Value> {
+        let answer = self.carry_out(verb, given);
+        if wire::is_job(verb) {
+            server::judged(answer)
+        } else {
+            answer
+        }
     }
 
     fn carry_out(&mut self, verb: &str, given: Fields) -> Result<Value> {
@@ -153,6 +164,11 @@ impl Session {
             }
             "run" => run::run(fields(verb, given)?, &mut self.starter, self.isolated),
 
+            "server_start" => server::start(fields(verb, given)?, &mut self.starter, self.isolated),
+            "server_stop" => server::stop(fields(verb, given)?, self.isolated),
+            "server_status" => server::status(fields(verb, given)?),
+            "free_port" => server::free_port(fields(verb, given)?),
+
             "fileset" => fileset::create::make(fields(verb, given)?, sets),
             "fileset_verify" => fileset::verify::verify(fields(verb, given)?, sets),
             "set_mode" => fileset::modes::set(fields(verb, given)?, sets),
@@ -167,6 +183,7 @@ impl Session {
             "set_size" => fileset::create::set_size(fields(verb, given)?, sets),
             "evict" => fileset::cache::evict(fields(verb, given)?, sets),
             "warm" => fileset::cache::warm(fields(verb, given)?, sets),
+            "evict_tree" => fileset::cache::evict_tree(fields(verb, given)?),
             "residency" => fileset::cache::residency(fields(verb, given)?, sets),
 
             "around" => {

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iotrial.analysis.spec import stretched_response
+from iotrial.conduct import serving
 from iotrial.conduct.accounts import counted
 from iotrial.conduct.answers import clock_of, failure_of
 from iotrial.conduct.counted import Counted, Told, asked, told
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
-from iotrial.conduct.session import NOBODY, Session
+from iotrial.conduct.serving import Serving
+from iotrial.conduct.session import Session
 from iotrial.conduct.works import Asked, driver
 from iotrial.conduct.works.contract import is_cpu, to_take_off
 from iotrial.design.model import Condition, PlannedRun
@@ -29,6 +31,7 @@ from iotrial.lab.knob import Stage, Subject
 from iotrial.lab.knobs.environment import ProcessUser
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
+from iotrial.lab.server import NOBODY
 from iotrial.study import kinds
 from iotrial.study.kinds.varied import varied
 from iotrial.study.model import Role, Work, Workload
@@ -65,6 +68,7 @@ class Runner:
         self._formats_each_run = Stage.FORMAT in varied_within
         self._syncs_after = bool(stages & {Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE})
         self._entered: list[tuple[Turn, Subject]] = []
+        self._serving = Serving(root=session.resolved.root)
 
     @property
     def alive(self) -> bool:
@@ -83,6 +87,7 @@ class Runner:
         except BaseException as error:
             if not isinstance(error, Exception):  # a signal: the probe is still busy, and will be killed
                 self._entered.clear()
+                self._serving.abandon()
             raise
         finally:
             self._leave()
@@ -94,17 +99,19 @@ class Runner:
         turns = self._session.resolved.turns_of(condition, run.arm)
         place = self._session.place_of(condition)
         try:
-            subject, _ = self._prepare(condition, run, turns, place, stretch)
-            workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
-            job = {**self._job(subject, workload, 0.0), **asked(what)}
-            answer = subject.target.call(driver(workload.work).verb, **job)
+            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
+            job = self._job(subject, workload, 0.0)
+            wrong = self._serving.warm(subject, workload.work, state, job)
+            answer = subject.target.call(driver(workload.work).verb, **job, **asked(what))
+            wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
         except BaseException as error:
             if not isinstance(error, Exception):
                 self._entered.clear()
+                self._serving.abandon()
             raise
         finally:
             self._leave()
-        failure = failure_of(answer)
+        failure = failure_of(answer) or wrong
         if failure is not None:
             raise ProbeError(failure)
         return told(answer, what, place.device)
@@ -116,6 +123,8 @@ class Runner:
             turn.knob.enter(subject, turn.setting, turn.value)
 
     def _leave(self) -> None:
+        if self._session.probe.alive:
+            self._serving.stop()
         while self._entered:
             turn, subject = self._entered.pop()
             if self._session.probe.alive:
@@ -126,7 +135,7 @@ class Runner:
         turns = self._session.resolved.turns_of(condition, run.arm)
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
         try:
-            subject, state = self._prepare(condition, run, turns, place, stretch)
+            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
         except KnobError as error:
             health.check(place, error.message)
             return Outcome(void=READ_BACK_FAILED, problem=error.message)
@@ -138,10 +147,12 @@ class Runner:
             if error.errno not in FULL:
                 raise
             return Outcome(failure=error.message)  # the work of an earlier run has filled the lab
-        workload = self._session.plan.study.workload(condition.workload)
         try:
-            workload = _as_drafted(workload, subject)
+            wrong = self._serving.warm(subject, workload.work, state, self._job(subject, workload, 0.0))
+            if wrong is not None:
+                return Outcome(failure=wrong)
             answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
+            wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
         except TargetError as error:
             health.check(place, error.message, number=error.errno)
             return Outcome(failure=error.message)
@@ -151,6 +162,8 @@ class Runner:
             health.check(place, error.message)
             return Outcome(failure=error.message)
         outcome = self._outcome(answer, subject, workload, state)
+        if outcome.failure is None and wrong is not None:
+            outcome = replace(outcome, failure=wrong)
         if run.arm.stretched:
             outcome = replace(outcome, checks={**outcome.checks, "injected": float(answer["injected"])})
         if outcome.failure is not None:
@@ -166,7 +179,7 @@ class Runner:
         turns: tuple[Turn, ...],
         place: Place,
         stretch: tuple[str, int, int] | None,
-    ) -> tuple[Subject, str]:
+    ) -> tuple[Subject, str, Workload]:
         session = self._session
         subject = session.subject(place)
         self._turn_settings(subject, turns)
@@ -196,6 +209,8 @@ class Runner:
         for turn in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
             turn.knob.write(subject, turn.setting, turn.value)
             turn.knob.verify(subject, turn.setting, turn.value)
+        workload = _as_drafted(session.plan.study.workload(condition.workload), subject)
+        self._serving.provide(subject, workload.work)
         if files or fresh or scratch:
             place.syncfs()
         for turn in by_stage[Stage.MOUNT]:
@@ -204,8 +219,8 @@ class Runner:
         for turn in by_stage[Stage.MOUNT]:
             turn.knob.verify(subject, turn.setting, turn.value)
         self._enter(subject, by_stage[Stage.WORK])
-        cache.prepare(subject, state)
-        return subject, state
+        self._serving.start(subject, workload.work, state)
+        return subject, state, workload
 
     def _cache_state(self, turns: list[Turn]) -> str:
         return turns[-1].value if turns else "as-is"
@@ -296,6 +311,7 @@ class Runner:
             draft.environment,
             subject.place.device,
             draft.sizes,
+            self._serving.situation(subject),
         )
 
     def _owner(self, turns: list[Turn], work: Work) -> dict[str, int] | None:
@@ -308,6 +324,8 @@ class Runner:
             return None
         if reader == "unprivileged":
             return {"uid": NOBODY, "gid": NOBODY}
+        if driver(work).never_root:
+            return self._serving.user()
         uid, gid = invoking_user()
         return None if driver(work).as_root(work) or uid == 0 else {"uid": uid, "gid": gid}
 
@@ -336,6 +354,7 @@ class Runner:
                 counters["write_bytes"] if counters else usage["blocks_out"] * KERNEL_BLOCK
             ),
             **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
+            **serving.numbers(answer),
         }
         synced = answer.get("devices_after_sync")
         if device and synced:

@@ -30,12 +30,12 @@ from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.place import Place
 from iotrial.lab.restore import Restored, restore
+from iotrial.lab.server import NOBODY
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
 from iotrial.study.model import Role
 
 MOUNT_FOLDER = "/run/iotrial"
-NOBODY = 65534
 
 
 class Session:

@@ -68,6 +68,8 @@ class WorkDraft:
     arguments: dict[str, str] = field(default_factory=dict)
     #: keys of the workload at other values than the study's
     options: dict[str, str] = field(default_factory=dict)
+    #: folders of programs, or programs, that the user has chosen, by name
+    programs: dict[str, str] = field(default_factory=dict)
     reader: str = "self"
     cache: str = "as-is"
     view: str | None = None

@@ -32,6 +32,12 @@ words! {
         SymlinkChain = "symlink-chain",
         Hardlink = "hardlink",
     }
+    /// What a server is asked to end by; each gives these another meaning.
+    EndSignal {
+        Term = "TERM",
+        Int = "INT",
+        Quit = "QUIT",
+    }
     /// Which time of a job the positive control stretches.
     StretchClock {
         Wall = "wall",
