@@ -1,6 +1,7 @@
 """The files of a trial: which set each condition works on, whose they are, and that nobody has changed them.
 
-Conditions that agree in number, size, content and folders share a set on their place. What a run works on is a selection
+Conditions that agree in number, size, content and folders share a set on their place, but for a workload that leaves other
+files behind than it found. What a run works on is a selection
 of one.
 """
 
@@ -98,6 +99,8 @@ class FileSets:
         size = self._size_of(condition, workload.work.size_bytes)
         count = self._plan.pool_size(workload)
         key = f"{count}-{size}-{workload.work.content}-{workload.work.directories}"
+        if driver(workload.work).leaves_other_files(workload.work):
+            key += f"-{workload.name}"
         known = self._sets.get(key)
         if known is None:
             known = FileSet(

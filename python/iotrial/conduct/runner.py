@@ -14,6 +14,7 @@ from typing import Any
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct import serving
 from iotrial.conduct.accounts import counted
+from iotrial.conduct.activity import activity
 from iotrial.conduct.answers import clock_of, failure_of
 from iotrial.conduct.counted import Counted, Told, asked, told
 from iotrial.conduct.filesets import invoking_user
@@ -355,6 +356,7 @@ class Runner:
             ),
             **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
             **serving.numbers(answer),
+            **activity(answer, device),
         }
         synced = answer.get("devices_after_sync")
         if device and synced:

@@ -85,6 +85,13 @@ words! {
     StreamOperation {
         Read = "read",
         Write = "write",
+        Rewrite = "rewrite",
+        Copy = "copy",
+    }
+    /// How a copy inside a file system is made.
+    CopyWith {
+        ReadWrite = "read-write",
+        CopyFileRange = "copy-file-range",
     }
     /// O_SYNC or O_DSYNC: whether every write waits for the disk.
     StreamSync {

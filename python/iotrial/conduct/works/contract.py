@@ -142,6 +142,10 @@ class WorkDriver(ABC, Generic[W]):
         """Whether it is given an empty folder to write to, ``out`` of its job."""
         return False
 
+    def leaves_other_files(self, work: W) -> bool:
+        """Whether files have other data or another length behind it, so that it needs a set that no other workload works on."""
+        return False
+
     def on_files(self, work: W) -> bool:
         """Whether it works on the files of its set."""
         return True
