@@ -29,6 +29,8 @@ class Asked:
     #: the lab's block device, as in /sys/block
     device: str | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    #: folders on places beside that of the run, by the study's name of the place
+    folders: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
