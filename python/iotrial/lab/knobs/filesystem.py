@@ -116,9 +116,6 @@ class FilesystemLog(Knob):
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
         return Requirement(root=True, labs=DISK_LABS)
 
-    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
-        return ("a second image with a loop device over it for each file system's log, in all arms",)
-
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         place = disk_place(self.name, subject.place)
         device = None if place.log is None else place.log.device
