@@ -53,9 +53,16 @@ class FileSets:
                 content=files.content,
                 directories=files.directories,
             )
-            digest = hashlib.sha256(f"{self._plan.seed}/{placed.name}".encode()).digest()
+            # the same on all places that a factor compares
+            known_as = files.name if place.site else placed.name
+            digest = hashlib.sha256(f"{self._plan.seed}/{known_as}".encode()).digest()
             place.make_files(placed, int.from_bytes(digest[:7], "big"), owner=self.owner())
         place.syncfs()
+
+    def make_folder(self, place: Place) -> None:
+        """An empty folder, theirs who do the work, on a place that is there for what works keep elsewhere."""
+        placed = FileSet(_on(place, "own"), f"{place.root}/own", 0, 0, "zeros", 1)
+        place.make_files(placed, 0, owner=self.owner())
 
     def verify(self, place: Place) -> None:
         """Every file that no workload writes to, byte by byte against what was written when the lab was made.

@@ -31,6 +31,7 @@ DISK_LABS = frozenset({"image", "device"})
 class Stage(IntEnum):
     """When in a run a knob is turned."""
 
+    PLACE = 0
     HOST = 1
     FORMAT = 2
     DEVICE = 3
@@ -94,6 +95,8 @@ class Subject:
     work: WorkDraft
     boot_id: str = ""
     trial: str = ""
+    #: places beside that of the run, by the study's name: for what a work keeps elsewhere
+    beside: Mapping[str, Place] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

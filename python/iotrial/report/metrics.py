@@ -109,6 +109,10 @@ def words_of(metric: str) -> str:
         return _REQUESTS[name].format(spoken(kind))
     plain = metric.removesuffix(_SYNCED)
     words = _WORDS.get(plain)
+    if words is None and plain.startswith("log_"):
+        words = _WORDS.get(f"device_{plain.removeprefix('log_')}", spoken(plain)).replace(
+            "the device", "the log’s device"
+        )
     if words is None:
         system = plain.startswith("system_")
         words = spoken(plain.removeprefix("system_") if system else plain)
@@ -123,7 +127,7 @@ def is_system_wide(metric: str) -> bool:
 
 def is_counter(metric: str) -> bool:
     """Whether it is of the accounting around a run, which is left out of a table where nothing was counted."""
-    return metric.startswith(("device_", "work_", "system_", "io_wait"))
+    return metric.startswith(("device_", "log_", "beside_", "work_", "system_", "io_wait"))
 
 
 def is_accounted_request(metric: str) -> bool:

@@ -33,6 +33,8 @@ class Asked:
     sizes: Mapping[str, int] = field(default_factory=dict)
     #: where the work is done
     at: Situation | None = None
+    #: folders on places beside that of the run, by the study's name of the place
+    folders: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
