@@ -20,7 +20,7 @@ use crate::sampler::Sampler;
 use crate::server;
 use crate::syscall::{check, open_files};
 use crate::target::device::content;
-use crate::target::{files, loop_device, loop_table, mount, remove, run};
+use crate::target::{age, files, loop_device, loop_table, mount, remove, run};
 use crate::wire::{self, fields, job_fields, Fields};
 
 pub const PROTOCOL: u32 = 1;
@@ -108,6 +108,9 @@ impl Session {
             "syncfs" => files::sync_file_system(fields(verb, given)?),
             "sync" => fields::<wire::Nothing>(verb, given).map(|_| files::sync()),
             "drop_caches" => files::drop_caches(fields(verb, given)?),
+            "age" => age::age(&fields(verb, given)?),
+            "use_free_space" => age::use_free_space(&fields(verb, given)?),
+            "trim" => age::trim(&fields(verb, given)?),
             "mount" => mount::mount(fields(verb, given)?),
             "unmount" => mount::unmount(fields(verb, given)?),
             "set_times" => files::set_times(fields(verb, given)?),
@@ -181,6 +184,10 @@ impl Session {
             "unlink" => fileset::links::unlink(fields(verb, given)?, sets),
             "get_size" => fileset::modes::sizes(fields(verb, given)?, sets),
             "set_size" => fileset::create::set_size(fields(verb, given)?, sets),
+            "lay" => fileset::layout::lay(fields(verb, given)?, sets),
+            "extents" => fileset::extents::get(fields(verb, given)?, sets),
+            "copy_anew" => fileset::copy::anew(fields(verb, given)?, sets),
+            "paths" => fileset::copy::paths(fields(verb, given)?, sets),
             "evict" => fileset::cache::evict(fields(verb, given)?, sets),
             "warm" => fileset::cache::warm(fields(verb, given)?, sets),
             "evict_tree" => fileset::cache::evict_tree(fields(verb, given)?),

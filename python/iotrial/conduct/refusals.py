@@ -151,6 +151,22 @@ def check_program(tool: str, package: str) -> None:
         raise MissingTool(f"{tool} is not installed", hint=f"apt-get install {package}")
 
 
+def check_files(study: Study) -> None:
+    """Files that cannot be brought to a level, and a program that a level needs on one of the file systems."""
+    settings = study.settings
+    sizes = [int(registry.knob(s.knob).parse(s)) for s in settings if s.knob == "file.size"]
+    made = {s.value for s in settings if s.knob == "filesystem.type"} or {study.lab.filesystem}
+    for setting in settings:
+        knob = registry.knob(setting.knob)
+        for workload in study.workloads:
+            for size in sizes or [workload.work.size_bytes]:
+                knob.suits(setting, workload.work, size)
+        for filesystem in sorted(made):
+            needed = knob.needs(setting, filesystem)
+            if needed is not None:
+                check_program(*needed)
+
+
 def check_commands(study: Study) -> None:
     """A command whose program is not installed."""
     packages = {

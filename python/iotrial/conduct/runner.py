@@ -380,6 +380,7 @@ class Runner:
             "switches_voluntary": float(usage["switches_voluntary"]),
             "switches_involuntary": float(usage["switches_involuntary"]),
             **counted(answer, devices),
+            **subject.work.evidence,
         }
         expected = driver(work).reads_bytes(work, files.bytes_each, files.count)
         return Outcome(

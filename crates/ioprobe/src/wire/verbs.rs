@@ -102,6 +102,9 @@ requests! {
     }
     OfView { set: String, files: Selection = None, view: String }
     SetSize { set: String, files: Selection = None, size: u64 }
+    LayFiles { set: String, files: Selection = None, extents: u64 }
+    CopyFiles { set: String, files: Selection = None, keep: bool }
+    Age { path: String, percent: u8, rounds: u32, seed: u64 }
     Warm {
         set: String,
         files: Selection = None,
