@@ -16,6 +16,8 @@ words! {
         Text = "text",
         Random = "random",
         Zeros = "zeros",
+        Words = "words",
+        C = "c",
     }
     /// What relatime will do at the next read.
     AtimeState {
@@ -29,6 +31,12 @@ words! {
         SymlinkRelative = "symlink-relative",
         SymlinkChain = "symlink-chain",
         Hardlink = "hardlink",
+    }
+    /// What a server is asked to end by; each gives these another meaning.
+    EndSignal {
+        Term = "TERM",
+        Int = "INT",
+        Quit = "QUIT",
     }
     /// Which time of a job the positive control stretches.
     StretchClock {
@@ -77,6 +85,13 @@ words! {
     StreamOperation {
         Read = "read",
         Write = "write",
+        Rewrite = "rewrite",
+        Copy = "copy",
+    }
+    /// How a copy inside a file system is made.
+    CopyWith {
+        ReadWrite = "read-write",
+        CopyFileRange = "copy-file-range",
     }
     /// O_SYNC or O_DSYNC: whether every write waits for the disk.
     StreamSync {
