@@ -51,6 +51,7 @@ class FileSets:
                 bytes_each=files.bytes_each,
                 content=files.content,
                 directories=files.directories,
+                empty=files.empty,
             )
             digest = hashlib.sha256(f"{self._plan.seed}/{placed.name}".encode()).digest()
             place.make_files(placed, int.from_bytes(digest[:7], "big"), owner=self.owner())
@@ -97,7 +98,8 @@ class FileSets:
         workload = self._plan.study.workload(condition.workload)
         size = self._size_of(condition, workload.work.size_bytes)
         count = self._plan.pool_size(workload)
-        key = f"{count}-{size}-{workload.work.content}-{workload.work.directories}"
+        empty = driver(workload.work).starts_empty(workload.work)
+        key = f"{count}-{size}-{workload.work.content}-{workload.work.directories}" + "-empty" * empty
         known = self._sets.get(key)
         if known is None:
             known = FileSet(
@@ -107,6 +109,7 @@ class FileSets:
                 bytes_each=size,
                 content=workload.work.content,
                 directories=workload.work.directories,
+                empty=empty,
             )
             self._sets[key] = known
         return known
