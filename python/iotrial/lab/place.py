@@ -10,6 +10,7 @@ import errno
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from iotrial.errors import NoSpace, RequestError, TargetError
 from iotrial.lab.target import Target
@@ -40,6 +41,10 @@ class Place(ABC):
     kind: str
     root: str
     device: str | None
+    #: the name by which the study knows it as a level of ``lab.device``
+    site: str = ""
+    #: queue settings of the device as they were before the lab took it, where taking it changes some
+    queue_before: Mapping[str, str] = MappingProxyType({})
     #: what to do where it is too small
     more_space = "make some room there, or name another folder with --on FOLDER"
 
@@ -47,6 +52,11 @@ class Place(ABC):
         self.name = name
         self.target = target
         self.sets: dict[str, FileSet] = {}
+
+    @property
+    def devices(self) -> Mapping[str, str]:
+        """Its block devices by what each holds: ``data``, and ``log`` where the file system is given one of its own."""
+        return {} if self.device is None else {"data": self.device}
 
     @property
     @abstractmethod

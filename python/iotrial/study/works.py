@@ -74,11 +74,15 @@ class StreamWork:
 
     ``on`` is ``file`` (one of the run's) or ``device`` (the lab's own, for reading). ``volume_bytes`` 0: all that there is;
     ``time_s`` 0: no limit. ``data`` is what is written: ``zeros``, ``random``, ``50 % random``. ``as_published``: start on
-    whatever is cached, and do with each block what the original does besides.
+    whatever is cached, and do with each block what the original does besides. ``streams`` work at once, ``shared`` on one
+    file, else on one each; a copy takes as many files more, and ``copy_with`` says by which calls it is made.
     """
 
     operation: str
     on: str = "file"
+    streams: int = 1
+    shared: bool = False
+    copy_with: str = "read-write"
     block_size_bytes: int = 1 << 20
     volume_bytes: int = 0
     time_s: float = 0.0

@@ -194,7 +194,7 @@ pub fn set_size(request: SetSize, registry: &mut Registry) -> Result<Value> {
 }
 
 /// A mode without write permission stops an owner who is not root: lifted for the moment of opening.
-fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
+pub fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
     let text = c_text(path)?;
     let flags = libc::O_WRONLY | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     match try_open(&text, flags, 0) {

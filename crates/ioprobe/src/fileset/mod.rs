@@ -4,8 +4,11 @@
 //! job on it can be checked afterwards against that.
 
 pub mod cache;
+pub mod copy;
 pub mod create;
+pub mod extents;
 pub mod guard;
+pub mod layout;
 pub mod links;
 pub mod modes;
 pub mod times;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::json::{fields, requests, Reader, Request};
 use super::{
-    Access, Accounting, Content, Engine, Fields, MatrixTest, Operation, Order, Selection, Share,
-    StreamFlush, StreamOperation, StreamSync, StretchClock,
+    Access, Accounting, Content, CopyWith, Engine, Fields, MatrixTest, Operation, Order, Selection,
+    Share, StreamFlush, StreamOperation, StreamSync, StretchClock,
 };
 use crate::error::{Error, Result};
 use crate::identity::User;
@@ -63,6 +63,9 @@ requests! {
         device: Option<String> = None,
         block_size: usize = 1 << 20,
         volume: Option<u64> = None,
+        streams: usize = 1,
+        shared: bool = false,
+        copy_with: CopyWith = CopyWith::ReadWrite,
         seconds: Option<f64> = None,
         direct: bool = false,
         sync: StreamSync = StreamSync::None,
@@ -111,6 +114,11 @@ pub fn job_fields<T: Request>(verb: &str, mut own: Fields) -> Result<(Common, T)
         )));
     }
     Ok((common, fields(verb, own)?))
+}
+
+/// Whether a verb is a job: work that is timed.
+pub fn is_job(verb: &str) -> bool {
+    matches!(verb, "files" | "random" | "matrix" | "command" | "stream")
 }
 
 /// The devices of a job, whichever it is; what is no job has none.

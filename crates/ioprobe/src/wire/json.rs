@@ -170,6 +170,7 @@ macro_rules! objects {
 
 objects! {
     super::Step: "an object with name and argv";
+    super::Ready: "an object with one of tcp, socket and file";
     User: "an object with uid and gid";
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::json::{fields, requests, Reader, Request};
-use super::{AtimeState, Content, Fields, Fill, LinkKind, Mode, Selection};
+use super::{AtimeState, Content, EndSignal, Fields, Fill, LinkKind, Mode, Selection};
 use crate::error::Result;
 use crate::identity::User;
 
@@ -53,6 +53,24 @@ requests! {
         output_limit: usize = 1 << 20,
         user: Option<User> = None,
     }
+    ServerStart {
+        name: String,
+        argv: Vec<String>,
+        environment: Option<BTreeMap<String, String>> = None,
+        cwd: Option<String> = None,
+        user: Option<User> = None,
+        ready: Ready,
+        timeout_s: f64 = 60.0,
+    }
+    Ready {
+        tcp: Option<u32> = None,
+        socket: Option<String> = None,
+        file: Option<String> = None,
+        contains: Option<String> = None,
+    }
+    ServerStop { name: String, signal: EndSignal = EndSignal::Term, timeout_s: f64 = 60.0 }
+    OfServer { name: String }
+    EvictTree { path: String }
     MakeSet {
         set: String,
         dir: String,
@@ -84,6 +102,9 @@ requests! {
     }
     OfView { set: String, files: Selection = None, view: String }
     SetSize { set: String, files: Selection = None, size: u64 }
+    LayFiles { set: String, files: Selection = None, extents: u64 }
+    CopyFiles { set: String, files: Selection = None, keep: bool }
+    Age { path: String, percent: u8, rounds: u32, seed: u64 }
     Warm {
         set: String,
         files: Selection = None,

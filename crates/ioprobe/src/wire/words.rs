@@ -32,6 +32,12 @@ words! {
         SymlinkChain = "symlink-chain",
         Hardlink = "hardlink",
     }
+    /// What a server is asked to end by; each gives these another meaning.
+    EndSignal {
+        Term = "TERM",
+        Int = "INT",
+        Quit = "QUIT",
+    }
     /// Which time of a job the positive control stretches.
     StretchClock {
         Wall = "wall",
@@ -83,6 +89,13 @@ words! {
     StreamOperation {
         Read = "read",
         Write = "write",
+        Rewrite = "rewrite",
+        Copy = "copy",
+    }
+    /// How a copy inside a file system is made.
+    CopyWith {
+        ReadWrite = "read-write",
+        CopyFileRange = "copy-file-range",
     }
     /// O_SYNC or O_DSYNC: whether every write waits for the disk.
     StreamSync {

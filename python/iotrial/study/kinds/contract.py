@@ -187,6 +187,33 @@ DEVICE_RESPONSES = (
     count_response("device_read_bytes", "bytes", "read from the lab's devices during the timed part"),
     count_response("device_write_bytes", "bytes", "written to the lab's devices during the timed part"),
 )
+#: what every kind measures as evidence, and as a response where a study names it (docs/evidence.md)
+ACTIVITY_RESPONSES = (
+    ResponseSpec(
+        "io_wait",
+        "%",
+        Scale.DIFFERENCE,
+        Better.LOWER,
+        "share of all processors' time that they were idle while something waited for I/O; of the whole machine",
+    ),
+    ResponseSpec(
+        "io_wait_most", "%", Scale.DIFFERENCE, Better.LOWER, "the same of the one processor that waited most"
+    ),
+    ResponseSpec(
+        "device_busy",
+        "%",
+        Scale.DIFFERENCE,
+        Better.NONE,
+        "share of the time in which at least one request to the lab's device was under way",
+    ),
+    ResponseSpec(
+        "device_depth",
+        "requests",
+        Scale.DIFFERENCE,
+        Better.NONE,
+        "requests to the lab's device under way on average",
+    ),
+)
 SYNCED_RESPONSE = count_response(
     "device_write_bytes_synced", "bytes", "written to the devices until a sync after the timed part is done"
 )
