@@ -51,8 +51,9 @@ words! {
         Perf = "perf",
     }
     Order {
-        ByFile = "by-file",
-        ByOperation = "by-operation",
+        File = "by-file",
+        Operation = "by-operation",
+        Phase = "by-phase",
     }
     /// How the `random` job reaches the kernel.
     Engine {
@@ -72,10 +73,13 @@ words! {
         Create = "create",
         Read = "read",
         ReadToEnd = "read-to-end",
+        Sendfile = "sendfile",
         WriteByte = "write-byte",
+        WriteAll = "write-all",
         Fsync = "fsync",
         Close = "close",
         Stat = "stat",
+        Fstat = "fstat",
         Lstat = "lstat",
         Readlink = "readlink",
         Unlink = "unlink",
