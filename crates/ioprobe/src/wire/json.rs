@@ -171,6 +171,8 @@ macro_rules! objects {
 objects! {
     super::Step: "an object with name and argv";
     User: "an object with uid and gid";
+    super::RotatingDisk: "an object with the figures of a disk that turns";
+    super::FlatDisk: "an object with the figures of a disk that does not turn";
 }
 
 impl Request for User {
