@@ -6,6 +6,12 @@ use super::json::words;
 use super::FromJson;
 
 words! {
+    /// In which order a modelled disk serves what waits.
+    QueueOrder {
+        Arrival = "arrival",
+        Elevator = "elevator",
+        Nearest = "nearest",
+    }
     /// How an image gets its blocks.
     Fill {
         Allocate = "allocate",
