@@ -85,6 +85,12 @@ _WORDS = {
     "late_p50": "how late operations began, median",
     "late_p99": "how late operations began, 99th percentile",
     "late_p999": "how late operations began, 99.9th percentile",
+    "burst_reads": "reads of one file, one right after another",
+    "burst_changes": "changes of its access time meanwhile",
+    "burst_ticks": "ticks of the clock meanwhile",
+    "extents": "pieces of the files on the disk",
+    "extents_before": "pieces of the files before they were defragmented or copied",
+    "relayout_time": "time that defragmenting or copying the files took before the run",
     "energy": "energy of processors and memory, by their own meters",
     "energy_metered": "energy, by the meter",
     "faults_minor": "minor page faults",
@@ -109,6 +115,10 @@ def words_of(metric: str) -> str:
         return _REQUESTS[name].format(spoken(kind))
     plain = metric.removesuffix(_SYNCED)
     words = _WORDS.get(plain)
+    if words is None and plain.startswith("log_"):
+        words = _WORDS.get(f"device_{plain.removeprefix('log_')}", spoken(plain)).replace(
+            "the device", "the log’s device"
+        )
     if words is None:
         system = plain.startswith("system_")
         words = spoken(plain.removeprefix("system_") if system else plain)
@@ -123,7 +133,7 @@ def is_system_wide(metric: str) -> bool:
 
 def is_counter(metric: str) -> bool:
     """Whether it is of the accounting around a run, which is left out of a table where nothing was counted."""
-    return metric.startswith(("device_", "work_", "system_", "io_wait"))
+    return metric.startswith(("device_", "log_", "beside_", "work_", "system_", "io_wait"))
 
 
 def is_accounted_request(metric: str) -> bool:
