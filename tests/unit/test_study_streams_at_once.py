@@ -1,4 +1,4 @@
-"""Several streams, rewriting and copying in a study file: how many files they need, what is refused, what the numbers mean."""
+"""Several streams, rewriting and copying in a study file: how many files they need, what is refused, what numbers mean."""
 
 from __future__ import annotations
 
