@@ -39,7 +39,7 @@ pub fn check(common: &Common, own: &StreamJob) -> Result<()> {
         );
     }
     if let Some(seconds) = own.seconds {
-        if !reads || !(seconds > 0.0 && seconds <= LONGEST_S) {
+        if !(reads && seconds > 0.0 && seconds <= LONGEST_S) {
             return bad(format!(
                 "seconds: wanted up to {LONGEST_S}, of reading, found {seconds}"
             ));
