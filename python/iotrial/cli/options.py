@@ -59,7 +59,7 @@ def study_options(function: F) -> F:
             "sets",
             multiple=True,
             metavar="FACTOR=LEVEL,LEVEL",
-            help="Only these levels of a factor.",
+            help="Only these levels of a factor; program=PATH,PATH: programs of a workload that takes them by path.",
         ),
         click.option(
             "--condition",
@@ -233,7 +233,9 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
     """The study of a packed trial, which is foreign; seed, lab and controls of it unless others are asked for."""
     from iotrial.legible import shown
     from iotrial.store.model import TrialHeader
+    from iotrial.errors import RequestError
     from iotrial.store.packed import open_packed, read_packed
+    from iotrial.study.programs import PROGRAM_KNOB
 
     path = Path(file).expanduser()
     with open_packed(path) as packed:
@@ -242,6 +244,12 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
         for _ in records:  # the whole file must be sound
             pass
     assert isinstance(header, TrialHeader)
+    named_paths = [setting.value for setting in header.study.settings if setting.knob == PROGRAM_KNOB]
+    if named_paths and not asked.trust:
+        raise RequestError(
+            f"{shown(path)}: whoever ran it had programs of {shown(named_paths[0])} run, and so would you",
+            hint="look whose they are here; with --trust they are run",
+        )
     options = header.options
     named = options.get("asked")
     return replace(header.study, trusted=False, origin=shown(path)), replace(

@@ -16,6 +16,7 @@ from iotrial.study.scales import Better, Scale
 from iotrial.study.works import (
     CallsWork,
     CommandWork,
+    DatabaseWork,
     FilesWork,
     FioWork,
     MatrixWork,
@@ -32,6 +33,7 @@ __all__ = [
     "CallsWork",
     "Claim",
     "CommandWork",
+    "DatabaseWork",
     "Design",
     "DesignKind",
     "Factor",

@@ -215,4 +215,61 @@ class MatrixWork:
         return 1
 
 
-Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork
+@dataclass(frozen=True, slots=True)
+class DatabaseWork:
+    """One test on a table of a database that the lab holds (workload kind ``database``).
+
+    ``engine`` is ``sqlite`` (embedded in the client), ``mariadb`` or ``postgresql`` (a server that is started for the run).
+    ``rows`` are in the table, ``changed`` are inserted or fetched. ``buffer_bytes`` is the engine's own cache. ``durable``: a
+    commit waits for the disk. ``buffer_dump``: InnoDB keeps the list of its cached pages over a restart.
+    """
+
+    engine: str
+    test: str = "count"
+    rows: int = 200_000
+    changed: int = 2_000
+    buffer_bytes: int = 128 << 20
+    durable: bool = True
+    huge_pages: bool = False
+    buffer_dump: bool = False
+    connection: str = "socket"
+    timeout_s: float = 600.0
+
+    # The lab's files, of which it needs none but has one.
+    @property
+    def files(self) -> int:
+        """How many files of the lab one run works on."""
+        return 1
+
+    @property
+    def pool(self) -> int:
+        """How many there are to draw them from."""
+        return 1
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether they are neighbours."""
+        return False
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of each."""
+        return 4096
+
+    @property
+    def content(self) -> str:
+        """What they hold."""
+        return "text"
+
+    @property
+    def directories(self) -> int:
+        """Folders that they are spread over."""
+        return 1
+
+    @property
+    def replicates(self) -> int:
+        """Repeats inside one run."""
+        return 1
+
+
+Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork | DatabaseWork
