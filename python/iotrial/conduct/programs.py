@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from iotrial.conduct.filesets import invoking_user
+from iotrial.conduct.user import invoking_user
 from iotrial.conduct.works import driver
 from iotrial.errors import RequestError
 from iotrial.lab import registry

@@ -17,11 +17,11 @@ from iotrial.conduct.accounts import counted, summed
 from iotrial.conduct.activity import activity
 from iotrial.conduct.answers import clock_of, failure_of
 from iotrial.conduct.counted import Counted, Told, asked, told
-from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
 from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
+from iotrial.conduct.user import invoking_user
 from iotrial.conduct.works import Asked, driver
 from iotrial.conduct.works.contract import is_cpu, to_take_off
 from iotrial.design.model import Condition, PlannedRun

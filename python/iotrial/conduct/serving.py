@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iotrial.conduct.filesets import invoking_user
+from iotrial.conduct.user import invoking_user
 from iotrial.conduct.works import driver
 from iotrial.conduct.works.contract import Situation, WorkDriver
 from iotrial.lab import cache, server

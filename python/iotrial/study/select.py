@@ -32,9 +32,9 @@ def select(
 ) -> Study:
     """The study as it shall run.
 
-    ``sets`` and ``conditions`` give labels by factor (``["all"]``: every one); ``conditions`` also takes
-    ``workload``, and ``sets`` paths under ``program`` (``study.programs``). What is not named runs at its defaults, or whole with ``full``. The reference of a
-    treatment factor is always kept. UnknownName for a factor, level or workload that is not there;
+    ``sets`` and ``conditions`` give labels by factor (``["all"]``: every one); ``conditions`` also takes ``workload``, and
+    ``sets`` paths under ``program`` (``study.programs``). What is not named runs at its defaults, or whole with ``full``.
+    The reference of a treatment factor is always kept. UnknownName for a factor, level or workload that is not there;
     RequestError where nothing is left to compare.
     """
     study, sets = with_programs(study, sets or {})

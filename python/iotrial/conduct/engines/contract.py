@@ -22,8 +22,8 @@ MOST_SAID = 1000
 class Engine(ABC):
     """One kind of database.
 
-    ``needed`` and ``package``: its programs, and the Debian package of all of them. ``separator``: between the columns that the
-    client prints. ``elsewhere``: patterns of folders, below /, in which Debian keeps programs that are in no PATH.
+    ``needed`` and ``package``: its programs, and the Debian package of all of them. ``separator``: between the columns that
+    the client prints. ``elsewhere``: patterns of folders, below /, in which Debian keeps programs that are in no PATH.
     ``own_bytes``: what a database without rows takes.
     """
 

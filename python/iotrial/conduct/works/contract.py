@@ -182,7 +182,7 @@ class WorkDriver(ABC, Generic[W]):
         """Programs that the study names, as it names them."""
         return ()
 
-    def check_program(self, work: W, path: str) -> None:  # noqa: B027
+    def check_program(self, work: W, path: str) -> None:
         """Raises MissingTool where the folder of programs that the user has named lacks one."""
 
     def launched(self, work: W) -> Launched:

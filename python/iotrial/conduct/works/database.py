@@ -15,7 +15,7 @@ from iotrial.conduct.works.contract import (
     minimal_environment,
     to_take_off,
 )
-from iotrial.errors import LabError
+from iotrial.errors import LabError, NoSpace
 from iotrial.lab.server import Server
 from iotrial.study.kinds.database import INSERTS, rows_touched
 from iotrial.study.model import DatabaseWork
@@ -108,6 +108,7 @@ class Database(WorkDriver[DatabaseWork]):
             return
         kind = engine(work.engine)
         at.target.call("mkdir", path=at.own, mode="0755")
+        self._check_room(work, at)
         for own in (folder, kind.log_folder(at, folder)):
             if own is None:
                 continue
@@ -121,6 +122,15 @@ class Database(WorkDriver[DatabaseWork]):
         kind.fill(work, at, folder)
         at.target.call("mkdir", path=f"{folder}/{FILLED}", mode="0755")
         at.target.call("syncfs", path=at.root)
+
+    def _check_room(self, work: DatabaseWork, at: Situation) -> None:
+        wanted = self.own_bytes(work, {})
+        free = int(at.target.call("statfs", path=at.root)["available_bytes"])
+        if free < wanted:
+            raise NoSpace(
+                f"{work.engine}, {work.rows:,} rows: wanted {wanted >> 20} MiB free in the lab, found {free >> 20}",
+                hint="make the lab larger (--size), or the rows fewer",
+            )
 
     def server(self, work: DatabaseWork, at: Situation) -> Server | None:
         return engine(work.engine).server(work, at, _folder(work, at))

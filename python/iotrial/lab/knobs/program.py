@@ -26,6 +26,7 @@ class ProgramPath(Knob):
         path = setting.value
         if (
             not path.startswith("/")
+            or path.startswith("//")
             or posixpath.normpath(path) != path
             or not path.isprintable()
             or ":" in path

@@ -6,6 +6,7 @@ they must be. A server is started for each run and stopped after it.
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import replace
 from typing import Literal
 
@@ -22,7 +23,7 @@ from iotrial.study.kinds.contract import (
     time_response,
 )
 from iotrial.study.model import Better, DatabaseWork, Scale, Work
-from iotrial.study.wire import Duration, Size, Table
+from iotrial.study.wire import Duration, Line, Size, Table
 
 ENGINES = {
     "sqlite": "embedded in its own command-line program, which is the client and the engine in one",
@@ -47,9 +48,7 @@ class DatabaseKeys(Table):
     """Keys of ``kind = "database"``."""
 
     engine: Literal["sqlite", "mariadb", "postgresql"] = Field(description="whose database it is")
-    test: Literal["count", "index", "insert-bulk", "insert-small", "fetch"] = Field(
-        "count", description="what is done in a run"
-    )
+    test: Line = Field("count", description="what is done in a run")
     rows: int = Field(200_000, ge=1000, le=1_000_000_000, description="rows of the table before a run")
     changed: int = Field(
         2000, ge=1, le=MOST_CHANGED, description="rows that a run inserts or fetches (those tests alone)"
@@ -86,6 +85,10 @@ class DatabaseKeys(Table):
 
 def build(keys: DatabaseKeys) -> DatabaseWork:
     """The work of these keys; KeyProblem where they cannot work together."""
+    if keys.test not in TESTS:
+        near = difflib.get_close_matches(keys.test, TESTS, n=1, cutoff=0.4)
+        hint = f'did you mean "{near[0]}"?' if near else f"there are: {', '.join(TESTS)}"
+        raise KeyProblem(f'no test is called "{keys.test}"', "test", hint=hint)
     if keys.engine == "sqlite":
         for key, plain in (("huge_pages", False), ("connection", "socket")):
             if getattr(keys, key) != plain:
@@ -160,7 +163,8 @@ KIND = WorkloadKind(
     options=("test", "rows", "changed", "buffer", "durable", "huge_pages", "buffer_dump", "connection"),
     takes_program=True,
     unstretchable="what is counted of the server, which is another process than the one that is slowed down",
-    notes="A server is started for each run, after the lab is mounted and made cold, and stopped after it, in every arm alike; "
-    "it runs as the invoking user, or as nobody where root typed the command. Cache states: `cold` empties the engine's cache "
-    "and the kernel's; `warm` has the test done once before. Responses server_... are those of MariaDB and PostgreSQL.",
+    notes="A server is started for each run, after the lab is mounted and made cold, and stopped after it, in every arm "
+    "alike; it runs as the invoking user, or as nobody where root typed the command. Cache states: `cold` empties the "
+    "engine's cache and the kernel's; `warm` has the test done once before. Responses server_... are those of MariaDB and "
+    "PostgreSQL. --set program=PATH,PATH compares two versions: folders of their programs.",
 )
