@@ -168,8 +168,62 @@ class CallsWork(CommandWork):
     calls: tuple[str, ...] = ()
 
 
+class OneFile:
+    """The lab's files of a work that makes its own, beside the one that it is given."""
+
+    __slots__ = ()
+
+    @property
+    def files(self) -> int:
+        """How many files of the lab one run works on."""
+        return 1
+
+    @property
+    def pool(self) -> int:
+        """How many there are to draw them from."""
+        return 1
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether they are neighbours."""
+        return False
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of each."""
+        return 4096
+
+    @property
+    def directories(self) -> int:
+        """Folders that they are spread over."""
+        return 1
+
+
 @dataclass(frozen=True, slots=True)
-class MatrixWork:
+class AtimeWork(OneFile):
+    """System calls, each done once to an object of its own, and what became of its access time (workload kind ``atime``).
+
+    The objects are the job's; the lab's one file tells in which state their times are to stand. ``each`` are those of the
+    calls that are responses of their own. ``burst`` reads of one file follow each other at the end.
+    """
+
+    calls: tuple[str, ...]
+    each: tuple[str, ...] = ()
+    burst: int = 1000
+
+    @property
+    def content(self) -> str:
+        """Of the lab's file."""
+        return "text"
+
+    @property
+    def replicates(self) -> int:
+        """Each call is done once, and once more."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixWork(OneFile):
     """iozone's tests on a file of the job's own (workload kind ``matrix``), in iozone's order.
 
     The sizes are those of a cell where no condition varies them. ``direct``, ``sync``, ``fsync`` and ``close`` are iozone's
@@ -188,35 +242,9 @@ class MatrixWork:
     stride: int = 17
     replicates: int = 1
 
-    # The lab's files, of which it needs one: in whose folder the job's own is made.
-    @property
-    def files(self) -> int:
-        """How many files of the lab one run works on."""
-        return 1
-
-    @property
-    def pool(self) -> int:
-        """How many there are to draw them from."""
-        return 1
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether they are neighbours."""
-        return False
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of each."""
-        return 4096
-
-    @property
-    def directories(self) -> int:
-        """Folders that they are spread over."""
-        return 1
-
 
 @dataclass(frozen=True, slots=True)
-class DatabaseWork:
+class DatabaseWork(OneFile):
     """One test on a table of a database that the lab holds (workload kind ``database``).
 
     ``engine`` is ``sqlite`` (embedded in the client), ``mariadb`` or ``postgresql`` (a server that is started for the run).
@@ -235,36 +263,10 @@ class DatabaseWork:
     connection: str = "socket"
     timeout_s: float = 600.0
 
-    # The lab's files, of which it needs none but has one.
-    @property
-    def files(self) -> int:
-        """How many files of the lab one run works on."""
-        return 1
-
-    @property
-    def pool(self) -> int:
-        """How many there are to draw them from."""
-        return 1
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether they are neighbours."""
-        return False
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of each."""
-        return 4096
-
     @property
     def content(self) -> str:
-        """What they hold."""
+        """Of the lab's file, which it does not need."""
         return "text"
-
-    @property
-    def directories(self) -> int:
-        """Folders that they are spread over."""
-        return 1
 
     @property
     def replicates(self) -> int:
@@ -272,4 +274,14 @@ class DatabaseWork:
         return 1
 
 
-Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork | DatabaseWork
+Work = (
+    FilesWork
+    | CommandWork
+    | CallsWork
+    | StreamWork
+    | FioWork
+    | RandomWork
+    | MatrixWork
+    | AtimeWork
+    | DatabaseWork
+)

@@ -1,5 +1,6 @@
 //! The target verbs: everything by which knobs, caches and places act on this machine.
 
+pub mod age;
 pub mod device;
 pub mod files;
 pub mod image;
