@@ -66,6 +66,7 @@ VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "process.cpu": (("0", "any"), ()),
     "process.io_priority": (("idle", "best-effort-0", "none"), ()),
     "process.nice": (("5", "-5", "0"), ()),
+    "program.path": (("/usr/bin", "/bin"), ()),
     "process.user": (("self", "root", "unprivileged"), ()),
     "work.option": (("4 KiB", "1 MiB"), (("option", "block_size"),)),
     "sysctl": (("50", "200"), (("key", "vm.vfs_cache_pressure"),)),

@@ -243,4 +243,45 @@ class MatrixWork(OneFile):
     replicates: int = 1
 
 
-Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork | AtimeWork
+@dataclass(frozen=True, slots=True)
+class DatabaseWork(OneFile):
+    """One test on a table of a database that the lab holds (workload kind ``database``).
+
+    ``engine`` is ``sqlite`` (embedded in the client), ``mariadb`` or ``postgresql`` (a server that is started for the run).
+    ``rows`` are in the table, ``changed`` are inserted or fetched. ``buffer_bytes`` is the engine's own cache. ``durable``: a
+    commit waits for the disk. ``buffer_dump``: InnoDB keeps the list of its cached pages over a restart.
+    """
+
+    engine: str
+    test: str = "count"
+    rows: int = 200_000
+    changed: int = 2_000
+    buffer_bytes: int = 128 << 20
+    durable: bool = True
+    huge_pages: bool = False
+    buffer_dump: bool = False
+    connection: str = "socket"
+    timeout_s: float = 600.0
+
+    @property
+    def content(self) -> str:
+        """Of the lab's file, which it does not need."""
+        return "text"
+
+    @property
+    def replicates(self) -> int:
+        """Repeats inside one run."""
+        return 1
+
+
+Work = (
+    FilesWork
+    | CommandWork
+    | CallsWork
+    | StreamWork
+    | FioWork
+    | RandomWork
+    | MatrixWork
+    | AtimeWork
+    | DatabaseWork
+)
