@@ -37,6 +37,7 @@ SIZES = ("size_bytes", "file_size_bytes", "volume_bytes")
 BLOCKS = ("block_size_bytes", "block_bytes", "record_size_bytes", "buffer_bytes")
 LEAST_SIZE = 64 << 10
 LEAST_LAB = 64 << 20
+LAB_WITH_OPTIONS = 256 << 20
 #: so much larger than its files a lab is
 ROOM = 4
 #: a block of more is not run as a whole
@@ -158,8 +159,7 @@ def _less(work: Work, *, keep_sizes: bool) -> Work:
 
 def _smaller_lab(study: Study) -> LabSpec:
     """As small as its files allow. Where options of mkfs are varied, they were chosen for the size that it has."""
-    knobs = {setting.knob for setting in study.settings}
-    if "mkfs.option" in knobs or study.lab.mkfs_options or study.places:
+    if any(setting.knob == "mkfs.option" for setting in study.settings) or study.places:
         return study.lab
     plan = Plan(study, "0" * SEED_DIGITS)
     given = [_bytes_of(study, condition.levels) for condition in plan.conditions]
@@ -167,7 +167,8 @@ def _smaller_lab(study: Study) -> LabSpec:
         plan.pool_size(workload) * max(workload.work.size_bytes, *given) + largest_own_file(study)
         for workload in study.workloads
     )
-    size = min(study.lab.size_bytes, max(LEAST_LAB, ROOM * needed))
+    least = LAB_WITH_OPTIONS if study.lab.mkfs_options else LEAST_LAB
+    size = min(study.lab.size_bytes, max(least, ROOM * needed))
     return replace(study.lab, size_bytes=size)
 
 
