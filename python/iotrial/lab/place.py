@@ -30,6 +30,8 @@ class FileSet:
     bytes_each: int
     content: str
     directories: int
+    #: folders without files, for works that make them
+    empty: bool = False
 
 
 class Place(ABC):
@@ -103,6 +105,7 @@ class Place(ABC):
                 directories=files.directories,
                 mode="0644",
                 create=True,
+                empty=files.empty,
                 owner=owner,
             )
         except TargetError as error:

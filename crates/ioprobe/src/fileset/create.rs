@@ -76,6 +76,7 @@ pub fn make(request: MakeSet, registry: &mut Registry) -> Result<Value> {
         files: vec![
             FileState {
                 size: if request.empty { 0 } else { request.size },
+                whole: request.size,
                 exists: !request.empty,
                 moved_to: None,
             };
@@ -186,7 +187,8 @@ pub fn set_size(request: SetSize, registry: &mut Registry) -> Result<Value> {
         let path = set.path(*index);
         let file = open_for_rewriting(&path)?;
         writer.write(&file, *index, request.size, &path)?;
-        set.files[*index as usize].size = request.size;
+        let file = &mut set.files[*index as usize];
+        (file.size, file.whole) = (request.size, request.size);
     }
     Ok(json!({"changed": files.len()}))
 }

@@ -26,7 +26,7 @@ requests! {
     FilesJob {
         operations: Vec<Operation>,
         buffer: usize = 1 << 16,
-        order: Order = Order::ByFile,
+        order: Order = Order::File,
         histograms: bool = false,
         stretch_of: Option<Operation> = None,
     }

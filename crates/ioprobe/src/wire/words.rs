@@ -6,6 +6,12 @@ use super::json::words;
 use super::FromJson;
 
 words! {
+    /// In which order a modelled disk serves what waits.
+    QueueOrder {
+        Arrival = "arrival",
+        Elevator = "elevator",
+        Nearest = "nearest",
+    }
     /// How an image gets its blocks.
     Fill {
         Allocate = "allocate",
@@ -51,8 +57,9 @@ words! {
         Perf = "perf",
     }
     Order {
-        ByFile = "by-file",
-        ByOperation = "by-operation",
+        File = "by-file",
+        Operation = "by-operation",
+        Phase = "by-phase",
     }
     /// How the `random` job reaches the kernel.
     Engine {
@@ -72,10 +79,13 @@ words! {
         Create = "create",
         Read = "read",
         ReadToEnd = "read-to-end",
+        Sendfile = "sendfile",
         WriteByte = "write-byte",
+        WriteAll = "write-all",
         Fsync = "fsync",
         Close = "close",
         Stat = "stat",
+        Fstat = "fstat",
         Lstat = "lstat",
         Readlink = "readlink",
         Unlink = "unlink",

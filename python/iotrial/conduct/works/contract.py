@@ -142,6 +142,10 @@ class WorkDriver(ABC, Generic[W]):
         """Whether it changes the files of its set."""
         return True
 
+    def starts_empty(self, work: W) -> bool:
+        """Whether the files of its set are not there when a run begins, and only their folders are."""
+        return False
+
     def scratch(self, work: W) -> bool:
         """Whether it is given an empty folder to write to, ``out`` of its job."""
         return False
