@@ -38,6 +38,6 @@ def place_for(
         "trial": trial,
     }
     if resolved.lab != "device":
-        return ImagePlace(filesystem, target, journal, folder=folder, **common)
+        return ImagePlace(filesystem, target, journal, folder=folder, disk=lab.disk, **common)
     assert resolved.consent is not None  # else it would not have been resolved
     return DevicePlace(filesystem, target, journal, consent=resolved.consent, **common)

@@ -18,6 +18,7 @@ from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import Consent, whole_blocks
 from iotrial.lab.knob import DISK_LABS, Knob, Stage
+from iotrial.study.disks import described
 from iotrial.study.model import Factor, Level, Role, Setting, Study
 
 LABS = ("directory", "image", "device")
@@ -109,6 +110,8 @@ def resolve(
     refusals.check_bundles(study)
     refusals.check_work_options(study)
     refusals.check_labs(study, kind)
+    if kind == "image" and study.lab.disk is not None:
+        refusals.check_fuse()
     if kind in DISK_LABS:
         refusals.check_tool(study.lab.filesystem)
         combinations.check_mkfs(study)
@@ -123,6 +126,7 @@ def resolve(
         if workload.cache is not None:
             cache.resolve(workload.cache, kind)
     notes += _coarse_clock(study, every)
+    notes += _modelled(study, kind)
     return Resolved(study, kind, root, tuple(notes), _changes(study, kind, every), turns, pinned, consent)
 
 
@@ -247,11 +251,28 @@ def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
     ]
 
 
+def _modelled(study: Study, kind: str) -> list[str]:
+    disk = study.lab.disk
+    if disk is None:
+        return []
+    if kind != "image":
+        return [f"the disk of a {kind} lab is your own: {disk.model} is modelled in an image lab only"]
+    return [
+        f"the disk is modelled, not measured: what is slow or fast about it is {described(disk)}; "
+        "processor, scheduler and file system are this machine's"
+    ]
+
+
 def _changes(study: Study, kind: str, turns: Sequence[Turn]) -> tuple[str, ...]:
     found: list[str] = []
     if kind == "image":
+        image = (
+            "as an anonymous file"
+            if study.lab.disk is None
+            else "in memory, a process that answers for it as a modelled disk (FUSE, mounted nowhere)"
+        )
         found.append(
-            f"an image of {image_bytes(study) >> 20} MiB as an anonymous file, a loop device over it, "
+            f"an image of {image_bytes(study) >> 20} MiB {image}, a loop device over it, "
             f"a file system on it, a mount that no other process sees"
         )
         found.append(

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from typing import Unpack
 
 from iotrial.errors import NoSpace, TargetError
+from iotrial.lab import modelled
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.place import FULL, check_space
 from iotrial.lab.target import Target
+from iotrial.study.disks import DiskSpec, described
 
 
 class ImagePlace(DiskPlace):
@@ -25,19 +27,31 @@ class ImagePlace(DiskPlace):
     kind = "image"
 
     def __init__(
-        self, name: str, target: Target, journal: Journal, *, folder: str, **common: Unpack[DiskOptions]
+        self,
+        name: str,
+        target: Target,
+        journal: Journal,
+        *,
+        folder: str,
+        disk: DiskSpec | None = None,
+        **common: Unpack[DiskOptions],
     ) -> None:
         super().__init__(name, target, journal, **common)
         self._folder = folder
+        self._disk = disk
         self._direct_io = False
 
     @property
     def label(self) -> str:
-        return f"{self.filesystem} on {self.device or 'an image'}"
+        modelled = "" if self._disk is None else f", modelled {self._disk.model}"
+        return f"{self.filesystem} on {self.device or 'an image'}{modelled}"
 
     def open(self) -> None:
-        check_space(self.target, self._folder, self._size)
-        image = self._make_image()
+        if self._disk is None:
+            check_space(self.target, self._folder, self._size)
+            image = self._make_image()
+        else:
+            image = modelled.make(self.target, self._disk, self._size)
         loop = LabLoop().attach(
             self.target,
             self._journal,
@@ -45,6 +59,7 @@ class ImagePlace(DiskPlace):
             image["inode"],
             boot_id=self._boot_id,
             trial=self._trial,
+            rotational=None if self._disk is None else self._disk.turning,
         )
         self.device = loop.device
         self.queue_before = loop.queue_before
@@ -60,7 +75,8 @@ class ImagePlace(DiskPlace):
             self.device = None
 
     def facts(self) -> Mapping[str, object]:
-        return {**super().facts(), "direct_io": self._direct_io}
+        disk = {} if self._disk is None else {"modelled": described(self._disk)}
+        return {**super().facts(), "direct_io": self._direct_io, **disk}
 
     def _make_image(self) -> Mapping[str, int]:
         try:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from iotrial import units
+from iotrial.study.disks import DiskSpec, parse_disk
 
 MAX_FACTORS = 64
 MAX_LEVELS = 256
@@ -141,6 +142,7 @@ Size = Annotated[int, BeforeValidator(units.parse_size), Written("size", units.f
 Duration = Annotated[float, BeforeValidator(units.parse_duration), Written("duration", units.format_duration)]
 Margin = Annotated[float, BeforeValidator(units.parse_margin), Written("margin", units.format_percent)]
 Alpha = Annotated[float, BeforeValidator(units.parse_alpha), Written("number")]
+Disk = Annotated[DiskSpec | None, BeforeValidator(parse_disk), Written("modelled disk")]
 Tables = list[dict[str, Any]]
 
 
@@ -174,6 +176,7 @@ class LabTable(Table):
     size: Size = Field(512 << 20, ge=1 << 20, le=16 << 40)
     mkfs_options: list[Line] = Field([], max_length=64)
     mount_options: list[Line] = Field([], max_length=64)
+    disk: Disk = None
 
 
 class BudgetTable(Table):
