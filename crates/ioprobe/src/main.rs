@@ -26,6 +26,7 @@ mod process;
 mod recorder;
 mod sampler;
 mod series;
+mod server;
 mod session;
 mod syscall;
 mod target;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::json::{fields, requests, Reader, Request};
-use super::{AtimeState, Content, Fields, Fill, LinkKind, Mode, QueueOrder, Selection};
+use super::{AtimeState, Content, EndSignal, Fields, Fill, LinkKind, Mode, QueueOrder, Selection};
 use crate::error::Result;
 use crate::identity::User;
 
@@ -13,7 +13,12 @@ requests! {
     Path { path: String }
     Write { path: String, data: String }
     Stat { path: String, follow: bool = false }
-    MakeFolder { path: String, mode: Mode = Mode(0o755), exclusive: bool = false }
+    MakeFolder {
+        path: String,
+        mode: Mode = Mode(0o755),
+        exclusive: bool = false,
+        owner: Option<User> = None,
+    }
     Remove { path: String, recursive: bool = false, keep: bool = false }
     SetTimes { path: String, mtime_ns: i64 }
     EndSession { session: i32, started: u64, token: Option<String> = None }
@@ -78,6 +83,24 @@ requests! {
         output_limit: usize = 1 << 20,
         user: Option<User> = None,
     }
+    ServerStart {
+        name: String,
+        argv: Vec<String>,
+        environment: Option<BTreeMap<String, String>> = None,
+        cwd: Option<String> = None,
+        user: Option<User> = None,
+        ready: Ready,
+        timeout_s: f64 = 60.0,
+    }
+    Ready {
+        tcp: Option<u32> = None,
+        socket: Option<String> = None,
+        file: Option<String> = None,
+        contains: Option<String> = None,
+    }
+    ServerStop { name: String, signal: EndSignal = EndSignal::Term, timeout_s: f64 = 60.0 }
+    OfServer { name: String }
+    EvictTree { path: String }
     MakeSet {
         set: String,
         dir: String,
@@ -109,6 +132,9 @@ requests! {
     }
     OfView { set: String, files: Selection = None, view: String }
     SetSize { set: String, files: Selection = None, size: u64 }
+    LayFiles { set: String, files: Selection = None, extents: u64 }
+    CopyFiles { set: String, files: Selection = None, keep: bool }
+    Age { path: String, percent: u8, rounds: u32, seed: u64 }
     Warm {
         set: String,
         files: Selection = None,
