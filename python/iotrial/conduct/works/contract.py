@@ -151,7 +151,7 @@ class WorkDriver(ABC, Generic[W]):
         return False
 
     def leaves_other_files(self, work: W) -> bool:
-        """Whether files have other data or another length behind it, so that it needs a set that no other workload works on."""
+        """Whether files have other data or another length behind it, so that it needs a set of its own."""
         return False
 
     def on_files(self, work: W) -> bool:
