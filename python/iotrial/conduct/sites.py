@@ -14,6 +14,7 @@ from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import Consent, whole_blocks
 from iotrial.lab.identity import normal
 from iotrial.lab.log import log_bytes
+from iotrial.study.disks import DiskSpec
 from iotrial.study.model import Factor, Holds, PlaceSpec, Study
 
 FILESYSTEM = "filesystem.type"
@@ -40,6 +41,7 @@ class Site:
     size_bytes: int
     where: Where
     text: str = ""
+    disk: DiskSpec | None = None
 
     def place(self, filesystem: str) -> str:
         """The name of the place for one of its file systems."""
@@ -114,6 +116,7 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
     if kind == "device" and spec.kind == "image":
         raise RequestError(f"{label}: the study wants an image, and it is located on a disk")
     base = spec.filesystem or study.lab.filesystem
+    _check_modelled(spec, where)
     return Site(
         spec.name,
         spec.holds,
@@ -122,7 +125,16 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
         disk_bytes(study, spec) if kind == "device" else image_bytes(study, spec),
         where,
         spec.text,
+        (spec.disk or study.lab.disk) if kind == "image" else None,
     )
+
+
+def _check_modelled(spec: PlaceSpec, where: Where) -> None:
+    if spec.disk is not None and (where.folder is not None or where.consent is not None):
+        raise RequestError(
+            f"--place {spec.name}: it is a modelled disk ({spec.disk.model}), in memory, and lies nowhere else",
+            hint="leave it out",
+        )
 
 
 def _log(study: Study, spec: PlaceSpec, where: Where) -> Site:
@@ -132,7 +144,10 @@ def _log(study: Study, spec: PlaceSpec, where: Where) -> Site:
             hint=f"make a file system on that disk, and name a folder of it: --place {spec.name}=FOLDER",
         )
     options = [*study.lab.mkfs_options, *(s.value for s in study.settings if s.knob == "mkfs.option")]
-    return Site(spec.name, Holds.LOG, "log", (), log_bytes(spec.size_bytes, options), where, spec.text)
+    _check_modelled(spec, where)
+    size = log_bytes(spec.size_bytes, options)
+    disk = spec.disk or study.lab.disk
+    return Site(spec.name, Holds.LOG, "log", (), size, where, spec.text, disk)
 
 
 def _filesystems(study: Study) -> tuple[str, ...]:
