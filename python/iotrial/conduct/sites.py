@@ -15,6 +15,7 @@ from iotrial.lab.guard import Consent, whole_blocks
 from iotrial.lab.identity import normal
 from iotrial.lab.log import log_bytes
 from iotrial.study.model import Factor, Holds, PlaceSpec, Study
+from iotrial.study.places import LAB_DEVICE
 
 FILESYSTEM = "filesystem.type"
 LOOK_IT_UP = "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`"
@@ -57,6 +58,10 @@ def sites_of(
     Raises RequestError or UnknownName for one that is located and not there, or is another thing than the study wants.
     """
     specs = (*study.places_of_runs, *study.places_beside)
+    known = [place.name for place in study.places_of_runs if place.holds is Holds.RUNS]
+    for setting in study.settings:
+        if setting.knob == LAB_DEVICE and setting.value not in known:
+            raise UnknownName("place", setting.value, known, where=study.name)
     log = study.log
     _check_located(study, located, [*specs, *([log] if log is not None else [])])
     if not study.places_of_runs:
