@@ -31,7 +31,9 @@ def disks_under(path: str, machine: Machine | None = None) -> frozenset[str]:
     where there is no disk to be found (a network file system, say)."""
     machine = machine or Machine()
     found = Path(path)
-    while not found.exists() and found != found.parent:  # a folder that is still to be made lies where its parent does
+    while (
+        not found.exists() and found != found.parent
+    ):  # a folder that is still to be made lies where its parent does
         found = found.parent
     try:
         seen = found.stat()

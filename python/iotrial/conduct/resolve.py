@@ -113,6 +113,8 @@ def resolve(
         refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
     refusals.check_bundles(study)
     refusals.check_work_options(study)
+    refusals.check_contents(study)
+    refusals.check_files(study)
     refusals.check_labs(study, kind)
     if kind in DISK_LABS:
         for filesystem in dict.fromkeys(name for site in sites for name in site.filesystems):
@@ -228,7 +230,7 @@ def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
     """Access times are taken from a clock that ticks every few milliseconds: few files, read fast, hardly move it."""
     if not any(turn.knob.name == "mount.atime" and turn.role is Role.TREATMENT for turn in turns):
         return []
-    few = [w.name for w in study.workloads if w.work.files < FILES_FOR_ATIME]
+    few = [w.name for w in study.workloads if driver(w.work).timed and w.work.files < FILES_FOR_ATIME]
     if not few:
         return []
     return [

@@ -7,18 +7,22 @@ failure (counted by level), never a silent loss.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iotrial.analysis.spec import stretched_response
+from iotrial.conduct import serving
 from iotrial.conduct.accounts import counted, summed
+from iotrial.conduct.activity import activity
+from iotrial.conduct.answers import clock_of, failure_of
 from iotrial.conduct.counted import Counted, Told, asked, told
+from iotrial.conduct.facts import FACTS, by_word
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
-from iotrial.conduct.session import NOBODY, Session
+from iotrial.conduct.serving import Serving
+from iotrial.conduct.session import Session
 from iotrial.conduct.works import Asked, driver
 from iotrial.conduct.works.contract import is_cpu, to_take_off
 from iotrial.design.model import Condition, PlannedRun
@@ -26,8 +30,10 @@ from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
+from iotrial.lab.knobs.environment import ProcessUser
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
+from iotrial.lab.server import NOBODY
 from iotrial.study import kinds
 from iotrial.study.kinds.varied import varied
 from iotrial.study.model import Role, Work, Workload
@@ -66,6 +72,7 @@ class Runner:
         self._compares_places = Stage.PLACE in stages
         self._syncs_after = bool(stages & {Stage.PLACE, Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE})
         self._entered: list[tuple[Turn, Subject]] = []
+        self._serving = Serving(root=session.resolved.root)
 
     @property
     def alive(self) -> bool:
@@ -84,6 +91,7 @@ class Runner:
         except BaseException as error:
             if not isinstance(error, Exception):  # a signal: the probe is still busy, and will be killed
                 self._entered.clear()
+                self._serving.abandon()
             raise
         finally:
             self._leave()
@@ -95,17 +103,19 @@ class Runner:
         turns = self._session.resolved.turns_of(condition, run.arm)
         place = self._session.place_of(condition, run.arm)
         try:
-            subject, _ = self._prepare(condition, run, turns, place, stretch)
-            workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
-            job = {**self._job(subject, workload, 0.0), **asked(what)}
-            answer = subject.target.call(driver(workload.work).verb, **job)
+            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
+            job = self._job(subject, workload, 0.0)
+            wrong = self._serving.warm(subject, workload.work, state, job)
+            answer = subject.target.call(driver(workload.work).verb, **job, **asked(what))
+            wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
         except BaseException as error:
             if not isinstance(error, Exception):
                 self._entered.clear()
+                self._serving.abandon()
             raise
         finally:
             self._leave()
-        failure = _failure(answer)
+        failure = failure_of(answer) or wrong
         if failure is not None:
             raise ProbeError(failure)
         return told(answer, what, _devices(subject))
@@ -117,6 +127,8 @@ class Runner:
             turn.knob.enter(subject, turn.setting, turn.value)
 
     def _leave(self) -> None:
+        if self._session.probe.alive:
+            self._serving.stop()
         while self._entered:
             turn, subject = self._entered.pop()
             if self._session.probe.alive:
@@ -127,7 +139,7 @@ class Runner:
         turns = self._session.resolved.turns_of(condition, run.arm)
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
         try:
-            subject, state = self._prepare(condition, run, turns, place, stretch)
+            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
         except KnobError as error:
             health.check(place, error.message)
             return Outcome(void=READ_BACK_FAILED, problem=error.message)
@@ -139,10 +151,12 @@ class Runner:
             if error.errno not in FULL:
                 raise
             return Outcome(failure=error.message)  # the work of an earlier run has filled the lab
-        workload = self._session.plan.study.workload(condition.workload)
         try:
-            workload = _as_drafted(workload, subject)
+            wrong = self._serving.warm(subject, workload.work, state, self._job(subject, workload, 0.0))
+            if wrong is not None:
+                return Outcome(failure=wrong)
             answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
+            wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
         except TargetError as error:
             health.check(place, error.message, number=error.errno)
             return Outcome(failure=error.message)
@@ -152,6 +166,8 @@ class Runner:
             health.check(place, error.message)
             return Outcome(failure=error.message)
         outcome = self._outcome(answer, subject, workload, state)
+        if outcome.failure is None and wrong is not None:
+            outcome = replace(outcome, failure=wrong)
         if run.arm.stretched:
             outcome = replace(outcome, checks={**outcome.checks, "injected": float(answer["injected"])})
         if outcome.failure is not None:
@@ -167,7 +183,7 @@ class Runner:
         turns: tuple[Turn, ...],
         place: Place,
         stretch: tuple[str, int, int] | None,
-    ) -> tuple[Subject, str]:
+    ) -> tuple[Subject, str, Workload]:
         session = self._session
         subject = session.subject(place)
         if self._compares_places:
@@ -189,6 +205,10 @@ class Runner:
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
         )
+        work = session.plan.study.workload(condition.workload).work
+        scratch = driver(work).scratch(work)
+        if scratch:
+            place.make_scratch(self._owner(by_stage[Stage.WORK], work))
         subject.files = session.files.selection(place, condition, run.files, size)
         files = [
             t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
@@ -197,7 +217,9 @@ class Runner:
         for turn in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
             turn.knob.write(subject, turn.setting, turn.value)
             turn.knob.verify(subject, turn.setting, turn.value)
-        if files or fresh:
+        workload = _as_drafted(session.plan.study.workload(condition.workload), subject)
+        self._serving.provide(subject, workload.work)
+        if files or fresh or scratch:
             place.syncfs()
         for turn in by_stage[Stage.MOUNT]:
             turn.knob.write(subject, turn.setting, turn.value)
@@ -205,8 +227,8 @@ class Runner:
         for turn in by_stage[Stage.PLACE] + by_stage[Stage.MOUNT]:
             turn.knob.verify(subject, turn.setting, turn.value)
         self._enter(subject, by_stage[Stage.WORK])
-        cache.prepare(subject, state)
-        return subject, state
+        self._serving.start(subject, workload.work, state)
+        return subject, state, workload
 
     def _cache_state(self, turns: list[Turn]) -> str:
         return turns[-1].value if turns else "as-is"
@@ -269,15 +291,18 @@ class Runner:
         assert files is not None
         work = workload.work
         kind = driver(work)
-        # what a program writes is its own to sync
-        writes = not kind.starts_programs and kind.writes(work)
+        # What a program writes is its own to sync; but what it leaves in the scratch folder must not be written back while
+        # the next run is timed.
+        scratch = kind.scratch(work)
+        writes = scratch or (not kind.starts_programs and kind.writes(work))
         common: dict[str, object] = {
             **(
                 {"set": files.set, "files": files.wire, "view": subject.work.view}
                 if kind.on_files(work)
                 else {}
             ),
-            "user": self._user(subject, work),
+            **({"out": subject.place.scratch} if scratch else {}),
+            "user": self._user(subject.work.reader, work),
             "stretch": stretch,
             "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
             "devices": list(_devices(subject).values()),
@@ -295,14 +320,22 @@ class Runner:
             draft.environment,
             subject.place.device,
             draft.sizes,
+            self._serving.situation(subject),
             folders,
         )
 
-    def _user(self, subject: Subject, work: Work) -> dict[str, int] | None:
-        if not self._session.resolved.root or subject.work.reader == "root":
+    def _owner(self, turns: list[Turn], work: Work) -> dict[str, int] | None:
+        """Whose the scratch folder is: who will do the work."""
+        reader = next((t.value for t in turns if t.knob.name == ProcessUser.name), "self")
+        return self._user(reader, work)
+
+    def _user(self, reader: str, work: Work) -> dict[str, int] | None:
+        if not self._session.resolved.root or reader == "root":
             return None
-        if subject.work.reader == "unprivileged":
+        if reader == "unprivileged":
             return {"uid": NOBODY, "gid": NOBODY}
+        if driver(work).never_root:
+            return self._serving.user()
         uid, gid = invoking_user()
         return None if driver(work).as_root(work) or uid == 0 else {"uid": uid, "gid": gid}
 
@@ -332,6 +365,8 @@ class Runner:
                 counters["write_bytes"] if counters else usage["blocks_out"] * KERNEL_BLOCK
             ),
             **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
+            **serving.numbers(answer),
+            **activity(answer, subject.place.device),
         }
         synced = answer.get("devices_after_sync")
         if devices and synced:
@@ -346,6 +381,7 @@ class Runner:
             "switches_voluntary": float(usage["switches_voluntary"]),
             "switches_involuntary": float(usage["switches_involuntary"]),
             **counted(answer, devices),
+            **subject.work.evidence,
         }
         expected = driver(work).reads_bytes(work, files.bytes_each, files.count)
         return Outcome(
@@ -356,12 +392,13 @@ class Runner:
                 "cache": state,
                 "bytes_read": bytes_read,
                 "bytes_expected": expected,
-                **_clock(answer),
+                **clock_of(answer),
                 **self._series(answer, subject.place.device),
                 **({BY_SECOND: found.seconds} if found.seconds else {}),
+                **({FACTS: by_word(found.facts)} if found.facts else {}),
             },
             started_ns=int(answer["started_ns"]),
-            failure=_failure(answer),
+            failure=failure_of(answer),
             void=cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
         )
 
@@ -382,32 +419,7 @@ def _devices(subject: Subject) -> dict[str, str]:
     return {**subject.place.devices, **beside}
 
 
-def _clock(answer: dict[str, Any]) -> dict[str, object]:
-    """When the timed part began by the time of day, which may be set at any time, and how long it lasted: what a meter's
-    readings are given to it by."""
-    lasted_ns = (answer.get("around") or {}).get("lasted_ns")
-    if lasted_ns is None:
-        return {}
-    ago_s = (time.monotonic_ns() - int(answer["started_ns"])) / 1e9
-    return {"clock": {"unix_s": round(time.time() - ago_s, 4), "lasted_s": lasted_ns / 1e9}}
-
-
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:
     """The workload with those of its keys that knobs have set."""
     work = varied(kinds.kind(workload.kind), workload.work, subject.work.options)
     return replace(workload, work=work)
-
-
-def _failure(answer: dict[str, Any]) -> str | None:
-    failures = answer.get("failures") or []
-    if not failures:
-        return None
-    first = failures[0]
-    if first.get("timed_out"):
-        how = "did not end in time"
-    elif first.get("signal") is not None:
-        how = f"was ended by signal {first['signal']}"
-    else:
-        how = f"ended with status {first.get('exit')}"
-    text = str(first.get("stderr", "")).strip()
-    return f"{first['argv0']} {how}" + (f": {text[-200:]}" if text else "")

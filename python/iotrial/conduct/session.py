@@ -32,13 +32,13 @@ from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.place import Place
 from iotrial.lab.restore import Restored, restore
+from iotrial.lab.server import NOBODY
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
 from iotrial.study.model import Holds, Role
 from iotrial.study.places import LAB_DEVICE
 
 MOUNT_FOLDER = "/run/iotrial"
-NOBODY = 65534
 
 
 class Session:

@@ -30,6 +30,8 @@ class FileSet:
     bytes_each: int
     content: str
     directories: int
+    #: folders without files, for works that make them
+    empty: bool = False
 
 
 class Place(ABC):
@@ -103,6 +105,7 @@ class Place(ABC):
                 directories=files.directories,
                 mode="0644",
                 create=True,
+                empty=files.empty,
                 owner=owner,
             )
         except TargetError as error:
@@ -113,6 +116,21 @@ class Place(ABC):
                 hint=self.more_space,
             ) from error
         self.sets[files.name] = files
+
+    @property
+    def scratch(self) -> str:
+        """The folder for what a run writes: ``{out}`` of its commands."""
+        return f"{self.root}/out"
+
+    def make_scratch(self, owner: Mapping[str, int] | None) -> str:
+        """An empty folder for what a run writes, whatever the run before has left there; its path.
+
+        A new folder and not an emptied one, which would keep the length that many names have given it. What is mounted below
+        is not entered: then this raises TargetError (EXDEV).
+        """
+        self.target.call("remove", path=self.scratch, recursive=True)
+        self.target.call("mkdir", path=self.scratch, exclusive=True, owner=owner)
+        return self.scratch
 
     def syncfs(self) -> None:
         """Write everything back that this file system holds dirty."""

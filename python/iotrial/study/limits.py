@@ -23,6 +23,7 @@ from iotrial.study.kinds.varied import table_of
 from iotrial.study.labels import fold
 from iotrial.study.model import Claim, DesignKind, Factor, PlaceSpec, Role, Setting, Study, Workload
 from iotrial.study.reader import MAX_BYTES, MAX_LINE
+from iotrial.study.responses import nameable
 from iotrial.study.source import Source
 from iotrial.study.workloads import CACHE_STATES
 
@@ -190,7 +191,7 @@ class _Check:
         specs = {
             (workload.name, spec.name): spec
             for workload in study.workloads
-            for spec in kinds()[workload.kind].responses(workload.work)
+            for spec in nameable(kinds()[workload.kind].responses(workload.work))
         }
         self.distinct("responses", [f"{r.workload}\0{r.name}" for r in study.responses])
         for response in study.responses:
