@@ -70,7 +70,8 @@ def sites_of(
              for spec in specs]  # fmt: skip
     _check_disks(found)
     if log is not None:
-        found.append(_log(study, log, located.get(log.name, Where())))
+        smallest = min(site.size_bytes for site in found if site.holds is Holds.RUNS)
+        found.append(_log(study, log, located.get(log.name, Where()), smallest))
     return tuple(found)
 
 
@@ -130,14 +131,14 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
     )
 
 
-def _log(study: Study, spec: PlaceSpec, where: Where) -> Site:
+def _log(study: Study, spec: PlaceSpec, where: Where, lab_bytes: int) -> Site:
     if where.consent is not None:
         raise RequestError(
             f"place {spec.name}: a log lies on an image, not on a bare disk",
             hint=f"make a file system on that disk, and name a folder of it: --place {spec.name}=FOLDER",
         )
     options = [*study.lab.mkfs_options, *(s.value for s in study.settings if s.knob == "mkfs.option")]
-    return Site(spec.name, Holds.LOG, "log", (), log_bytes(spec.size_bytes, options), where, spec.text)
+    return Site(spec.name, Holds.LOG, "log", (), log_bytes(spec.size_bytes, options, lab_bytes), where, spec.text)
 
 
 def _filesystems(study: Study) -> tuple[str, ...]:
