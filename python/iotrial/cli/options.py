@@ -48,6 +48,7 @@ class Asked:
     like: str | None = None
     named: tuple[str, ...] = ()
     account: bool = True
+    disk: str | None = None
     located: Mapping[str, Where] = field(default_factory=dict)
 
 
@@ -75,6 +76,9 @@ def study_options(function: F) -> F:
             help="The study and the plan of a packed trial, instead of STUDY (--seed: another plan).",
         ),
         click.option("--lab", metavar="KIND", help="directory, image or device."),
+        click.option(
+            "--disk", metavar="MODEL", help="The modelled disk of an image lab, or none (docs/labs.md)."
+        ),
         click.option("--device", metavar="PATH", help="The spare disk of a device lab; with --erase."),
         click.option(
             "--erase",
@@ -143,6 +147,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         conditions=conditions,
         full=values["full"],
         lab=values["lab"],
+        disk=values["disk"],
         on=values["on"],
         time=values["time"],
         blocks=values["blocks"],
@@ -226,7 +231,20 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
         time_s=time_s,
         blocks=asked.blocks,
     )
+    chosen = _on_disk(chosen, asked.disk)
     return replace(chosen, account=chosen.account and asked.account), asked
+
+
+def _on_disk(study: Study, disk: str | None) -> Study:
+    from iotrial.errors import RequestError
+    from iotrial.study.disks import parse_disk
+
+    if disk is None:
+        return study
+    try:
+        return replace(study, lab=replace(study.lab, disk=parse_disk(disk)))
+    except ValueError as error:
+        raise RequestError(f"--disk: {error}") from error
 
 
 def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:

@@ -18,6 +18,7 @@ from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement
+from iotrial.lab.modelled import FUSE
 from iotrial.study.kinds import KeyProblem, kind
 from iotrial.study.kinds.contract import C_SIZES, C_UNIT
 from iotrial.study.kinds.varied import varied
@@ -150,6 +151,14 @@ def check_program(tool: str, package: str) -> None:
     """A program that is not installed; the hint names its package."""
     if shutil.which(tool, path=TOOL_FOLDERS) is None:
         raise MissingTool(f"{tool} is not installed", hint=f"apt-get install {package}")
+
+
+def check_fuse() -> None:
+    """A modelled disk on a kernel without FUSE."""
+    if not os.path.exists(FUSE):  # noqa: PTH110
+        raise MissingTool(
+            f"a modelled disk is served through {FUSE}, which is not there", hint="modprobe fuse"
+        )
 
 
 def check_files(study: Study) -> None:

@@ -14,6 +14,7 @@ from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import Consent, whole_blocks
 from iotrial.lab.identity import normal
 from iotrial.lab.log import log_bytes
+from iotrial.study.disks import DiskSpec
 from iotrial.study.model import Factor, Holds, PlaceSpec, Study
 from iotrial.study.places import LAB_DEVICE
 
@@ -41,6 +42,7 @@ class Site:
     size_bytes: int
     where: Where
     text: str = ""
+    disk: DiskSpec | None = None
 
     def place(self, filesystem: str) -> str:
         """The name of the place for one of its file systems."""
@@ -128,7 +130,13 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
         disk_bytes(study, spec) if kind == "device" else image_bytes(study, spec),
         where,
         spec.text,
+        _disk(study, spec, where) if kind == "image" else None,
     )
+
+
+def _disk(study: Study, spec: PlaceSpec, where: Where) -> DiskSpec | None:
+    """The model of a place's disk; none of one that the user has located, for that is the disk that he means."""
+    return (spec.disk or study.lab.disk) if where == Where() else None
 
 
 def _log(study: Study, spec: PlaceSpec, where: Where, lab_bytes: int) -> Site:
@@ -138,7 +146,8 @@ def _log(study: Study, spec: PlaceSpec, where: Where, lab_bytes: int) -> Site:
             hint=f"make a file system on that disk, and name a folder of it: --place {spec.name}=FOLDER",
         )
     options = [*study.lab.mkfs_options, *(s.value for s in study.settings if s.knob == "mkfs.option")]
-    return Site(spec.name, Holds.LOG, "log", (), log_bytes(spec.size_bytes, options, lab_bytes), where, spec.text)
+    size = log_bytes(spec.size_bytes, options, lab_bytes)
+    return Site(spec.name, Holds.LOG, "log", (), size, where, spec.text, _disk(study, spec, where))
 
 
 def _filesystems(study: Study) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from iotrial.lab.journal import Journal
 from iotrial.lab.loop_image import LoopImage
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
+from iotrial.study.disks import DiskSpec
 
 INTERNAL, EXTERNAL = "internal", "external"
 #: what mkfs.xfs gives an internal log at the least, unless it is told otherwise
@@ -41,6 +42,7 @@ class LogPlace(Place):
         *,
         folder: str,
         size_bytes: int,
+        disk: DiskSpec | None = None,
         boot_id: str = "",
         trial: str = "",
     ) -> None:
@@ -48,7 +50,7 @@ class LogPlace(Place):
         self.root = ""
         self.device = None
         self.size_bytes = size_bytes
-        self._image = LoopImage(name, target, journal, folder=folder, boot_id=boot_id, trial=trial)
+        self._image = LoopImage(name, target, journal, folder=folder, disk=disk, boot_id=boot_id, trial=trial)
 
     @property
     def label(self) -> str:
