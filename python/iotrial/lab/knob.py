@@ -31,6 +31,7 @@ DISK_LABS = frozenset({"image", "device"})
 class Stage(IntEnum):
     """When in a run a knob is turned."""
 
+    PLACE = 0
     HOST = 1
     FORMAT = 2
     DEVICE = 3
@@ -68,6 +69,8 @@ class WorkDraft:
     arguments: dict[str, str] = field(default_factory=dict)
     #: keys of the workload at other values than the study's
     options: dict[str, str] = field(default_factory=dict)
+    #: folders of programs, or programs, that the user has chosen, by name
+    programs: dict[str, str] = field(default_factory=dict)
     reader: str = "self"
     cache: str = "as-is"
     view: str | None = None
@@ -96,6 +99,8 @@ class Subject:
     work: WorkDraft
     boot_id: str = ""
     trial: str = ""
+    #: places beside that of the run, by the study's name: for what a work keeps elsewhere
+    beside: Mapping[str, Place] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

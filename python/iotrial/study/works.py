@@ -74,11 +74,15 @@ class StreamWork:
 
     ``on`` is ``file`` (one of the run's) or ``device`` (the lab's own, for reading). ``volume_bytes`` 0: all that there is;
     ``time_s`` 0: no limit. ``data`` is what is written: ``zeros``, ``random``, ``50 % random``. ``as_published``: start on
-    whatever is cached, and do with each block what the original does besides.
+    whatever is cached, and do with each block what the original does besides. ``streams`` work at once, ``shared`` on one
+    file, else on one each; a copy takes as many files more, and ``copy_with`` says by which calls it is made.
     """
 
     operation: str
     on: str = "file"
+    streams: int = 1
+    shared: bool = False
+    copy_with: str = "read-write"
     block_size_bytes: int = 1 << 20
     volume_bytes: int = 0
     time_s: float = 0.0
@@ -164,27 +168,11 @@ class CallsWork(CommandWork):
     calls: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixWork:
-    """iozone's tests on a file of the job's own (workload kind ``matrix``), in iozone's order.
+class OneFile:
+    """The lab's files of a work that makes its own, beside the one that it is given."""
 
-    The sizes are those of a cell where no condition varies them. ``direct``, ``sync``, ``fsync`` and ``close`` are iozone's
-    -I, -o, -e and -c; ``cold`` takes the file out of the cache before what reads it.
-    """
+    __slots__ = ()
 
-    tests: tuple[str, ...]
-    file_size_bytes: int = 4 << 20
-    record_size_bytes: int = 65536
-    direct: bool = False
-    sync: bool = False
-    fsync: bool = False
-    close: bool = False
-    cold: bool = False
-    content: str = "random"
-    stride: int = 17
-    replicates: int = 1
-
-    # The lab's files, of which it needs one: in whose folder the job's own is made.
     @property
     def files(self) -> int:
         """How many files of the lab one run works on."""
@@ -211,4 +199,48 @@ class MatrixWork:
         return 1
 
 
-Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork
+@dataclass(frozen=True, slots=True)
+class AtimeWork(OneFile):
+    """System calls, each done once to an object of its own, and what became of its access time (workload kind ``atime``).
+
+    The objects are the job's; the lab's one file tells in which state their times are to stand. ``each`` are those of the
+    calls that are responses of their own. ``burst`` reads of one file follow each other at the end.
+    """
+
+    calls: tuple[str, ...]
+    each: tuple[str, ...] = ()
+    burst: int = 1000
+
+    @property
+    def content(self) -> str:
+        """Of the lab's file."""
+        return "text"
+
+    @property
+    def replicates(self) -> int:
+        """Each call is done once, and once more."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixWork(OneFile):
+    """iozone's tests on a file of the job's own (workload kind ``matrix``), in iozone's order.
+
+    The sizes are those of a cell where no condition varies them. ``direct``, ``sync``, ``fsync`` and ``close`` are iozone's
+    -I, -o, -e and -c; ``cold`` takes the file out of the cache before what reads it.
+    """
+
+    tests: tuple[str, ...]
+    file_size_bytes: int = 4 << 20
+    record_size_bytes: int = 65536
+    direct: bool = False
+    sync: bool = False
+    fsync: bool = False
+    close: bool = False
+    cold: bool = False
+    content: str = "random"
+    stride: int = 17
+    replicates: int = 1
+
+
+Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork | AtimeWork

@@ -9,3 +9,4 @@ pub mod loop_table;
 pub mod mount;
 pub mod remove;
 pub mod run;
+pub mod tally;
