@@ -1,4 +1,4 @@
-"""Files laid out in pieces, defragmented and copied anew, on each of the file systems, and held against filefrag."""
+"""Where blocks lie: files in pieces, defragmented, copied anew; file systems in use; each held against other programs."""
 
 from __future__ import annotations
 
@@ -113,3 +113,45 @@ def test_a_share_that_these_files_cannot_have_is_refused() -> None:
     for value in ("100 %", "-1 %", "5", "99.999 %", "1e1 %"):
         with pytest.raises(UnsupportedLevel, match="no share"):
             knob.parse(Setting(knob.name, value))
+
+
+def aged(subject: Subject, value: str) -> tuple[float, str]:
+    """Made anew, that old: percent that stat(1) calls used, and the names and sizes of all that is there."""
+    assert isinstance(subject.place, ImagePlace)
+    subject.place.want_filesystem(subject.place.filesystem)
+    setting, knob = Setting("filesystem.age", value), registry.knob("filesystem.age")
+    knob.write(subject, setting, value)
+    subject.place.format()
+    knob.verify(subject, setting, value)
+    blocks = subject.target.run(["stat", "-f", "-c", "%b %f", subject.place.root]).stdout.split()
+    shown = subject.target.run(["find", f"{subject.place.root}/.aged", "-type", "f", "-printf", "%f %s\n"])
+    return 100 * (1 - int(blocks[1]) / int(blocks[0])), "\n".join(sorted(shown.stdout.splitlines()))
+
+
+def test_an_aged_file_system_is_as_full_as_was_asked_for_and_the_same_each_time(subject: Subject) -> None:
+    full, first = aged(subject, "20 %")
+    assert 16 <= full <= 24
+    assert aged(subject, "20 %")[1] == first
+    sizes = [int(line.split()[1]) for line in first.splitlines()]
+    assert {4096 << n for n in range(9)} <= set(sizes)
+    # what is left of ten rounds, of which nine were followed by removals
+    assert int(first.splitlines()[-1].split()[0]) > 2 * len(sizes)
+    assert aged(subject, "fresh")[1] == ""
+
+
+def test_a_trim_tells_the_device_what_is_free_after_all_of_it_was_written(subject: Subject) -> None:
+    def counted() -> tuple[int, int]:
+        # Documentation/block/stat.rst: sectors written, sectors discarded
+        numbers = Path(f"/sys/block/{subject.place.device}/stat").read_text().split()
+        return int(numbers[6]) * 512, int(numbers[13]) * 512
+
+    free = int(subject.target.run(["stat", "-f", "-c", "%a", subject.place.root]).stdout) * 4096
+    for value in ("none", "fstrim"):
+        written, discarded = counted()
+        turned("filesystem.trim", value, subject)
+        more_written, more_discarded = (a - b for a, b in zip(counted(), (written, discarded), strict=True))
+        assert more_written > 0.7 * free
+        assert more_discarded >= 0.9 * subject.work.trimmed_bytes
+        assert (subject.work.trimmed_bytes > 0.7 * free) == (value == "fstrim")
+    left = subject.target.call("list", path=subject.place.root)["names"]
+    assert not [name for name in left if "free" in name]
