@@ -199,6 +199,7 @@ impl Session {
                 job::random::run(request, sets, timing, &self.lifeline)
             }
             "matrix" => job::matrix::run(job_fields(verb, given)?, sets, timing),
+            "pages" => job::pages::run(job_fields(verb, given)?, timing, &self.origin),
             "command" => {
                 let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;
                 let foreign = request.0.user.is_some();

@@ -3,6 +3,7 @@
 pub mod command;
 pub mod files;
 pub mod matrix;
+pub mod pages;
 mod places;
 pub mod random;
 pub mod stopwatch;

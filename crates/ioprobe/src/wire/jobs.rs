@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::json::{fields, requests, Reader, Request};
 use super::{
-    Access, Accounting, Content, Engine, Fields, MatrixTest, Operation, Order, Selection, Share,
-    StreamFlush, StreamOperation, StreamSync, StretchClock,
+    Access, Accounting, Content, Engine, Fields, MatrixTest, Operation, Order, Redirects,
+    Selection, Share, StreamFlush, StreamOperation, StreamSync, StretchClock,
 };
 use crate::error::{Error, Result};
 use crate::identity::User;
@@ -88,6 +88,21 @@ requests! {
         stride: u32 = 17,
         histograms: bool = false,
         stretch_of: Option<MatrixTest> = None,
+    }
+    PagesJob {
+        address: String,
+        host: String,
+        pages: Vec<String>,
+        delay_s: f64 = 0.0,
+        clients: u32 = 1,
+        warmup: u32 = 0,
+        keep_alive: bool = true,
+        timeout_s: f64 = 30.0,
+        expect_status: u16 = 200,
+        redirects: Redirects = Redirects::Refuse,
+        ignore: Vec<String> = Vec::new(),
+        anywhere: bool = false,
+        histograms: bool = false,
     }
 }
 
