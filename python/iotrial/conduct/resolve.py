@@ -19,6 +19,7 @@ from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import Consent, whole_blocks
 from iotrial.lab.knob import DISK_LABS, Knob, Stage
 from iotrial.study.model import Factor, Level, Role, Setting, Study
+from iotrial.study.web import check_servers
 
 LABS = ("directory", "image", "device")
 FILES_FOR_ATIME = 1000
@@ -109,6 +110,7 @@ def resolve(
     refusals.check_bundles(study)
     refusals.check_work_options(study)
     refusals.check_labs(study, kind)
+    check_servers(study)
     if kind in DISK_LABS:
         refusals.check_tool(study.lab.filesystem)
         combinations.check_mkfs(study)

@@ -330,6 +330,10 @@ class Runner:
         if not driver(work).timed:
             for name in ("wall", "user", "sys", "cpu"):
                 del numbers[name]
+        if driver(work).of_client:
+            numbers["client_cpu"] = numbers["cpu"]
+            for name in ("user", "sys", "cpu"):
+                del numbers[name]
         found = driver(work).measured(work, answer, self._asked(subject, workload))
         numbers |= found.numbers
         declared = {r.name for r in self._session.plan.responses(workload.name)}
@@ -350,6 +354,7 @@ class Runner:
                 **_clock(answer),
                 **self._series(answer, device),
                 **({BY_SECOND: found.seconds} if found.seconds else {}),
+                **found.checks,
             },
             started_ns=int(answer["started_ns"]),
             failure=_failure(answer),
@@ -386,6 +391,9 @@ def _failure(answer: dict[str, Any]) -> str | None:
     if not failures:
         return None
     first = failures[0]
+    if "page" in first:
+        more = answer["failed"] - 1
+        return f"{first['page']}: {first['problem']}" + (f" (and {more} more)" if more else "")
     if first.get("timed_out"):
         how = "did not end in time"
     elif first.get("signal") is not None:

@@ -15,6 +15,7 @@ from iotrial.report.matrices import LEGEND, Matrix, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import counted, quantity
+from iotrial.report.page_figures import page_rows
 from iotrial.report.phrases import interval, reason_in_words, spoken
 from iotrial.report.rows import EffectRow
 from iotrial.report.screens import arms_are_rows
@@ -64,6 +65,8 @@ def _lines(document: Document) -> Iterator[str]:
     elif document.primary:
         yield from _some(document.primary)
         yield ""
+    if document.pages:
+        yield from _folded("Pages that gain most and least", list(_pages(document)))
     if document.interactions:
         yield from _folded("Interactions", list(_interactions(document.interactions)))
     if document.pooled:
@@ -156,6 +159,12 @@ def _evidence(document: Document) -> Iterator[str]:
     for why in document.data.not_accounted:
         yield ""
         yield escaped(why)
+
+
+def _pages(document: Document) -> Iterator[str]:
+    yield from _table_head(("condition", "level", "gains", "page", "at the reference", "at the level", "ratio"))
+    for row in page_rows(document.pages):
+        yield _row(*row)
 
 
 def _losses(document: Document) -> Iterator[str]:

@@ -15,13 +15,13 @@ _SYNCED = "_synced"
 # What a counter's name says of its unit; the first pattern that is found counts.
 _UNITS = (
     (re.compile(r"^energy"), "J"),
-    (re.compile(r"bytes|rss"), "bytes"),
+    (re.compile(r"bytes|rss|_memory$"), "bytes"),
     (re.compile(r"_ns$"), "ns"),
     (re.compile(r"_us$"), "us"),
     (re.compile(r"_ms$"), "ms"),
     (
         re.compile(
-            r"_s$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p"
+            r"_s$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p|^response_p|_cpu$"
         ),
         "s",
     ),
@@ -74,6 +74,10 @@ _WORDS = {
     "late_p50": "how late operations began, median",
     "late_p99": "how late operations began, 99th percentile",
     "late_p999": "how late operations began, 99.9th percentile",
+    "client_cpu": "processor time of what asks the server",
+    "body_bytes": "bytes of all bodies",
+    "server_processes": "processes of the server",
+    "failed_responses": "responses that failed",
     "energy": "energy of processors and memory, by their own meters",
     "energy_metered": "energy, by the meter",
     "faults_minor": "minor page faults",

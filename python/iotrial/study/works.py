@@ -211,4 +211,65 @@ class MatrixWork:
         return 1
 
 
-Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork
+class _NoFiles:
+    """What a work that needs none of the lab's files says of them: one, which stays as it is."""
+
+    __slots__ = ()
+
+    @property
+    def files(self) -> int:
+        """How many files of the lab one run works on."""
+        return 1
+
+    @property
+    def pool(self) -> int:
+        """How many there are to draw them from."""
+        return 1
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether they are neighbours."""
+        return False
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of each."""
+        return 0
+
+    @property
+    def content(self) -> str:
+        """What is in them."""
+        return "zeros"
+
+    @property
+    def directories(self) -> int:
+        """Folders that they are spread over."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class PagesWork(_NoFiles):
+    """Pages requested from a web server by the probe (workload kind ``pages``).
+
+    ``pages`` are paths, with ranges as the study has them; ``count`` only the first so many of what they stand for.
+    ``server`` is one of ``servers`` (name and address). ``delay_s`` passes between the end of a response and the next
+    request of each of ``clients``. ``ignore`` are texts with * between them.
+    """
+
+    pages: tuple[str, ...]
+    count: int = 0
+    server: str = "site"
+    servers: tuple[tuple[str, str], ...] = ()
+    host: str = ""
+    delay_s: float = 0.0
+    clients: int = 1
+    warmup: int = 1
+    keep_alive: bool = True
+    timeout_s: float = 30.0
+    expect_status: int = 200
+    redirects: str = "refuse"
+    ignore: tuple[str, ...] = ()
+    replicates: int = 1
+
+
+Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork | PagesWork

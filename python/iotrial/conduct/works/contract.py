@@ -40,6 +40,8 @@ class Measured:
     numbers: Mapping[str, float] = field(default_factory=dict)
     histograms: Mapping[str, list[list[int]]] = field(default_factory=dict)
     seconds: Mapping[str, list[float | None]] = field(default_factory=dict)
+    #: what else is stored of the run, by name, in JSON's values
+    checks: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class WorkDriver(ABC, Generic[W]):
     accountable: ClassVar[bool] = False
     own_file: ClassVar[bool] = False
     timed: ClassVar[bool] = True
+    #: the processor time of a run is that of a client, which is evidence; the work is another process's
+    of_client: ClassVar[bool] = False
 
     @abstractmethod
     def fields(self, work: W, asked: Asked) -> dict[str, object]:

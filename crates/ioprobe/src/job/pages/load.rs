@@ -133,6 +133,9 @@ impl<'a> Load<'a> {
     /// places of the list, evenly apart, so that they are not all busy with the same page.
     pub fn perform(&mut self, passes: u32, delay_ns: u64, tally: &mut Tally) -> Result<()> {
         let (pages, clients) = (self.pages.names.len(), self.clients.len());
+        if passes == 0 {
+            return Ok(());
+        }
         let now = monotonic_ns();
         for (n, client) in self.clients.iter_mut().enumerate() {
             let requests = pages as u64 * u64::from(passes);
