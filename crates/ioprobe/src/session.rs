@@ -199,7 +199,10 @@ impl Session {
                 job::random::run(request, sets, timing, &self.lifeline)
             }
             "matrix" => job::matrix::run(job_fields(verb, given)?, sets, timing),
-            "pages" => job::pages::run(job_fields(verb, given)?, timing, &self.origin),
+            "pages" => {
+                let starting = (&mut self.starter, self.isolated);
+                job::pages::run(job_fields(verb, given)?, timing, &self.origin, starting)
+            }
             "command" => {
                 let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;
                 let foreign = request.0.user.is_some();

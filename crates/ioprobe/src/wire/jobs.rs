@@ -102,6 +102,8 @@ requests! {
         redirects: Redirects = Redirects::Refuse,
         ignore: Vec<String> = Vec::new(),
         anywhere: bool = false,
+        browser: Option<String> = None,
+        profile: Option<String> = None,
         histograms: bool = false,
     }
 }

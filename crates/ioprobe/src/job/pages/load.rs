@@ -73,7 +73,7 @@ impl Tally {
         &self.failures
     }
 
-    fn fail(&mut self, page: &str, problem: String, timed_out: bool) {
+    pub fn fail(&mut self, page: &str, problem: String, timed_out: bool) {
         self.failed += 1;
         if self.failures.len() < MOST_TOLD {
             self.failures
@@ -84,18 +84,44 @@ impl Tally {
     /// Counts a whole response.
     fn count(&mut self, pages: &Pages, client: &Client, ticks: u64) {
         let response = &client.response;
+        let bytes = response.body.len() as u64;
         let page = &mut self.pages[client.page];
-        page.ticks += ticks;
-        page.count += 1;
-        page.bytes += response.body.len() as u64;
         let found = mark(&response.body, &pages.ignore);
         page.varied |= page.mark.map_or(false, |known| known != found);
         page.mark = Some(found);
-        self.recorder.record(ticks);
         self.received += response.received;
-        let status = response.status;
+        let redirect = (300..400).contains(&response.status) && response.status != 304;
+        self.count_one(client.page, ticks, bytes);
+        self.judge(pages, client.page, response.status, redirect);
+    }
+
+    /// Counts a page that a browser has loaded: by its status, how many redirects it took, and its bytes.
+    pub fn count_loaded(
+        &mut self,
+        pages: &Pages,
+        page: usize,
+        ticks: u64,
+        (status, redirects, bytes): (u16, u64, u64),
+    ) {
+        self.count_one(page, ticks, bytes);
+        if redirects > 0 && !pages.count_redirects {
+            let problem = format!("the server redirected {redirects} times");
+            self.fail(&pages.names[page], problem, false);
+        }
+        self.redirects += redirects;
+        self.judge(pages, page, status, false);
+    }
+
+    fn count_one(&mut self, page: usize, ticks: u64, bytes: u64) {
+        let page = &mut self.pages[page];
+        page.ticks += ticks;
+        page.count += 1;
+        page.bytes += bytes;
+        self.recorder.record(ticks);
+    }
+
+    fn judge(&mut self, pages: &Pages, page: usize, status: u16, redirect: bool) {
         *self.statuses.entry(status).or_insert(0) += 1;
-        let redirect = (300..400).contains(&status) && status != 304;
         self.redirects += u64::from(redirect);
         if status == pages.expect_status || (redirect && pages.count_redirects) {
             return;
@@ -106,7 +132,7 @@ impl Tally {
         };
         let wanted = pages.expect_status;
         let problem = format!("the server answered {status}{words}, wanted {wanted}");
-        self.fail(&pages.names[client.page], problem, false);
+        self.fail(&pages.names[page], problem, false);
     }
 }
 

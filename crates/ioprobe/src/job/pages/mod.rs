@@ -4,7 +4,9 @@
 //! connection where one has to be made, to the last byte of the body. What is in a body is looked at afterwards, and told as a
 //! number by which the pages of two treatments can be compared.
 
+mod browser;
 mod client;
+mod devtools;
 mod load;
 mod mask;
 pub mod request;
@@ -13,7 +15,9 @@ pub mod server;
 
 use serde_json::{json, Value};
 
-use self::load::{Load, Tally};
+use self::browser::{Browser, Start};
+use self::client::Route;
+use self::load::{Load, Pages, Tally};
 use self::request::laid_out;
 use self::server::Server;
 use super::stopwatch::{Span, Stopwatch};
@@ -24,17 +28,68 @@ use crate::clock::Clock;
 use crate::devices::Counters;
 use crate::error::Result;
 use crate::isolate::Origin;
+use crate::process::start::Starter;
 use crate::wire::{Common, PagesJob};
 
 pub fn run(
     (common, own): (Common, PagesJob),
     (clock, stretch): (&Clock, &mut Stretch),
     origin: &Origin,
+    (starter, isolated): (&mut Starter, bool),
 ) -> Result<Value> {
     let (pages, route, delay_ns) = laid_out(&common, &own)?;
-    let mut load = Load::new(&pages, &route, clock, own.clients);
+    let mut asking = match &own.browser {
+        None => Asking::Load(Load::new(&pages, &route, clock, own.clients)),
+        Some(program) => {
+            let start = Start {
+                program,
+                profile: own.profile.as_deref().unwrap_or_default(),
+                user: common.user,
+                isolated,
+            };
+            Asking::Browser(Browser::open(start, &route, own.clients, starter)?)
+        }
+    };
+    let done = measured(
+        (&common, &own),
+        (&pages, &route, delay_ns),
+        (clock, stretch),
+        origin,
+        &mut asking,
+    );
+    match asking {
+        Asking::Browser(browser) => {
+            let resources = browser.resources;
+            browser.close()?;
+            let mut answer = done?;
+            answer["resources"] = json!(resources);
+            Ok(answer)
+        }
+        Asking::Load(_) => done,
+    }
+}
+
+/// Who asks for the pages.
+enum Asking<'a> {
+    Load(Load<'a>),
+    Browser(Browser<'a>),
+}
+
+fn measured(
+    (common, own): (&Common, &PagesJob),
+    (pages, route, delay_ns): (&Pages, &Route, u64),
+    (clock, stretch): (&Clock, &mut Stretch),
+    origin: &Origin,
+    asking: &mut Asking,
+) -> Result<Value> {
+    let mut perform = |passes: u32, delay_ns: u64, tally: &mut Tally| match asking {
+        Asking::Load(load) => load.perform(passes, delay_ns, tally),
+        Asking::Browser(browser) => {
+            browser.perform((pages, route), (passes, delay_ns), clock, tally)
+        }
+    };
     let mut warmed = Tally::new(pages.names.len());
-    load.perform(own.warmup, 0, &mut warmed)?;
+    perform(own.warmup, 0, &mut warmed)?;
     let mut tally = Tally::new(pages.names.len());
 
     let server = Server::at(&route.address, &origin.proc);
@@ -42,7 +97,7 @@ pub fn run(
     let stopwatch = Stopwatch::start(Whose::ThisThread);
     let start = clock.ticks();
     let done = match warmed.failed {
-        0 => load.perform(common.replicates, delay_ns, &mut tally),
+        0 => perform(common.replicates, delay_ns, &mut tally),
         _ => Ok(()),
     };
     let span = Span {
@@ -51,7 +106,7 @@ pub fn run(
     };
     // Of the time of responses, not of the pauses between them.
     let total_ticks = tally.recorder.total_ticks();
-    let timed = stopwatch.stop(&span, |_| total_ticks, (clock, stretch), &common);
+    let timed = stopwatch.stop(&span, |_| total_ticks, (clock, stretch), common);
     watch.end()?;
     done?;
 

@@ -6,6 +6,7 @@ use super::client::Route;
 use super::load::Pages;
 use super::mask::Pattern;
 use crate::error::{Error, Result};
+use crate::job::require_root_for_user;
 use crate::wire::{Common, PagesJob, Redirects};
 
 const MOST_PAGES: usize = 10_000;
@@ -53,8 +54,30 @@ pub fn check(common: &Common, own: &PagesJob) -> Result<SocketAddr> {
     if common.set.is_some() || common.files.is_some() || common.view.is_some() {
         return bad("set", "none, for it works on no files", "one".into());
     }
-    if common.user.is_some() {
-        return bad("user", "none, for a request has no user", "one".into());
+    match (&own.browser, &own.profile) {
+        (None, None) if common.user.is_some() => {
+            return bad("user", "none, for a request has no user", "one".into());
+        }
+        (None, None) => {}
+        (Some(browser), Some(profile)) if browser.starts_with('/') && profile.starts_with('/') => {
+            if common.user.is_some() {
+                require_root_for_user()?;
+            }
+            if own.host != own.address {
+                return bad(
+                    "host",
+                    "the address, as a browser asks for it",
+                    own.host.clone(),
+                );
+            }
+        }
+        _ => {
+            return bad(
+                "browser",
+                "a program and its profile, both by absolute paths",
+                "something else".into(),
+            )
+        }
     }
     let address = match own.address.parse::<SocketAddr>() {
         Ok(address) => address,
