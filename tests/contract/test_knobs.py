@@ -46,6 +46,8 @@ VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "environment.variable": (("1", ""), (("variable", "ARM"),)),
     "file.atime_state": (("stale", "fresh", "day-old"), ()),
     "file.attribute": (("no-atime", "sync", "none"), ()),
+    "file.defragment": (("defragmented", "rewritten", "untouched"), ()),
+    "file.fragmentation": (("50 %", "90%", "0 %"), ()),
     "file.link": (("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink"), ()),
     "file.mode": (("0444", "0777", "0000"), ()),
     "file.size": (("1 B", "10 KiB"), ()),
@@ -103,14 +105,14 @@ def place(target: Target, disk_folder: Path) -> Iterator[ImagePlace]:
 def subject(target: Target, place: ImagePlace, tmp_path: Path) -> Iterator[Subject]:
     place.want_filesystem("ext4")
     place.format()
-    files = FileSet("ext4-s0", f"{place.root}/s0", 12, 4096, "text", 1)
+    files = FileSet("ext4-s0", f"{place.root}/s0", 12, 65536, "text", 1)
     place.make_files(files, seed=7)
     journal = Journal(tmp_path / "journal")
     yield Subject(
         target=target,
         place=place,
         journal=journal,
-        files=FileSelection("ext4-s0", None, 4096, 12),
+        files=FileSelection("ext4-s0", None, 65536, 12),
         work=WorkDraft(),
         boot_id=host.boot_id(target),
     )

@@ -204,7 +204,14 @@ class Willing(Recording):
         return {"kinds": self.kinds}
 
     def _command(self, **fields: Any) -> dict[str, Any]:
-        return {**self._files(**fields), "max_rss_bytes": 1, "steps": [], "stragglers": 0, "failures": []}
+        return {
+            **self._files(**fields),
+            "max_rss_bytes": 1,
+            "steps": [],
+            "stragglers": 0,
+            "out": None,
+            "failures": [],
+        }
 
 
 @pytest.fixture(autouse=True)

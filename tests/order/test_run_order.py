@@ -312,3 +312,35 @@ def test_a_pinned_file_system_is_made_once_though_no_treatment_makes_any(opened:
         assert runner.run(plan.conditions[0], run, block=0).problem is None
     made = [f["argv"][0] for verb, f in probe.calls if verb == "run" and f["argv"][0].startswith("mkfs.")]
     assert made == ["mkfs.xfs"]
+
+
+WRITER = """
+[study]
+name = "writer"
+question = "?"
+[[factor]]
+name = "arm"
+knob = "command.argument"
+placeholder = "{arm}"
+levels = ["1", "2"]
+[[workload]]
+name = "copy"
+kind = "command"
+argv = ["cp", "{file}", "{out}/{arm}"]
+cache = "CACHE"
+"""
+
+
+@pytest.mark.parametrize("state_of_cache", ["as-is", "warm", "cold-files", "cold-data"])
+def test_the_scratch_folder_is_new_and_nothing_of_it_is_dirty_when_the_clock_starts(
+    opened: Any, state_of_cache: str
+) -> None:
+    calls = verbs_of_a_run(
+        opened, read_study(WRITER.replace("CACHE", state_of_cache), "writer", trusted=False)
+    )
+    verbs = [verb for verb, _ in calls]
+    order = [verbs.index(verb) for verb in ("remove", "mkdir", "syncfs", "command")]
+    assert order == sorted(order)
+    assert calls[order[0]][1] == {"path": "/run/iotrial/ext4/out", "recursive": True}
+    assert calls[-1][1]["out"] == "/run/iotrial/ext4/out"
+    assert calls[-1][1]["sync_after"] == "/run/iotrial/ext4", "what this run leaves is not the next one's"

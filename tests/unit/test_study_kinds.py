@@ -35,6 +35,7 @@ def test_every_kind_of_the_folder_is_found() -> None:
         (["open", "read"], "never closed"),
         (["unlink", "stat"], '"stat" finds no file'),
         (["stat", "create", "close"], '"create" finds the file there already'),
+        (["open-write", "write-byte", "write-all", "close"], "behind something that was written"),
         (["fsync"], '"fsync" before the file is open'),
         (["opne", "close"], 'no operation is called "opne"'),
     ],
@@ -68,8 +69,17 @@ def _kernel_accepts(operations: tuple[str, ...], folder: Path, *, there: bool) -
                 opened.append(os.open(path, flags.get(operation, os.O_CREAT | os.O_EXCL | os.O_WRONLY)))
             elif operation in ("read", "read-to-end"):
                 os.read(opened[-1], 100)
+            elif operation == "sendfile":
+                with Path(os.devnull).open("wb") as sink:
+                    os.sendfile(sink.fileno(), opened[-1], None, 100)
             elif operation == "write-byte":
                 os.write(opened[-1], b"x")
+            elif operation == "write-all":
+                if os.lseek(opened[-1], 0, os.SEEK_CUR):
+                    return False  # the kernel would write it behind what is there
+                os.write(opened[-1], b"0123456789")
+            elif operation == "fstat":
+                os.fstat(opened[-1])
             elif operation == "fsync":
                 os.fsync(opened[-1])
             elif operation == "close":
@@ -106,6 +116,29 @@ def test_the_check_accepts_a_sequence_exactly_when_the_kernel_does(
     except KeyProblem:
         accepted = False
     assert accepted == works
+
+
+def test_files_that_a_run_makes_itself_have_to_be_gone_at_its_end() -> None:
+    whole = ["create", "write-all", "close"]
+    with pytest.raises(KeyProblem, match="the next run would find them there"):
+        kind("files").build(FilesKeys(operations=whole))
+    kind("files").build(FilesKeys(operations=[*whole, "unlink"]))
+    kind("files").build(FilesKeys(operations=["unlink", *whole]))
+
+
+def test_c_sources_have_whole_units() -> None:
+    with pytest.raises(KeyProblem, match="inside a function"):
+        kind("files").build(FilesKeys(operations=["stat"], content="c", size="1000 B"))
+    kind("files").build(FilesKeys(operations=["stat"], content="c", size="3 KiB"))
+
+
+def test_what_a_command_writes_to_a_folder_of_its_own_is_counted() -> None:
+    writes = CommandWork((Step("command", ("cp", "{file}", "{out}")),))
+    reads = CommandWork((Step("command", ("cat", "{file}")),))
+    new = {"out_bytes", "out_files", "device_write_bytes_synced"}
+    for work in (writes, CommandWork(reads.steps, cwd="{out}")):
+        assert new < {spec.name for spec in kind("command").responses(work)}
+    assert not new & {spec.name for spec in kind("command").responses(reads)}
 
 
 def test_a_files_workload_has_a_time_for_each_operation_that_it_uses() -> None:

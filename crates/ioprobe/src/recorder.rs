@@ -98,6 +98,19 @@ impl LatencyRecorder {
         self.total_ticks
     }
 
+    /// Takes over what another one has recorded.
+    pub fn absorb(&mut self, other: LatencyRecorder) {
+        for (mine, its) in self.bars.iter_mut().zip(&other.bars) {
+            *mine += its;
+        }
+        if let Some(pending) = self.bars.get_mut(other.pending) {
+            *pending += 1;
+        }
+        self.total_ticks += other.total_ticks;
+        self.min_ticks = self.min_ticks.min(other.min_ticks);
+        self.max_ticks = self.max_ticks.max(other.max_ticks);
+    }
+
     /// Ends the recording. `stretched_ns` is what the positive control added: it is in the total, not in the percentiles.
     pub fn finish(mut self, clock: &Clock, stretched_ns: u64, with_histogram: bool) -> Latency {
         self.bars[self.pending] += 1;
@@ -174,6 +187,20 @@ impl Latency {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_recorders_together_are_the_one_that_had_recorded_all() {
+        let [mut one, mut other, mut all] = [(); 3].map(|_| LatencyRecorder::new());
+        for value in 0..5000_u64 {
+            let ticks = value * value % 77_777;
+            if value % 3 == 0 { &mut one } else { &mut other }.record(ticks);
+            all.record(ticks);
+        }
+        one.absorb(other);
+        one.absorb(LatencyRecorder::new());
+        let finish = |recorder: LatencyRecorder| recorder.finish(&Clock::monotonic(), 0, true);
+        assert_eq!(finish(one).to_json(), finish(all).to_json());
+    }
 
     fn recorded(values: &[u64]) -> Latency {
         let mut recorder = LatencyRecorder::new();

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{json, Map, Value};
 
+use crate::around::processors::spent;
 use crate::around::{lines, number};
 use crate::clock::monotonic_ns;
 use crate::devices::{open_stat, parse, BUSY_MS, READ_SECTORS, SECTOR, WRITTEN_SECTORS};
@@ -208,17 +209,9 @@ impl Sources {
     }
 }
 
-/// User and nice, system and interrupts, idle, waiting for I/O, stolen: of the first line of /proc/stat.
+/// Of the first line of /proc/stat.
 fn processors(text: &[u8]) -> Option<[u64; CPU.len()]> {
-    let line = lines(text).next()?;
-    let mut numbers = [0; 8];
-    let words = line.strip_prefix(b"cpu ")?.split(|byte| *byte == b' ');
-    let words = words.filter(|word| !word.is_empty());
-    for (place, word) in numbers.iter_mut().zip(words) {
-        *place = number(word)?;
-    }
-    let [user, nice, system, idle, waiting, hard, soft, stolen] = numbers;
-    Some([user + nice, system + hard + soft, idle, waiting, stolen])
+    spent(lines(text).next()?.strip_prefix(b"cpu ")?)
 }
 
 fn memory(text: &[u8]) -> [u64; MEMORY.len()] {

@@ -14,12 +14,14 @@ use crate::fileset::{self, Registry};
 use crate::isolate::{privileged, Lifeline, Origin};
 use crate::job;
 use crate::job::stretch::Stretch;
+use crate::modelled::keeper::Keeper;
 use crate::process::left;
 use crate::process::start::{Inherited, Starter};
 use crate::sampler::Sampler;
+use crate::server;
 use crate::syscall::{check, open_files};
 use crate::target::device::content;
-use crate::target::{files, loop_device, loop_table, mount, remove, run};
+use crate::target::{age, files, loop_device, loop_table, mount, remove, run};
 use crate::wire::{self, fields, job_fields, Fields};
 
 pub const PROTOCOL: u32 = 1;
@@ -33,11 +35,17 @@ pub struct Session {
     starter: Starter,
     sets: Registry,
     devices: Devices,
+    keeper: Option<Keeper>,
     sampler: Option<Sampler>,
 }
 
 impl Session {
-    pub fn new(isolated: bool, lifeline: Lifeline, origin: Origin) -> Result<Self> {
+    pub fn new(
+        isolated: bool,
+        lifeline: Lifeline,
+        origin: Origin,
+        keeper: Option<Keeper>,
+    ) -> Result<Self> {
         ahead::bring_own_code();
         let clock = Clock::chosen()?;
         Ok(Session {
@@ -54,6 +62,7 @@ impl Session {
             }),
             sets: Registry::default(),
             devices: Devices::default(),
+            keeper,
             sampler: None,
         })
     }
@@ -63,7 +72,7 @@ impl Session {
         let asked = given.remove("account_requests");
         if !matches!(asked, Some(Value::Bool(true))) {
             return match asked {
-                None | Some(Value::Null | Value::Bool(false)) => self.carry_out(verb, given),
+                None | Some(Value::Null | Value::Bool(false)) => self.judged(verb, given),
                 Some(other) => Err(Error::bad(format!(
                     "request {verb}: account_requests: wanted true or false, found {other}"
                 ))),
@@ -71,11 +80,21 @@ impl Session {
         }
         let devices = wire::devices_of_job(verb, &given)?;
         let requests = Requests::begin(&devices)?;
-        let mut answer = self.carry_out(verb, given)?;
+        let mut answer = self.judged(verb, given)?;
         let (found, lost) = requests.finish()?;
         answer["requests"] = found;
         answer["requests_lost"] = json!(lost);
         Ok(answer)
+    }
+
+    /// A job fails with the server that its work needs.
+    fn judged(&mut self, verb: &str, given: Fields) -> Result<Value> {
+        let answer = self.carry_out(verb, given);
+        if wire::is_job(verb) {
+            server::judged(answer)
+        } else {
+            answer
+        }
     }
 
     fn carry_out(&mut self, verb: &str, given: Fields) -> Result<Value> {
@@ -97,11 +116,16 @@ impl Session {
             "syncfs" => files::sync_file_system(fields(verb, given)?),
             "sync" => fields::<wire::Nothing>(verb, given).map(|_| files::sync()),
             "drop_caches" => files::drop_caches(fields(verb, given)?),
+            "age" => age::age(&fields(verb, given)?),
+            "use_free_space" => age::use_free_space(&fields(verb, given)?),
+            "trim" => age::trim(&fields(verb, given)?),
             "mount" => mount::mount(fields(verb, given)?),
             "unmount" => mount::unmount(fields(verb, given)?),
             "set_times" => files::set_times(fields(verb, given)?),
             "end_session" => left::end_session(fields(verb, given)?, self.isolated),
             "image" => devices.make_image(&fields(verb, given)?),
+            "image_modelled" => devices.make_modelled(verb, given, self.keeper.as_ref()),
+            "disk_account" => devices.account(&fields(verb, given)?),
             "image_free" => devices.free_image(&fields(verb, given)?),
             "loop_attach" => devices.attach(&fields(verb, given)?),
             "loop_free" => {
@@ -153,6 +177,11 @@ impl Session {
             }
             "run" => run::run(fields(verb, given)?, &mut self.starter, self.isolated),
 
+            "server_start" => server::start(fields(verb, given)?, &mut self.starter, self.isolated),
+            "server_stop" => server::stop(fields(verb, given)?, self.isolated),
+            "server_status" => server::status(fields(verb, given)?),
+            "free_port" => server::free_port(fields(verb, given)?),
+
             "fileset" => fileset::create::make(fields(verb, given)?, sets),
             "fileset_verify" => fileset::verify::verify(fields(verb, given)?, sets),
             "set_mode" => fileset::modes::set(fields(verb, given)?, sets),
@@ -165,8 +194,13 @@ impl Session {
             "unlink" => fileset::links::unlink(fields(verb, given)?, sets),
             "get_size" => fileset::modes::sizes(fields(verb, given)?, sets),
             "set_size" => fileset::create::set_size(fields(verb, given)?, sets),
+            "lay" => fileset::layout::lay(fields(verb, given)?, sets),
+            "extents" => fileset::extents::get(fields(verb, given)?, sets),
+            "copy_anew" => fileset::copy::anew(fields(verb, given)?, sets),
+            "paths" => fileset::copy::paths(fields(verb, given)?, sets),
             "evict" => fileset::cache::evict(fields(verb, given)?, sets),
             "warm" => fileset::cache::warm(fields(verb, given)?, sets),
+            "evict_tree" => fileset::cache::evict_tree(fields(verb, given)?),
             "residency" => fileset::cache::residency(fields(verb, given)?, sets),
 
             "around" => {
@@ -203,6 +237,7 @@ impl Session {
                 let starting = (&mut self.starter, self.isolated);
                 job::pages::run(job_fields(verb, given)?, timing, &self.origin, starting)
             }
+            "atime" => job::atime::run(job_fields(verb, given)?, sets, timing),
             "command" => {
                 let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;
                 let foreign = request.0.user.is_some();

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
 
 
-def show_intent(resolved: Resolved, folder: str, disk: Mapping[str, object] | None) -> None:
-    """Every change and every command, on standard error. ``disk``: that of a device lab."""
+def show_intent(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, object]]) -> None:
+    """Every change and every command, on standard error. ``disks``: those that places are made on."""
     from iotrial.report.intent import intent_lines
 
-    for line in intent_lines(resolved, folder, disk):
+    for line in intent_lines(resolved, folder, disks):
         tell(line, err=True)
 
 

@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
+    from iotrial.conduct.sites import Where
     from iotrial.lab.guard import Consent
     from iotrial.study.model import Study
 
@@ -48,6 +49,7 @@ class Asked:
     named: tuple[str, ...] = ()
     account: bool = True
     servers: Mapping[str, str] = field(default_factory=dict)
+    located: Mapping[str, Where] = field(default_factory=dict)
 
 
 def study_options(function: F) -> F:
@@ -76,14 +78,30 @@ def study_options(function: F) -> F:
         click.option("--lab", metavar="KIND", help="directory, image or device."),
         click.option("--device", metavar="PATH", help="The spare disk of a device lab; with --erase."),
         click.option(
-            "--erase", metavar="NAME", help="Its serial number or WWN: consent to overwrite that disk."
+            "--erase",
+            multiple=True,
+            metavar="[PLACE=]NAME",
+            help="Its serial number or WWN: consent to overwrite that disk.",
         ),
         click.option(
             "--discard-contents",
             is_flag=True,
             help="The disk may hold data; signatures, mounts and users are refused all the same.",
         ),
+        click.option(
+            "--discard-contents-of",
+            multiple=True,
+            metavar="PLACE",
+            help="The same for the disk of a place.",
+        ),
         click.option("--on", metavar="FOLDER", help="Folder whose disk is used."),
+        click.option(
+            "--place",
+            "places",
+            multiple=True,
+            metavar="PLACE=FOLDER",
+            help="Where a place of the study lies: a folder, or a spare disk (then with --erase PLACE=NAME).",
+        ),
         click.option("--time", metavar="DURATION", help="Budget of measuring, such as 5m."),
         click.option(
             "--blocks", type=click.IntRange(1), metavar="N", help="At most so many blocks of each condition."
@@ -118,9 +136,16 @@ def study_options(function: F) -> F:
 
 def asked_of(values: dict[str, Any]) -> Asked:
     """The options as typed values. Raises RequestError for one that is not NAME=LEVEL."""
-    from iotrial.lab.guard import consent
+    from iotrial.cli.placing import named
 
     sets, conditions = _pairs("--set", values["sets"]), _pairs("--condition", values["conditions"])
+    consent, located = named(
+        values["places"],
+        values["device"],
+        values["erase"],
+        discard_contents=values["discard_contents"],
+        discard_contents_of=values["discard_contents_of"],
+    )
     return Asked(
         sets=sets,
         conditions=conditions,
@@ -139,7 +164,8 @@ def asked_of(values: dict[str, Any]) -> Asked:
         trust=values["trust"],
         like=values["like"],
         named=tuple(sorted({*sets, *conditions})),
-        consent=consent(values["device"], values["erase"], discard_contents=values["discard_contents"]),
+        consent=consent,
+        located=located,
     )
 
 
@@ -283,4 +309,5 @@ def resolve_study(study: Study, asked: Asked) -> Resolved:
         asked=set(asked.named),
         trust=asked.trust,
         consent=asked.consent,
+        located=asked.located,
     )

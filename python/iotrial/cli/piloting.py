@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def piloted(
     asked: Asked,
     *,
     folder: str,
-    disk: Mapping[str, object] | None,
+    disks: Sequence[Mapping[str, object]],
     quiet: bool,
 ) -> tuple[Pilot, Forecast]:
     """The pilot and what it predicts. Raises what a trial raises; nothing is stored, nothing left."""
@@ -52,7 +52,7 @@ def piloted(
     from iotrial.conduct.progress import Silent
 
     if asked.like is not None or not resolved.study.trusted:
-        show_intent(resolved, folder, disk)
+        show_intent(resolved, folder, disks)
     if asked.like is not None:
         ask_consent(resolved, trust=asked.trust)
     pilot = conduct_pilot(resolved, plan, Silent() if quiet else _Spoken(), time_s=seconds, folder=folder)

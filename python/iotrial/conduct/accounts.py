@@ -1,13 +1,14 @@
 """What the kernel counted around a run, as evidence: names with units, from the probe's answer.
 
-``device_`` is the lab's own device alone, ``work_`` what the probe and the programs that it started asked of files;
+``device_`` is the lab's own device alone (with a log on a second one: both together), ``log_`` the log's;
+``work_`` what the probe and the programs that it started asked of files;
 ``system_`` and ``energy`` are the whole machine's, neighbours included. What this kernel does not count is left out. Nothing
 here is a response: these numbers say how a treatment works, not what it is worth. docs/evidence.md says what each is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _NS = 1e-9
@@ -38,12 +39,18 @@ _SYNCED = ("write_ios", "write_merges", "flush_ios", "discard_ios", "discard_byt
 _KIB_COUNTS = {"read_kib": "read_bytes", "written_kib": "written_bytes"}
 
 
-def counted(answer: Mapping[str, Any], device: str | None) -> dict[str, float]:
-    """All that was counted around one run, by name. ``device``: the lab's, None where it has none of its own."""
+def counted(answer: Mapping[str, Any], devices: Mapping[str, str]) -> dict[str, float]:
+    """All that was counted around one run, by name. ``devices``: the lab's by what each holds, none where it has none of its
+    own; several are added up, and told apart besides."""
     around = answer.get("around") or {}
+    apart = {holds: [name] for holds, name in devices.items() if holds != "data"}
     return {
-        **_of_device(answer.get("devices"), device),
-        **_synced(answer.get("devices_after_sync"), device),
+        **_of_devices(answer, "device", devices.values()),
+        **{
+            name: number
+            for holds, names in apart.items()
+            for name, number in _of_devices(answer, holds.replace(" ", "_"), names).items()
+        },
         **{f"work_{name}": float(count) for name, count in (around.get("process") or {}).items()},
         **_of_system(around.get("system") or {}),
         **_stalls(around.get("pressure") or {}),
@@ -51,14 +58,24 @@ def counted(answer: Mapping[str, Any], device: str | None) -> dict[str, float]:
     }
 
 
-def _of_device(devices: Mapping[str, Any] | None, device: str | None) -> dict[str, float]:
-    counters = (devices or {}).get(device or "") or {}
-    return {ours: _value(its, counters[its]) for its, ours in _DEVICE.items() if its in counters}
+def summed(devices: Mapping[str, Any] | None, names: Iterable[str]) -> dict[str, int]:
+    """The counters of these devices, added up by name; of what one of them does not count, nothing."""
+    found = [counters for name in names if (counters := (devices or {}).get(name))]
+    if not found:
+        return {}
+    return {its: sum(counters[its] for counters in found) for its in found[0] if all(its in c for c in found)}
 
 
-def _synced(devices: Mapping[str, Any] | None, device: str | None) -> dict[str, float]:
-    counters = (devices or {}).get(device or "") or {}
-    return {f"{_DEVICE[its]}_synced": _value(its, counters[its]) for its in _SYNCED if its in counters}
+def _of_devices(answer: Mapping[str, Any], prefix: str, names: Iterable[str]) -> dict[str, float]:
+    names = list(names)
+    during, synced = (summed(answer.get(key), names) for key in ("devices", "devices_after_sync"))
+    # the bytes of all together are responses of their own
+    bytes_too = (
+        {} if prefix == "device" else {"read_bytes": "device_read_bytes", "write_bytes": "device_write_bytes"}
+    )
+    found = {ours: _value(its, during[its]) for its, ours in (_DEVICE | bytes_too).items() if its in during}
+    found |= {f"{_DEVICE[its]}_synced": _value(its, synced[its]) for its in _SYNCED if its in synced}
+    return {f"{prefix}{name.removeprefix('device')}": number for name, number in found.items()}
 
 
 def _of_system(counts: Mapping[str, Any]) -> dict[str, float]:

@@ -5,7 +5,8 @@ The job is that of a run; what is traced of it is asked for beside its own field
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -44,16 +45,38 @@ def asked(what: frozenset[Counted]) -> dict[str, object]:
     }
 
 
-def told(answer: Mapping[str, Any], what: frozenset[Counted], device: str | None) -> Told:
-    """What of it was asked for. ProbeError where system calls were lost, or something is missing; Lost where the device has
-    counted more requests than were seen."""
+def told(answer: Mapping[str, Any], what: frozenset[Counted], devices: Mapping[str, str]) -> Told:
+    """What of it was asked for, of all devices together. ProbeError where system calls were lost, or something is missing;
+    Lost where a device has counted more requests than were seen."""
     return Told(
         calls_of(answer) if Counted.CALLS in what else None,
-        _requests_of(answer, device) if Counted.REQUESTS in what else None,
+        _together([_requests_of(answer, device) for device in devices.values()])
+        if Counted.REQUESTS in what
+        else None,
     )
 
 
-def _requests_of(answer: Mapping[str, Any], device: str | None) -> Mapping[str, Any]:
+def _together(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Requests by kind, of several devices."""
+    if len(found) == 1:
+        return found[0]
+    kinds = dict.fromkeys(kind for requests in found for kind in requests)
+    return {kind: _merged([requests[kind] for requests in found if kind in requests]) for kind in kinds}
+
+
+def _merged(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    bars: Counter[int] = Counter()
+    for row in rows:
+        for latency_ns, count in row["histogram"]:
+            bars[latency_ns] += count
+    return {
+        "count": sum(row["count"] for row in rows),
+        "total_ns": sum(row["total_ns"] for row in rows),
+        "histogram": [[latency_ns, count] for latency_ns, count in sorted(bars.items())],
+    }
+
+
+def _requests_of(answer: Mapping[str, Any], device: str) -> Mapping[str, Any]:
     found = (answer.get("requests") or {}).get(device)
     if not isinstance(found, dict):
         raise ProbeError(f"counting requests: wanted those of {device}, found none")

@@ -1,19 +1,23 @@
-"""From a study's lab to the place that it is: an image, or the disk that the user has named."""
+"""From the places of a study to what they are: images, disks that the user has named, and the devices of logs beside them."""
 
 from __future__ import annotations
 
-from iotrial.conduct.resolve import Resolved, disk_bytes, image_bytes
+from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.sites import Site
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knobs.mount import MountOption
+from iotrial.lab.log import LogPlace
 from iotrial.lab.target import Target
+from iotrial.study.model import Holds
 
 
 def place_for(
     resolved: Resolved,
+    site: Site,
     filesystem: str,
     target: Target,
     journal: Journal,
@@ -23,12 +27,14 @@ def place_for(
     boot_id: str,
     trial: str,
 ) -> DiskPlace:
-    """The place for one type of file system, not open yet. ``folder`` holds images, ``mounts`` mount points."""
+    """The place for one type of file system, not open yet. ``folder`` holds images of places that the user has not located,
+    ``mounts`` mount points."""
     lab = resolved.study.lab
+    name = site.place(filesystem)
     common: DiskOptions = {
-        "mount_point": f"{mounts}/{filesystem}",
+        "mount_point": f"{mounts}/{name}",
         "filesystem": filesystem,
-        "size_bytes": disk_bytes(resolved.study) if resolved.lab == "device" else image_bytes(resolved.study),
+        "size_bytes": site.size_bytes,
         "mkfs_options": {lab.filesystem: lab.mkfs_options},
         "mount_options": {
             kind: tuple(o for o in lab.mount_options if kind in MountOption.ALLOWED[o.partition("=")[0]])
@@ -36,8 +42,37 @@ def place_for(
         },
         "boot_id": boot_id,
         "trial": trial,
+        "log": _log(resolved, site, name, target, journal, folder=folder, boot_id=boot_id, trial=trial),
     }
-    if resolved.lab != "device":
-        return ImagePlace(filesystem, target, journal, folder=folder, **common)
-    assert resolved.consent is not None  # else it would not have been resolved
-    return DevicePlace(filesystem, target, journal, consent=resolved.consent, **common)
+    if site.where.consent is not None:
+        place: DiskPlace = DevicePlace(name, target, journal, consent=site.where.consent, **common)
+    else:
+        place = ImagePlace(name, target, journal, folder=site.where.folder or folder, **common)
+    place.site = site.name
+    return place
+
+
+def _log(
+    resolved: Resolved,
+    site: Site,
+    name: str,
+    target: Target,
+    journal: Journal,
+    *,
+    folder: str,
+    boot_id: str,
+    trial: str,
+) -> LogPlace | None:
+    """The device of a log for a place of runs, where the study varies where logs lie."""
+    log = next((one for one in resolved.sites if one.holds is Holds.LOG), None)
+    if log is None or site.holds is not Holds.RUNS:
+        return None
+    return LogPlace(
+        f"{name}.{log.name}",
+        target,
+        journal,
+        folder=log.where.folder or folder,
+        size_bytes=log.size_bytes,
+        boot_id=boot_id,
+        trial=trial,
+    )

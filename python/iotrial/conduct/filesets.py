@@ -1,6 +1,7 @@
 """The files of a trial: which set each condition works on, whose they are, and that nobody has changed them.
 
-Conditions that agree in number, size, content and folders share a set on their place. What a run works on is a selection
+Conditions that agree in number, size, content and folders share a set on their place, but for a workload that leaves other
+files behind than it found. What a run works on is a selection
 of one.
 """
 
@@ -51,10 +52,18 @@ class FileSets:
                 bytes_each=files.bytes_each,
                 content=files.content,
                 directories=files.directories,
+                empty=files.empty,
             )
-            digest = hashlib.sha256(f"{self._plan.seed}/{placed.name}".encode()).digest()
+            # the same on all places that a factor compares
+            known_as = files.name if place.site else placed.name
+            digest = hashlib.sha256(f"{self._plan.seed}/{known_as}".encode()).digest()
             place.make_files(placed, int.from_bytes(digest[:7], "big"), owner=self.owner())
         place.syncfs()
+
+    def make_folder(self, place: Place) -> None:
+        """An empty folder, theirs who do the work, on a place that is there for what works keep elsewhere."""
+        placed = FileSet(_on(place, "own"), f"{place.root}/own", 0, 0, "zeros", 1)
+        place.make_files(placed, 0, owner=self.owner())
 
     def verify(self, place: Place) -> None:
         """Every file that no workload writes to, byte by byte against what was written when the lab was made.
@@ -97,7 +106,10 @@ class FileSets:
         workload = self._plan.study.workload(condition.workload)
         size = self._size_of(condition, workload.work.size_bytes)
         count = self._plan.pool_size(workload)
-        key = f"{count}-{size}-{workload.work.content}-{workload.work.directories}"
+        empty = driver(workload.work).starts_empty(workload.work)
+        key = f"{count}-{size}-{workload.work.content}-{workload.work.directories}" + "-empty" * empty
+        if driver(workload.work).leaves_other_files(workload.work):
+            key += f"-{workload.name}"
         known = self._sets.get(key)
         if known is None:
             known = FileSet(
@@ -107,6 +119,7 @@ class FileSets:
                 bytes_each=size,
                 content=workload.work.content,
                 directories=workload.work.directories,
+                empty=empty,
             )
             self._sets[key] = known
         return known

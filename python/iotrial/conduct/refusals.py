@@ -19,6 +19,7 @@ from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement
 from iotrial.study.kinds import KeyProblem, kind
+from iotrial.study.kinds.contract import C_SIZES, C_UNIT
 from iotrial.study.kinds.varied import varied
 from iotrial.study.model import Setting, Study, Workload
 from iotrial.study.trust import unmet
@@ -46,6 +47,12 @@ def check_names(study: Study) -> None:
             f'{study.origin}: [lab] filesystem = "{study.lab.filesystem}" is not known',
             hint="it can be: " + ", ".join(FILESYSTEMS),
         )
+    for place in study.places:
+        if place.filesystem is not None and place.filesystem not in FILESYSTEMS:
+            raise RequestError(
+                f'{study.origin}: [[place]] {place.name}: file system "{place.filesystem}" is not known',
+                hint="it can be: " + ", ".join(FILESYSTEMS),
+            )
     filesystem = FILESYSTEMS[study.lab.filesystem]
     for option in study.lab.mkfs_options:
         if not filesystem.allows_mkfs(option):
@@ -91,8 +98,15 @@ def check_trust(study: Study, *, trust: bool) -> None:
         )
 
 
-def check_consent(kind: str, consent: Consent | None) -> None:
-    """A device lab without a disk that is named, or a disk that is named for another lab."""
+def check_consent(study: Study, kind: str, consent: Consent | None) -> None:
+    """A device lab without a disk that is named, a disk that is named for another lab, or for no place of several."""
+    if study.places_of_runs:
+        if consent is not None:
+            raise RequestError(
+                f"--device and --erase name a disk, but study {study.name} has places",
+                hint=f"say which: --place {study.places_of_runs[0].name}=PATH --erase {study.places_of_runs[0].name}=NAME",
+            )
+        return
     if kind == "device" and consent is None:
         raise RequestError("a device lab: no disk is named, and none is chosen for you", hint=LOOK_IT_UP)
     if kind != "device" and consent is not None:
@@ -136,6 +150,22 @@ def check_program(tool: str, package: str) -> None:
     """A program that is not installed; the hint names its package."""
     if shutil.which(tool, path=TOOL_FOLDERS) is None:
         raise MissingTool(f"{tool} is not installed", hint=f"apt-get install {package}")
+
+
+def check_files(study: Study) -> None:
+    """Files that cannot be brought to a level, and a program that a level needs on one of the file systems."""
+    settings = study.settings
+    sizes = [int(registry.knob(s.knob).parse(s)) for s in settings if s.knob == "file.size"]
+    made = {s.value for s in settings if s.knob == "filesystem.type"} or {study.lab.filesystem}
+    for setting in settings:
+        knob = registry.knob(setting.knob)
+        for workload in study.workloads:
+            for size in sizes or [workload.work.size_bytes]:
+                knob.suits(setting, workload.work, size)
+        for filesystem in sorted(made):
+            needed = knob.needs(setting, filesystem)
+            if needed is not None:
+                check_program(*needed)
 
 
 def check_commands(study: Study) -> None:
@@ -184,6 +214,20 @@ def check_work_options(study: Study) -> None:
 def _work_options(settings: Iterable[Setting]) -> dict[str, str]:
     knob = registry.knob("work.option")
     return {knob.value_option(s): s.value for s in settings if s.knob == knob.name}
+
+
+def check_contents(study: Study) -> None:
+    """Sizes that would cut a C source off inside a function."""
+    for setting in study.settings:
+        if setting.knob != "file.size":
+            continue
+        size = int(registry.knob(setting.knob).parse(setting))
+        for workload in study.workloads:
+            if getattr(workload.work, "content", "") == "c" and size % C_UNIT:
+                raise RequestError(
+                    f"{study.origin}: workload {workload.name}: C sources of {setting.value} would end inside a function",
+                    hint=C_SIZES,
+                )
 
 
 def check_labs(study: Study, lab: str) -> None:

@@ -11,15 +11,17 @@ from dataclasses import dataclass, replace
 
 from iotrial.conduct import combinations, refusals
 from iotrial.conduct.own_files import check_own_files
+from iotrial.conduct.sites import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.errors import PrivilegeError, RequestError
 from iotrial.lab import cache, registry
-from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.guard import Consent, whole_blocks
+from iotrial.lab.guard import Consent
 from iotrial.lab.knob import DISK_LABS, Knob, Stage
-from iotrial.study.model import Factor, Level, Role, Setting, Study
+from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
 from iotrial.study.web import check_servers
+
+__all__ = ["Resolved", "Turn", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
 
 LABS = ("directory", "image", "device")
 FILES_FOR_ATIME = 1000
@@ -40,7 +42,7 @@ class Turn:
 class Resolved:
     """A study as it can be run here.
 
-    ``notes`` say what this lab leaves out, ``changes`` what is changed as root, ``consent`` which disk may be one.
+    ``notes`` say what this lab leaves out, ``changes`` what is changed as root; ``sites`` are the places to be made.
     """
 
     study: Study
@@ -50,7 +52,7 @@ class Resolved:
     changes: tuple[str, ...]
     turns: Mapping[tuple[str, str], tuple[Turn, ...]]
     pinned: tuple[Turn, ...]
-    consent: Consent | None = None
+    sites: tuple[Site, ...]
 
     def turns_of(self, condition: Condition, arm: Arm) -> tuple[Turn, ...]:
         """Every knob of a run in the order of stages."""
@@ -87,17 +89,20 @@ def resolve(
     asked: Iterable[str] = (),
     trust: bool = False,
     consent: Consent | None = None,
+    located: Mapping[str, Where] | None = None,
 ) -> Resolved:
-    """Decide lab and knobs. ``asked`` names condition factors that the user set himself: those are never dropped;
-    ``consent``, the disk of a device lab.
+    """Decide lab, places and knobs. ``asked`` names condition factors that the user set himself: those are never dropped;
+    ``consent``, the disk of a device lab; ``located``, where places of the study lie.
 
     Raises UnknownName, UnsupportedLevel, PrivilegeError, MissingTool or RequestError; nothing is changed.
     """
     refusals.check_names(study)
     refusals.check_trust(study, trust=trust)
     kind = _choose_lab(study, lab, root=root)
-    refusals.check_consent(kind, consent)
+    refusals.check_consent(study, kind, consent)
     study, notes = _fit_to_lab(study, kind, root=root, asked=frozenset(asked))
+    sites = sites_of(study, kind, located or {}, consent)
+    kind = lab_of(sites, kind)
     turns = {
         (factor.name, level.label): _turns(factor, level, kind)
         for factor in study.factors
@@ -109,23 +114,27 @@ def resolve(
         refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
     refusals.check_bundles(study)
     refusals.check_work_options(study)
+    refusals.check_contents(study)
+    refusals.check_files(study)
     refusals.check_labs(study, kind)
     check_servers(study)
     if kind in DISK_LABS:
-        refusals.check_tool(study.lab.filesystem)
+        for filesystem in dict.fromkeys(name for site in sites for name in site.filesystems):
+            refusals.check_tool(filesystem)
         combinations.check_mkfs(study)
-    if kind == "device":
+    if any(site.kind == "device" for site in sites):
         for tool in ("blkid", "wipefs"):
             refusals.check_program(tool, "util-linux")
         refusals.check_one_filesystem(study)
     refusals.check_commands(study)
-    check_own_files(study, lab=kind, lab_bytes=image_bytes(study))
+    smallest = min(site.size_bytes for site in sites if site.holds is Holds.RUNS)
+    check_own_files(study, lab=kind, lab_bytes=smallest)
     for workload in study.workloads:
         refusals.check_primary(study, workload)
         if workload.cache is not None:
             cache.resolve(workload.cache, kind)
     notes += _coarse_clock(study, every)
-    return Resolved(study, kind, root, tuple(notes), _changes(study, kind, every), turns, pinned, consent)
+    return Resolved(study, kind, root, tuple(notes), _changes(sites, every), turns, pinned, sites)
 
 
 def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
@@ -146,23 +155,6 @@ def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
             f"study {study.name}: the device lab claims a disk, which needs root", hint="run it with sudo"
         )
     return wanted
-
-
-def disk_bytes(study: Study) -> int:
-    """How much of a disk the study's device lab takes, its mark not counted: enough for every file system that it makes."""
-    return whole_blocks(_enough(study, study.factors))
-
-
-def image_bytes(study: Study) -> int:
-    """The size of an image: enough for every file system that is made in it. A condition's has an image of its own."""
-    return _enough(study, study.treatment_factors)
-
-
-def _enough(study: Study, factors: Sequence[Factor]) -> int:
-    settings = [s for factor in factors for level in factor.levels for s in level.settings]
-    settings += study.fixed
-    kinds = {study.lab.filesystem, *(s.value for s in settings if s.knob == "filesystem.type")}
-    return max(study.lab.size_bytes, *(FILESYSTEMS[kind].smallest_bytes for kind in kinds))
 
 
 def _directory_can_serve(study: Study) -> bool:
@@ -240,7 +232,7 @@ def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
     """Access times are taken from a clock that ticks every few milliseconds: few files, read fast, hardly move it."""
     if not any(turn.knob.name == "mount.atime" and turn.role is Role.TREATMENT for turn in turns):
         return []
-    few = [w.name for w in study.workloads if w.work.files < FILES_FOR_ATIME]
+    few = [w.name for w in study.workloads if driver(w.work).timed and w.work.files < FILES_FOR_ATIME]
     if not few:
         return []
     return [
@@ -249,26 +241,36 @@ def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
     ]
 
 
-def _changes(study: Study, kind: str, turns: Sequence[Turn]) -> tuple[str, ...]:
+def _changes(sites: Sequence[Site], turns: Sequence[Turn]) -> tuple[str, ...]:
     found: list[str] = []
-    if kind == "image":
-        found.append(
-            f"an image of {image_bytes(study) >> 20} MiB as an anonymous file, a loop device over it, "
-            f"a file system on it, a mount that no other process sees"
-        )
-        found.append(
-            "queue settings of that loop device (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
-        )
-    if kind == "device":
-        size = disk_bytes(study)
-        found.append(
-            f"the first {size:,} bytes of the disk that is named with --device and --erase are overwritten, and one block "
-            "of 4,096 behind them; a mount that no other process sees"
-        )
-        found.append("at the end those bytes are ZEROS, whatever was there before; no other byte is written")
-        found.append(
-            "queue settings of that disk (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
-        )
+    for site in sites:
+        at = f" (place {site.name})" if site.name else ""
+        if site.kind == "image":
+            for filesystem in site.filesystems if site.name and len(site.filesystems) > 1 else ("",):
+                which = f", {filesystem}" if filesystem else ""
+                found.append(
+                    f"an image of {site.size_bytes >> 20} MiB as an anonymous file{at}{which}, a loop device over it, "
+                    f"a file system on it, a mount that no other process sees"
+                )
+            found.append(
+                "queue settings of that loop device (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
+            )
+        if site.kind == "log":
+            found.append(
+                f"for the log of each of these an image of {site.size_bytes >> 20} MiB more{at}, and a loop device over it"
+            )
+        if site.kind == "device":
+            named = f"--place {site.name}= and --erase {site.name}=" if site.name else "--device and --erase"
+            found.append(
+                f"the first {site.size_bytes:,} bytes of the disk that is named with {named} are overwritten, and one block "
+                "of 4,096 behind them; a mount that no other process sees"
+            )
+            found.append(
+                "at the end those bytes are ZEROS, whatever was there before; no other byte is written"
+            )
+            found.append(
+                "queue settings of that disk (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
+            )
     for turn in turns:
         found.extend(turn.knob.changes(turn.setting, turn.values))
     return tuple(dict.fromkeys(found))

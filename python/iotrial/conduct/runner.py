@@ -7,18 +7,22 @@ failure (counted by level), never a silent loss.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iotrial.analysis.spec import stretched_response
-from iotrial.conduct.accounts import counted
+from iotrial.conduct import serving
+from iotrial.conduct.accounts import counted, summed
+from iotrial.conduct.activity import activity
+from iotrial.conduct.answers import clock_of, failure_of
 from iotrial.conduct.counted import Counted, Told, asked, told
+from iotrial.conduct.facts import FACTS, by_word
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
-from iotrial.conduct.session import NOBODY, Session
+from iotrial.conduct.serving import Serving
+from iotrial.conduct.session import Session
 from iotrial.conduct.works import Asked, driver
 from iotrial.conduct.works.contract import is_cpu, to_take_off
 from iotrial.design.model import Condition, PlannedRun
@@ -26,8 +30,10 @@ from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
+from iotrial.lab.knobs.environment import ProcessUser
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
+from iotrial.lab.server import NOBODY
 from iotrial.study import kinds
 from iotrial.study.kinds.varied import varied
 from iotrial.study.model import Role, Work, Workload
@@ -59,11 +65,14 @@ class Runner:
         self._stretch = injected - 1.0
         stages = session.resolved.treatment_stages()
         self._formats = Stage.FORMAT in stages
-        self._stretch_formatted: tuple[str, int, int] | None = None
+        #: by place, the stretch for which its file system was made
+        self._stretch_formatted: dict[str, tuple[str, int, int] | None] = {}
         varied_within = session.resolved.treatment_stages(within_stretches=True)
         self._formats_each_run = Stage.FORMAT in varied_within
-        self._syncs_after = bool(stages & {Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE})
+        self._compares_places = Stage.PLACE in stages
+        self._syncs_after = bool(stages & {Stage.PLACE, Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE})
         self._entered: list[tuple[Turn, Subject]] = []
+        self._serving = Serving(root=session.resolved.root)
 
     @property
     def alive(self) -> bool:
@@ -82,6 +91,7 @@ class Runner:
         except BaseException as error:
             if not isinstance(error, Exception):  # a signal: the probe is still busy, and will be killed
                 self._entered.clear()
+                self._serving.abandon()
             raise
         finally:
             self._leave()
@@ -91,22 +101,24 @@ class Runner:
         nothing of it was done), and ProbeError where the work failed or calls were lost."""
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
         turns = self._session.resolved.turns_of(condition, run.arm)
-        place = self._session.place_of(condition)
+        place = self._session.place_of(condition, run.arm)
         try:
-            subject, _ = self._prepare(condition, run, turns, place, stretch)
-            workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
-            job = {**self._job(subject, workload, 0.0), **asked(what)}
-            answer = subject.target.call(driver(workload.work).verb, **job)
+            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
+            job = self._job(subject, workload, 0.0)
+            wrong = self._serving.warm(subject, workload.work, state, job)
+            answer = subject.target.call(driver(workload.work).verb, **job, **asked(what))
+            wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
         except BaseException as error:
             if not isinstance(error, Exception):
                 self._entered.clear()
+                self._serving.abandon()
             raise
         finally:
             self._leave()
-        failure = _failure(answer)
+        failure = failure_of(answer) or wrong
         if failure is not None:
             raise ProbeError(failure)
-        return told(answer, what, place.device)
+        return told(answer, what, _devices(subject))
 
     def _enter(self, subject: Subject, turns: list[Turn]) -> None:
         """Put the probe where the knobs of the work want it, for the rest of the run."""
@@ -115,17 +127,19 @@ class Runner:
             turn.knob.enter(subject, turn.setting, turn.value)
 
     def _leave(self) -> None:
+        if self._session.probe.alive:
+            self._serving.stop()
         while self._entered:
             turn, subject = self._entered.pop()
             if self._session.probe.alive:
                 turn.knob.leave(subject, turn.setting)
 
     def _run(self, condition: Condition, run: PlannedRun, block: int) -> Outcome:
-        place = self._session.place_of(condition)
+        place = self._session.place_of(condition, run.arm)
         turns = self._session.resolved.turns_of(condition, run.arm)
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
         try:
-            subject, state = self._prepare(condition, run, turns, place, stretch)
+            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
         except KnobError as error:
             health.check(place, error.message)
             return Outcome(void=READ_BACK_FAILED, problem=error.message)
@@ -137,10 +151,12 @@ class Runner:
             if error.errno not in FULL:
                 raise
             return Outcome(failure=error.message)  # the work of an earlier run has filled the lab
-        workload = self._session.plan.study.workload(condition.workload)
         try:
-            workload = _as_drafted(workload, subject)
+            wrong = self._serving.warm(subject, workload.work, state, self._job(subject, workload, 0.0))
+            if wrong is not None:
+                return Outcome(failure=wrong)
             answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
+            wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
         except TargetError as error:
             health.check(place, error.message, number=error.errno)
             return Outcome(failure=error.message)
@@ -150,6 +166,8 @@ class Runner:
             health.check(place, error.message)
             return Outcome(failure=error.message)
         outcome = self._outcome(answer, subject, workload, state)
+        if outcome.failure is None and wrong is not None:
+            outcome = replace(outcome, failure=wrong)
         if run.arm.stretched:
             outcome = replace(outcome, checks={**outcome.checks, "injected": float(answer["injected"])})
         if outcome.failure is not None:
@@ -165,9 +183,13 @@ class Runner:
         turns: tuple[Turn, ...],
         place: Place,
         stretch: tuple[str, int, int] | None,
-    ) -> tuple[Subject, str]:
+    ) -> tuple[Subject, str, Workload]:
         session = self._session
         subject = session.subject(place)
+        if self._compares_places:
+            # whatever the run before has left on whichever place: none of them has anything to write
+            for every in session.places.values():
+                every.syncfs()
         self._turn_settings(subject, turns)
         by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
         state = self._cache_state(by_stage[Stage.CACHE])
@@ -177,12 +199,16 @@ class Runner:
         leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
         place.to_neutral(always=treated or leaves, fresh=fresh)
         if self._format_due(subject, by_stage[Stage.FORMAT], stretch):
-            self._stretch_formatted = None  # until it is done
+            self._stretch_formatted[place.name] = None  # until it is done
             self._format(subject, by_stage[Stage.FORMAT])
-            self._stretch_formatted = stretch
+            self._stretch_formatted[place.name] = stretch
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
         )
+        work = session.plan.study.workload(condition.workload).work
+        scratch = driver(work).scratch(work)
+        if scratch:
+            place.make_scratch(self._owner(by_stage[Stage.WORK], work))
         subject.files = session.files.selection(place, condition, run.files, size)
         files = [
             t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
@@ -191,16 +217,18 @@ class Runner:
         for turn in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
             turn.knob.write(subject, turn.setting, turn.value)
             turn.knob.verify(subject, turn.setting, turn.value)
-        if files or fresh:
+        workload = _as_drafted(session.plan.study.workload(condition.workload), subject)
+        self._serving.provide(subject, workload.work)
+        if files or fresh or scratch:
             place.syncfs()
         for turn in by_stage[Stage.MOUNT]:
             turn.knob.write(subject, turn.setting, turn.value)
         place.settle(always=treated, fresh=fresh)
-        for turn in by_stage[Stage.MOUNT]:
+        for turn in by_stage[Stage.PLACE] + by_stage[Stage.MOUNT]:
             turn.knob.verify(subject, turn.setting, turn.value)
         self._enter(subject, by_stage[Stage.WORK])
-        cache.prepare(subject, state)
-        return subject, state
+        self._serving.start(subject, workload.work, state)
+        return subject, state, workload
 
     def _cache_state(self, turns: list[Turn]) -> str:
         return turns[-1].value if turns else "as-is"
@@ -230,7 +258,8 @@ class Runner:
         """Where a treatment makes the file system: for every run, or at the start of a stretch. What is pinned or a condition
         has it made where it is another than the one that stands."""
         if self._formats:
-            return self._formats_each_run or stretch is None or stretch != self._stretch_formatted
+            made_for = self._stretch_formatted.get(subject.place.name)
+            return self._formats_each_run or stretch is None or stretch != made_for
         return any(turn.knob.read(subject, turn.setting) != turn.value for turn in turns)
 
     def _format(self, subject: Subject, turns: list[Turn]) -> None:
@@ -261,20 +290,22 @@ class Runner:
         files = subject.files
         assert files is not None
         work = workload.work
-        device = subject.place.device
         kind = driver(work)
-        # what a program writes is its own to sync
-        writes = not kind.starts_programs and kind.writes(work)
+        # What a program writes is its own to sync; but what it leaves in the scratch folder must not be written back while
+        # the next run is timed.
+        scratch = kind.scratch(work)
+        writes = scratch or (not kind.starts_programs and kind.writes(work))
         common: dict[str, object] = {
             **(
                 {"set": files.set, "files": files.wire, "view": subject.work.view}
                 if kind.on_files(work)
                 else {}
             ),
-            "user": self._user(subject, work),
+            **({"out": subject.place.scratch} if scratch else {}),
+            "user": self._user(subject.work.reader, work),
             "stretch": stretch,
             "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
-            "devices": [] if device is None else [device],
+            "devices": list(_devices(subject).values()),
             "sync_after": subject.place.root if self._syncs_after or writes else None,
             "replicates": work.replicates,
         }
@@ -282,19 +313,29 @@ class Runner:
 
     def _asked(self, subject: Subject, workload: Workload) -> Asked:
         draft = subject.work
+        folders = {name: f"{place.root}/own" for name, place in subject.beside.items()}
         return Asked(
             self._stretched(workload),
-            draft.arguments,
+            {**draft.arguments, **{f"{{place.{name}}}": folder for name, folder in folders.items()}},
             draft.environment,
             subject.place.device,
             draft.sizes,
+            self._serving.situation(subject),
+            folders,
         )
 
-    def _user(self, subject: Subject, work: Work) -> dict[str, int] | None:
-        if not self._session.resolved.root or subject.work.reader == "root":
+    def _owner(self, turns: list[Turn], work: Work) -> dict[str, int] | None:
+        """Whose the scratch folder is: who will do the work."""
+        reader = next((t.value for t in turns if t.knob.name == ProcessUser.name), "self")
+        return self._user(reader, work)
+
+    def _user(self, reader: str, work: Work) -> dict[str, int] | None:
+        if not self._session.resolved.root or reader == "root":
             return None
-        if subject.work.reader == "unprivileged":
+        if reader == "unprivileged":
             return {"uid": NOBODY, "gid": NOBODY}
+        if driver(work).never_root:
+            return self._serving.user()
         uid, gid = invoking_user()
         return None if driver(work).as_root(work) or uid == 0 else {"uid": uid, "gid": gid}
 
@@ -309,24 +350,27 @@ class Runner:
         files = subject.files
         assert files is not None
         usage = answer["usage"]
-        device = subject.place.device
-        counters = answer["devices"].get(device) if device else None
-        bytes_read = counters["read_bytes"] if counters else usage["blocks_in"] * KERNEL_BLOCK
+        devices = _devices(subject)
+        counters = summed(answer["devices"], devices.values())
+        own = summed(answer["devices"], subject.place.devices.values())
+        bytes_read = own["read_bytes"] if own else usage["blocks_in"] * KERNEL_BLOCK
         spun_wall, spun_cpu = to_take_off(answer, self._stretched(workload))
         numbers: dict[str, float] = {
             "wall": answer["wall_ns"] / 1e9 - spun_wall,
             "user": max(0.0, answer["user_ns"] / 1e9 - spun_cpu),
             "sys": answer["sys_ns"] / 1e9,
             "cpu": answer["cpu_ns"] / 1e9 - spun_cpu,
-            "device_read_bytes": float(bytes_read),
+            "device_read_bytes": float(counters["read_bytes"] if counters else bytes_read),
             "device_write_bytes": float(
                 counters["write_bytes"] if counters else usage["blocks_out"] * KERNEL_BLOCK
             ),
             **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
+            **serving.numbers(answer),
+            **activity(answer, subject.place.device),
         }
         synced = answer.get("devices_after_sync")
-        if device and synced:
-            numbers["device_write_bytes_synced"] = float(synced[device]["write_bytes"])
+        if devices and synced:
+            numbers["device_write_bytes_synced"] = float(summed(synced, devices.values())["write_bytes"])
         if not driver(work).timed:
             for name in ("wall", "user", "sys", "cpu"):
                 del numbers[name]
@@ -340,7 +384,8 @@ class Runner:
         evidence = {
             "switches_voluntary": float(usage["switches_voluntary"]),
             "switches_involuntary": float(usage["switches_involuntary"]),
-            **counted(answer, device),
+            **counted(answer, devices),
+            **subject.work.evidence,
         }
         expected = driver(work).reads_bytes(work, files.bytes_each, files.count)
         return Outcome(
@@ -351,13 +396,14 @@ class Runner:
                 "cache": state,
                 "bytes_read": bytes_read,
                 "bytes_expected": expected,
-                **_clock(answer),
-                **self._series(answer, device),
+                **clock_of(answer),
+                **self._series(answer, subject.place.device),
                 **({BY_SECOND: found.seconds} if found.seconds else {}),
                 **found.checks,
+                **({FACTS: by_word(found.facts)} if found.facts else {}),
             },
             started_ns=int(answer["started_ns"]),
-            failure=_failure(answer),
+            failure=failure_of(answer),
             void=cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
         )
 
@@ -370,35 +416,15 @@ class Runner:
         return {} if found is None else {SERIES: found}
 
 
-def _clock(answer: dict[str, Any]) -> dict[str, object]:
-    """When the timed part began by the time of day, which may be set at any time, and how long it lasted: what a meter's
-    readings are given to it by."""
-    lasted_ns = (answer.get("around") or {}).get("lasted_ns")
-    if lasted_ns is None:
-        return {}
-    ago_s = (time.monotonic_ns() - int(answer["started_ns"])) / 1e9
-    return {"clock": {"unix_s": round(time.time() - ago_s, 4), "lasted_s": lasted_ns / 1e9}}
+def _devices(subject: Subject) -> dict[str, str]:
+    """The block devices that the work of a run may reach, by what each holds: those of its place, and of places beside it."""
+    beside = {
+        f"beside {name}": place.device for name, place in subject.beside.items() if place.device is not None
+    }
+    return {**subject.place.devices, **beside}
 
 
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:
     """The workload with those of its keys that knobs have set."""
     work = varied(kinds.kind(workload.kind), workload.work, subject.work.options)
     return replace(workload, work=work)
-
-
-def _failure(answer: dict[str, Any]) -> str | None:
-    failures = answer.get("failures") or []
-    if not failures:
-        return None
-    first = failures[0]
-    if "page" in first:
-        more = answer["failed"] - 1
-        return f"{first['page']}: {first['problem']}" + (f" (and {more} more)" if more else "")
-    if first.get("timed_out"):
-        how = "did not end in time"
-    elif first.get("signal") is not None:
-        how = f"was ended by signal {first['signal']}"
-    else:
-        how = f"ended with status {first.get('exit')}"
-    text = str(first.get("stderr", "")).strip()
-    return f"{first['argv0']} {how}" + (f": {text[-200:]}" if text else "")

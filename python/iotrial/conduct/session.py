@@ -17,8 +17,10 @@ from iotrial.conduct.filesets import FileSets
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sampling import Sampler
 from iotrial.conduct.settings import Settings
+from iotrial.conduct.sharing import sharing
 from iotrial.conduct.signals import Stopped
-from iotrial.design.model import Condition
+from iotrial.conduct.sites import FILESYSTEM, Site
+from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, LabError, RestoreError
 from iotrial.lab import host, registry
@@ -30,12 +32,13 @@ from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.place import Place
 from iotrial.lab.restore import Restored, restore
+from iotrial.lab.server import NOBODY
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
-from iotrial.study.model import Role
+from iotrial.study.model import Holds, Role
+from iotrial.study.places import LAB_DEVICE
 
 MOUNT_FOLDER = "/run/iotrial"
-NOBODY = 65534
 
 
 class Session:
@@ -58,6 +61,7 @@ class Session:
         self.journal = Journal(state / "journal")
         self.folder = folder
         self._own_folder = state / "lab"
+        #: by name: those of runs, and those beside them
         self.places: dict[str, Place] = {}
         self.restored: tuple[Restored, ...] = ()
         self._lock = MachineLock()
@@ -96,6 +100,8 @@ class Session:
             self.settings.settle(self.places.values())
             for place in self.places.values():
                 self.make_files(place)
+            for place in self.beside().values():
+                self.files.make_folder(place)
         except BaseException as error:
             if isinstance(error, Stopped):
                 self.abandon_probe()
@@ -179,55 +185,54 @@ class Session:
 
     # places
 
-    def place_of(self, condition: Condition) -> Place:
-        """The place where a condition's runs happen."""
-        for factor, label in condition.levels.items():
-            for turn in self.resolved.turns[factor, label]:
-                if turn.knob.name == "filesystem.type":
-                    return self.places[turn.value]
-        return next(iter(self.places.values()))
+    def place_of(self, condition: Condition, arm: Arm) -> Place:
+        """The place where this arm's runs under this condition happen."""
+        site = next(site for site in self.resolved.sites if site.holds is Holds.RUNS)
+        filesystem = site.filesystems[0]
+        for turn in self.resolved.turns_of(condition, arm):
+            if turn.knob.name == LAB_DEVICE:
+                site = next(one for one in self.resolved.sites if one.name == turn.value)
+            elif turn.knob.name == FILESYSTEM and turn.role is Role.CONDITION:
+                filesystem = turn.value
+        # of its own where nothing chooses between several
+        return self.places[site.place(filesystem if filesystem in site.filesystems else site.filesystems[0])]
+
+    def beside(self) -> Mapping[str, Place]:
+        """Places beside those of runs, by the study's name: for what a work keeps elsewhere."""
+        return {
+            site.name: self.places[site.name] for site in self.resolved.sites if site.holds is Holds.FILES
+        }
 
     def make_files(self, place: Place) -> None:
         """Create every file set that a condition of this place needs."""
-        self.files.make(place, [c for c in self.plan.conditions if self.place_of(c) is place])
+        arms = self.plan.arms(controls=True)
+        conditions = [c for c in self.plan.conditions if any(self.place_of(c, arm) is place for arm in arms)]
+        self.files.make(place, conditions)
 
     def verify_files(self) -> None:
         """Raises ProbeError where a file that no workload writes to is not as it was made."""
         for place in self.places.values():
             self.files.verify(place)
 
-    def _filesystems(self) -> tuple[str, ...]:
-        found = [
-            turn.value
-            for (_, _), turns in self.resolved.turns.items()
-            for turn in turns
-            if turn.knob.name == "filesystem.type" and turn.role is Role.CONDITION
-        ]
-        return tuple(dict.fromkeys(found)) or (self.plan.study.lab.filesystem,)
-
     def _open_places(self) -> None:
-        if self.resolved.lab == "directory":
-            folder = f"{self.folder.rstrip('/')}/iotrial-lab-{self.trial[:8]}"
-            place: Place = DirectoryPlace(
-                "folder",
-                self.target,
-                self.journal,
-                folder=folder,
-                bytes_needed=self.files.bytes_needed(),
-                trial=self.trial,
-            )
-            self.places["folder"] = place
-            place.open()
-            self._check_reach(place)
-            return
-        if not self.target.exists(MOUNT_FOLDER):  # else it is another journal's to take away
-            LabPath().make_folder(
-                self.target, self.journal, MOUNT_FOLDER, boot_id=self.boot_id, trial=self.trial
-            )
-        self.target.mount("iotrial", MOUNT_FOLDER, "tmpfs", ["mode=0755", "size=1m"])
-        for filesystem in self._filesystems():
-            place = self.places[filesystem] = place_for(
+        if self.resolved.lab != "directory":
+            if not self.target.exists(MOUNT_FOLDER):  # else it is another journal's to take away
+                LabPath().make_folder(
+                    self.target, self.journal, MOUNT_FOLDER, boot_id=self.boot_id, trial=self.trial
+                )
+            self.target.mount("iotrial", MOUNT_FOLDER, "tmpfs", ["mode=0755", "size=1m"])
+        for site in self.resolved.sites:
+            for filesystem in site.filesystems:
+                place = self.places[site.place(filesystem)] = self._place(site, filesystem)
+                place.open()
+                if site.kind == "directory":
+                    self._check_reach(place)
+
+    def _place(self, site: Site, filesystem: str) -> Place:
+        if site.kind != "directory":
+            return place_for(
                 self.resolved,
+                site,
                 filesystem,
                 self.target,
                 self.journal,
@@ -236,7 +241,18 @@ class Session:
                 boot_id=self.boot_id,
                 trial=self.trial,
             )
-            place.open()
+        folder = (site.where.folder or self.folder).rstrip("/")
+        name = f"iotrial-lab-{self.trial[:8]}" + (f"-{site.name}" if site.name else "")
+        place = DirectoryPlace(
+            site.place(filesystem),
+            self.target,
+            self.journal,
+            folder=f"{folder}/{name}",
+            bytes_needed=self.files.bytes_needed(),
+            trial=self.trial,
+        )
+        place.site = site.name
+        return place
 
     def _check_reach(self, place: Place) -> None:
         """Whoever works in the lab must be able to enter it: root's state folder is closed to everybody else.
@@ -271,16 +287,19 @@ class Session:
             work=WorkDraft(),
             boot_id=self.boot_id,
             trial=self.trial,
+            beside=self.beside() if self.places else {},
         )
 
     def facts(self) -> Mapping[str, object]:
         """The lab for the stored trial."""
+        together = [group.facts() for group in sharing(self.resolved, self.folder)]
         return {
             "kind": self.resolved.lab,
             "places": [dict(place.facts()) for place in self.places.values()],
             "pinned": dict(self.settings.pinned()),
             "notes": list(self.resolved.notes),
             "file_sets": dict(self.files.names()),
+            **({"shared": together} if together else {}),
         }
 
 

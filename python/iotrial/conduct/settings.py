@@ -12,7 +12,7 @@ from iotrial.lab import registry
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
-from iotrial.lab.knobs.block_queue import BlockNrRequests, BlockScheduler, pinned
+from iotrial.lab.knobs.block_queue import PINNED, BlockNrRequests, BlockScheduler, pinned
 from iotrial.lab.place import Place
 from iotrial.study.model import Setting
 
@@ -23,11 +23,17 @@ class Settings:
     def __init__(self, resolved: Resolved, subject_of: Callable[[Place], Subject]) -> None:
         self._resolved = resolved
         self._subject_of = subject_of
-        self._pins: tuple[Turn, ...] = ()
+        #: by name of the place
+        self._pins: dict[str, tuple[Turn, ...]] = {}
 
     def pinned(self) -> Mapping[str, str]:
-        """What is pinned, by name of the knob."""
-        return {turn.knob.name: turn.value for turn in self._pins}
+        """What is pinned, by name of the knob; where places differ, by that of the place too."""
+        found: dict[str, str] = {}
+        for place, turns in self._pins.items():
+            for turn in turns:
+                name = turn.knob.name
+                found[name if found.get(name, turn.value) == turn.value else f"{place} {name}"] = turn.value
+        return found
 
     def settle(self, places: Iterable[Place]) -> None:
         """Journal everything that outlives the conductor, then pin what the study does not vary."""
@@ -39,8 +45,12 @@ class Settings:
             subject = self._subject_of(place)
             if isinstance(place, DiskPlace):
                 settings = pinned(place, scheduler_varies=BlockScheduler.name in taken)
-                self._pins = tuple(_pin(s) for s in settings if s.knob not in taken)
-            for turn in sorted((*varied, *self._pins), key=lambda t: t.knob.name == BlockScheduler.name):
+                self._pins[place.name] = tuple(_pin(s) for s in settings if s.knob not in taken)
+                if place.log is not None:
+                    self._settle_log(place.log)
+            for turn in sorted(
+                (*varied, *self._pins.get(place.name, ())), key=lambda t: t.knob.name == BlockScheduler.name
+            ):
                 self._record(subject, turn)
             if isinstance(place, DevicePlace) and BlockScheduler.name in taken:
                 self._pin_a_length_for_all_schedulers(subject)
@@ -49,6 +59,14 @@ class Settings:
             for turn in every:
                 if turn.knob.stage is Stage.WORK:
                     turn.knob.prepare(subject, turn.setting, turn.values)
+
+    def _settle_log(self, log: Place) -> None:
+        """Pin the queue of a log's device, which no factor varies."""
+        subject = self._subject_of(log)
+        self._pins[log.name] = tuple(map(_pin, PINNED))
+        for turn in sorted(self._pins[log.name], key=lambda t: t.knob.name == BlockScheduler.name):
+            self._record(subject, turn)
+        self.repin(log)
 
     def _try_out(self, subject: Subject, varied: list[Turn]) -> None:
         """Raises KnobError for a level that the kernel does not take as it is written, before the first run."""
@@ -68,7 +86,7 @@ class Settings:
 
     def _note_dragged(self, subject: Subject) -> None:
         """What a write has dragged along is ours too."""
-        for pin in self._pins:
+        for pin in self._pins.get(subject.place.name, ()):
             pin.knob.prepare(subject, pin.setting, ())
 
     def _pin_a_length_for_all_schedulers(self, subject: Subject) -> None:
@@ -76,20 +94,21 @@ class Settings:
         scheduler = registry.knob(BlockScheduler.name)
         scheduler.write(subject, Setting(BlockScheduler.name, "none"), "none")
         self._note_dragged(subject)
-        self._pins = tuple(
+        self._pins[subject.place.name] = tuple(
             _pin(Setting(pin.knob.name, pin.knob.read(subject, pin.setting)))
             if pin.knob.name == BlockNrRequests.name
             else pin
-            for pin in self._pins
+            for pin in self._pins[subject.place.name]
         )
 
     def repin(self, place: Place) -> None:
         """Write and verify the pinned queue settings, which a change of scheduler drags along."""
         subject = self._subject_of(place)
-        for turn in self._pins:
+        pins = self._pins.get(place.name, ())
+        for turn in pins:
             if turn.knob.read(subject, turn.setting) != turn.value:
                 turn.knob.write(subject, turn.setting, turn.value)
-        for turn in self._pins:
+        for turn in pins:
             turn.knob.verify(subject, turn.setting, turn.value)
 
 

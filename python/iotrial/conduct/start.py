@@ -16,9 +16,11 @@ from iotrial import __version__
 from iotrial.analysis.analyse import Spec
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.progress import Watcher
-from iotrial.conduct.resolve import Resolved, disk_bytes, image_bytes
+from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.session import Session, refuse_leftovers
+from iotrial.conduct.sharing import notes, sharing
 from iotrial.conduct.signals import Stopped, StopSignals
+from iotrial.conduct.sites import Where
 from iotrial.conduct.trial import Conductor, Limits
 from iotrial.design.plan import Plan, new_seed
 from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
@@ -43,18 +45,27 @@ class Ended:
 
 
 def default_folder(resolved: Resolved, on: str | None) -> str:
-    """Where images or lab folders go: as named, else the state folder."""
+    """Where images or lab folders go that the user has not located: as named, else the state folder. Raises RequestError for
+    a folder, be it this or a place's own, that cannot be used."""
+    for site in resolved.sites:
+        if site.where.folder is not None:
+            _check_folder(resolved, Path(site.where.folder), f"--place {site.name}={site.where.folder}")
     folder = Path(on).expanduser().resolve() if on else state_folder() / "lab"
-    if on and not folder.is_dir():
-        raise RequestError(f"--on {on}: there is no such folder")
-    if on and not os.access(folder, os.W_OK):
-        raise RequestError(f"--on {on}: not writable for {'root' if resolved.root else 'you'}")
-    if on and resolved.root and resolved.lab == "directory":  # an image has no name
-        _check_ours(folder, on)
+    if on:
+        _check_folder(resolved, folder, f"--on {on}")
     return str(folder)
 
 
-def _check_ours(folder: Path, on: str) -> None:
+def _check_folder(resolved: Resolved, folder: Path, option: str) -> None:
+    if not folder.is_dir():
+        raise RequestError(f"{option}: there is no such folder")
+    if not os.access(folder, os.W_OK):
+        raise RequestError(f"{option}: not writable for {'root' if resolved.root else 'you'}")
+    if resolved.root and resolved.lab == "directory":  # an image has no name
+        _check_ours(folder, option)
+
+
+def _check_ours(folder: Path, option: str) -> None:
     """Root's folder among strangers: who can rename it away can put another, or a link, in its place."""
     facts = folder.stat()
     swappable = facts.st_mode & stat.S_IWOTH and not facts.st_mode & stat.S_ISVTX
@@ -62,7 +73,7 @@ def _check_ours(folder: Path, on: str) -> None:
     if swappable or facts.st_uid not in owners:
         whose = "everybody may rename what is in it" if swappable else f"it belongs to user {facts.st_uid}"
         raise RequestError(
-            f"--on {on}: {whose}, and root would work there", hint="name a folder that is yours or root's"
+            f"{option}: {whose}, and root would work there", hint="name a folder that is yours or root's"
         )
 
 
@@ -85,7 +96,7 @@ def begin(
     """Run a new trial to its end. The trial is stored before its first run."""
     identity = uuid.uuid4().hex
     with StopSignals() as signals:
-        for note in resolved.notes:
+        for note in (*resolved.notes, *notes([group.facts() for group in sharing(resolved, folder)])):
             watcher.say(note)
         watcher.say(_making(resolved))
         session = Session(
@@ -112,7 +123,7 @@ def begin(
                     **options,
                     "folder": folder,
                     "lab": resolved.lab,
-                    **_disk_options(resolved.consent),
+                    **_place_options(resolved),
                 },
                 version=__version__,
             )
@@ -163,39 +174,70 @@ def _opened(session: Session, signals: StopSignals) -> Iterator[None]:
         raise
 
 
-def look_at_disk(resolved: Resolved) -> dict[str, object] | None:
-    """What a run in a device lab would be made on: claimed, looked at as a run would, and given up again; None for
-    another lab. Nothing is written. Raises what the guard raises.
+def look_at_disks(resolved: Resolved) -> tuple[dict[str, object], ...]:
+    """What a run would be made on where places are disks: claimed, looked at as a run would, and given up again. Nothing is
+    written. Raises what the guard raises.
     """
-    consent = resolved.consent
-    if consent is None:
-        return None
-    wanted = disk_bytes(resolved.study)
+    disks = [(site, site.where.consent) for site in resolved.sites if site.where.consent is not None]
+    if not disks:
+        return ()
+    found: list[dict[str, object]] = []
     with MachineLock(), Probe(isolate=False) as probe:
         refuse_leftovers(Journal(state_folder() / "journal"))  # of a trial on this very disk, perhaps
-        disk = claim(Target(probe), consent, wanted)
-        return {
-            "path": consent.path,
-            "device": disk.device,
-            "model": disk.model,
-            "name": disk.name,
-            "bytes": disk.size_bytes,
-            "lab_bytes": wanted,
-            "discard_contents": consent.discard_contents,
-        }
+        for site, consent in disks:  # all are claimed until the probe ends: two places are two disks
+            disk = claim(Target(probe), consent, site.size_bytes)
+            found.append(
+                {
+                    "path": consent.path,
+                    "device": disk.device,
+                    "model": disk.model,
+                    "name": disk.name,
+                    "bytes": disk.size_bytes,
+                    "lab_bytes": site.size_bytes,
+                    "discard_contents": consent.discard_contents,
+                    **({"place": site.name} if site.name else {}),
+                }
+            )
+    return tuple(found)
 
 
-def _disk_options(consent: Consent | None) -> dict[str, object]:
-    """What ``consent_of`` reads."""
-    return {"disk": consent.name, "discard_contents": consent.discard_contents} if consent is not None else {}
+def _place_options(resolved: Resolved) -> dict[str, object]:
+    """What ``consent_of`` and ``located_of`` read."""
+    found: dict[str, object] = {}
+    places: dict[str, object] = {}
+    for site in resolved.sites:
+        consent = site.where.consent
+        given: dict[str, object] = {}
+        if consent is not None:
+            given = {"disk": consent.name, "discard_contents": consent.discard_contents}
+        elif site.where.folder is not None:
+            given = {"folder": site.where.folder}
+        if site.name and given:
+            places[site.name] = given
+        else:
+            found |= given
+    return {**found, **({"places": places} if places else {})}
 
 
 def consent_of(header: TrialHeader) -> Consent | None:
     """The disk to which the user consented when the trial was begun; it is found by its name, not by its path then."""
-    name = header.options.get("disk")
+    return _consent(header.options)
+
+
+def located_of(header: TrialHeader) -> Mapping[str, Where]:
+    """Where places were when the trial was begun; disks by their names."""
+    places = header.options.get("places")
+    return {
+        str(name): Where(None if "folder" not in given else str(given["folder"]), _consent(given))
+        for name, given in (places.items() if isinstance(places, Mapping) else ())
+    }
+
+
+def _consent(given: Mapping[str, object]) -> Consent | None:
+    name = given.get("disk")
     if name is None:
         return None
-    return Consent(None, str(name), bool(header.options.get("discard_contents", False)))
+    return Consent(None, str(name), bool(given.get("discard_contents", False)))
 
 
 def _conduct(
@@ -266,8 +308,13 @@ def told_beside(first: BaseException) -> Iterator[None]:
 
 
 def _making(resolved: Resolved) -> str:
-    if resolved.lab == "image":
-        return f"making the lab: an image of {image_bytes(resolved.study) >> 20} MiB, {resolved.study.lab.filesystem}"
-    if resolved.lab == "device":
-        return f"making the lab: {resolved.study.lab.filesystem} on the disk that you named"
-    return "making the lab: a folder on your own file system (nothing is mounted, nothing needs root)"
+    if resolved.lab == "directory":
+        return "making the lab: a folder on your own file system (nothing is mounted, nothing needs root)"
+    made = []
+    for site in resolved.sites:
+        on = (
+            "the disk that you named" if site.kind == "device" else f"an image of {site.size_bytes >> 20} MiB"
+        )
+        what = f" for {' and '.join(site.filesystems)}" if site.filesystems else ""
+        made.append(f"{site.name}: {on}{what}" if site.name else f"{on}{what}")
+    return "making the lab: " + "; ".join(made)

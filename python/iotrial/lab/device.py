@@ -60,11 +60,13 @@ class DevicePlace(DiskPlace):
         self.device = self._disk.device
         self._entry = LabDevice().take(self.target, self._journal, self._disk, self._size, trial=self._trial)
         self.target.call("mkdir", path=self.root, mode="0755")
+        self._open_log()
         self.format()
 
     def close(self) -> None:
         if self._mounted is not None:
             self._unmount()
+        self._close_log()
         if self._disk is None:
             return
         if self._entry is not None:

@@ -14,6 +14,7 @@ from typing import Required, TypedDict
 from iotrial.errors import LabError, MissingTool, RequestError, TargetError
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.journal import Journal
+from iotrial.lab.log import INTERNAL, LogPlace
 from iotrial.lab.place import Place
 from iotrial.lab.target import Finished, Target
 
@@ -29,6 +30,8 @@ class DiskOptions(TypedDict, total=False):
     mount_options: Mapping[str, tuple[str, ...]]
     boot_id: str
     trial: str
+    #: the device that a file system may be given for its log
+    log: LogPlace | None
 
 
 class DiskPlace(Place):
@@ -49,8 +52,11 @@ class DiskPlace(Place):
         mount_options: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         boot_id: str = "",
         trial: str = "",
+        log: LogPlace | None = None,
     ) -> None:
         super().__init__(name, target)
+        self.log = log
+        self._wanted_log = self._made_log = INTERNAL
         self._journal = journal
         self._boot_id = boot_id
         self._trial = trial
@@ -67,8 +73,6 @@ class DiskPlace(Place):
         self._wishes: dict[str, tuple[tuple[str, ...], bool]] = {}
         self._mounted: tuple[str, ...] | None = None
         self._wanted_filesystem = filesystem
-        #: queue settings of the device as they were before the lab took it, where taking it changes some
-        self.queue_before: Mapping[str, str] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -81,6 +85,11 @@ class DiskPlace(Place):
         return self._mounted is None or "ro" in self._mounted
 
     @property
+    def devices(self) -> Mapping[str, str]:
+        log = None if self.log is None else self.log.device
+        return {**super().devices, **({} if log is None else {"log": log})}
+
+    @property
     def source(self) -> str:
         """The path that is mounted."""
         return f"/dev/{self.device}"
@@ -88,6 +97,12 @@ class DiskPlace(Place):
     def want_filesystem(self, kind: str) -> None:
         """The type to make at the next ``format``."""
         self._wanted_filesystem = kind
+
+    def want_log(self, where: str) -> None:
+        """Where the file system's log is to be from the next ``format`` on. Raises RequestError without a device for it."""
+        if self.log is None:
+            raise RequestError(f"{self.label}: it has no device for a log")
+        self._wanted_log = where
 
     def want_mkfs_option(self, about: str, option: str) -> None:
         """A further option for the next ``format`` and only that; ``about``: what no two knobs may want at once."""
@@ -109,9 +124,14 @@ class DiskPlace(Place):
             self._unmount()
         kind = FILESYSTEMS[self._wanted_filesystem]
         self.made_with, self._mkfs_wishes, self._superblock = self._mkfs_wishes, {}, None
-        options = (*self._mkfs_options.get(kind.name, ()), *self.made_with.values())
+        options: tuple[str, ...] = (*self._mkfs_options.get(kind.name, ()), *self.made_with.values())
+        if self.log is not None:
+            making = self.log.making(kind, options, self._wanted_log)
+            if making is not None:
+                self._tool(making, kind)
+            options = self.log.mkfs_options(kind, options, self._wanted_log)
         self._make(kind.mkfs_argv(options), kind)
-        self.filesystem = kind.name
+        self.filesystem, self._made_log = kind.name, self._wanted_log
         self.sets.clear()
         self._mount(self._base())
 
@@ -162,14 +182,18 @@ class DiskPlace(Place):
                 (*FILESYSTEMS[self.filesystem].mkfs, *self._mkfs_options.get(self.filesystem, ()))
             ),
             "mount_options": ",".join(sorted(info.options)) if info else "",
+            **({} if self.log is None else {"log": dict(self.log.facts())}),
         }
 
     def _base(self) -> tuple[str, ...]:
         kind = FILESYSTEMS[self.filesystem]
         return (*kind.mount_options, *self._mount_options.get(kind.name, ()))
 
+    def _log_words(self) -> tuple[str, ...]:
+        return () if self.log is None else self.log.mount_words(self.filesystem, self._made_log)
+
     def _mount(self, options: tuple[str, ...]) -> None:
-        self.target.mount(self.source, self.root, self.filesystem, options)
+        self.target.mount(self.source, self.root, self.filesystem, (*options, *self._log_words()))
         self._mounted = options
 
     def _remount(self, options: tuple[str, ...]) -> None:
@@ -178,7 +202,9 @@ class DiskPlace(Place):
         if not {"relatime", "noatime", "strictatime"} & set(words):
             words = (*words, "relatime")
         try:
-            self.target.mount(self.source, self.root, self.filesystem, ("remount", *words))
+            self.target.mount(
+                self.source, self.root, self.filesystem, ("remount", *words, *self._log_words())
+            )
         except TargetError as error:
             raise LabError(f"remounting {self.label} with {','.join(words)}: {error.message}") from error
         self._mounted = options
@@ -195,8 +221,19 @@ class DiskPlace(Place):
                 hint="a command of the study leaves something running or open in the lab, or somebody has entered it",
             ) from error
         self._mounted = None
-        # the probe holds the device open, so its own cached pages survive an unmount
-        self.target.call("evict_device", device=f"/dev/{self.device}")
+        # the probe holds the devices open, so their own cached pages survive an unmount
+        for device in self.devices.values():
+            self.target.call("evict_device", device=f"/dev/{device}")
+
+    def _open_log(self) -> None:
+        """For subclasses, before the first ``format``."""
+        if self.log is not None:
+            self.log.open()
+
+    def _close_log(self) -> None:
+        """For subclasses, after the last unmount."""
+        if self.log is not None:
+            self.log.close()
 
     def _holders(self) -> str:
         def is_inside(pid: str) -> bool:

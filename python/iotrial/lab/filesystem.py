@@ -16,7 +16,7 @@ from dataclasses import dataclass
 class Filesystem:
     """``mkfs`` is the argument list up to the device, ``mkfs_allowed`` patterns of further options
     that a study may ask for, ``mkfs_uuid`` how it is told the UUID to give, ``mkfs_lists`` flags of which mkfs heeds only the
-    last, so that several are given as one list."""
+    last, so that several are given as one list; ``defragment``, the argument list of its defragmenter up to the files."""
 
     name: str
     mkfs: tuple[str, ...]
@@ -26,6 +26,7 @@ class Filesystem:
     mount_options: tuple[str, ...]
     mkfs_allowed: tuple[str, ...]
     mkfs_lists: tuple[str, ...] = ()
+    defragment: tuple[str, ...] = ()
 
     def mkfs_argv(self, options: Sequence[str]) -> list[str]:
         """mkfs with all these options ("-b 1024" ...) together, but for the device. Later ones win, as they do for mkfs."""
@@ -72,6 +73,7 @@ FILESYSTEMS: dict[str, Filesystem] = {
             r"-E num_backup_sb=[012]",
         ),
         mkfs_lists=("-E", "-O"),
+        defragment=("e4defrag",),
     ),
     "xfs": Filesystem(
         name="xfs",
@@ -89,6 +91,7 @@ FILESYSTEMS: dict[str, Filesystem] = {
             r"-m (crc|finobt|rmapbt|reflink)=[01]",
             r"-n size=(4096|8192|16384|65536)",
         ),
+        defragment=("xfs_fsr",),
     ),
     "btrfs": Filesystem(
         name="btrfs",
@@ -105,5 +108,6 @@ FILESYSTEMS: dict[str, Filesystem] = {
             r"-M",
             r"--csum (crc32c|xxhash|sha256|blake2)",
         ),
+        defragment=("btrfs", "filesystem", "defragment", "-f"),
     ),
 }

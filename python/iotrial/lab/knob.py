@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
-from iotrial.study.model import Setting
+from iotrial.study.model import Setting, Work
 
 if TYPE_CHECKING:
     from iotrial.lab.cgroup import Home
@@ -31,6 +31,7 @@ DISK_LABS = frozenset({"image", "device"})
 class Stage(IntEnum):
     """When in a run a knob is turned."""
 
+    PLACE = 0
     HOST = 1
     FORMAT = 2
     DEVICE = 3
@@ -68,6 +69,8 @@ class WorkDraft:
     arguments: dict[str, str] = field(default_factory=dict)
     #: keys of the workload at other values than the study's
     options: dict[str, str] = field(default_factory=dict)
+    #: folders of programs, or programs, that the user has chosen, by name
+    programs: dict[str, str] = field(default_factory=dict)
     reader: str = "self"
     cache: str = "as-is"
     view: str | None = None
@@ -79,6 +82,10 @@ class WorkDraft:
     process: dict[str, str] = field(default_factory=dict)
     #: processors that the probe may use, as the kernel lists them
     processors: str = ""
+    #: what was done to the layout of the files after they had been laid out
+    relaid: str = "untouched"
+    #: numbers that knobs have found while they prepared the run, by name: evidence of it
+    evidence: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -92,6 +99,8 @@ class Subject:
     work: WorkDraft
     boot_id: str = ""
     trial: str = ""
+    #: places beside that of the run, by the study's name: for what a work keeps elsewhere
+    beside: Mapping[str, Place] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,14 @@ class Knob(ABC):
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002 - most need nothing
         """What this setting needs."""
         return Requirement()
+
+    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:  # noqa: B027
+        """Before anything is changed: raises UnsupportedLevel where the files of this work, of that size each, cannot be
+        brought to the setting."""
+
+    def needs(self, setting: Setting, filesystem: str) -> tuple[str, str] | None:  # noqa: ARG002
+        """A program that the setting needs on this file system, with its Debian package."""
+        return None
 
     @abstractmethod
     def read(self, subject: Subject, setting: Setting) -> str:

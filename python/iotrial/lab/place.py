@@ -10,6 +10,7 @@ import errno
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from iotrial.errors import NoSpace, RequestError, TargetError
 from iotrial.lab.target import Target
@@ -29,6 +30,8 @@ class FileSet:
     bytes_each: int
     content: str
     directories: int
+    #: folders without files, for works that make them
+    empty: bool = False
 
 
 class Place(ABC):
@@ -38,6 +41,10 @@ class Place(ABC):
     kind: str
     root: str
     device: str | None
+    #: the name by which the study knows it as a level of ``lab.device``
+    site: str = ""
+    #: queue settings of the device as they were before the lab took it, where taking it changes some
+    queue_before: Mapping[str, str] = MappingProxyType({})
     #: what to do where it is too small
     more_space = "make some room there, or name another folder with --on FOLDER"
 
@@ -45,6 +52,11 @@ class Place(ABC):
         self.name = name
         self.target = target
         self.sets: dict[str, FileSet] = {}
+
+    @property
+    def devices(self) -> Mapping[str, str]:
+        """Its block devices by what each holds: ``data``, and ``log`` where the file system is given one of its own."""
+        return {} if self.device is None else {"data": self.device}
 
     @property
     @abstractmethod
@@ -93,6 +105,7 @@ class Place(ABC):
                 directories=files.directories,
                 mode="0644",
                 create=True,
+                empty=files.empty,
                 owner=owner,
             )
         except TargetError as error:
@@ -103,6 +116,21 @@ class Place(ABC):
                 hint=self.more_space,
             ) from error
         self.sets[files.name] = files
+
+    @property
+    def scratch(self) -> str:
+        """The folder for what a run writes: ``{out}`` of its commands."""
+        return f"{self.root}/out"
+
+    def make_scratch(self, owner: Mapping[str, int] | None) -> str:
+        """An empty folder for what a run writes, whatever the run before has left there; its path.
+
+        A new folder and not an emptied one, which would keep the length that many names have given it. What is mounted below
+        is not entered: then this raises TargetError (EXDEV).
+        """
+        self.target.call("remove", path=self.scratch, recursive=True)
+        self.target.call("mkdir", path=self.scratch, exclusive=True, owner=owner)
+        return self.scratch
 
     def syncfs(self) -> None:
         """Write everything back that this file system holds dirty."""

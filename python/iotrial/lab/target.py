@@ -38,6 +38,7 @@ class Finished:
     timed_out: bool
     stdout: str
     stderr: str
+    wall_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ class Target:
             timed_out=answer["timed_out"],
             stdout=answer["stdout"],
             stderr=answer["stderr"],
+            wall_ns=int(answer["wall_ns"]),
         )
 
 

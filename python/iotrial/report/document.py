@@ -25,6 +25,7 @@ from iotrial.report.claims import HeldClaim, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.report.designs import DesignText, design_of
 from iotrial.report.evidence import EvidenceRow, gather
+from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.leveled import gather_by_level
 from iotrial.report.matrices import Matrix, matrices_of
 from iotrial.report.pages import PagesPanel, pages_of, sentences, unlike_of
@@ -74,6 +75,7 @@ class Document:
     adjusted: Mapping[tuple[str, str], Adjusted] = field(default_factory=dict)
     matrices: tuple[Matrix, ...] = ()
     pages: tuple[PagesPanel, ...] = ()
+    facts: tuple[FactTable, ...] = ()
 
     @property
     def trial(self) -> StoredTrial:
@@ -168,6 +170,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         adjusted=adjusted,
         matrices=matrices_of(data, effects),
         pages=pages_of(data, conditions),
+        facts=facts_of(data, conditions),
     )
 
 

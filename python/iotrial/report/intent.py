@@ -7,12 +7,14 @@ the user consents to, so nothing is shortened, and nothing in them can steer a t
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from iotrial.conduct.accounting import REPETITIONS, accounts, is_accounted
 from iotrial.conduct.counted import Counted
 from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.sharing import notes, sharing
+from iotrial.conduct.sites import Where
 from iotrial.conduct.works import driver
 from iotrial.legible import shown
 from iotrial.study.model import Setting, Study
@@ -20,10 +22,30 @@ from iotrial.study.model import Setting, Study
 _WIDTH = 11
 
 
-def intent_lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Lab, notes, changes and commands, a name at the beginning of each. ``disk``: that of a device lab, as
-    ``conduct.start.look_at_disk`` found it."""
-    return tuple(_lines(resolved, folder, disk))
+def intent_lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]] = ()) -> tuple[str, ...]:
+    """Lab, places, notes, changes and commands, a name at the beginning of each. ``disks``: as
+    ``conduct.start.look_at_disks`` found them."""
+    return tuple(_lines(resolved, folder, disks))
+
+
+def places_json(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The places that the study declares, each with the folder or the disk that it is made on."""
+    by_place = {disk["place"]: disk for disk in disks if "place" in disk}
+    return [
+        {
+            "name": site.name,
+            "text": site.text,
+            "holds": site.holds.value,
+            "kind": site.kind,
+            "filesystems": list(site.filesystems),
+            "size_bytes": site.size_bytes,
+            "located": site.where != Where(),
+            "folder": None if site.name in by_place else site.where.folder or folder,
+            "disk": by_place.get(site.name),
+        }
+        for site in resolved.sites
+        if site.name
+    ]
 
 
 def runs_commands(study: Study) -> bool:
@@ -31,13 +53,16 @@ def runs_commands(study: Study) -> bool:
     return any(driver(workload.work).starts_programs for workload in study.workloads)
 
 
-def _lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None) -> Iterator[str]:
-    if disk is None:
+def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    unnamed = next((disk for disk in disks if "place" not in disk), None)
+    if unnamed is None:
         yield _line("lab", f"{resolved.lab}, in {shown(folder)}")
     else:
-        model = disk["model"] or "a disk"
-        yield _line("lab", f"device, on {shown(disk['path'])}: {shown(model)}, {shown(disk['name'])}")
-        yield _line("", f"{disk['bytes']:,} bytes, of which the first {disk['lab_bytes']:,} are the lab's")
+        yield _line("lab", f"device, on {_disk(unnamed)}")
+        yield _line("", _share(unnamed))
+    yield from _places(resolved, folder, disks)
+    for note in notes([group.facts() for group in sharing(resolved, folder)]):
+        yield _line("", shown(f"NOTE: {note}"))
     for note in resolved.notes:
         yield _line("", shown(note))
     if resolved.changes:
@@ -55,6 +80,29 @@ def _lines(resolved: Resolved, folder: str, disk: Mapping[str, Any] | None) -> I
     if runs_commands(resolved.study):
         yield from _values(resolved.study)
     yield from _accounted(resolved)
+
+
+def _places(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Every place with what the study means by it and where it lies, and how to say otherwise."""
+    for place in places_json(resolved, folder, disks):
+        meant = f" ({place['text']})" if place["text"] else ""
+        disk = place["disk"]
+        where = _disk(disk) if disk is not None else shown(place["folder"])
+        unsaid = "" if place["located"] else f"; elsewhere: --place {place['name']}=FOLDER"
+        yield _line(
+            "place",
+            f"{shown(place['name'] + meant)}: {place['kind']}, {'on' if disk else 'in'} {where}{unsaid}",
+        )
+        if disk is not None:
+            yield _line("", _share(disk))
+
+
+def _disk(disk: Mapping[str, Any]) -> str:
+    return f"{shown(disk['path'])}: {shown(disk['model'] or 'a disk')}, {shown(disk['name'])}"
+
+
+def _share(disk: Mapping[str, Any]) -> str:
+    return f"{disk['bytes']:,} bytes, of which the first {disk['lab_bytes']:,} are the lab's"
 
 
 def _accounted(resolved: Resolved) -> Iterator[str]:

@@ -15,6 +15,9 @@ _SYNCED = "_synced"
 # What a counter's name says of its unit; the first pattern that is found counts.
 _UNITS = (
     (re.compile(r"^energy"), "J"),
+    (re.compile(r"^io_wait|^device_busy$|^stream_fairness$"), "%"),
+    (re.compile(r"^device_depth$"), "requests"),
+    (re.compile(r"^stream_.*rate$"), "bytes/s"),
     (re.compile(r"bytes|rss|_memory$"), "bytes"),
     (re.compile(r"_ns$"), "ns"),
     (re.compile(r"_us$"), "us"),
@@ -47,6 +50,14 @@ _WORDS = {
     "device_inodes_dirtied_by_time": "inodes left with only a timestamp dirty",
     "device_dirtied_bytes": "page cache dirtied for the device",
     "device_written_back_bytes": "page cache written back to the device",
+    "device_busy": "share of the time that the device was busy",
+    "device_depth": "requests of the device under way, on average",
+    "io_wait": "processors idle while something waited for I/O",
+    "io_wait_most": "the same of the processor that waited most",
+    "stream_fairness": "fairness between streams (Jain’s index)",
+    "stream_slowest_rate": "rate of the slowest stream",
+    "stream_fastest_rate": "rate of the fastest stream",
+    "stream_sum_of_own_rate": "sum of the streams’ own rates, which never was",
     "work_read_bytes": "bytes asked for by the work’s reads",
     "work_written_bytes": "bytes given to the work’s writes",
     "work_read_calls": "read calls of the work",
@@ -78,6 +89,12 @@ _WORDS = {
     "body_bytes": "bytes of all bodies",
     "server_processes": "processes of the server",
     "failed_responses": "responses that failed",
+    "burst_reads": "reads of one file, one right after another",
+    "burst_changes": "changes of its access time meanwhile",
+    "burst_ticks": "ticks of the clock meanwhile",
+    "extents": "pieces of the files on the disk",
+    "extents_before": "pieces of the files before they were defragmented or copied",
+    "relayout_time": "time that defragmenting or copying the files took before the run",
     "energy": "energy of processors and memory, by their own meters",
     "energy_metered": "energy, by the meter",
     "faults_minor": "minor page faults",
@@ -102,6 +119,10 @@ def words_of(metric: str) -> str:
         return _REQUESTS[name].format(spoken(kind))
     plain = metric.removesuffix(_SYNCED)
     words = _WORDS.get(plain)
+    if words is None and plain.startswith("log_"):
+        words = _WORDS.get(f"device_{plain.removeprefix('log_')}", spoken(plain)).replace(
+            "the device", "the log’s device"
+        )
     if words is None:
         system = plain.startswith("system_")
         words = spoken(plain.removeprefix("system_") if system else plain)
@@ -111,12 +132,12 @@ def words_of(metric: str) -> str:
 
 def is_system_wide(metric: str) -> bool:
     """Whether others on the machine are in it."""
-    return metric.startswith(("system_", "energy"))
+    return metric.startswith(("system_", "energy", "io_wait"))
 
 
 def is_counter(metric: str) -> bool:
     """Whether it is of the accounting around a run, which is left out of a table where nothing was counted."""
-    return metric.startswith(("device_", "work_", "system_"))
+    return metric.startswith(("device_", "log_", "beside_", "work_", "system_", "io_wait"))
 
 
 def is_accounted_request(metric: str) -> bool:

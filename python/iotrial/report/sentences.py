@@ -8,12 +8,13 @@ primary effects only; all other responses are exploratory and are reported furth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from iotrial.analysis.model import Analysis, Control, Effect, FailureCounts, Verdict
 from iotrial.analysis.reasons import Reason
+from iotrial.conduct.sharing import notes
 from iotrial.legible import shown
 from iotrial.report.ablation import ablation_finding, is_ablation
 from iotrial.report.answer import answer
@@ -195,6 +196,12 @@ def _details(
             + (f", with {conditions.constant}" if conditions.constant else "")
             + f"; differences of less than {percent(header.margin)} do not count as an effect."
         )
+    together = header.lab.get("shared")
+    known = (
+        [one for one in together if isinstance(one, Mapping)] if isinstance(together, list | tuple) else []
+    )
+    for note in notes(known):
+        yield f"{shown(note[:1].upper() + note[1:])}."
     if told := _compared(header.study, effects):
         yield f"What is compared is {told}."
     for workload in header.study.workloads:

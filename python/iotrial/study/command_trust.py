@@ -82,6 +82,8 @@ INTERPRETERS = {
 }  # fmt: skip
 _LOADER = re.compile(r"ld(?:-linux.*|-musl.*)?\.so(?:\..*)?")
 _VERSION = re.compile(r"[-.]?[0-9][0-9.]*$|-static$|[.-]distrib$")
+#: placeholders that no level fills in
+_OWN = re.compile(r"\{(?:file|files|dir|out)\}")
 _WORDS = re.compile(r"[\s=;,:|&()'\"`]+")
 #: arguments of all variants together, in characters; a study in good faith has some thousands
 MOST_LOOKED_AT = 4_000_000
@@ -137,9 +139,7 @@ def _reasons(argv: tuple[str, ...], *, stdin: str) -> Iterator[str]:
     first = _program(argv[0])
     if first in LAUNCHERS or _LOADER.fullmatch(PurePosixPath(argv[0]).name):
         # What it starts stands somewhere among the rest, perhaps inside one argument (`env -S "sh -c x"`).
-        if any(
-            "{" in word.replace("{files}", "").replace("{file}", "").replace("{dir}", "") for word in argv[1:]
-        ):
+        if any("{" in _OWN.sub("", word) for word in argv[1:]):
             yield f"hands {first} arguments from a level, which may be a program"
         words = [part for word in argv for part in _WORDS.split(word.removeprefix("-S")) if part]
         for at, word in enumerate(words):

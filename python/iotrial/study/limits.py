@@ -21,8 +21,9 @@ from iotrial.study.factors import WORKLOAD, check_distinct_knobs
 from iotrial.study.kinds import KeyProblem, kinds
 from iotrial.study.kinds.varied import table_of
 from iotrial.study.labels import fold
-from iotrial.study.model import Claim, DesignKind, Factor, Role, Setting, Study, Workload
+from iotrial.study.model import Claim, DesignKind, Factor, PlaceSpec, Role, Setting, Study, Workload
 from iotrial.study.reader import MAX_BYTES, MAX_LINE
+from iotrial.study.responses import nameable
 from iotrial.study.source import Source
 from iotrial.study.workloads import CACHE_STATES
 
@@ -40,6 +41,10 @@ def check_limits(study: Study, *, origin: str) -> None:
     check.count("pinned knobs", study.fixed, 0, wire.MAX_FACTORS)
     check.count("workloads", study.workloads, 1, wire.MAX_WORKLOADS)
     check.count("claims", study.claims, 0, wire.MAX_CLAIMS)
+    check.count("places", study.places, 0, wire.MAX_PLACES)
+    check.distinct("places", [place.name for place in study.places])
+    for place in study.places:
+        check.place(place)
     check.distinct("factors", [factor.name for factor in study.factors])
     check.distinct("workloads", [workload.name for workload in study.workloads])
     for factor in study.factors:
@@ -74,6 +79,17 @@ class _Check:
     def within(self, value: float, low: float, high: float, what: str) -> None:
         if not low <= value <= high:  # a NaN lies nowhere
             raise self.error(f"{what}: wanted {low:g} to {high:g}, found {wire.shown(value)}")
+
+    def place(self, place: PlaceSpec) -> None:
+        where = f"place {wire.shown(place.name)}"
+        self.fits("PlaceName", place.name, where)
+        self.fits("Line", place.text, f"{where}: text")
+        if place.kind not in (None, "directory", "image", "device"):
+            raise self.error(f"{where}: kind {wire.shown(place.kind)}")
+        if place.size_bytes is not None:
+            self.within(place.size_bytes, 1 << 20, 16 << 40, f"{where}: size")
+        if place.filesystem is not None:
+            self.fits("Name", place.filesystem, f"{where}: file system")
 
     def count(self, what: str, found: Sequence[object], least: int, most: int) -> None:
         if not least <= len(found) <= most:
@@ -175,7 +191,7 @@ class _Check:
         specs = {
             (workload.name, spec.name): spec
             for workload in study.workloads
-            for spec in kinds()[workload.kind].responses(workload.work)
+            for spec in nameable(kinds()[workload.kind].responses(workload.work))
         }
         self.distinct("responses", [f"{r.workload}\0{r.name}" for r in study.responses])
         for response in study.responses:

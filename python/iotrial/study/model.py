@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from iotrial.study.places import LAB_DEVICE, LOG_KNOB, Holds, PlaceSpec
 from iotrial.study.scales import Better, Scale
 from iotrial.study.works import (
+    AtimeWork,
     CallsWork,
     CommandWork,
     FilesWork,
@@ -27,6 +29,7 @@ from iotrial.study.works import (
 )
 
 __all__ = [
+    "AtimeWork",
     "Better",
     "Budget",
     "CallsWork",
@@ -37,11 +40,13 @@ __all__ = [
     "Factor",
     "FilesWork",
     "FioWork",
+    "Holds",
     "LabSpec",
     "Level",
     "MatrixWork",
     "PagesWork",
     "Pick",
+    "PlaceSpec",
     "RandomWork",
     "Response",
     "Role",
@@ -223,6 +228,7 @@ class Study:
     trusted: bool = False
     design: Design = field(default_factory=Design)
     account: bool = True
+    places: tuple[PlaceSpec, ...] = ()
 
     @property
     def treatment_factors(self) -> tuple[Factor, ...]:
@@ -241,6 +247,25 @@ class Study:
             *(s for factor in self.factors for level in factor.levels for s in level.settings),
             *self.fixed,
         )
+
+    @property
+    def log(self) -> PlaceSpec | None:
+        """The bare device that file systems are given for an external log; None where no setting asks for one."""
+        if not any(setting.knob == LOG_KNOB for setting in self.settings):
+            return None
+        declared = [place for place in self.places if place.holds is Holds.LOG]
+        return declared[0] if declared else PlaceSpec("log", holds=Holds.LOG)
+
+    @property
+    def places_of_runs(self) -> tuple[PlaceSpec, ...]:
+        """The places at which some run of the chosen levels happens, as declared; none where no factor names any."""
+        named = {setting.value for setting in self.settings if setting.knob == LAB_DEVICE}
+        return tuple(place for place in self.places if place.name in named)
+
+    @property
+    def places_beside(self) -> tuple[PlaceSpec, ...]:
+        """The places that are there beside that of a run, for what its work keeps elsewhere."""
+        return tuple(place for place in self.places if place.holds is Holds.FILES)
 
     def settings_under(self, levels: Mapping[str, str]) -> dict[str, str]:
         """What a condition pins, by knob; KeyError where one of these levels is none of its factor's."""

@@ -21,6 +21,7 @@ from iotrial.study.design import read_design
 from iotrial.study.enclosed import text_file, with_texts
 from iotrial.study.factors import check_distinct_knobs, read_factors, read_fixed
 from iotrial.study.model import Budget, LabSpec, Study
+from iotrial.study.placing import read_places
 from iotrial.study.responses import read_responses
 from iotrial.study.source import Source
 from iotrial.study.workloads import check_placeholders, read_workloads
@@ -69,6 +70,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
     factors = read_factors(source, document.factor)
     fixed = read_fixed(source, document.fixed)
     check_distinct_knobs(source, factors, fixed)
+    places = read_places(source, document.place, factors, fixed)
     workloads = read_workloads(source, document.workload, factors)
     check_placeholders(source, factors, fixed, workloads)
     responses = read_responses(source, document.response, workloads)
@@ -91,6 +93,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
         trusted=trusted,
         design=read_design(source, document.design, factors),
         account=head.account,
+        places=places,
     )
 
 

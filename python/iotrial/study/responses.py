@@ -7,6 +7,7 @@ from typing import Any
 
 from iotrial.study import wire
 from iotrial.study.kinds import ResponseSpec, kinds
+from iotrial.study.kinds.contract import ACTIVITY_RESPONSES
 from iotrial.study.model import Better, Response, Scale, Workload
 from iotrial.study.source import Source
 
@@ -39,15 +40,20 @@ def read_responses(
     )
 
 
+def nameable(specs: tuple[ResponseSpec, ...]) -> tuple[ResponseSpec, ...]:
+    """What a study may name of a workload: the responses of its kind, and how busy machine and device were meanwhile."""
+    return (*specs, *ACTIVITY_RESPONSES)
+
+
 def _workloads_of(
     source: Source, index: int, entry: wire.ResponseTable, specs: dict[str, tuple[ResponseSpec, ...]]
 ) -> list[str]:
     if entry.workload is not None and entry.workload not in specs:
         raise source.unknown("workload", entry.workload, specs, "response", index, "workload")
     asked = [entry.workload] if entry.workload is not None else list(specs)
-    having = [name for name in asked if any(spec.name == entry.name for spec in specs[name])]
+    having = [name for name in asked if any(spec.name == entry.name for spec in nameable(specs[name]))]
     if not having:
-        known = {spec.name for name in asked for spec in specs[name]}
+        known = {spec.name for name in asked for spec in nameable(specs[name])}
         raise source.unknown("response", entry.name, known, "response", index, "name")
     return having
 
@@ -60,7 +66,7 @@ def _responses(
     if not primary:
         first = (name for name in order if name not in named or named[name][1].primary is None)
         primary = {next(first, order[0])}
-    by_name = {spec.name: spec for spec in specs}
+    by_name = {spec.name: spec for spec in nameable(specs)}
     responses = []
     for name in order:
         spec = by_name[name]

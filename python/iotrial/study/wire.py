@@ -23,9 +23,12 @@ MAX_WORKLOADS = 64
 MAX_CLAIMS = 256
 MAX_LABEL = 100
 MAX_INTERACTIONS = 256
+MAX_PLACES = 16
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _STUDY_NAME = re.compile(rf"({_NAME.pattern}/)?{_NAME.pattern}")
+#: part of names in the file system, too
+_PLACE = re.compile(r"[a-z][a-z0-9-]*")
 _KNOB = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
 
@@ -57,6 +60,10 @@ def _name(text: str) -> str:
 
 def _study_name(text: str) -> str:
     return _fits(printable(text), _STUDY_NAME, "study's name, or family/name")
+
+
+def _place(text: str) -> str:
+    return _fits(printable(text), _PLACE, "name of a place", longest=32)
 
 
 def _knob(text: str) -> str:
@@ -131,6 +138,7 @@ def shown(value: object) -> str:
 
 Name = Annotated[str, AfterValidator(_name), Written("name")]
 StudyName = Annotated[str, AfterValidator(_study_name), Written("name")]
+PlaceName = Annotated[str, AfterValidator(_place), Written("name")]
 KnobName = Annotated[str, AfterValidator(_knob), Written("knob")]
 Label = Annotated[str, AfterValidator(label), Written("label")]
 Line = Annotated[str, AfterValidator(printable), Field(max_length=500), Written("text")]
@@ -151,6 +159,7 @@ class StudyFile(Table):
     lab: dict[str, Any] = {}
     budget: dict[str, Any] = {}
     design: dict[str, Any] = {}
+    place: Tables = Field([], max_length=MAX_PLACES)
     factor: Tables = Field([], max_length=MAX_FACTORS)
     fixed: Tables = Field([], max_length=MAX_FACTORS)
     workload: Tables = Field([], max_length=MAX_WORKLOADS)
@@ -174,6 +183,15 @@ class LabTable(Table):
     size: Size = Field(512 << 20, ge=1 << 20, le=16 << 40)
     mkfs_options: list[Line] = Field([], max_length=64)
     mount_options: list[Line] = Field([], max_length=64)
+
+
+class PlaceTable(Table):
+    name: PlaceName
+    text: Line = ""
+    holds: Literal["runs", "log", "files"] = "runs"
+    kind: Literal["directory", "image", "device"] | None = None
+    size: Size | None = Field(None, ge=1 << 20, le=16 << 40)
+    filesystem: Name | None = None
 
 
 class BudgetTable(Table):

@@ -74,11 +74,15 @@ class StreamWork:
 
     ``on`` is ``file`` (one of the run's) or ``device`` (the lab's own, for reading). ``volume_bytes`` 0: all that there is;
     ``time_s`` 0: no limit. ``data`` is what is written: ``zeros``, ``random``, ``50 % random``. ``as_published``: start on
-    whatever is cached, and do with each block what the original does besides.
+    whatever is cached, and do with each block what the original does besides. ``streams`` work at once, ``shared`` on one
+    file, else on one each; a copy takes as many files more, and ``copy_with`` says by which calls it is made.
     """
 
     operation: str
     on: str = "file"
+    streams: int = 1
+    shared: bool = False
+    copy_with: str = "read-write"
     block_size_bytes: int = 1 << 20
     volume_bytes: int = 0
     time_s: float = 0.0
@@ -164,27 +168,11 @@ class CallsWork(CommandWork):
     calls: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixWork:
-    """iozone's tests on a file of the job's own (workload kind ``matrix``), in iozone's order.
+class OneFile:
+    """The lab's files of a work that makes its own, beside the one that it is given."""
 
-    The sizes are those of a cell where no condition varies them. ``direct``, ``sync``, ``fsync`` and ``close`` are iozone's
-    -I, -o, -e and -c; ``cold`` takes the file out of the cache before what reads it.
-    """
+    __slots__ = ()
 
-    tests: tuple[str, ...]
-    file_size_bytes: int = 4 << 20
-    record_size_bytes: int = 65536
-    direct: bool = False
-    sync: bool = False
-    fsync: bool = False
-    close: bool = False
-    cold: bool = False
-    content: str = "random"
-    stride: int = 17
-    replicates: int = 1
-
-    # The lab's files, of which it needs one: in whose folder the job's own is made.
     @property
     def files(self) -> int:
         """How many files of the lab one run works on."""
@@ -211,49 +199,59 @@ class MatrixWork:
         return 1
 
 
-class _NoFiles:
-    """What a work that needs none of the lab's files says of them: one, which stays as it is."""
+@dataclass(frozen=True, slots=True)
+class AtimeWork(OneFile):
+    """System calls, each done once to an object of its own, and what became of its access time (workload kind ``atime``).
 
-    __slots__ = ()
+    The objects are the job's; the lab's one file tells in which state their times are to stand. ``each`` are those of the
+    calls that are responses of their own. ``burst`` reads of one file follow each other at the end.
+    """
 
-    @property
-    def files(self) -> int:
-        """How many files of the lab one run works on."""
-        return 1
-
-    @property
-    def pool(self) -> int:
-        """How many there are to draw them from."""
-        return 1
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether they are neighbours."""
-        return False
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of each."""
-        return 0
+    calls: tuple[str, ...]
+    each: tuple[str, ...] = ()
+    burst: int = 1000
 
     @property
     def content(self) -> str:
-        """What is in them."""
-        return "zeros"
+        """Of the lab's file."""
+        return "text"
 
     @property
-    def directories(self) -> int:
-        """Folders that they are spread over."""
+    def replicates(self) -> int:
+        """Each call is done once, and once more."""
         return 1
 
 
 @dataclass(frozen=True, slots=True)
-class PagesWork(_NoFiles):
+class MatrixWork(OneFile):
+    """iozone's tests on a file of the job's own (workload kind ``matrix``), in iozone's order.
+
+    The sizes are those of a cell where no condition varies them. ``direct``, ``sync``, ``fsync`` and ``close`` are iozone's
+    -I, -o, -e and -c; ``cold`` takes the file out of the cache before what reads it.
+    """
+
+    tests: tuple[str, ...]
+    file_size_bytes: int = 4 << 20
+    record_size_bytes: int = 65536
+    direct: bool = False
+    sync: bool = False
+    fsync: bool = False
+    close: bool = False
+    cold: bool = False
+    content: str = "random"
+    stride: int = 17
+    replicates: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PagesWork(OneFile):
     """Pages requested from a web server by the probe (workload kind ``pages``).
 
     ``pages`` are paths, with ranges as the study has them; ``count`` only the first so many of what they stand for.
     ``server`` is one of ``servers`` (name and address). ``delay_s`` passes between the end of a response and the next
-    request of each of ``clients``. ``ignore`` are texts with * between them.
+    request of each of ``clients``. ``ignore`` are texts with * between them. ``browser``: the clients are real browsers.
+    ``serve`` is a server that the study starts for each run, ``make`` what makes its site in the lab, once; neither by a
+    shell.
     """
 
     pages: tuple[str, ...]
@@ -269,7 +267,17 @@ class PagesWork(_NoFiles):
     expect_status: int = 200
     redirects: str = "refuse"
     ignore: tuple[str, ...] = ()
+    browser: bool = False
+    serve: tuple[str, ...] = ()
+    serve_environment: tuple[tuple[str, str], ...] = ()
+    make: tuple[str, ...] = ()
+    make_input: str = ""
     replicates: int = 1
 
+    @property
+    def content(self) -> str:
+        """Of the lab's file."""
+        return "text"
 
-Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork | PagesWork
+
+Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork | AtimeWork | PagesWork

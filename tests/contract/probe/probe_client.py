@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import contents
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 BINARY = Path(os.environ.get("IOTRIAL_PROBE", REPOSITORY / "target/release/ioprobe"))
 NOBODY = 65534
@@ -193,6 +195,8 @@ def mixed(z: int) -> int:
 def content(kind: str, seed: int, index: int, size: int) -> bytes:
     if kind == "zeros":
         return bytes(size)
+    if kind in ("words", "c"):
+        return (contents.words if kind == "words" else contents.c_source)(seed, index, size)
     key = mixed(seed ^ mixed((index + GOLDEN) & MASK))
     words = [mixed((key + (n + 1) * GOLDEN) & MASK) for n in range(size // 8 + 8)]
     if kind == "random":

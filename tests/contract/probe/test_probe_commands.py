@@ -171,3 +171,30 @@ def test_standard_output_comes_back_only_where_it_is_asked_for(probe: Probe) -> 
     with pytest.raises(ProbeError, match="keep_output") as caught:
         probe("command", steps=steps, keep_output=1 << 40)
     assert caught.value.code == "bad_request"
+
+
+def test_a_folder_to_write_to_is_filled_in_and_counted(probe: Probe, folder: Path) -> None:
+    make_set(probe, folder)
+    out = folder / "out"
+    probe("mkdir", path=str(out), exclusive=True)
+    script = "cp $1 a; mkdir -p deep/er; cp $1 $2/deep/er/b; ln -s /usr link"
+    steps = [{"name": "x", "argv": ["sh", "-c", script, "x", "{file}", "{out}"]}]
+    done = probe("command", set="s", files=[0], steps=steps, out=str(out), cwd="{out}")
+    assert done["verified"] is True
+    size = (folder / "s/f000000").stat().st_size
+    assert done["out"] == {"files": 3, "folders": 2, "bytes": 2 * size + len("/usr")}
+    assert (out / "deep/er/b").read_bytes() == (folder / "s/f000000").read_bytes()
+    assert probe("command", steps=[{"name": "t", "argv": ["true"]}])["out"] is None
+    with pytest.raises(ProbeError, match="wanted a folder to write to"):
+        probe("command", steps=steps, set="s")
+
+
+@pytest.mark.root
+def test_a_folder_is_made_for_somebody_else_and_one_that_is_there_stays_whose_it_is(
+    isolated: Probe, folder: Path
+) -> None:
+    out = folder / "out"
+    isolated("mkdir", path=str(out), owner={"uid": NOBODY, "gid": NOBODY})
+    assert (out.stat().st_uid, out.stat().st_gid, out.stat().st_mode & 0o7777) == (NOBODY, NOBODY, 0o755)
+    isolated("mkdir", path=str(out), owner={"uid": 0, "gid": 0})
+    assert out.stat().st_uid == NOBODY

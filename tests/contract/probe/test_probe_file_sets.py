@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import shutil
 import stat
@@ -16,7 +17,7 @@ import pytest
 from probe_client import MIB, Lab, Probe, ProbeError, content, make_set, names
 
 
-@pytest.mark.parametrize("kind", ["text", "random", "zeros"])
+@pytest.mark.parametrize("kind", ["text", "random", "zeros", "words", "c"])
 @pytest.mark.parametrize(("directories", "size"), [(1, 64), (3, 1000), (1, 70_000)])
 def test_a_file_set_is_what_it_says(
     probe: Probe, folder: Path, kind: str, directories: int, size: int
@@ -49,6 +50,37 @@ def test_a_file_set_is_what_it_says(
 def test_text_never_holds_a_word_to_search_for(probe: Probe, folder: Path) -> None:
     path = make_set(probe, folder, count=1, size=MIB) / "f000000"
     assert set(path.read_bytes()) <= set(b"0123456789abcdef\n")
+
+
+def test_words_compress_as_a_text_does(probe: Probe, folder: Path) -> None:
+    path = make_set(probe, folder, count=1, size=MIB, content="words") / "f000000"
+    for compressed in (zlib.compress(path.read_bytes()), lzma.compress(path.read_bytes())):
+        assert 2.7 < MIB / len(compressed) < 4.3
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+@pytest.mark.parametrize(("count", "size", "folders"), [(10, 8192, 3), (2, 1024, 1), (9, 3072, 1)])
+def test_c_compiles_and_links_without_a_warning_but_for_headers(
+    probe: Probe, folder: Path, count: int, size: int, folders: int
+) -> None:
+    path = make_set(probe, folder, count=count, size=size, content="c", directories=folders)
+    files = sorted(file for file in path.rglob("f*") if file.is_file())
+    include = [f"-I{place}" for place in {file.parent for file in files}]
+    argv = [
+        "gcc",
+        "-Wall",
+        "-Wextra",
+        "-Wno-sign-compare",
+        *include,
+        "-x",
+        "c",
+        *files,
+        "-o",
+        folder / "program",
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stderr.count("warning:") == done.stderr.count("#pragma once in main file"), done.stderr
+    subprocess.run([folder / "program"], check=True)
 
 
 def test_verification_names_the_file_that_is_not_what_it_should_be(probe: Probe, folder: Path) -> None:

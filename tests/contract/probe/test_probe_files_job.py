@@ -73,6 +73,57 @@ def test_create_works_on_a_set_that_is_not_there_yet(probe: Probe, folder: Path)
     assert {(f.stat().st_size, stat.S_IMODE(f.stat().st_mode)) for f in files} == {(1, 0o600)}
 
 
+def test_files_come_and_go_phase_by_phase(probe: Probe, folder: Path) -> None:
+    path = make_set(probe, folder, empty=True, directories=3, size=5000)
+    whole = ["create", "write-all", "fstat", "close", "getdents", "open", "sendfile", "close"]
+    done = probe("files", set="s", operations=[*whole, "unlink", "getdents"], order="by-phase", buffer=2000)
+    # by-file would have listed the folders before there was anything in them
+    assert (done["bytes_written"], done["bytes_read"], done["entries"]) == (100_000, 100_000, 20)
+    assert done["operations"]["getdents"]["count"] == 6
+    assert not list(path.rglob("f*"))
+    probe("files", set="s", operations=whole, order="by-phase")
+    for index in range(20):
+        written = (path / f"d{index % 3:03}/f{index:06}").read_bytes()
+        assert written == content("text", 1, index, 5000)
+    probe("fileset_verify", set="s")
+
+
+def test_a_file_is_written_whole_at_the_size_that_it_was_given(probe: Probe, folder: Path) -> None:
+    path = make_set(probe, folder)
+    probe("set_size", set="s", files=[1], size=333)
+    probe("files", set="s", operations=["open-truncate", "write-all", "close"], buffer=50)
+    assert Counter(file.stat().st_size for file in path.iterdir()) == {100: 19, 333: 1}
+    probe("fileset_verify", set="s")
+    for operations in (
+        ["write-all"],
+        ["open", "write-all"],
+        ["open-write", "write-byte", "write-all"],
+        ["fstat"],
+    ):
+        with pytest.raises(ProbeError) as caught:
+            probe("files", set="s", operations=operations)
+        assert caught.value.code == "bad_request"
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_new_operations_are_the_system_calls_that_they_are_named_after(folder: Path) -> None:
+    log = folder / "strace"
+    with Probe(
+        prefix=("strace", "-f", "-qq", "-o", str(log), "-e", "trace=sendfile,write,fstat,newfstatat")
+    ) as probe:
+        path = make_set(probe, folder, count=1, size=5000)
+        log.write_text("")
+        operations = ["open-truncate", "write-all", "fstat", "close", "open", "sendfile", "close"]
+        probe("files", set="s", operations=operations, buffer=4096)
+    said = log.read_text()
+    assert re.findall(r"sendfile\(\d+, \d+, NULL, 4096\) += (\d+)", said) == ["4096", "904", "0"]
+    assert re.search(
+        r'write\(\d+, "[^"]+"\.\.\., 4096\) += 4096\n.*write\(\d+, "[^"]+"\.\.\., 904\) += 904', said
+    )
+    assert re.search(r"(fstat|newfstatat)\(.*st_size=5000", said)
+    assert path.exists()
+
+
 @pytest.mark.parametrize(
     "kind", ["hardlink", "symlink-absolute", "symlink-relative", "symlink-chain", "regular"]
 )

@@ -27,7 +27,18 @@ from probe_client import (
         ({"operation": "read", "block_size": 0}, "block_size"),
         ({"operation": "read", "volume": 1000}, "whole blocks"),
         ({"operation": "read", "replicates": 2}, "done once"),
-        ({"operation": "read", "files": [0, 1]}, "one file"),
+        ({"operation": "read", "streams": 2}, "wanted 2 of"),
+        ({"operation": "copy"}, "wanted 2 of"),
+        ({"operation": "read", "streams": 0}, "streams"),
+        ({"operation": "read", "streams": 65}, "streams"),
+        ({"operation": "read", "copy_with": "copy-file-range"}, "of a copy"),
+        (
+            {"operation": "copy", "copy_with": "copy-file-range", "direct": True},
+            "of a copy through the cache",
+        ),
+        ({"operation": "copy", "data": "random"}, "for writing what the probe makes"),
+        ({"operation": "rewrite", "truncate": False}, "as long as it is"),
+        ({"operation": "copy", "seconds": 1}, "of reading"),
         ({"operation": "read", "pause_s": -1}, "pause_s"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -51,8 +62,12 @@ def test_a_device_that_is_not_the_labs_is_refused(probe: Probe) -> None:
 
 @pytest.mark.root
 def test_the_labs_device_is_read_and_never_written(lab: Lab) -> None:
-    for fields in ({"operation": "write"}, {"operation": "read", "set": "s"}):
-        with pytest.raises(ProbeError, match="read only, by the probe itself, and without a set"):
+    for fields in (
+        {"operation": "write"},
+        {"operation": "read", "set": "s"},
+        {"operation": "read", "streams": 2},
+    ):
+        with pytest.raises(ProbeError, match="read only, by the probe itself, once and without a set"):
             lab.probe("stream", device=lab.name, **fields)
     done = lab.probe("stream", operation="read", device=lab.name, devices=[lab.name], block_size=2 * MIB)
     assert (done["bytes"], done["ended"]) == (64 * MIB, "end")

@@ -7,6 +7,7 @@
 pub mod debugfs;
 mod energy;
 mod process;
+pub mod processors;
 mod system;
 
 use std::cell::RefCell;
@@ -19,6 +20,7 @@ use self::debugfs::Tree;
 pub use self::energy::POWERCAP;
 use self::energy::{Meters, Microjoules};
 use self::process::{Own, OwnCounts};
+use self::processors::{Processors, Ticks};
 use self::system::{Pressure, Stalls, System, SystemCounts};
 use crate::clock::monotonic_ns;
 
@@ -28,6 +30,7 @@ pub struct Sources {
     own: Own,
     system: System,
     pressure: Pressure,
+    processors: Processors,
     meters: Meters,
     debug: Tree,
 }
@@ -39,6 +42,7 @@ pub struct Moment {
     own: Option<OwnCounts>,
     system: Option<SystemCounts>,
     stalls: Stalls,
+    processors: Option<Ticks>,
     energy: Microjoules,
 }
 
@@ -54,6 +58,7 @@ pub fn open(powercap: &str) {
         own: Own::open(),
         system: System::open(),
         pressure: Pressure::open(),
+        processors: Processors::open(),
         meters: Meters::open(powercap),
         debug: Tree::open(),
     };
@@ -71,6 +76,7 @@ pub fn switch(on: bool) {
         own: Own::none(),
         system: System::none(),
         pressure: Pressure::none(),
+        processors: Processors::none(),
         meters: Meters::none(),
         debug: Tree::none(),
     };
@@ -82,10 +88,12 @@ pub fn before() -> Moment {
     with_sources(|sources| {
         let system = sources.system.read();
         let stalls = sources.pressure.read();
+        let processors = sources.processors.read();
         let energy = sources.meters.read();
         Moment {
             system,
             stalls,
+            processors,
             energy,
             own: sources.own.read(),
             at_ns: monotonic_ns(),
@@ -99,11 +107,13 @@ pub fn after() -> Moment {
         let at_ns = monotonic_ns();
         let own = sources.own.read();
         let energy = sources.meters.read();
+        let processors = sources.processors.read();
         let stalls = sources.pressure.read();
         Moment {
             at_ns,
             own,
             energy,
+            processors,
             stalls,
             system: sources.system.read(),
         }
@@ -118,6 +128,7 @@ pub fn between(before: &Moment, after: &Moment) -> Value {
             "process": process::between(&before.own, &after.own),
             "system": sources.system.between(&before.system, &after.system),
             "pressure": sources.pressure.between(&before.stalls, &after.stalls),
+            "processors": sources.processors.between(&before.processors, &after.processors),
             "energy": sources.meters.between(&before.energy, &after.energy),
         })
     })

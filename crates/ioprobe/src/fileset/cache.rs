@@ -5,7 +5,9 @@
 //! files have anything to write. All of this looks by open files, which caches the inode: cold inodes come from
 //! unmounting, and the evidence for cold data is the device's counter.
 
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 
 use libc::c_uint;
 use serde_json::{json, Value};
@@ -15,7 +17,8 @@ use crate::error::{last_errno, Doing, Error, Result};
 use crate::syscall::{
     c_text, check, open_quietly, open_quietly_through, stat, stat_of, try_open, ITSELF,
 };
-use crate::wire::{OfFiles, Warm};
+use crate::target::files::syncfs;
+use crate::wire::{EvictTree, OfFiles, Warm};
 
 /// `struct cachestat` of linux/mman.h.
 #[repr(C)]
@@ -60,6 +63,34 @@ pub fn evict(request: OfFiles, registry: &mut Registry) -> Result<Value> {
         drop_pages(&open_any_way(path)?, path)?;
     }
     Ok(json!({"evicted": files.len()}))
+}
+
+/// Drops what is cached of every regular file below a folder, after a sync of its file system. Links are not followed; what is
+/// mounted below is passed over.
+pub fn evict_tree(request: EvictTree) -> Result<Value> {
+    syncfs(&request.path)?;
+    let device = stat(&request.path, false)?.st_dev;
+    let (mut files, mut bytes) = (0_u64, 0_u64);
+    let mut folders = vec![PathBuf::from(&request.path)];
+    while let Some(folder) = folders.pop() {
+        let doing = || format!("list {}", folder.display());
+        for entry in std::fs::read_dir(&folder).doing(doing)? {
+            let entry = entry.doing(doing)?;
+            let status = entry.metadata().doing(doing)?;
+            if status.dev() != device {
+                continue;
+            }
+            if status.is_dir() {
+                folders.push(entry.path());
+            } else if status.is_file() {
+                let path = entry.path().display().to_string();
+                drop_pages(&open_any_way(&path)?, &path)?;
+                files += 1;
+                bytes += status.len();
+            }
+        }
+    }
+    Ok(json!({"files": files, "bytes": bytes}))
 }
 
 /// Starts, or with the other flags also awaits, the writing of a file's dirty pages.

@@ -76,6 +76,7 @@ pub fn make(request: MakeSet, registry: &mut Registry) -> Result<Value> {
         files: vec![
             FileState {
                 size: if request.empty { 0 } else { request.size },
+                whole: request.size,
                 exists: !request.empty,
                 moved_to: None,
             };
@@ -136,7 +137,8 @@ pub fn make_folders(set: &FileSet, view: Option<&str>, owner: Option<User>) -> R
     Ok(())
 }
 
-fn give_to(path: &str, owner: Option<User>) -> Result<()> {
+/// Makes it somebody's; of a link, the link itself.
+pub fn give_to(path: &str, owner: Option<User>) -> Result<()> {
     if let Some(owner) = owner {
         let text = c_text(path)?;
         // SAFETY: the text ends with NUL.
@@ -185,13 +187,14 @@ pub fn set_size(request: SetSize, registry: &mut Registry) -> Result<Value> {
         let path = set.path(*index);
         let file = open_for_rewriting(&path)?;
         writer.write(&file, *index, request.size, &path)?;
-        set.files[*index as usize].size = request.size;
+        let file = &mut set.files[*index as usize];
+        (file.size, file.whole) = (request.size, request.size);
     }
     Ok(json!({"changed": files.len()}))
 }
 
 /// A mode without write permission stops an owner who is not root: lifted for the moment of opening.
-fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
+pub fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
     let text = c_text(path)?;
     let flags = libc::O_WRONLY | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     match try_open(&text, flags, 0) {

@@ -4,8 +4,11 @@
 //! job on it can be checked afterwards against that.
 
 pub mod cache;
+pub mod copy;
 pub mod create;
+pub mod extents;
 pub mod guard;
+pub mod layout;
 pub mod links;
 pub mod modes;
 pub mod times;
@@ -31,6 +34,8 @@ pub struct FileSet {
 #[derive(Clone, Debug)]
 pub struct FileState {
     pub size: u64,
+    /// The size that it was last made at, whatever a job has made of it since.
+    pub whole: u64,
     pub exists: bool,
     /// The view into which the file itself was moved.
     pub moved_to: Option<String>,
@@ -210,6 +215,7 @@ pub mod tests {
             files: vec![
                 FileState {
                     size: 10,
+                    whole: 10,
                     exists: true,
                     moved_to: None
                 };

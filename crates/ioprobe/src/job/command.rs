@@ -26,6 +26,7 @@ use crate::process::start::{Starter, Surroundings};
 use crate::process::stragglers;
 use crate::syscall::{memory_file, open};
 use crate::target::run::{input, rewind};
+use crate::target::tally;
 use crate::wire::{CommandJob, Common};
 
 /// As much of a failed command's standard error as is kept.
@@ -91,7 +92,7 @@ pub fn run(
             "request command: steps: wanted at least one, found none",
         ));
     }
-    let places = Places::new(set, &common)?;
+    let places = Places::new(set, &common, own.out.as_deref())?;
     let environment = Environment::new(own.environment.as_ref())?;
     let programs = own
         .steps
@@ -193,6 +194,12 @@ pub fn run(
     answer["failures"] = json!(failures);
     answer["stragglers"] = json!(stragglers);
     answer["output"] = json!(output);
+    answer["out"] = json!(own
+        .out
+        .as_deref()
+        .map(tally::of)
+        .transpose()?
+        .map(|held| held.to_json()));
     answer["account"] = json!(account.as_ref().map(Account::to_json));
     answer["steps"] = steps.iter().map(|step| step.to_json(clock)).collect();
     Ok(answer)

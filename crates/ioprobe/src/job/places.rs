@@ -1,6 +1,7 @@
-//! What the placeholders of a command stand for: `{file}`, `{files}` and `{dir}`.
+//! What the placeholders of a command stand for: `{file}`, `{files}`, `{dir}` and `{out}`.
 //!
-//! They name the lab's files, by the set itself or through a view, so that a study says what is done and never where.
+//! They name the lab's files, by the set itself or through a view, and the folder for what a run writes, so that a study says
+//! what is done and never where.
 
 use std::ffi::CString;
 
@@ -13,16 +14,19 @@ use crate::wire::{Common, Step};
 pub struct Places {
     files: Option<Vec<String>>,
     dir: Option<String>,
+    out: Option<String>,
 }
 
 impl Places {
-    pub fn new(set: Option<&FileSet>, common: &Common) -> Result<Self> {
+    pub fn new(set: Option<&FileSet>, common: &Common, out: Option<&str>) -> Result<Self> {
+        let out = out.map(str::to_string);
         let set = match set {
             Some(set) => set,
             None => {
                 return Ok(Places {
                     files: None,
                     dir: None,
+                    out,
                 })
             }
         };
@@ -35,6 +39,7 @@ impl Places {
         Ok(Places {
             files: Some(files),
             dir: Some(set.root(view)),
+            out,
         })
     }
 
@@ -56,7 +61,7 @@ impl Places {
         for argument in argv {
             match argument.as_str() {
                 "{files}" => whole.extend_from_slice(self.files()?),
-                _ => whole.push(self.with_dir(argument)?),
+                _ => whole.push(self.with_folders(argument)?),
             }
         }
         if !each {
@@ -66,18 +71,29 @@ impl Places {
         Ok(self.files()?.iter().map(one).collect())
     }
 
-    fn with_dir(&self, text: &str) -> Result<String> {
-        if !text.contains("{dir}") {
-            return Ok(text.to_string());
+    fn with_folders(&self, text: &str) -> Result<String> {
+        let mut text = text.to_string();
+        for (placeholder, folder, wanted) in [
+            ("{dir}", &self.dir, "a file set"),
+            ("{out}", &self.out, "a folder to write to"),
+        ] {
+            if !text.contains(placeholder) {
+                continue;
+            }
+            text = match folder {
+                Some(folder) => text.replace(placeholder, folder),
+                None => {
+                    return Err(Error::bad(format!(
+                        "{placeholder}: wanted {wanted}, found none"
+                    )))
+                }
+            };
         }
-        match &self.dir {
-            Some(dir) => Ok(text.replace("{dir}", dir)),
-            None => Err(Error::bad("{dir}: wanted a file set, found none")),
-        }
+        Ok(text)
     }
 
     pub fn folder(&self, cwd: &str) -> Result<CString> {
-        c_text(&self.with_dir(cwd)?)
+        c_text(&self.with_folders(cwd)?)
     }
 
     fn files(&self) -> Result<&[String]> {
@@ -95,6 +111,7 @@ mod tests {
         let places = Places {
             files: Some(vec!["/l/a".to_string(), "/l/b".to_string()]),
             dir: Some("/l".to_string()),
+            out: Some("/o".to_string()),
         };
         places.expand(&argv.iter().map(|a| a.to_string()).collect::<Vec<_>>())
     }
@@ -117,13 +134,22 @@ mod tests {
     }
 
     #[test]
+    fn out_is_where_a_run_writes() {
+        assert_eq!(
+            expanded(&["cp", "{file}", "{out}/x"]).unwrap(),
+            [["cp", "/l/a", "/o/x"], ["cp", "/l/b", "/o/x"]]
+        );
+    }
+
+    #[test]
     fn what_cannot_be_filled_in_is_refused() {
         assert!(expanded(&["x", "{file}", "{files}"]).is_err());
         let nothing = Places {
             files: None,
             dir: None,
+            out: None,
         };
-        for argument in ["{file}", "{files}", "{dir}"] {
+        for argument in ["{file}", "{files}", "{dir}", "{out}"] {
             assert!(nothing
                 .expand(&["x".to_string(), argument.to_string()])
                 .is_err());

@@ -78,7 +78,7 @@ impl Timed {
     /// The answer that all jobs have in common; syncs where that was asked for.
     pub fn answer(&self, watch: &Watch, sync_after: Option<&str>) -> Result<Value> {
         let (devices, devices_after_sync) = watch.report(sync_after)?;
-        Ok(json!({
+        let mut answer = json!({
             "wall_ns": self.wall_ns,
             "user_ns": self.usage.user_ns,
             "sys_ns": self.usage.sys_ns,
@@ -92,6 +92,10 @@ impl Timed {
             "injected": self.spun.injected(),
             "started_ns": self.started_ns,
             "verified": true,
-        }))
+        });
+        if let Some(servers) = watch.servers() {
+            answer["servers"] = Value::Object(servers);
+        }
+        Ok(answer)
     }
 }

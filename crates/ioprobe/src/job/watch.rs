@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use crate::around::{self, Moment};
 use crate::devices::{Activity, Counters};
 use crate::error::Result;
+use crate::server::{self, Used};
 use crate::target::files::syncfs;
 
 /// The kernel's counters around a timed part, and the devices' once more after its file system was written back.
@@ -13,6 +14,7 @@ pub struct Watch {
     before: Vec<Activity>,
     after: Vec<Activity>,
     moments: (Moment, Moment),
+    servers: [Vec<(String, Used)>; 2],
 }
 
 /// What devices did, by name.
@@ -22,6 +24,7 @@ impl Watch {
     /// To be called just before the timed part, with counters that were opened as root: not every user may.
     pub fn begin(counters: Counters) -> Result<Self> {
         let (mut before, after) = (counters.room(), counters.room());
+        let servers = [server::used(), Vec::new()];
         counters.read(&mut before)?;
         let moment = around::before();
         Ok(Watch {
@@ -29,13 +32,16 @@ impl Watch {
             before,
             after,
             moments: (moment, moment),
+            servers,
         })
     }
 
     /// To be called just after the timed part, when its last clock was read and before anything else touches a disk.
     pub fn end(&mut self) -> Result<()> {
         self.moments.1 = around::after();
-        self.counters.read(&mut self.after)
+        let counted = self.counters.read(&mut self.after);
+        self.servers[1] = server::used();
+        counted
     }
 
     /// What happened during the timed part; and up to the end of a sync of `path`.
@@ -51,6 +57,12 @@ impl Watch {
             }
         };
         Ok((during, synced))
+    }
+
+    /// What each server used meanwhile; None where there is none.
+    pub fn servers(&self) -> Option<Devices> {
+        let [before, after] = &self.servers;
+        (!before.is_empty()).then(|| server::between(before, after))
     }
 
     /// What this process and the whole machine did meanwhile: the answer's `around`.

@@ -1,25 +1,29 @@
 //! Ends what a command left behind: background processes, daemons that left its group, orphans.
 //!
 //! A straggler would go on reading and writing under the next run. All of them end up as our children, as process 1 of the
-//! namespace or as the reaper of orphans, so "no children left" is the proof. In the usual case one wait4 shows it.
+//! namespace or as the reaper of orphans, so "no children left" is the proof. In the usual case one wait4 shows it. The keepers
+//! of servers stay (`kept`), and what is below them has another reaper: then children are looked up in /proc and waited for by
+//! their ids.
 
 use std::fs;
 
 use libc::{c_int, pid_t};
 
 use crate::error::{last_errno, Error, Result};
+use crate::process::kept;
 
 /// Kills and reaps every descendant; returns how many had to be killed. `shot`: whether the group was killed already, so
 /// that those who die of it now count too.
 pub fn sweep(isolated: bool, mut shot: bool) -> Result<u64> {
+    let kept = kept::kept();
+    if !kept.is_empty() {
+        return sweep_beside(&kept, shot);
+    }
     let mut killed = 0;
-    let mut count = |status, shot| {
-        let by_signal = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
-        killed += u64::from(shot && by_signal);
-    };
+    let mut count = |status, shot| killed += u64::from(shot && was_killed(status));
     loop {
         // Those that ended by themselves are only waiting to be reaped.
-        match reap(libc::WNOHANG)? {
+        match reap(-1, libc::WNOHANG)? {
             Reaped::One(status) => count(status, shot),
             Reaped::None => return Ok(killed),
             Reaped::StillRunning => {
@@ -30,12 +34,39 @@ pub fn sweep(isolated: bool, mut shot: bool) -> Result<u64> {
                     kill_children()?;
                 }
                 shot = true;
-                if let Reaped::One(status) = reap(0)? {
+                if let Reaped::One(status) = reap(-1, 0)? {
                     count(status, shot);
                 }
             }
         }
     }
+}
+
+/// As `sweep`, of all children but those that stay. When one dies its children become ours, and the next turn finds them.
+fn sweep_beside(kept: &[pid_t], shot: bool) -> Result<u64> {
+    let mut killed = 0;
+    loop {
+        let children: Vec<pid_t> = children().filter(|pid| !kept.contains(pid)).collect();
+        if children.is_empty() {
+            return Ok(killed);
+        }
+        for pid in children {
+            let (status, shot) = match reap(pid, libc::WNOHANG)? {
+                Reaped::StillRunning => {
+                    kill(pid)?;
+                    (reap(pid, 0)?, true)
+                }
+                ended => (ended, shot),
+            };
+            if let Reaped::One(status) = status {
+                killed += u64::from(shot && was_killed(status));
+            }
+        }
+    }
+}
+
+fn was_killed(status: c_int) -> bool {
+    libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL
 }
 
 enum Reaped {
@@ -44,11 +75,11 @@ enum Reaped {
     None,
 }
 
-fn reap(flags: c_int) -> Result<Reaped> {
+fn reap(pid: pid_t, flags: c_int) -> Result<Reaped> {
     let mut status = 0;
     loop {
         // SAFETY: `status` is ours.
-        match unsafe { libc::waitpid(-1, &mut status, flags | libc::__WALL) } {
+        match unsafe { libc::waitpid(pid, &mut status, flags | libc::__WALL) } {
             0 => return Ok(Reaped::StillRunning),
             -1 => match last_errno() {
                 libc::EINTR => {}
@@ -62,26 +93,29 @@ fn reap(flags: c_int) -> Result<Reaped> {
 
 /// Kills our children; when they die theirs become ours, and the next turn finds them.
 fn kill_children() -> Result<()> {
-    let own = std::process::id() as pid_t;
-    let mut refused = None;
-    for pid in processes() {
-        if parent_of(pid) == Some(own) {
-            // SAFETY: no pointers are involved; a child that was not reaped keeps its id.
-            if unsafe { libc::kill(pid, libc::SIGKILL) } == -1 {
-                refused = Some((pid, last_errno()));
-            }
-        }
+    let mut refused = Ok(());
+    for pid in children() {
+        refused = refused.and(kill(pid));
     }
-    match refused {
-        Some((pid, errno)) => Err(Error::errno(
-            format!("kill process {pid} that a command left behind"),
-            errno,
-        )),
-        None => Ok(()),
+    refused
+}
+
+fn kill(pid: pid_t) -> Result<()> {
+    // SAFETY: no pointers are involved; a child that was not reaped keeps its id.
+    match unsafe { libc::kill(pid, libc::SIGKILL) } {
+        -1 => Err(Error::last_os(format!(
+            "kill process {pid} that a command left behind"
+        ))),
+        _ => Ok(()),
     }
 }
 
-fn processes() -> impl Iterator<Item = pid_t> {
+fn children() -> impl Iterator<Item = pid_t> {
+    let own = std::process::id() as pid_t;
+    processes().filter(move |pid| parent_of(*pid) == Some(own))
+}
+
+pub fn processes() -> impl Iterator<Item = pid_t> {
     fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -90,7 +124,8 @@ fn processes() -> impl Iterator<Item = pid_t> {
 }
 
 fn parent_of(pid: pid_t) -> Option<pid_t> {
-    parent_in_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parent_in_stat(&String::from_utf8_lossy(&bytes))
 }
 
 /// The name in parentheses may hold anything, parentheses too: what follows the last one counts.

@@ -10,6 +10,7 @@ use std::time::Instant;
 use serde_json::{json, Value};
 
 use crate::error::{Doing, Error, Result};
+use crate::fileset::create::give_to;
 use crate::syscall::{c_text, check, kind_of, make_folder, open, stat};
 use crate::wire::{mode_text, DropCaches, MakeFolder, Path, SetTimes, Stat, Write};
 
@@ -122,7 +123,10 @@ pub fn make(request: MakeFolder) -> Result<Value> {
             errno: libc::EEXIST,
             ..
         }) if !request.exclusive && kind_of(&stat(&request.path, true)?) == "directory" => {}
-        other => other?,
+        other => {
+            other?;
+            give_to(&request.path, request.owner)?;
+        }
     }
     Ok(json!({}))
 }

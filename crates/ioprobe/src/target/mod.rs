@@ -1,5 +1,6 @@
 //! The target verbs: everything by which knobs, caches and places act on this machine.
 
+pub mod age;
 pub mod device;
 pub mod files;
 pub mod image;
@@ -8,3 +9,4 @@ pub mod loop_table;
 pub mod mount;
 pub mod remove;
 pub mod run;
+pub mod tally;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::json::{fields, requests, Reader, Request};
 use super::{
-    Access, Accounting, Content, Engine, Fields, MatrixTest, Operation, Order, Redirects,
-    Selection, Share, StreamFlush, StreamOperation, StreamSync, StretchClock,
+    Access, Accounting, AtimeCall, Content, CopyWith, Engine, Fields, MatrixTest, Operation, Order,
+    Redirects, Selection, Share, StreamFlush, StreamOperation, StreamSync, StretchClock,
 };
 use crate::error::{Error, Result};
 use crate::identity::User;
@@ -26,7 +26,7 @@ requests! {
     FilesJob {
         operations: Vec<Operation>,
         buffer: usize = 1 << 16,
-        order: Order = Order::ByFile,
+        order: Order = Order::File,
         histograms: bool = false,
         stretch_of: Option<Operation> = None,
     }
@@ -51,6 +51,7 @@ requests! {
         environment: Option<BTreeMap<String, String>> = None,
         cwd: Option<String> = None,
         stdin: Option<String> = None,
+        out: Option<String> = None,
         timeout_s: Option<f64> = None,
         expect_exit: i32 = 0,
         keep_output: usize = 0,
@@ -62,6 +63,9 @@ requests! {
         device: Option<String> = None,
         block_size: usize = 1 << 20,
         volume: Option<u64> = None,
+        streams: usize = 1,
+        shared: bool = false,
+        copy_with: CopyWith = CopyWith::ReadWrite,
         seconds: Option<f64> = None,
         direct: bool = false,
         sync: StreamSync = StreamSync::None,
@@ -106,6 +110,10 @@ requests! {
         profile: Option<String> = None,
         histograms: bool = false,
     }
+    AtimeJob {
+        calls: Vec<AtimeCall> = AtimeCall::ALL.to_vec(),
+        burst: u32 = 1000,
+    }
 }
 
 /// A job's fields: those that all jobs have, and its own.
@@ -127,6 +135,14 @@ pub fn job_fields<T: Request>(verb: &str, mut own: Fields) -> Result<(Common, T)
         )));
     }
     Ok((common, fields(verb, own)?))
+}
+
+/// Whether a verb is a job: work that is timed.
+pub fn is_job(verb: &str) -> bool {
+    matches!(
+        verb,
+        "files" | "random" | "matrix" | "command" | "stream" | "pages"
+    )
 }
 
 /// The devices of a job, whichever it is; what is no job has none.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::json::{fields, requests, Reader, Request};
-use super::{AtimeState, Content, Fields, Fill, LinkKind, Mode, Selection};
+use super::{AtimeState, Content, EndSignal, Fields, Fill, LinkKind, Mode, QueueOrder, Selection};
 use crate::error::Result;
 use crate::identity::User;
 
@@ -13,7 +13,12 @@ requests! {
     Path { path: String }
     Write { path: String, data: String }
     Stat { path: String, follow: bool = false }
-    MakeFolder { path: String, mode: Mode = Mode(0o755), exclusive: bool = false }
+    MakeFolder {
+        path: String,
+        mode: Mode = Mode(0o755),
+        exclusive: bool = false,
+        owner: Option<User> = None,
+    }
     Remove { path: String, recursive: bool = false, keep: bool = false }
     SetTimes { path: String, mtime_ns: i64 }
     EndSession { session: i32, started: u64, token: Option<String> = None }
@@ -26,6 +31,36 @@ requests! {
     Unmount { target: String }
     DropCaches { what: u8 }
     Image { folder: String, size: u64, fill: Fill, path: Option<String> = None }
+    ModelledImage {
+        size: u64,
+        rotating: Option<RotatingDisk> = None,
+        flat: Option<FlatDisk> = None,
+    }
+    RotatingDisk {
+        turns_per_minute: f64,
+        seek_track_us: f64,
+        seek_mean_us: f64,
+        seek_full_us: f64,
+        outer_bytes_per_s: f64,
+        inner_bytes_per_s: f64,
+        interface_bytes_per_s: f64,
+        overhead_us: f64,
+        ahead_bytes: u64,
+        cache_bytes: u64,
+        depth: usize,
+        order: QueueOrder,
+        stroke: f64,
+    }
+    FlatDisk {
+        read_us: f64,
+        write_us: f64,
+        jump_us: f64,
+        flush_us: f64,
+        overhead_us: f64,
+        read_bytes_per_s: f64,
+        write_bytes_per_s: f64,
+        depth: usize,
+    }
     ImageFree { image: u64 }
     LoopAttach { image: u64, direct_io: bool, device: Option<String> = None }
     LoopStatus { device: String }
@@ -48,6 +83,24 @@ requests! {
         output_limit: usize = 1 << 20,
         user: Option<User> = None,
     }
+    ServerStart {
+        name: String,
+        argv: Vec<String>,
+        environment: Option<BTreeMap<String, String>> = None,
+        cwd: Option<String> = None,
+        user: Option<User> = None,
+        ready: Ready,
+        timeout_s: f64 = 60.0,
+    }
+    Ready {
+        tcp: Option<u32> = None,
+        socket: Option<String> = None,
+        file: Option<String> = None,
+        contains: Option<String> = None,
+    }
+    ServerStop { name: String, signal: EndSignal = EndSignal::Term, timeout_s: f64 = 60.0 }
+    OfServer { name: String }
+    EvictTree { path: String }
     MakeSet {
         set: String,
         dir: String,
@@ -79,6 +132,9 @@ requests! {
     }
     OfView { set: String, files: Selection = None, view: String }
     SetSize { set: String, files: Selection = None, size: u64 }
+    LayFiles { set: String, files: Selection = None, extents: u64 }
+    CopyFiles { set: String, files: Selection = None, keep: bool }
+    Age { path: String, percent: u8, rounds: u32, seed: u64 }
     Warm {
         set: String,
         files: Selection = None,

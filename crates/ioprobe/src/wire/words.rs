@@ -6,6 +6,12 @@ use super::json::words;
 use super::FromJson;
 
 words! {
+    /// In which order a modelled disk serves what waits.
+    QueueOrder {
+        Arrival = "arrival",
+        Elevator = "elevator",
+        Nearest = "nearest",
+    }
     /// How an image gets its blocks.
     Fill {
         Allocate = "allocate",
@@ -16,6 +22,8 @@ words! {
         Text = "text",
         Random = "random",
         Zeros = "zeros",
+        Words = "words",
+        C = "c",
     }
     /// What relatime will do at the next read.
     AtimeState {
@@ -30,6 +38,12 @@ words! {
         SymlinkChain = "symlink-chain",
         Hardlink = "hardlink",
     }
+    /// What a server is asked to end by; each gives these another meaning.
+    EndSignal {
+        Term = "TERM",
+        Int = "INT",
+        Quit = "QUIT",
+    }
     /// Which time of a job the positive control stretches.
     StretchClock {
         Wall = "wall",
@@ -43,8 +57,9 @@ words! {
         Perf = "perf",
     }
     Order {
-        ByFile = "by-file",
-        ByOperation = "by-operation",
+        File = "by-file",
+        Operation = "by-operation",
+        Phase = "by-phase",
     }
     /// How the `random` job reaches the kernel.
     Engine {
@@ -64,10 +79,13 @@ words! {
         Create = "create",
         Read = "read",
         ReadToEnd = "read-to-end",
+        Sendfile = "sendfile",
         WriteByte = "write-byte",
+        WriteAll = "write-all",
         Fsync = "fsync",
         Close = "close",
         Stat = "stat",
+        Fstat = "fstat",
         Lstat = "lstat",
         Readlink = "readlink",
         Unlink = "unlink",
@@ -83,6 +101,13 @@ words! {
     StreamOperation {
         Read = "read",
         Write = "write",
+        Rewrite = "rewrite",
+        Copy = "copy",
+    }
+    /// How a copy inside a file system is made.
+    CopyWith {
+        ReadWrite = "read-write",
+        CopyFileRange = "copy-file-range",
     }
     /// O_SYNC or O_DSYNC: whether every write waits for the disk.
     StreamSync {
@@ -112,5 +137,72 @@ words! {
         Frewrite = "frewrite",
         Fread = "fread",
         Freread = "freread",
+    }
+
+    /// System calls that the `atime` job does once each, and what they are done to.
+    AtimeCall {
+        Read = "read",
+        ReadNothing = "read-nothing",
+        ReadAtEnd = "read-at-end",
+        ReadNoatime = "read-noatime",
+        ReadDirect = "read-direct",
+        Pread = "pread",
+        Readv = "readv",
+        Preadv2 = "preadv2",
+        AioRead = "aio-read",
+        IoUringRead = "io-uring-read",
+        Mmap = "mmap",
+        MmapPopulate = "mmap-populate",
+        MappedRead = "mapped-read",
+        MappedWrite = "mapped-write",
+        Sendfile = "sendfile",
+        Splice = "splice",
+        CopyFileRange = "copy-file-range",
+        CopyFileRangeTo = "copy-file-range-to",
+        Clone = "clone",
+        CloneTo = "clone-to",
+        Execve = "execve",
+        Open = "open",
+        OpenPath = "open-path",
+        OpenWrite = "open-write",
+        OpenTruncate = "open-truncate",
+        OpenByHandle = "open-by-handle",
+        NameToHandle = "name-to-handle",
+        Stat = "stat",
+        Access = "access",
+        Getxattr = "getxattr",
+        Listxattr = "listxattr",
+        Setxattr = "setxattr",
+        FadviseWillneed = "fadvise-willneed",
+        FadviseDontneed = "fadvise-dontneed",
+        Readahead = "readahead",
+        MadviseWillneed = "madvise-willneed",
+        Mincore = "mincore",
+        LseekData = "lseek-data",
+        Fiemap = "fiemap",
+        Flock = "flock",
+        Fsync = "fsync",
+        Write = "write",
+        WriteNothing = "write-nothing",
+        TruncateSame = "truncate-same",
+        FtruncateSame = "ftruncate-same",
+        TruncateShorter = "truncate-shorter",
+        Fallocate = "fallocate",
+        Link = "link",
+        Unlink = "unlink",
+        Rename = "rename",
+        Chmod = "chmod",
+        Chown = "chown",
+        UtimensatMtime = "utimensat-mtime",
+        Getdents = "getdents",
+        OpenFolder = "open-folder",
+        StatInside = "stat-inside",
+        OpenInside = "open-inside",
+        CreateInside = "create-inside",
+        RenameInside = "rename-inside",
+        Readlink = "readlink",
+        Lstat = "lstat",
+        StatThrough = "stat-through",
+        OpenThrough = "open-through",
     }
 }

@@ -29,7 +29,7 @@ from iotrial.cli.piloting import DEFAULT, pilot_seconds, piloted
 @json_option
 def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **values: Any) -> int:
     """The design, the order of runs, and every change to this machine that a run would make."""
-    from iotrial.conduct.start import default_folder, look_at_disk, make_plan
+    from iotrial.conduct.start import default_folder, look_at_disks, make_plan
     from iotrial.report.forecast import forecast_json, forecast_lines
 
     study, pilot_s = pilot_seconds(study, pilot)
@@ -38,11 +38,11 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
     resolved = resolve_study(chosen, asked)
     plan = make_plan(resolved, asked.seed, controls=asked.controls)
     folder = default_folder(resolved, asked.on)
-    disk = look_at_disk(resolved)
+    disks = look_at_disks(resolved)
     found = (
         None
         if pilot_s is None
-        else piloted(resolved, plan, pilot_s, asked, folder=folder, disk=disk, quiet=as_json)
+        else piloted(resolved, plan, pilot_s, asked, folder=folder, disks=disks, quiet=as_json)
     )
     ending = 128 + found[0].ended.signal if found is not None and found[0].ended.signal is not None else 0
     listed = [
@@ -67,14 +67,18 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
         for block in [plan.block(condition, number)]
     ]
     if as_json:
+        from iotrial.conduct.sharing import sharing
         from iotrial.report.designs import design_json, design_of
+        from iotrial.report.intent import places_json
 
         document = {
             "schema": 1,
             "study": resolved.study.name,
             "lab": resolved.lab,
             "folder": folder,
-            "disk": disk,
+            "disk": next((disk for disk in disks if "place" not in disk), None),
+            "places": places_json(resolved, folder, disks),
+            "shared": [group.facts() for group in sharing(resolved, folder)],
             "seed": plan.seed,
             "seed_chosen": asked.seed is not None,
             "primary_effects": plan.primary_effects,
@@ -87,7 +91,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
         }
         click.echo(json.dumps(document, indent=1))
         return ending
-    _print(resolved, plan, folder, disk, listed)
+    _print(resolved, plan, folder, disks, listed)
     if found is None:
         tell(
             "\ntime to a verdict: not known before something is measured; `--pilot` measures for 10 s and predicts it"
@@ -100,7 +104,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
 
 
 def _print(
-    resolved: Any, plan: Any, folder: str, disk: dict[str, Any] | None, listed: list[dict[str, Any]]
+    resolved: Any, plan: Any, folder: str, disks: tuple[dict[str, Any], ...], listed: list[dict[str, Any]]
 ) -> None:
     from iotrial.report.designs import plan_lines
     from iotrial.report.intent import intent_lines
@@ -108,7 +112,7 @@ def _print(
 
     study = resolved.study
     tell(f"{study.name}: {study.question}\n")
-    for line in intent_lines(resolved, folder, disk):
+    for line in intent_lines(resolved, folder, disks):
         tell(line)
     for line in plan_lines(plan):
         tell(line)

@@ -22,7 +22,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
     from iotrial.cli.ending import conclude
     from iotrial.cli.watching import watcher_for
     from iotrial.conduct.resolve import resolve
-    from iotrial.conduct.start import consent_of, resume
+    from iotrial.conduct.start import consent_of, located_of, resume
     from iotrial.conduct.trial import Limits
     from iotrial.design.plan import Plan
     from iotrial.errors import RequestError
@@ -54,6 +54,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
         asked=set(options.get("asked", ())),
         trust=trust or stored.header.study.trusted,
         consent=consent_of(stored.header),
+        located=located_of(stored.header),
     )
     plan = Plan(stored.header.study, stored.header.seed, controls=bool(options.get("controls", True)))
     time_s = parse_duration(time) if time else float(options["time_s"])

@@ -36,7 +36,7 @@ def command(
     from iotrial.cli.consent import ask_consent, show_intent
     from iotrial.cli.ending import conclude
     from iotrial.cli.watching import watcher_for
-    from iotrial.conduct.start import begin, default_folder, look_at_disk, make_plan
+    from iotrial.conduct.start import begin, default_folder, look_at_disks, make_plan
     from iotrial.conduct.trial import Limits
     from iotrial.paths import store_path
     from iotrial.store import Store
@@ -50,7 +50,7 @@ def command(
     limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not asked.no_stop)
     folder = default_folder(resolved, asked.on)
     if asked.like is not None or not chosen.trusted:
-        show_intent(resolved, folder, look_at_disk(resolved))
+        show_intent(resolved, folder, look_at_disks(resolved))
     if asked.like is not None:
         ask_consent(resolved, trust=asked.trust)
     store = Store.open(store_path())

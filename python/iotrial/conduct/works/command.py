@@ -15,6 +15,7 @@ from iotrial.conduct.works.contract import (
     minimal_environment,
     to_take_off,
 )
+from iotrial.study.kinds.command import writes_to_scratch
 from iotrial.study.model import CommandWork
 
 _BARE = {ord("{"): "_", ord("}"): "_"}
@@ -47,6 +48,8 @@ class Command(WorkDriver[CommandWork]):
 
     def measured(self, work: CommandWork, answer: Mapping[str, Any], asked: Asked) -> Measured:
         numbers = {"max_rss": float(answer["max_rss_bytes"])}
+        if answer["out"] is not None:
+            numbers |= {f"out_{what}": float(answer["out"][what]) for what in ("bytes", "files")}
         if answer["stragglers"]:
             numbers["stragglers"] = float(answer["stragglers"])
         for step in answer["steps"] if len(answer["steps"]) > 1 else ():
@@ -70,6 +73,9 @@ class Command(WorkDriver[CommandWork]):
         details += [f"with the input {shlex.quote(work.stdin)}"] if work.stdin else []
         details += ["as root"] if work.run_as == "root" else []
         return Launched(tuple(" ".join(map(_word, step.argv)) for step in work.steps), tuple(details))
+
+    def scratch(self, work: CommandWork) -> bool:
+        return writes_to_scratch(work)
 
     def as_root(self, work: CommandWork) -> bool:
         return work.run_as == "root"

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from iotrial.errors import ProbeError
 from iotrial.lab.knob import DISK_LABS
+from iotrial.lab.server import Server
+from iotrial.lab.target import Target
 from iotrial.study.model import Work
 
 W = TypeVar("W", bound=Work)
@@ -29,19 +31,49 @@ class Asked:
     #: the lab's block device, as in /sys/block
     device: str | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    #: where the work is done
+    at: Situation | None = None
+    #: folders on places beside that of the run, by the study's name of the place
+    folders: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where a work is done that has a server, or data of its own.
+
+    ``root`` is the lab's folder, ``files`` the one of the run's files as the work sees them (a view, where a knob makes one);
+    ``user`` whose the programs are, never root (None: the probe's own user, who is not root either); ``programs`` are folders
+    or programs that the user has chosen, by name; ``log`` is the root of a second place for logs, where the study has one.
+    """
+
+    target: Target
+    root: str
+    files: str
+    user: Mapping[str, int] | None = None
+    programs: Mapping[str, str] = field(default_factory=dict)
+    log: str | None = None
+    #: values of placeholders that knobs have set
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def own(self) -> str:
+        """The folder for all that works make in the lab besides file sets."""
+        return f"{self.root}/own"
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What a run of one kind gives beyond what all give. ``numbers`` in seconds, bytes or counts by name: responses where the
     study has them, else evidence. ``histograms``: [nanoseconds, count] by name. ``seconds``: what went on within the run, by
-    name one number for each moment in ``at_s`` (None: there is none); empty where the work does not tell."""
+    name one number for each moment in ``at_s`` (None: there is none); empty where the work does not tell. ``facts`` are a
+    word by name, for a table of facts."""
 
     numbers: Mapping[str, float] = field(default_factory=dict)
     histograms: Mapping[str, list[list[int]]] = field(default_factory=dict)
     seconds: Mapping[str, list[float | None]] = field(default_factory=dict)
     #: what else is stored of the run, by name, in JSON's values
     checks: Mapping[str, object] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +95,8 @@ class WorkDriver(ABC, Generic[W]):
     work: ClassVar[type[Any]]
     starts_programs: ClassVar[bool] = False
     accountable: ClassVar[bool] = False
+    #: root has the programs run as the invoking user, or as nobody where root typed the command
+    never_root: ClassVar[bool] = False
     own_file: ClassVar[bool] = False
     timed: ClassVar[bool] = True
     #: the processor time of a run is that of a client, which is evidence; the work is another process's
@@ -84,6 +118,28 @@ class WorkDriver(ABC, Generic[W]):
     def summary(self, work: W) -> str:
         """What is done in a run, for the plan in a report (labels not made safe yet)."""
 
+    def server(self, work: W, at: Situation) -> Server | None:
+        """The server that the work needs. It is started for each run, in every arm alike: after the lab is mounted and made
+        cold, before it is warmed up; and stopped after the run, before the lab is unmounted."""
+        return None
+
+    def has_own_data(self, work: W) -> bool:
+        """Whether it has data in ``Situation.own``, to be made cold with the rest."""
+        return False
+
+    def provide(self, work: W, at: Situation) -> None:
+        """Make what the work needs in the lab besides files of its set; untimed, before every run, so it looks first whether
+        that is there. No server runs yet. Raises LabError."""
+
+    def warm(self, work: W, state: str) -> int:
+        """How often the job itself is done, untimed, before each timed one in this cache state; the server runs."""
+        return 0
+
+    def settle(self, work: W, at: Situation, answer: Mapping[str, Any]) -> str | None:
+        """After each job, timed or not: check what it did, and undo it, so that all runs find the same. The server runs.
+        In words what was wrong with the outcome, which is a failure of the run."""
+        return None
+
     def own_bytes(self, work: W, settings: Mapping[str, str]) -> int:
         """What files of the job's own take on a disk under a condition, given as values by knob."""
         return 0
@@ -91,6 +147,18 @@ class WorkDriver(ABC, Generic[W]):
     def writes(self, work: W) -> bool:
         """Whether it changes the files of its set."""
         return True
+
+    def starts_empty(self, work: W) -> bool:
+        """Whether the files of its set are not there when a run begins, and only their folders are."""
+        return False
+
+    def scratch(self, work: W) -> bool:
+        """Whether it is given an empty folder to write to, ``out`` of its job."""
+        return False
+
+    def leaves_other_files(self, work: W) -> bool:
+        """Whether files have other data or another length behind it, so that it needs a set that no other workload works on."""
+        return False
 
     def on_files(self, work: W) -> bool:
         """Whether it works on the files of its set."""

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from iotrial.conduct.works.contract import Asked, Measured, WorkDriver
+from iotrial.study.kinds.files import begins_without
 from iotrial.study.model import FilesWork
 
-WRITING = frozenset({"open-write", "open-truncate", "create", "write-byte", "fsync", "unlink"})
+WRITING = frozenset({"open-write", "open-truncate", "create", "write-byte", "write-all", "fsync", "unlink"})
 
 
 class Files(WorkDriver[FilesWork]):
@@ -34,13 +35,18 @@ class Files(WorkDriver[FilesWork]):
         )
 
     def reads_bytes(self, work: FilesWork, size: int, files: int) -> int:
-        if "read-to-end" in work.operations:
+        if self.starts_empty(work):
+            return 0
+        if {"read-to-end", "sendfile"} & set(work.operations):
             return size * files
         reads = work.operations.count("read")
         return min(size, reads * work.buffer_bytes) * files if reads else 1
 
     def summary(self, work: FilesWork) -> str:
         return f"{', '.join(work.operations)} {work.order.replace('-', ' ')}"
+
+    def starts_empty(self, work: FilesWork) -> bool:
+        return begins_without(work.operations)
 
     def writes(self, work: FilesWork) -> bool:
         return bool(WRITING & set(work.operations))

@@ -14,7 +14,6 @@ import re
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab import identity
 from iotrial.lab.device import DevicePlace
-from iotrial.lab.disk import DiskPlace
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import DISK_LABS, Requirement, Subject, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
@@ -49,7 +48,7 @@ class BlockKnob(KernelFileKnob):
         # Attaching an image changes read-ahead, and detaching it may: both are ours, what stood before is not.
         place = subject.place
         before = None
-        if isinstance(place, DiskPlace) and self.folder == "queue":
+        if self.folder == "queue":
             before = place.queue_before.get(self.file)
         return self.read(subject, setting) if before is None else self.shown(before)
 

@@ -39,8 +39,8 @@ class CommandArgument(Knob):
             raise RequestError(
                 f'knob command.argument: "{placeholder}" is no placeholder', hint='for example "{threads}"'
             )
-        if placeholder in ("{file}", "{files}", "{dir}"):
-            raise RequestError(f"knob command.argument: {placeholder} stands for the lab's files")
+        if placeholder in ("{file}", "{files}", "{dir}", "{out}"):
+            raise RequestError(f"knob command.argument: {placeholder} is filled in by iotrial itself")
         return _text(self.name, setting.value)
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002

@@ -71,6 +71,7 @@ class FileSize(Knob):
     are rewritten."""
 
     name = "file.size"
+    rank = -3
     title = "size of each file"
     stage = Stage.FILES
     open_levels = "1 B to 4 GiB"

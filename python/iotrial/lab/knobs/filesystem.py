@@ -9,7 +9,9 @@ from iotrial.lab import superblock
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.log import EXTERNAL, INTERNAL
 from iotrial.study.model import Setting
+from iotrial.study.places import LOG_KNOB
 
 ABOUT = re.compile(r"-[A-Za-z](?: [a-z0-9_]+)?(?: -O [a-z0-9_]+)*")
 
@@ -95,6 +97,50 @@ class MkfsOption(Knob):
         found = None if value == "default" else superblock.contradicts(value, told)
         if found is not None:
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)
+
+
+class FilesystemLog(Knob):
+    """The log of XFS or the journal of ext4: in the file system, or on a second device, which all arms hold."""
+
+    name = LOG_KNOB
+    title = "where the file system keeps its log: in itself, or on a second device of the lab's own"
+    stage = Stage.FORMAT
+    LEVELS = (INTERNAL, EXTERNAL)
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=DISK_LABS)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        place = disk_place(self.name, subject.place)
+        device = None if place.log is None else place.log.device
+        info = subject.target.mount_at(place.root)
+        if info is None:
+            return "none"
+        if place.filesystem == "xfs":
+            named = [o.removeprefix("logdev=/dev/") for o in info.options if o.startswith("logdev=")]
+            return _log(named[0] if named else None, device)
+        told = re.search(r"^Journal device:\s+0x([0-9a-f]+)$", place.superblock(), re.MULTILINE)
+        if told is None:
+            return INTERNAL
+        number = subject.target.read(f"/sys/block/{device}/dev").strip()
+        found = int(told[1], 16)  # as the kernel's old_encode_dev and new_encode_dev have it
+        minor = (found & 0xFF) | ((found >> 12) & 0xFFF00)
+        return _log(device if number == f"{(found >> 8) & 0xFFF}:{minor}" else told[1], device)
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        disk_place(self.name, subject.place).want_log(value)
+
+
+def _log(found: str | None, own: str | None) -> str:
+    if found is None:
+        return INTERNAL
+    return EXTERNAL if found == own else f"on {found}"
 
 
 def _about(option: str) -> str:

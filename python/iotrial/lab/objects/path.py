@@ -23,7 +23,8 @@ REMOVAL_NS = 10_000_000_000
 
 #: the names that a lab gives, wherever they stand; an undo removes nothing else
 OWN = re.compile(
-    r"/run/iotrial|/(?:.*/)?(?:iotrial-lab-[0-9a-f]+|\.iotrial-[0-9a-f]*-[a-z0-9]+\.image)", re.DOTALL
+    r"/run/iotrial|/(?:.*/)?(?:iotrial-lab-[0-9a-f]+(?:-[a-z][a-z0-9-]*)?|\.iotrial-[0-9a-f]*-[a-z0-9][a-z0-9.-]*\.image)",
+    re.DOTALL,
 )
 
 

@@ -17,7 +17,7 @@ from iotrial.store.packed.records import MAX_REASON, OPTIONS, PackedRecord, Pack
 from iotrial.study.model import Study
 from iotrial.study.wire import printable
 
-_PATH_OPTIONS = ("--html", "--markdown", "--on", "--like", "--device", "--erase")
+_PATH_OPTIONS = ("--html", "--markdown", "--on", "--like", "--device", "--erase", "--place")
 _PATH = re.compile(r"(?<![\w.~)\]}/-])(?:~|\.{1,2})?/[^\s,:;\"'|]*")
 
 
@@ -27,6 +27,10 @@ class Privacy:
     def __init__(self, header: TrialHeader, *, home: str | None = None) -> None:
         folder = header.options.get("folder")
         places = [(folder, "LAB")] if isinstance(folder, str) else []
+        located = header.options.get("places")
+        for name, given in located.items() if isinstance(located, Mapping) else ():
+            if isinstance(given, Mapping) and isinstance(given.get("folder"), str):
+                places.append((given["folder"], str(name)))
         places.append((str(Path.home()) if home is None else home, "~"))
         self._places = [(place.rstrip("/"), mark) for place, mark in places if len(place.rstrip("/")) > 1]
 

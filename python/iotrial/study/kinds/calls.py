@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from iotrial.study.kinds.command import PROGRAMS, CommandKeys, declared
+from iotrial.study.kinds.command import PROGRAMS, WRITTEN, CommandKeys, declared, written
 from iotrial.study.kinds.contract import DEVICE_RESPONSES, ResponseSpec, WorkloadKind
 from iotrial.study.model import Better, CallsWork, Scale, Work
 from iotrial.study.wire import Line
@@ -41,7 +41,12 @@ def build(keys: CallsKeys) -> CallsWork:
 def responses(work: Work) -> tuple[ResponseSpec, ...]:
     """What one run of this work counts."""
     assert isinstance(work, CallsWork)
-    return (*(_count(f"calls.{name}", f"calls of {name}") for name in work.calls), *_ALL, *DEVICE_RESPONSES)
+    return (
+        *(_count(f"calls.{name}", f"calls of {name}") for name in work.calls),
+        *_ALL,
+        *DEVICE_RESPONSES,
+        *written(work),
+    )
 
 
 def _count(name: str, text: str) -> ResponseSpec:
@@ -57,7 +62,7 @@ KIND = WorkloadKind(
     keys=CallsKeys,
     build=build,
     responses=responses,
-    documented=(_count("calls.NAME", "calls of NAME"), *_ALL, *DEVICE_RESPONSES),
+    documented=(_count("calls.NAME", "calls of NAME"), *_ALL, *DEVICE_RESPONSES, *WRITTEN),
     notes="Counted are calls that returned, of all processes that the command starts, from its execve on, as strace -f "
     "counts them. Needs BPF or perf events: root, as a rule. All keys but calls are those of command.",
     programs=PROGRAMS,

@@ -12,6 +12,7 @@ from iotrial.study import command_trust
 from iotrial.study.kinds.contract import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
+    SYNCED_RESPONSE,
     FileSetKeys,
     KeyProblem,
     Programs,
@@ -25,6 +26,7 @@ from iotrial.study.model import Better, CommandWork, Scale, Step, Work
 from iotrial.study.wire import Argument, Duration, Name, Prose, Table, Written
 
 SINGLE_STEP = "command"
+SCRATCH = "{out}"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -51,7 +53,7 @@ class CommandKeys(FileSetKeys):
     argv: Arguments | None = Field(
         None,
         description="program and arguments; `{file}`: run once for each file; `{files}` (an argument of its "
-        "own): all files; `{dir}`: their folder",
+        "own): all files; `{dir}`: their folder; `{out}`: a folder for what it writes, empty at the start of a run",
     )
     step: Annotated[list[StepTable], Written("[[workload.step]] tables")] = Field(
         [],
@@ -59,7 +61,7 @@ class CommandKeys(FileSetKeys):
         description="instead of `argv`: several commands with `name` and `argv`, timed apart and in sum",
     )
     files: int = Field(1, ge=1, le=1_000_000, description="how many files one run works on")
-    cwd: Argument = Field("{dir}", min_length=1, description="working folder")
+    cwd: Argument = Field("{dir}", min_length=1, description="working folder; may be in `{dir}` or `{out}`")
     stdin: Prose = Field("", description="text for standard input")
     timeout: Duration = Field(
         60.0, gt=0, le=86400, description="longest time of one command; after it the run failed"
@@ -83,9 +85,13 @@ def build(keys: CommandKeys) -> CommandWork:
 
 def declared(keys: CommandKeys) -> dict[str, Any]:
     """The fields of the work, for this kind and those that build on it."""
+    steps = _steps(keys)
+    if keys.replicates > 1 and _in_any(SCRATCH, steps, keys.cwd):
+        message = f"{SCRATCH} is empty at the start of a run, but not at that of each of its {keys.replicates} replicates"
+        raise KeyProblem(message, "replicates", hint="leave it out, or have several steps")
     return {
         **file_set(keys),
-        "steps": _steps(keys),
+        "steps": steps,
         "cwd": keys.cwd,
         "stdin": keys.stdin,
         "timeout_s": keys.timeout,
@@ -114,6 +120,15 @@ def _steps(keys: CommandKeys) -> tuple[Step, ...]:
     return tuple(Step(step.name, tuple(step.argv)) for step in keys.step)
 
 
+def _in_any(placeholder: str, steps: tuple[Step, ...], cwd: str) -> bool:
+    return placeholder in cwd or any(placeholder in word for step in steps for word in step.argv)
+
+
+def writes_to_scratch(work: CommandWork) -> bool:
+    """Whether a run of it has a folder of its own to write to."""
+    return _in_any(SCRATCH, work.steps, work.cwd)
+
+
 def _check_arguments(argv: list[str], path: tuple[str | int, ...]) -> None:
     if not argv[0].strip():
         raise KeyProblem("the first argument names the program and cannot be empty", *path, 0)
@@ -131,7 +146,18 @@ def responses(work: Work) -> tuple[ResponseSpec, ...]:
     """What one run of this work measures."""
     assert isinstance(work, CommandWork)
     names = [step.name for step in work.steps] if len(work.steps) > 1 else []
-    return (_WALL, *CPU_RESPONSES, *(spec for name in names for spec in _step_times(name)), *_COUNTS)
+    return (
+        _WALL,
+        *CPU_RESPONSES,
+        *(spec for name in names for spec in _step_times(name)),
+        *_COUNTS,
+        *written(work),
+    )
+
+
+def written(work: CommandWork) -> tuple[ResponseSpec, ...]:
+    """What is counted of what a run writes, where there is a folder for that."""
+    return WRITTEN if writes_to_scratch(work) else ()
 
 
 def _step_times(step: str) -> tuple[ResponseSpec, ...]:
@@ -160,6 +186,11 @@ def as_root(work: Work) -> bool:
 PROGRAMS = Programs("its commands", texts, as_root, command_trust.demands)
 
 _WALL = time_response("wall", "time from just before each process is started to its end, in sum")
+WRITTEN = (
+    SYNCED_RESPONSE,
+    count_response("out_bytes", "bytes", "sizes of all that is in `{out}` after a run"),
+    ResponseSpec("out_files", "1", Scale.DIFFERENCE, Better.NONE, "files in `{out}` after a run"),
+)
 _COUNTS = (
     ResponseSpec("max_rss", "bytes", Scale.LOG, Better.LOWER, "largest resident memory of a process"),
     count_response("faults_major", "1", "page faults that had to read"),
@@ -174,8 +205,10 @@ KIND = WorkloadKind(
     keys=CommandKeys,
     build=build,
     responses=responses,
-    documented=(_WALL, *CPU_RESPONSES, *_step_times("STEP"), *_COUNTS),
-    notes="wall.STEP and cpu.STEP are there where a workload has several steps. A command that fails, ends "
+    documented=(_WALL, *CPU_RESPONSES, *_step_times("STEP"), *_COUNTS, *WRITTEN),
+    notes="wall.STEP and cpu.STEP are there where a workload has several steps; out_bytes, out_files and "
+    "device_write_bytes_synced where it writes to {out}, a folder that is made anew for every run, beside the files, "
+    "and written back before the clock starts. A command that fails, ends "
     "with another status than expect_exit, or runs into its timeout, is a failure of its level.",
     programs=PROGRAMS,
 )

@@ -91,6 +91,11 @@ class KeyProblem(ValueError):
         self.hint = hint
 
 
+#: what the size of a C source is a multiple of, for whole functions
+C_UNIT = 1024
+C_SIZES = "C sources have whole KiB"
+
+
 class FileSetKeys(Table):
     """The keys of kinds that work on files of the lab."""
 
@@ -107,8 +112,10 @@ class FileSetKeys(Table):
         description="draw whole runs of neighbours, for work whose cost depends on how close inodes lie",
     )
     size: Size = Field(4096, ge=0, le=1 << 44, description="size of each file")
-    content: Literal["text", "random", "zeros"] = Field(
-        "text", description="lines of hexadecimal digits, incompressible bytes, or zeros"
+    content: Literal["text", "random", "zeros", "words", "c"] = Field(
+        "text",
+        description="lines of hexadecimal digits, incompressible bytes, zeros, words that compress as a text in a natural "
+        "language does, or C sources that compile (sizes in whole KiB; every eighth file is a header)",
     )
     directories: int = Field(1, ge=1, le=10_000, description="folders that the files are spread over")
     replicates: int = Field(
@@ -150,6 +157,8 @@ def check_file_set(keys: FileSetKeys) -> None:
             "pool",
             hint="0 lets iotrial choose",
         )
+    if keys.content == "c" and keys.size % C_UNIT:
+        raise KeyProblem(f"C sources of {keys.size} bytes would end inside a function", "size", hint=C_SIZES)
     if keys.directories > max(keys.files, keys.pool):
         raise KeyProblem(f"{keys.directories} folders for {keys.files} files", "directories")
 
@@ -177,6 +186,33 @@ CPU_RESPONSES = (
 DEVICE_RESPONSES = (
     count_response("device_read_bytes", "bytes", "read from the lab's devices during the timed part"),
     count_response("device_write_bytes", "bytes", "written to the lab's devices during the timed part"),
+)
+#: what every kind measures as evidence, and as a response where a study names it (docs/evidence.md)
+ACTIVITY_RESPONSES = (
+    ResponseSpec(
+        "io_wait",
+        "%",
+        Scale.DIFFERENCE,
+        Better.LOWER,
+        "share of all processors' time that they were idle while something waited for I/O; of the whole machine",
+    ),
+    ResponseSpec(
+        "io_wait_most", "%", Scale.DIFFERENCE, Better.LOWER, "the same of the one processor that waited most"
+    ),
+    ResponseSpec(
+        "device_busy",
+        "%",
+        Scale.DIFFERENCE,
+        Better.NONE,
+        "share of the time in which at least one request to the lab's device was under way",
+    ),
+    ResponseSpec(
+        "device_depth",
+        "requests",
+        Scale.DIFFERENCE,
+        Better.NONE,
+        "requests to the lab's device under way on average",
+    ),
 )
 SYNCED_RESPONSE = count_response(
     "device_write_bytes_synced", "bytes", "written to the devices until a sync after the timed part is done"

@@ -32,26 +32,40 @@ OPERATIONS = {
     "create": "open(2) of a file that is not there yet, for writing",
     "read": "one read(2) of at most `buffer` bytes",
     "read-to-end": "read(2) of `buffer` bytes each until the file's end",
+    "sendfile": "sendfile(2) of `buffer` bytes each to /dev/null until the file's end",
     "write-byte": "write(2) of one byte",
+    "write-all": "write(2) of the file's whole content, `buffer` bytes each, from its start",
     "fsync": "fsync(2)",
     "close": "close(2)",
     "stat": "stat(2) by name, links followed",
+    "fstat": "fstat(2) of the open file",
     "lstat": "lstat(2) by name, links not followed",
     "readlink": "readlink(2) by name; the names must be symbolic links",
     "unlink": "unlink(2)",
-    "getdents": "the folders listed, once each, before the files",
+    "getdents": "the folders listed, once each, before the files; by-phase and by-operation: when its turn comes",
 }
 _OPENING = {"open": "reading", "open-write": "writing", "open-truncate": "writing", "create": "writing"}
 _NEEDS_FILE = frozenset(OPERATIONS) - {
     "create",
     "read",
     "read-to-end",
+    "sendfile",
     "write-byte",
+    "write-all",
+    "fstat",
     "fsync",
     "close",
     "getdents",
 }
-_ON_OPEN = {"read": "reading", "read-to-end": "reading", "write-byte": "writing", "fsync": None}
+_ON_OPEN = {
+    "read": "reading",
+    "read-to-end": "reading",
+    "sendfile": "reading",
+    "write-byte": "writing",
+    "write-all": "writing",
+    "fsync": None,
+    "fstat": None,
+}
 
 
 class FilesKeys(FileSetKeys):
@@ -62,22 +76,36 @@ class FilesKeys(FileSetKeys):
     )
     files: int = Field(100, ge=1, le=1_000_000, description="how many files one run works on")
     buffer: Size = Field(131072, ge=1, le=1 << 30, description="bytes of one read")
-    order: Literal["by-file", "by-operation"] = Field(
+    order: Literal["by-file", "by-operation", "by-phase"] = Field(
         "by-file",
-        description="all operations on one file, then the next; or one operation on all files, then the next",
+        description="all operations on one file, then the next; or one operation on all files, then the next; or what lies "
+        "between the opening of a file and its close on one file, then the next, and then what follows",
     )
 
 
 def build(keys: FilesKeys) -> FilesWork:
     """The work of these keys; KeyProblem where the sequence of operations cannot work."""
     files = file_set(keys)
-    check_sequence(tuple(keys.operations), repeated=keys.replicates > 1)
+    operations = tuple(keys.operations)
+    check_sequence(operations, repeated=keys.replicates > 1)
+    if begins_without(operations) and "unlink" not in operations[operations.index("create") :]:
+        raise KeyProblem(
+            '"create" comes first, so that there are no files at the start, and the next run would find them there',
+            "operations",
+            hint='"unlink" them at the end, or before',
+        )
     return FilesWork(
-        operations=tuple(keys.operations),
+        operations=operations,
         buffer_bytes=keys.buffer,
         order=keys.order,
         **files,
     )
+
+
+def begins_without(operations: tuple[str, ...]) -> bool:
+    """Whether the files are not there when a run begins, because it makes them."""
+    about_names = (o for o in operations if o == "create" or o in _NEEDS_FILE)
+    return next(about_names, None) == "create"
 
 
 def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> None:
@@ -89,6 +117,7 @@ def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> No
             raise KeyProblem(f'no operation is called "{operation}"', "operations", index, hint=hint)
     mode: str | None = None  # how the file is open
     exists: bool | None = None  # not known before the first operation that tells
+    written = False  # since it was opened
     for index, operation in enumerate(operations * (2 if repeated else 1)):
         place = ("operations", index % len(operations))
         again = " when the replicates repeat it" if index >= len(operations) else ""
@@ -107,7 +136,7 @@ def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> No
                 raise KeyProblem(
                     f'"{operation}" while the file is still open{again}', *place, hint='"close" it before'
                 )
-            mode = _OPENING[operation]
+            mode, written = _OPENING[operation], False
         elif operation == "close":
             if mode is None:
                 raise KeyProblem('"close" without an open file', *place, hint='"open" it before')
@@ -116,9 +145,16 @@ def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> No
             wanted = _ON_OPEN[operation]
             if mode is None:
                 hint = (
-                    '"open-write" it before' if operation in ("write-byte", "fsync") else '"open" it before'
+                    '"open-write" it before'
+                    if operation in ("write-byte", "write-all", "fsync")
+                    else '"open" it before'
                 )
                 raise KeyProblem(f'"{operation}" before the file is open', *place, hint=hint)
+            if operation == "write-all" and written:
+                raise KeyProblem(
+                    '"write-all" behind something that was written', *place, hint='"close" it before'
+                )
+            written = written or operation.startswith("write-")
             if wanted is not None and mode != wanted:
                 opener = "open" if wanted == "reading" else "open-write"
                 message = f'"{operation}" of a file that is open for {mode} only'
@@ -156,4 +192,6 @@ KIND = WorkloadKind(
         *_DEVICE,
     ),
     vocabulary={"operations": OPERATIONS},
+    notes="Where the first thing that is done to a file is its creation, there are none when a run begins, only their "
+    "folders, and none when it has ended. What write-all writes is made before, in memory: at most 1 GiB.",
 )

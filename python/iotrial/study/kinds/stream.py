@@ -24,15 +24,34 @@ from iotrial.study.wire import Duration, Line, Size
 
 #: what direct I/O is aligned to at least; many devices want 4096
 SECTOR_BYTES = 512
+#: each is a thread with a block, and what it writes, in memory
+MOST_STREAMS = 64
 _SHARE = re.compile(r"zeros|random|(?:100|[1-9]?[0-9]) % random")
 
 
 class StreamKeys(FileSetKeys):
     """Keys of ``kind = "stream"``."""
 
-    operation: Literal["read", "write"] = Field(description="what is done")
+    operation: Literal["read", "write", "rewrite", "copy"] = Field(
+        description="what is done; a rewrite is of what was there in full before, a copy stays inside the file system"
+    )
     on: Literal["file", "device"] = Field(
         "file", description="one file of the lab, or the lab's own block device, which is only read"
+    )
+    streams: int = Field(
+        1,
+        ge=1,
+        le=MOST_STREAMS,
+        description="how many readers or writers there are at once, started together",
+    )
+    shared: bool = Field(
+        False,
+        description="all streams on one file: each reads or copies all of it, or writes a part of its own; false: a file each",
+    )
+    copy_with: Literal["read-write", "copy-file-range"] = Field(
+        "read-write",
+        description="the calls of a copy: read and write by block (dd, cp), or copy_file_range, for which a file system may "
+        "share blocks",
     )
     block_size: Size = Field(1 << 20, ge=1, le=1 << 30, description="bytes of one read or write (dd: bs)")
     volume: Size = Field(
@@ -65,14 +84,29 @@ class StreamKeys(FileSetKeys):
         description="start on whatever is cached, and do with each block what the original does besides (dd: read "
         "/dev/zero or write /dev/null; hdparm: touch every sector)",
     )
-    files: int = Field(1, ge=1, le=1, description="how many files one run works on")
-    pool: int = Field(1, ge=0, le=1_000_000, description="how many files there are to draw from")
+    files: int = Field(
+        0,
+        ge=0,
+        le=2 * MOST_STREAMS,
+        description="how many files one run works on; 0: as many as its streams need (a copy needs one more for each)",
+    )
+    pool: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="how many files there are to draw from; left out: no more than one run works on",
+    )
     size: Size = Field(64 << 20, ge=0, le=1 << 44, description="size of the file")
 
 
 def build(keys: StreamKeys) -> StreamWork:
     """The work of these keys; KeyProblem where neither dd nor hdparm could do it."""
-    check_file_set(keys)
+    files = keys.files or _needed(keys)
+    pool = keys.pool if "pool" in keys.model_fields_set else files
+    check_file_set(keys.model_copy(update={"files": files, "pool": pool}))
+    if files < _needed(keys):
+        raise KeyProblem(f"so many streams need {_needed(keys)} files, found {files}", "files")
+    _check_of_streams(keys)
     if keys.replicates != 1:
         raise KeyProblem("a stream is done once in a run", "replicates", hint="a larger volume takes longer")
     _check_of_writing(keys)
@@ -81,21 +115,24 @@ def build(keys: StreamKeys) -> StreamWork:
             f"past the cache only whole sectors of {SECTOR_BYTES} bytes can be moved, found {keys.block_size}"
         )
         raise KeyProblem(message, "block_size")
-    if keys.on == "device" and keys.operation == "write":
+    if keys.on == "device" and keys.operation != "read":
         raise KeyProblem("the lab's device is only read", "on", hint='write to a file: on = "file"')
     if (
-        keys.operation == "read"
+        keys.operation in ("read", "copy")
         and keys.volume % keys.block_size
         and keys.on == "file"
         and keys.volume != keys.size
     ):
         raise KeyProblem("a volume to be read is whole blocks, or all of the file", "volume")
-    if keys.on == "file" and keys.operation == "write" and not (keys.volume or keys.size):
+    if keys.on == "file" and keys.operation != "read" and not (keys.volume or keys.size):
         raise KeyProblem("nothing is to be written", "volume")
     on_file = keys.on == "file"
     return StreamWork(
         operation=keys.operation,
         on=keys.on,
+        streams=keys.streams,
+        shared=keys.shared,
+        copy_with=keys.copy_with,
         block_size_bytes=keys.block_size,
         volume_bytes=keys.volume,
         time_s=keys.time,
@@ -106,7 +143,8 @@ def build(keys: StreamKeys) -> StreamWork:
         truncate=keys.truncate,
         data=keys.data,
         as_published=keys.as_published,
-        pool=keys.pool if on_file else 1,
+        files=files if on_file else 1,
+        pool=pool if on_file else 1,
         contiguous=keys.contiguous,
         size_bytes=keys.size if on_file else 0,  # nothing of it is read
         content=keys.content,
@@ -114,19 +152,40 @@ def build(keys: StreamKeys) -> StreamWork:
     )
 
 
+def _needed(keys: StreamKeys) -> int:
+    """How many files the streams work on: as the probe counts them."""
+    apart = 1 if keys.shared else keys.streams
+    return apart + keys.streams if keys.operation == "copy" else apart
+
+
+def _check_of_streams(keys: StreamKeys) -> None:
+    if keys.on == "device" and (keys.streams > 1 or keys.shared):
+        raise KeyProblem("the lab's device is read by one stream", "streams")
+    if keys.copy_with != "read-write":
+        if keys.operation != "copy":
+            raise KeyProblem('"copy_with" is of a copy', "copy_with")
+        if keys.direct:
+            raise KeyProblem("copy_file_range goes through the cache", "direct")
+        if keys.as_published:
+            raise KeyProblem("copy_file_range goes without reading and writing", "as_published")
+
+
 def _check_of_writing(keys: StreamKeys) -> None:
     if not _SHARE.fullmatch(keys.data):
         message = f'wanted "zeros", "random", or a share such as "50 % random", found "{keys.data}"'
         raise KeyProblem(message, "data")
-    if keys.operation == "write":
-        if keys.time:
-            raise KeyProblem("only reading can end with a time", "time")
-        if keys.as_published and keys.data != "zeros":
-            raise KeyProblem("as published it is written from /dev/zero, which has zeros only", "data")
-        return
-    plain = {name: StreamKeys.model_fields[name].default for name in ("sync", "flush", "truncate", "data")}
-    for name, default in plain.items():
-        if getattr(keys, name) != default:
+    if keys.operation != "read" and keys.time:
+        raise KeyProblem("only reading can end with a time", "time")
+    if keys.as_published and keys.data != "zeros":
+        raise KeyProblem("as published it is written from /dev/zero, which has zeros only", "data")
+    not_of = {
+        "read": ("sync", "flush", "truncate", "data"),
+        "write": (),
+        "rewrite": ("truncate",),
+        "copy": ("data",),
+    }
+    for name in not_of[keys.operation]:
+        if getattr(keys, name) != StreamKeys.model_fields[name].default:
             raise KeyProblem(f'"{name}" is of writing', name)
 
 
@@ -138,19 +197,27 @@ def responses(work: Work) -> tuple[ResponseSpec, ...]:
         *first,
         *CPU_RESPONSES,
         *DEVICE_RESPONSES,
-        *((SYNCED_RESPONSE,) if work.operation == "write" else ()),
+        *((SYNCED_RESPONSE,) if work.operation != "read" else ()),
     )
 
 
 def cache_of(work: Work) -> str | None:
-    """Reading begins on a cold cache unless it is to begin as published."""
+    """Reading and copying begin on a cold cache unless they are to begin as published."""
     assert isinstance(work, StreamWork)
-    return "cold" if work.operation == "read" and not work.as_published else None
+    return "cold" if work.operation in ("read", "copy") and not work.as_published else None
 
 
-_WALL = time_response("wall", "time from the first block to the last, with the flush and the close of a file")
-_RATE = rate_response("rate", "bytes/s", "bytes moved by that time")
+_WALL = time_response(
+    "wall",
+    "time from the first block to the last, with the flush and the close of a file; of several streams from the first "
+    "start to the last end",
+)
+_RATE = rate_response("rate", "bytes/s", "bytes moved by that time; of a copy, bytes that were copied")
 
+_OPTIONS = (
+    *("block_size", "volume", "streams", "shared", "copy_with", "direct", "sync", "flush", "truncate"),
+    "data",
+)
 KIND = WorkloadKind(
     name="stream",
     work=StreamWork,
@@ -159,8 +226,9 @@ KIND = WorkloadKind(
     build=build,
     responses=responses,
     documented=(_WALL, _RATE, *CPU_RESPONSES, *DEVICE_RESPONSES, SYNCED_RESPONSE),
-    notes="A reading that ends with a time (`time`) has no `wall`. The knob work.option varies block_size, volume, "
-    "direct, sync, flush, truncate and data.",
-    options=("block_size", "volume", "direct", "sync", "flush", "truncate", "data"),
+    notes="A reading that ends with a time (`time`) has no `wall`. The knob work.option varies "
+    + ", ".join(_OPTIONS[:-1])
+    + f" and {_OPTIONS[-1]}.",
+    options=_OPTIONS,
     cache=cache_of,
 )

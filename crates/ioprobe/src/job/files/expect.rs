@@ -3,10 +3,11 @@
 //! Each file is followed through the operations on paper: an order that cannot work (read before open) is a bad request,
 //! and bytes, sizes and names are known beforehand, to be held against what was counted and what the kernel shows.
 
+use super::phases::phases;
 use crate::content::Content;
 use crate::error::{Error, Result};
 use crate::fileset::FileSet;
-use crate::wire::{LinkKind, Operation};
+use crate::wire::{LinkKind, Operation, Order};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Descriptor {
@@ -35,6 +36,8 @@ pub struct Expected {
     pub entries: u64,
     /// Sum of sizes as `stat` finds them.
     pub stat_bytes: u64,
+    /// As an open file tells them.
+    pub fstat_bytes: u64,
     /// How often `lstat` and `readlink` meet each name.
     pub lstats: u64,
     pub readlinks: u64,
@@ -49,6 +52,7 @@ pub struct Plan<'a> {
     pub view: Option<&'a str>,
     pub files: &'a [u32],
     pub operations: &'a [Operation],
+    pub order: Order,
     pub buffer: u64,
     pub replicates: u32,
 }
@@ -68,29 +72,26 @@ impl Plan<'_> {
         for index in self.files {
             listed[self.set.folder_number(*index) as usize] = true;
         }
-        let lists = self
-            .operations
-            .iter()
-            .filter(|o| **o == Operation::Getdents)
-            .count() as u64;
+        let lists = lists_in(self.operations);
         let mut fates = std::mem::take(&mut expected.fates);
         for _ in 0..self.replicates {
-            let there: u64 = names
-                .iter()
-                .zip(&listed)
-                .filter(|(_, l)| **l)
-                .map(|(n, _)| n)
-                .sum();
-            expected.entries += there * lists;
-            for fate in &mut fates {
-                let before = fate.name_exists;
-                for operation in self.operations {
-                    self.step(*operation, fate, &mut expected)?;
-                }
-                // A file that was moved to a view is not in the set's own folder, wherever the job finds it.
-                if self.view.is_some() || !self.moved(fate.index) {
-                    let folder = &mut names[self.set.folder_number(fate.index) as usize];
-                    *folder = *folder + u64::from(fate.name_exists) - u64::from(before);
+            for phase in phases(self.order, self.operations) {
+                let operations = &self.operations[phase.clone()];
+                let there: u64 = (names.iter().zip(&listed))
+                    .filter(|(_, listed)| **listed)
+                    .map(|(number, _)| number)
+                    .sum();
+                expected.entries += there * lists_in(operations);
+                for fate in &mut fates {
+                    let before = fate.name_exists;
+                    for operation in operations {
+                        self.step(*operation, fate, &mut expected)?;
+                    }
+                    // A file that was moved to a view is not in the set's own folder, wherever the job finds it.
+                    if self.view.is_some() || !self.moved(fate.index) {
+                        let folder = &mut names[self.set.folder_number(fate.index) as usize];
+                        *folder = *folder + u64::from(fate.name_exists) - u64::from(before);
+                    }
                 }
             }
         }
@@ -169,7 +170,7 @@ impl Plan<'_> {
                 fate.offset = 0;
                 fate.size = 0;
             }
-            Operation::Read | Operation::ReadToEnd => {
+            Operation::Read | Operation::ReadToEnd | Operation::Sendfile => {
                 wanted(
                     one(Reading),
                     "it open for reading",
@@ -192,6 +193,24 @@ impl Plan<'_> {
                 fate.offset += 1;
                 fate.size = fate.size.max(fate.offset);
                 sums.bytes_written += 1;
+            }
+            Operation::WriteAll => {
+                wanted(
+                    one(Writing),
+                    "it open for writing",
+                    format!("{descriptor:?}"),
+                )?;
+                let at_start = fate.offset == 0;
+                let found = format!("{} bytes", fate.offset);
+                wanted(at_start, "nothing written to it before", found)?;
+                let whole = self.set.files[fate.index as usize].whole;
+                fate.offset = whole;
+                fate.size = fate.size.max(fate.offset);
+                sums.bytes_written += whole;
+            }
+            Operation::Fstat => {
+                open(false)?;
+                sums.fstat_bytes += fate.size;
             }
             Operation::Fsync => open(false)?,
             Operation::Close => {
@@ -225,6 +244,11 @@ impl Plan<'_> {
         }
         Ok(())
     }
+}
+
+fn lists_in(operations: &[Operation]) -> u64 {
+    let lists = operations.iter().filter(|o| **o == Operation::Getdents);
+    lists.count() as u64
 }
 
 pub fn is_symlink(kind: Option<LinkKind>) -> bool {
@@ -269,6 +293,7 @@ mod tests {
             view: None,
             files: &[0, 2],
             operations,
+            order: Order::File,
             buffer: 4,
             replicates,
         }
@@ -307,6 +332,14 @@ mod tests {
             expected(&[Open, Read], 2).is_err(),
             "still open at the second time"
         );
+    }
+
+    #[test]
+    fn a_whole_file_is_written_once_and_from_its_start() {
+        let found = expected(&[OpenTruncate, WriteAll, Fstat, Close], 2).unwrap();
+        assert_eq!((found.bytes_written, found.fstat_bytes), (40, 40));
+        assert!(expected(&[OpenWrite, WriteAll, WriteAll, Close], 1).is_err());
+        assert!(expected(&[Fstat], 1).is_err());
     }
 
     #[test]

@@ -2,12 +2,16 @@
 
 mod expect;
 mod outcome;
+mod phases;
 mod timed;
+
+use std::os::unix::io::{AsRawFd, RawFd};
 
 use serde_json::{json, Value};
 
 use self::expect::{bytes_to_write, Expected, Plan};
 use self::outcome::{changes_names_or_sizes, take_over, verify};
+use self::phases::phases;
 use self::timed::{Broken, Tally, Work};
 use super::stopwatch::Stopwatch;
 use super::stretch::Stretch;
@@ -20,12 +24,14 @@ use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::isolate::Lifeline;
 use crate::recorder::LatencyRecorder;
-use crate::syscall::c_text;
+use crate::syscall::{c_text, open};
 use crate::wire::{Common, FilesJob, Operation, Order, StretchClock};
 
 /// What getdents and readlink write into: the size that the C library's readdir uses.
 const NAMES_BYTES: usize = 32 * 1024;
 const LARGEST_BUFFER: usize = 1 << 30;
+/// What is written is made before the clock starts, and kept in memory.
+const MOST_TO_WRITE: u64 = 1 << 30;
 
 pub fn run(
     (common, own): (Common, FilesJob),
@@ -40,20 +46,30 @@ pub fn run(
     let view = common.view.as_deref();
     let files = set.select_in(view, &common.files)?;
     check_request(&own, common.stretch_clock, files.len())?;
-    let one_at_a_time = own.order == Order::ByFile && own.operations.contains(&Operation::Close);
+    let one_at_a_time = own.order != Order::Operation && own.operations.contains(&Operation::Close);
     if !one_at_a_time {
         require_open_files(files.len())?;
     }
+    check_volume(set, &own, &files)?;
     let expected = Plan {
         set,
         view,
         files: &files,
         operations: &own.operations,
+        order: own.order,
         buffer: own.buffer as u64,
         replicates: common.replicates,
     }
     .expected()?;
-    let mut work = prepare(set, view, &files, &own, common.replicates, &expected)?;
+    let sink = open("/dev/null", libc::O_WRONLY, 0)?;
+    let mut work = prepare(
+        (set, view),
+        &files,
+        &own,
+        common.replicates,
+        &expected,
+        sink.as_raw_fd(),
+    )?;
 
     let counters = Counters::open(&common.devices)?;
     let borrowed = act_as(common.user, lifeline)?;
@@ -85,6 +101,20 @@ pub fn run(
     Ok(answer)
 }
 
+/// What `write-all` writes has to fit into memory beside all else.
+fn check_volume(set: &FileSet, own: &FilesJob, files: &[u32]) -> Result<()> {
+    if !own.operations.contains(&Operation::WriteAll) {
+        return Ok(());
+    }
+    let bytes: u64 = files.iter().map(|n| set.files[*n as usize].whole).sum();
+    if bytes > MOST_TO_WRITE {
+        return Err(Error::bad(format!(
+            "request files: write-all: wanted at most {MOST_TO_WRITE} bytes in all, found {bytes}"
+        )));
+    }
+    Ok(())
+}
+
 fn check_request(own: &FilesJob, by: StretchClock, files: usize) -> Result<()> {
     if own.operations.is_empty() || files == 0 {
         return Err(Error::bad(format!(
@@ -111,12 +141,12 @@ fn check_request(own: &FilesJob, by: StretchClock, files: usize) -> Result<()> {
 }
 
 fn prepare(
-    set: &FileSet,
-    view: Option<&str>,
+    (set, view): (&FileSet, Option<&str>),
     files: &[u32],
     own: &FilesJob,
     replicates: u32,
     expected: &Expected,
+    sink: RawFd,
 ) -> Result<Work> {
     let mut kinds = own.operations.clone();
     kinds.sort_unstable();
@@ -127,13 +157,14 @@ fn prepare(
             .position(|kind| *kind == operation)
             .unwrap_or(0)
     };
+    let writes = own.operations.contains(&Operation::WriteAll);
     Ok(Work {
         operations: own
             .operations
             .iter()
             .map(|o| (*o, recorder_of(*o)))
             .collect(),
-        order: own.order,
+        phases: phases(own.order, &own.operations),
         replicates,
         paths: files
             .iter()
@@ -146,6 +177,16 @@ fn prepare(
             .collect::<Result<_>>()?,
         descriptors: vec![-1; files.len()],
         bytes: bytes_to_write(&own.operations, files, &set.content),
+        whole: files
+            .iter()
+            .map(|index| {
+                let file = &set.files[*index as usize];
+                let mut content = vec![0; if writes { file.whole as usize } else { 0 }];
+                set.content.fill(*index, 0, &mut content);
+                content
+            })
+            .collect(),
+        sink,
         create_mode: set.mode,
         itself: view.map_or(libc::O_NOFOLLOW, |_| 0),
         buffer: touched(own.buffer),
@@ -218,7 +259,7 @@ mod tests {
         make(fields("fileset", object(set)).unwrap(), &mut sets).unwrap();
         let request = json!({
             "set": "s",
-            "operations": ["getdents", "stat", "lstat", "open", "read-to-end", "close", "open-write", "write-byte", "fsync", "close"],
+            "operations": ["getdents", "stat", "lstat", "open", "read-to-end", "close", "open-write", "write-byte", "fsync", "close", "open-truncate", "write-all", "fstat", "close"],
         });
         let (_, own): (Common, FilesJob) = job_fields("files", object(request)).unwrap();
         let set = sets.get("s").unwrap();
@@ -228,12 +269,13 @@ mod tests {
             view: None,
             files: &files,
             operations: &own.operations,
+            order: own.order,
             buffer: own.buffer as u64,
             replicates: 3,
         }
         .expected()
         .unwrap();
-        let mut work = prepare(set, None, &files, &own, 3, &expected).unwrap();
+        let mut work = prepare((set, None), &files, &own, 3, &expected, -1).unwrap();
         let clock = Clock::best();
         let (count, done) = allocations::during(|| work.perform(&clock).is_ok());
         std::fs::remove_dir_all(dir).unwrap();

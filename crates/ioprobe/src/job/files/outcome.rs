@@ -10,8 +10,11 @@ use crate::syscall::stat;
 use crate::wire::{LinkKind, Operation};
 
 pub fn changes_names_or_sizes(operation: Operation) -> bool {
-    use Operation::{Create, OpenTruncate, Unlink, WriteByte};
-    matches!(operation, Create | OpenTruncate | Unlink | WriteByte)
+    use Operation::{Create, OpenTruncate, Unlink, WriteAll, WriteByte};
+    matches!(
+        operation,
+        Create | OpenTruncate | Unlink | WriteByte | WriteAll
+    )
 }
 
 /// Counts against what was worked out; and if `look`, names and sizes as the kernel shows them. A job that only reads is
@@ -35,6 +38,7 @@ pub fn verify(
         ("bytes written", expected.bytes_written, tally.bytes_written),
         ("entries listed", expected.entries, tally.entries),
         ("bytes by stat", expected.stat_bytes, tally.stat_bytes),
+        ("bytes by fstat", expected.fstat_bytes, tally.fstat_bytes),
     ];
     if let Some(links) = links {
         let each = expected.fates.len().max(1) as u64;

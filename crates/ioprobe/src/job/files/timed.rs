@@ -6,6 +6,7 @@
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use libc::{c_int, c_long};
 
@@ -13,20 +14,24 @@ use crate::clock::Clock;
 use crate::error::last_errno;
 use crate::job::stopwatch::Span;
 use crate::recorder::LatencyRecorder;
-use crate::wire::{Operation, Order};
+use crate::wire::Operation;
 
 const CLOSED: c_int = -1;
 
 pub struct Work {
     /// The list of operations, each with the number of its recorder.
     pub operations: Vec<(Operation, usize)>,
-    pub order: Order,
+    pub phases: Vec<Range<usize>>,
     pub replicates: u32,
     pub paths: Vec<CString>,
     pub folders: Vec<CString>,
     pub descriptors: Vec<c_int>,
     /// For each `write-byte` of the list, the byte of each file.
     pub bytes: Vec<Vec<u8>>,
+    /// What `write-all` writes to each file.
+    pub whole: Vec<Vec<u8>>,
+    /// Where `sendfile` sends them.
+    pub sink: c_int,
     pub create_mode: u32,
     /// O_NOFOLLOW where the names are no links by right.
     pub itself: c_int,
@@ -43,6 +48,7 @@ pub struct Tally {
     pub bytes_written: u64,
     pub entries: u64,
     pub stat_bytes: u64,
+    pub fstat_bytes: u64,
     pub lstat_bytes: u64,
     pub link_bytes: u64,
 }
@@ -60,20 +66,12 @@ impl Work {
         let start = clock.ticks();
         let mut last = start;
         for _ in 0..self.replicates {
-            self.list_folders(clock, &mut last)?;
-            match self.order {
-                Order::ByFile => {
-                    for file in 0..self.paths.len() {
-                        for operation in 0..self.operations.len() {
-                            self.timed(operation, file, clock, &mut last)?;
-                        }
-                    }
-                }
-                Order::ByOperation => {
-                    for operation in 0..self.operations.len() {
-                        for file in 0..self.paths.len() {
-                            self.timed(operation, file, clock, &mut last)?;
-                        }
+            for phase in 0..self.phases.len() {
+                let Range { start, end } = self.phases[phase];
+                self.list_folders(start..end, clock, &mut last)?;
+                for file in 0..self.paths.len() {
+                    for operation in start..end {
+                        self.timed(operation, file, clock, &mut last)?;
                     }
                 }
             }
@@ -138,6 +136,23 @@ impl Work {
                     self.tally.bytes_written += (written == 1) as u64;
                     written as c_long
                 }
+                Operation::Sendfile => loop {
+                    let room = self.buffer.len();
+                    match libc::sendfile(self.sink, descriptor, std::ptr::null_mut(), room) {
+                        0 => break 0,
+                        n if n < 0 => break n as c_long,
+                        n => self.tally.bytes_read += n as u64,
+                    }
+                },
+                Operation::WriteAll => self.write_all(file, descriptor),
+                Operation::Fstat => {
+                    let mut status = MaybeUninit::<libc::stat>::uninit();
+                    let result = libc::fstat(descriptor, status.as_mut_ptr());
+                    if result == 0 {
+                        self.tally.fstat_bytes += (*status.as_ptr()).st_size as u64;
+                    }
+                    result.into()
+                }
                 Operation::Fsync => libc::fsync(descriptor).into(),
                 Operation::Close => {
                     self.descriptors[file] = CLOSED;
@@ -186,9 +201,27 @@ impl Work {
         n as c_long
     }
 
-    /// `getdents` once for each folder, wherever it stands in the list.
-    fn list_folders(&mut self, clock: &Clock, last: &mut u64) -> Result<(), Broken> {
-        for n in 0..self.operations.len() {
+    #[inline(always)]
+    fn write_all(&mut self, file: usize, descriptor: c_int) -> c_long {
+        for piece in self.whole[file].chunks(self.buffer.len()) {
+            // SAFETY: the piece is valid for its length.
+            let n = unsafe { libc::write(descriptor, piece.as_ptr().cast(), piece.len()) };
+            if n < 0 {
+                return n as c_long;
+            }
+            self.tally.bytes_written += n as u64;
+        }
+        0
+    }
+
+    /// `getdents` once for each folder, wherever it stands in its part of the list.
+    fn list_folders(
+        &mut self,
+        part: Range<usize>,
+        clock: &Clock,
+        last: &mut u64,
+    ) -> Result<(), Broken> {
+        for n in part {
             let (operation, recorder) = self.operations[n];
             if operation != Operation::Getdents {
                 continue;

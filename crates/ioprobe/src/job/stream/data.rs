@@ -138,6 +138,9 @@ impl Memory {
     }
 }
 
+// SAFETY: it is the only one that knows the memory, as a Vec would be.
+unsafe impl Send for Memory {}
+
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: it came from alloc_zeroed with this layout.

@@ -1,136 +1,168 @@
-//! What a stream works on: one file of a set, or the lab's own block device. Opened, emptied of cached pages, looked at.
+//! What streams work on: files of a set, opened, emptied of cached pages, looked at.
 
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
 use libc::c_int;
 
+use super::verify::PIECE;
 use crate::error::{Error, Result};
 use crate::fileset::cache::{cached, drop_pages, open_any_way, page_size};
 use crate::fileset::FileSet;
-use crate::syscall::{c_text, stat_of, try_open};
-use crate::target::device::Device;
-use crate::target::loop_device::LoopDevice;
-use crate::wire::{StreamJob, StreamOperation, StreamSync};
+use crate::syscall::{c_text, open, stat, stat_of, try_open, write_all};
+use crate::wire::{StreamJob, StreamSync};
 
-/// A device of the lab's: attached by this probe, or claimed by it. There is no way to name another.
-pub enum LabDevice<'a> {
-    Loop(&'a LoopDevice),
-    Disk(&'a Device),
-}
-
-impl LabDevice<'_> {
-    pub fn open(&self, direct: bool) -> Result<OwnedFd> {
-        // As hdparm opens it.
-        let flags = libc::O_NONBLOCK | if direct { libc::O_DIRECT } else { 0 };
-        match self {
-            LabDevice::Loop(device) => device.reading(flags),
-            LabDevice::Disk(device) => device.reading_again(flags),
-        }
-    }
-
-    pub fn evict(&self) -> Result<()> {
-        match self {
-            LabDevice::Loop(device) => device.evict(),
-            LabDevice::Disk(device) => device.evict(),
-        }
-    }
-
-    pub fn size(&self, opened: &OwnedFd) -> Result<u64> {
-        // SAFETY: no pointers are involved.
-        let end = unsafe {
-            let end = libc::lseek(opened.as_raw_fd(), 0, libc::SEEK_END);
-            libc::lseek(opened.as_raw_fd(), 0, libc::SEEK_SET);
-            end
-        };
-        if end < 0 {
-            return Err(Error::last_os("ask the size of the lab's device"));
-        }
-        Ok(end as u64)
-    }
-}
-
-/// The one file that is streamed.
-pub struct Target<'a> {
-    pub set: &'a mut FileSet,
+/// One file.
+pub struct Chosen {
     pub index: u32,
     /// The name by which the job reaches it.
     pub path: String,
     /// Where the file itself is, for all that is done before and after: a name may be a link.
     pub file: String,
+}
+
+/// The files that streams work on, in the order of the selection.
+pub struct Target<'a> {
+    pub set: &'a mut FileSet,
+    pub files: Vec<Chosen>,
     /// O_NOFOLLOW where the name is no link by right.
     itself: c_int,
 }
 
 impl<'a> Target<'a> {
+    /// The first `count` of the selection.
     pub fn new(
         set: &'a mut FileSet,
         view: Option<&str>,
         selection: &Option<Vec<u32>>,
+        count: usize,
     ) -> Result<Self> {
         let chosen = set.select_in(view, selection)?;
-        let index = match chosen[..] {
-            [index] => index,
-            _ => {
-                return Err(Error::bad(format!(
-                    "request stream: files: wanted one file of {}, found {}",
-                    set.dir,
-                    chosen.len()
-                )))
-            }
+        if chosen.len() < count {
+            return Err(Error::bad(format!(
+                "request stream: files: wanted {count} of {}, found {}",
+                set.dir,
+                chosen.len()
+            )));
+        }
+        let file = |index: &u32| -> Result<Chosen> {
+            Ok(Chosen {
+                index: *index,
+                path: set.path_through(view, *index)?,
+                file: set.path(*index),
+            })
         };
         Ok(Target {
-            path: set.path_through(view, index)?,
-            file: set.path(index),
+            files: chosen[..count].iter().map(file).collect::<Result<_>>()?,
             itself: view.map_or(libc::O_NOFOLLOW, |_| 0),
-            index,
             set,
         })
     }
 
-    /// With the flags that dd would open it with.
-    pub fn open(&self, own: &StreamJob) -> Result<OwnedFd> {
-        let direct = if own.direct { libc::O_DIRECT } else { 0 };
+    pub fn size(&self, place: usize) -> u64 {
+        self.set.files[self.files[place].index as usize].size
+    }
+
+    fn exists(&self, place: usize) -> bool {
+        self.set.files[self.files[place].index as usize].exists
+    }
+
+    /// As dd opens what it reads.
+    pub fn open_to_read(&self, place: usize, own: &StreamJob) -> Result<OwnedFd> {
+        self.open(place, libc::O_RDONLY, own)
+    }
+
+    /// As dd opens what it writes.
+    pub fn open_to_write(&self, place: usize, own: &StreamJob, truncate: bool) -> Result<OwnedFd> {
         let sync = match own.sync {
             StreamSync::None => 0,
             StreamSync::Sync => libc::O_SYNC,
             StreamSync::Dsync => libc::O_DSYNC,
         };
-        let flags = match own.operation {
-            StreamOperation::Read => libc::O_RDONLY,
-            StreamOperation::Write if own.truncate => {
-                libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC
-            }
-            StreamOperation::Write => libc::O_WRONLY | libc::O_CREAT,
-        };
-        let flags = flags | direct | sync | self.itself;
-        try_open(&c_text(&self.path)?, flags, self.set.mode & 0o777).map_err(|errno| {
+        let truncate = if truncate { libc::O_TRUNC } else { 0 };
+        self.open(place, libc::O_WRONLY | libc::O_CREAT | truncate | sync, own)
+    }
+
+    fn open(&self, place: usize, flags: c_int, own: &StreamJob) -> Result<OwnedFd> {
+        let direct = if own.direct { libc::O_DIRECT } else { 0 };
+        let path = &self.files[place].path;
+        let flags = flags | direct | self.itself;
+        try_open(&c_text(path)?, flags, self.set.mode & 0o777).map_err(|errno| {
             let how = if own.direct { " past the cache" } else { "" };
-            Error::errno(format!("open {}{how}", self.path), errno)
+            Error::errno(format!("open {path}{how}"), errno)
         })
     }
 
-    /// Writes its dirty pages back and drops all of them.
-    pub fn evict(&self) -> Result<()> {
-        if !self.set.files[self.index as usize].exists {
+    /// Makes a file as long as it must be to be written over, with what its set says behind what is there.
+    pub fn fill_up(&mut self, place: usize, size: u64) -> Result<()> {
+        let Chosen { index, file, .. } = &self.files[place];
+        let before = match self.exists(place) {
+            true => self.size(place),
+            false => 0,
+        };
+        if before >= size {
             return Ok(());
         }
-        let file = open_any_way(&self.file)?;
-        // SAFETY: no pointers are involved.
-        if unsafe { libc::fdatasync(file.as_raw_fd()) } != 0 {
-            return Err(Error::last_os(format!("write back {}", self.file)));
+        let doing = |errno| Error::errno(format!("open {file}"), errno);
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_NOFOLLOW;
+        let opened = try_open(&c_text(file)?, flags, self.set.mode & 0o777).map_err(doing)?;
+        let mut piece = vec![0; PIECE];
+        let mut offset = before;
+        while offset < size {
+            let length = (PIECE as u64).min(size - offset) as usize;
+            (self.set.content).fill(*index, offset, &mut piece[..length]);
+            write_all(opened.as_raw_fd(), &piece[..length], file)?;
+            offset += length as u64;
         }
-        drop_pages(&file, &self.file)
+        let state = &mut self.set.files[*index as usize];
+        state.exists = true;
+        state.size = size;
+        Ok(())
     }
 
-    /// Its pages, and how many of them are cached.
-    pub fn start(&self) -> Result<Start> {
-        if !self.set.files[self.index as usize].exists {
-            return Ok(Start::default());
+    /// Writes dirty pages back and drops all of them, of every file.
+    pub fn evict(&self) -> Result<()> {
+        for place in (0..self.files.len()).filter(|place| self.exists(*place)) {
+            let path = &self.files[place].file;
+            let file = open_any_way(path)?;
+            // SAFETY: no pointers are involved.
+            if unsafe { libc::fdatasync(file.as_raw_fd()) } != 0 {
+                return Err(Error::last_os(format!("write back {path}")));
+            }
+            drop_pages(&file, path)?;
         }
-        let file = open_any_way(&self.file)?;
-        let size = stat_of(&file, &self.file)?.st_size as u64;
-        Start::of(&file, size, &self.file)
+        Ok(())
     }
+
+    /// Their pages, and how many of them are cached.
+    pub fn start(&self) -> Result<Start> {
+        let mut all = Start::default();
+        for place in (0..self.files.len()).filter(|place| self.exists(*place)) {
+            let path = &self.files[place].file;
+            let file = open_any_way(path)?;
+            let size = stat_of(&file, path)?.st_size as u64;
+            let one = Start::of(&file, size, path)?;
+            all.pages += one.pages;
+            all.resident += one.resident;
+        }
+        Ok(all)
+    }
+
+    /// The registry follows what the kernel shows, whatever became of the work.
+    pub fn follow(&mut self) {
+        for chosen in &self.files {
+            let found = stat(&chosen.path, true);
+            let state = &mut self.set.files[chosen.index as usize];
+            state.exists = found.is_ok();
+            if let Ok(found) = &found {
+                state.size = found.st_size as u64;
+            }
+        }
+    }
+}
+
+/// What dd reads zeros from, or writes what it has read to.
+pub fn open_beside(path: &str, flags: c_int) -> Result<OwnedFd> {
+    open(path, flags, 0)
 }
 
 /// What was cached when the timed part began.

@@ -27,8 +27,18 @@ pub enum Beside {
 
 pub struct Recorders {
     pub block: LatencyRecorder,
-    pub flush: LatencyRecorder,
-    pub close: LatencyRecorder,
+    pub flush_ticks: Option<u64>,
+    pub close_ticks: Option<u64>,
+}
+
+impl Recorders {
+    pub fn new() -> Self {
+        Recorders {
+            block: LatencyRecorder::new(),
+            flush_ticks: None,
+            close_ticks: None,
+        }
+    }
 }
 
 /// What was done, to be held against what had to be.
@@ -42,7 +52,7 @@ pub struct Done {
     pub flushed: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ended {
     #[default]
     Volume,
@@ -85,7 +95,9 @@ pub struct Writing {
     pub to: OwnedFd,
     pub block: usize,
     pub prepared: Prepared,
-    pub volume: u64,
+    /// Where it begins, which is where the descriptor stands, and where it ends.
+    pub from: u64,
+    pub end: u64,
     pub direct: bool,
     pub flush: StreamFlush,
     pub beside: Beside,
@@ -143,7 +155,7 @@ impl Reading {
             };
             return Ok((Span { start, end }, done, Some(self.from)));
         }
-        let end = close(self.from, clock, &mut recorders.close, last)?;
+        let end = close_ticks(self.from, clock, recorders, last)?;
         Ok((Span { start, end }, done, None))
     }
 
@@ -179,11 +191,12 @@ impl Writing {
     ) -> Result<(Span, Done), Broken> {
         let to = self.to.as_raw_fd();
         let mut done = Done::default();
+        let mut closing = Closing::new(self.flush, self.direct);
+        let mut offset = self.from;
         let start = clock.ticks();
         let mut last = start;
-        while done.bytes < self.volume {
-            let offset = done.bytes;
-            let length = (self.block as u64).min(self.volume - offset) as usize;
+        while offset < self.end {
+            let length = (self.block as u64).min(self.end - offset) as usize;
             let block = self.prepared.block(offset, length);
             if let Beside::Other(zeros) = &self.beside {
                 // SAFETY: the block is valid for its length.
@@ -192,9 +205,7 @@ impl Writing {
             }
             if length < self.block {
                 done.short_block = length as u64;
-                if self.direct {
-                    turn_buffered(to, offset)?;
-                }
+                closing.short_block(to, offset)?;
             }
             // SAFETY: the block is valid for its length.
             let n = unsafe { libc::write(to, block.as_ptr().cast(), length) };
@@ -202,38 +213,77 @@ impl Writing {
             let now = clock.ticks();
             recorders.block.record(now.saturating_sub(last));
             last = now;
-            done.bytes += length as u64;
+            offset += length as u64;
             done.blocks += 1;
         }
-        let short = self.direct && done.short_block > 0;
+        done.bytes = offset - self.from;
+        let last = closing.flush(to, clock, recorders, &mut done, last)?;
+        let end = close_ticks(self.to, clock, recorders, last)?;
+        Ok((Span { start, end }, done))
+    }
+}
+
+/// What dd does about a last block that is no whole one, and after the last.
+pub struct Closing {
+    flush: StreamFlush,
+    direct: bool,
+    /// Where a block begins that was written through the cache although all others went past it.
+    cached_from: Option<u64>,
+}
+
+impl Closing {
+    pub fn new(flush: StreamFlush, direct: bool) -> Self {
+        Closing {
+            flush,
+            direct,
+            cached_from: None,
+        }
+    }
+
+    /// To be called before a block is written that is shorter than the others.
+    #[cold]
+    pub fn short_block(&mut self, to: RawFd, offset: u64) -> Result<(), Broken> {
+        if self.direct {
+            turn_buffered(to, offset)?;
+            self.cached_from = Some(offset);
+        }
+        Ok(())
+    }
+
+    /// Returns the last reading of the clock.
+    pub fn flush(
+        &self,
+        to: RawFd,
+        clock: &Clock,
+        recorders: &mut Recorders,
+        done: &mut Done,
+        last: u64,
+    ) -> Result<u64, Broken> {
         // dd asks for it by itself where it has written the last block through the cache.
         let flush = match self.flush {
-            StreamFlush::None if short => StreamFlush::Fsync,
+            StreamFlush::None if self.cached_from.is_some() => StreamFlush::Fsync,
             asked => asked,
         };
-        if flush != StreamFlush::None {
-            // SAFETY: no pointers are involved.
-            let (n, call) = unsafe {
-                match flush {
-                    StreamFlush::Fdatasync => (libc::fdatasync(to), "fdatasync"),
-                    _ => (libc::fsync(to), "fsync"),
-                }
-            };
-            if n != 0 {
-                return Err(broken(call, done.bytes, n as isize));
+        if flush == StreamFlush::None {
+            return Ok(last);
+        }
+        // SAFETY: no pointers are involved.
+        let (n, call) = unsafe {
+            match flush {
+                StreamFlush::Fdatasync => (libc::fdatasync(to), "fdatasync"),
+                _ => (libc::fsync(to), "fsync"),
             }
-            done.flushed = true;
+        };
+        if n != 0 {
+            return Err(broken(call, done.bytes, n as isize));
         }
-        if short {
-            forget(to, done.bytes - done.short_block);
+        done.flushed = true;
+        if let Some(offset) = self.cached_from {
+            forget(to, offset);
         }
-        if done.flushed {
-            let now = clock.ticks();
-            recorders.flush.record(now.saturating_sub(last));
-            last = now;
-        }
-        let end = close(self.to, clock, &mut recorders.close, last)?;
-        Ok((Span { start, end }, done))
+        let now = clock.ticks();
+        recorders.flush_ticks = Some(now.saturating_sub(last));
+        Ok(now)
     }
 }
 
@@ -257,10 +307,11 @@ fn forget(to: RawFd, offset: u64) {
     unsafe { libc::posix_fadvise(to, offset as i64, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
-fn close(
+/// Closes it; returns the reading of the clock behind that.
+pub fn close_ticks(
     file: OwnedFd,
     clock: &Clock,
-    recorder: &mut LatencyRecorder,
+    recorders: &mut Recorders,
     last: u64,
 ) -> Result<u64, Broken> {
     // SAFETY: the descriptor was ours and is nobody's any more.
@@ -269,12 +320,12 @@ fn close(
         return Err(broken("close", 0, n as isize));
     }
     let now = clock.ticks();
-    recorder.record(now.saturating_sub(last));
+    recorders.close_ticks = Some(now.saturating_sub(last));
     Ok(now)
 }
 
 #[inline(always)]
-fn as_long(n: isize, length: usize, call: &'static str, offset: u64) -> Result<(), Broken> {
+pub fn as_long(n: isize, length: usize, call: &'static str, offset: u64) -> Result<(), Broken> {
     if n == length as isize {
         Ok(())
     } else {
@@ -283,7 +334,7 @@ fn as_long(n: isize, length: usize, call: &'static str, offset: u64) -> Result<(
 }
 
 #[cold]
-fn broken(call: &'static str, offset: u64, moved: isize) -> Broken {
+pub fn broken(call: &'static str, offset: u64, moved: isize) -> Broken {
     Broken {
         call,
         offset,

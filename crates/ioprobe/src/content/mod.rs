@@ -3,6 +3,9 @@
 //! So any file can be made, checked or continued at any size and place without keeping a copy. Words come from the
 //! finaliser of SplitMix64 (Steele, Lea, Flood 2014) over a counter, keyed by seed and index.
 
+mod code;
+mod prose;
+
 pub use crate::wire::Content as Kind;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -24,6 +27,12 @@ impl Content {
                 fill_by::<8>(buffer, offset, |n| word(self.key(index), n).to_le_bytes())
             }
             Kind::Text => fill_by::<LINE>(buffer, offset, |n| text_line(self.key(index), n)),
+            Kind::Words => fill_by::<{ prose::PARAGRAPH }>(buffer, offset, |n| {
+                prose::paragraph(self.key(index), n)
+            }),
+            Kind::C => {
+                fill_by::<{ code::UNIT }>(buffer, offset, |n| code::unit(self.key(index), index, n))
+            }
         }
     }
 
@@ -129,10 +138,10 @@ mod tests {
 
     #[test]
     fn every_part_of_a_file_is_the_part_of_the_whole() {
-        for kind in [Kind::Text, Kind::Random, Kind::Zeros] {
-            let whole = content(kind, 42, 5, 0, 1000);
-            for offset in [0, 1, 7, 8, 9, 63, 64, 65, 500] {
-                for length in [0, 1, 3, 7, 8, 64, 65, 400] {
+        for kind in [Kind::Text, Kind::Random, Kind::Zeros, Kind::Words, Kind::C] {
+            let whole = content(kind, 42, 5, 0, 9000);
+            for offset in [0, 1, 7, 8, 9, 63, 64, 65, 500, 1023, 1024, 4097] {
+                for length in [0, 1, 3, 7, 8, 64, 65, 400, 4800] {
                     let part = content(kind, 42, 5, offset as u64, length);
                     assert_eq!(
                         part,

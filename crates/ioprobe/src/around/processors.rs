@@ -1,0 +1,152 @@
+//! What the processors did (/proc/stat): in user mode, in the kernel, idle, and idle while somebody waited for I/O.
+//!
+//! These are everybody's, and counted in ticks, of a hundredth of a second as a rule. Waiting for I/O is counted to the
+//! processor on which the waiting task ran last, as long as that has nothing else to do (Documentation/filesystems/proc.rst):
+//! on a busy machine there is none.
+
+use std::fs::File;
+
+use serde_json::{json, Value};
+
+use super::{lines, number, pread};
+
+/// Of more processors only the sum is told. Sixteen numbers of a line for each fit into the room.
+const MOST: usize = 64;
+const ROOM: usize = 12 * 1024;
+
+pub struct Processors {
+    file: Option<File>,
+    tick_ns: u64,
+}
+
+/// Ticks since the start of the machine.
+#[derive(Clone, Copy)]
+pub struct Ticks {
+    all: Spent,
+    waiting: [u64; MOST],
+    /// How many lines there were of single processors, as far as they fit.
+    count: usize,
+}
+
+/// User and nice, system and interrupts, idle, waiting for I/O, stolen.
+pub type Spent = [u64; 5];
+const WAITING: usize = 3;
+
+impl Processors {
+    pub fn none() -> Self {
+        Processors {
+            file: None,
+            tick_ns: 1,
+        }
+    }
+
+    pub fn open() -> Self {
+        // SAFETY: no pointers are involved.
+        let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+        Processors {
+            file: File::open("/proc/stat").ok(),
+            tick_ns: 1_000_000_000 / hz,
+        }
+    }
+
+    pub fn read(&self) -> Option<Ticks> {
+        let mut room = [0; ROOM];
+        parse(pread(&self.file, &mut room)?)
+    }
+
+    pub fn between(&self, before: &Option<Ticks>, after: &Option<Ticks>) -> Value {
+        let (before, after) = match (before, after) {
+            (Some(before), Some(after)) => (before, after),
+            _ => return Value::Null,
+        };
+        // Not everything here only grows: what waits for I/O may be counted elsewhere later.
+        let ns = |before: u64, after: u64| after.saturating_sub(before) * self.tick_ns;
+        let spent = |place: usize| ns(before.all[place], after.all[place]);
+        let count = before.count.min(after.count);
+        let each = (before.waiting.iter().zip(&after.waiting)).map(|(b, a)| ns(*b, *a));
+        json!({
+            "count": online(),
+            "user_ns": spent(0),
+            "sys_ns": spent(1),
+            "idle_ns": spent(2),
+            "iowait_ns": spent(WAITING),
+            "steal_ns": spent(4),
+            "iowait_each_ns": each.take(count.min(MOST)).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn online() -> i64 {
+    // SAFETY: no pointers are involved.
+    unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1)
+}
+
+fn parse(text: &[u8]) -> Option<Ticks> {
+    let mut lines = lines(text);
+    let mut found = Ticks {
+        all: spent(lines.next()?.strip_prefix(b"cpu ")?)?,
+        waiting: [0; MOST],
+        count: 0,
+    };
+    for line in lines {
+        let rest = match line.strip_prefix(b"cpu") {
+            Some(rest) => rest,
+            None => break,
+        };
+        let space = rest.iter().position(|byte| *byte == b' ');
+        if let (Some(waiting), Some(space)) = (found.waiting.get_mut(found.count), space) {
+            *waiting = spent(&rest[space..])?[WAITING];
+        }
+        found.count += 1;
+    }
+    Some(found)
+}
+
+/// The numbers of one line of processors, behind its name.
+pub fn spent(line: &[u8]) -> Option<Spent> {
+    let mut numbers = [0; 8];
+    let words = line.split(|byte| *byte == b' ');
+    let words = words.filter(|word| !word.is_empty());
+    for (place, word) in numbers.iter_mut().zip(words) {
+        *place = number(word)?;
+    }
+    let [user, nice, system, idle, waiting, hard, soft, stolen] = numbers;
+    Some([user + nice, system + hard + soft, idle, waiting, stolen])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &[u8] =
+        b"cpu  10 1 20 300 40 2 3 5 0 0\ncpu0 4 1 9 100 30 1 1 2 0 0\ncpu1 6 0 11 200 10 1 2 3 0 0\nintr 1 2\n";
+
+    #[test]
+    fn processors_are_told_together_and_their_waiting_each() {
+        let before = parse(TEXT).unwrap();
+        assert_eq!(before.all, [11, 25, 300, 40, 5]);
+        assert_eq!(
+            (before.count, before.waiting[0], before.waiting[1]),
+            (2, 30, 10)
+        );
+        let mut after = before;
+        after.all = [12, 25, 300, 45, 5];
+        after.waiting[0] = 36;
+        after.waiting[1] = 9; // it may go back
+        let processors = Processors {
+            file: None,
+            tick_ns: 10,
+        };
+        let found = processors.between(&Some(before), &Some(after));
+        assert_eq!(found["user_ns"], 10);
+        assert_eq!(found["iowait_ns"], 50);
+        assert_eq!(found["iowait_each_ns"], json!([60, 0]));
+        assert_eq!(processors.between(&None, &Some(after)), Value::Null);
+    }
+
+    #[test]
+    fn what_is_no_such_file_tells_nothing() {
+        assert!(parse(b"intr 1\n").is_none());
+        assert!(parse(b"").is_none());
+    }
+}

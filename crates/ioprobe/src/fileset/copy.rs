@@ -1,0 +1,65 @@
+//! Copies files anew beside themselves, as cp(1) does, and puts the copies in their place, or throws them away.
+
+use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::time::Instant;
+
+use serde_json::{json, Value};
+
+use super::create::Writer;
+use super::{FileSet, Registry};
+use crate::error::{Doing, Result};
+use crate::syscall::{check, open, stat};
+use crate::wire::{CopyFiles, OfFiles};
+
+/// Every copy is on the disk before it takes the old file's name, or goes: both write the same.
+pub fn anew(request: CopyFiles, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let files = set.select(&request.files)?;
+    let largest = files.iter().map(|n| set.files[*n as usize].size).max();
+    let mut writer = Writer::new(set.content, largest.unwrap_or(0));
+    let start = Instant::now();
+    for index in &files {
+        let (path, copy) = (set.path(*index), format!("{}.copy", set.path(*index)));
+        let done = one(set, *index, &path, &copy, &mut writer);
+        if done.is_ok() && request.keep {
+            std::fs::rename(&copy, &path).doing(|| format!("rename {copy} to {path}"))?;
+        } else {
+            let removed = std::fs::remove_file(&copy).doing(|| format!("remove {copy}"));
+            done.and(removed)?;
+        }
+    }
+    Ok(json!({"copied": files.len(), "wall_ns": start.elapsed().as_nanos() as u64}))
+}
+
+fn one(set: &FileSet, index: u32, path: &str, copy: &str, writer: &mut Writer) -> Result<()> {
+    let old = stat(path, false)?;
+    let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_NOFOLLOW;
+    let file = open(copy, flags, 0o600)?;
+    writer.write(&file, index, set.files[index as usize].size, copy)?;
+    give(&file, &old, copy)?;
+    // SAFETY: no pointers are involved.
+    check(unsafe { libc::fsync(file.as_raw_fd()) }, || {
+        format!("fsync {copy}")
+    })?;
+    Ok(())
+}
+
+/// Owner and mode of the old file; the owner first, because changing it takes special bits away.
+fn give(file: &OwnedFd, old: &libc::stat, copy: &str) -> Result<()> {
+    let fd = file.as_raw_fd();
+    let doing = || format!("give {copy} the owner and the mode of what it is a copy of");
+    // SAFETY: no pointers are involved.
+    unsafe {
+        check(libc::fchown(fd, old.st_uid, old.st_gid), doing)?;
+        check(libc::fchmod(fd, old.st_mode & 0o7777), doing)?;
+    }
+    Ok(())
+}
+
+/// Where the files of a selection are, for a program that is given them by name.
+pub fn paths(request: OfFiles, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let files = set.select(&request.files)?;
+    let paths = files.into_iter().map(|index| set.path(index));
+    Ok(json!({ "paths": paths.collect::<Vec<_>>() }))
+}

@@ -1,0 +1,387 @@
+//! Servers that a study needs: started in the lab before a timed part, accounted during it, stopped after it.
+//!
+//! Nothing here is timed. A server runs below a keeper of its own (`keeper`), so that what it starts can be told from what
+//! commands leave behind, is counted with it (`tree`), and ends with it. One that dies makes the job in which it did so fail;
+//! one that is never ready is an error with its last words.
+
+mod keeper;
+mod ready;
+mod tree;
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use libc::{c_int, pid_t};
+use serde_json::{json, Map, Value};
+
+use self::keeper::{Keeper, Said};
+pub use self::tree::Used;
+use crate::error::{Error, Result};
+use crate::job::require_root_for_user;
+use crate::process::limit::Limit;
+use crate::process::program::Environment;
+use crate::process::start::{Starter, Surroundings};
+use crate::process::{kept, stragglers};
+use crate::syscall::{c_text, check, memory_file, open, process_descriptor};
+use crate::wire::{EndSignal, Nothing, OfServer, Ready, ServerStart, ServerStop};
+
+/// As much of what a server said last as is told.
+const LAST_WORDS: usize = 2048;
+/// What it says is kept in memory; more than this is forgotten before the next job.
+const MOST_SAID: i64 = 1 << 20;
+const PAUSE_MS: c_int = 5;
+const TOLD_WITHIN_MS: c_int = 2000;
+/// How long a killed server may take to be gone: the kernel may be writing for it.
+const GONE_WITHIN: Duration = Duration::from_secs(20);
+const MOST_SERVERS: usize = 8;
+
+struct Server {
+    name: String,
+    program: String,
+    keeper: Keeper,
+    pid: pid_t,
+    /// None where it had ended before it could be had.
+    descriptor: Option<OwnedFd>,
+    log: OwnedFd,
+    ended: Option<c_int>,
+}
+
+thread_local! {
+    /// Of this process, like its children: every job accounts for all of them.
+    static SERVERS: RefCell<Vec<Server>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Starts one and waits until it is ready.
+pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Result<Value> {
+    let name = request.name.clone();
+    let doing = format!("start server {name}");
+    let taken = SERVERS.with(|all| {
+        let all = all.borrow();
+        all.len() >= MOST_SERVERS || all.iter().any(|server| server.name == name)
+    });
+    if taken {
+        return Err(Error::bad(format!(
+            "{doing}: wanted a name of its own and fewer than {MOST_SERVERS} servers before it"
+        )));
+    }
+    ready::check(&request.ready)?;
+    let limit = Limit::new(Some(request.timeout_s))?;
+    let environment = Environment::new(request.environment.as_ref())?;
+    let program = environment.program(&request.argv)?;
+    if request.user.is_some() {
+        require_root_for_user()?;
+    }
+    let log = memory_file(&CString::default())?;
+    append_only(&log)?;
+    let stdin = open("/dev/null", libc::O_RDONLY, 0)?;
+    let around = Surroundings {
+        environment: environment.laid_out()?,
+        folder: request.cwd.as_deref().map(c_text).transpose()?,
+        user: request.user,
+        stdin: stdin.as_raw_fd(),
+        stdout: log.as_raw_fd(),
+        stderr: log.as_raw_fd(),
+    };
+    let begun = Instant::now();
+    let deadline = begun + Duration::from_secs_f64(limit.seconds().unwrap_or_default());
+    let mut keeper = Keeper::start(&program, &around, starter)?;
+    kept::keep(keeper.pid);
+    let pid = match started(&mut keeper, deadline) {
+        Ok(pid) => pid,
+        Err(error) => {
+            give_up(keeper, isolated)?;
+            return Err(error);
+        }
+    };
+    let mut server = Server {
+        name: request.name,
+        program: program.name,
+        keeper,
+        pid,
+        descriptor: process_descriptor(pid).ok(),
+        log,
+        ended: None,
+    };
+    if let Err(error) = wait_until_ready(&mut server, &request.ready, deadline) {
+        let said = server.last_words();
+        give_up(server.keeper, isolated)?;
+        let said = match said.trim() {
+            "" => "it said nothing".to_string(),
+            text => format!("it said: {text}"),
+        };
+        return Err(Error::verify(format!("{doing}: {error}; {said}")));
+    }
+    SERVERS.with(|all| all.borrow_mut().push(server));
+    Ok(json!({"pid": pid, "ready_ns": begun.elapsed().as_nanos() as u64}))
+}
+
+fn started(keeper: &mut Keeper, deadline: Instant) -> Result<pid_t> {
+    loop {
+        match keeper.hear(PAUSE_MS)? {
+            Some(Said::Started(pid)) => return Ok(pid),
+            Some(Said::Refused(doing, 0)) => return Err(Error::verify(doing)),
+            Some(Said::Refused(doing, errno)) => {
+                let doing = doing.rsplit_once(": ").map_or("", |(doing, _)| doing);
+                return Err(Error::errno(doing, errno));
+            }
+            _ if Instant::now() > deadline => return Err(Error::verify("it was not started")),
+            _ => {}
+        }
+    }
+}
+
+fn wait_until_ready(server: &mut Server, wanted: &Ready, deadline: Instant) -> Result<()> {
+    loop {
+        let is_ready = ready::is_ready(wanted);
+        server.listen(if is_ready { 0 } else { PAUSE_MS })?;
+        if let Some(status) = server.ended {
+            return Err(Error::verify(format!(
+                "it {} before it was ready",
+                how(status)
+            )));
+        }
+        if is_ready {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(Error::verify("it was not ready in time"));
+        }
+    }
+}
+
+/// Asks one to end, waits, and sees that nothing of it is left.
+pub fn stop(request: ServerStop, isolated: bool) -> Result<Value> {
+    let limit = Limit::new(Some(request.timeout_s))?;
+    let mut server = taken(&request.name)?;
+    let begun = Instant::now();
+    server.listen(0)?;
+    let died = server.ended.is_some();
+    server.send(match request.signal {
+        EndSignal::Term => libc::SIGTERM,
+        EndSignal::Int => libc::SIGINT,
+        EndSignal::Quit => libc::SIGQUIT,
+    });
+    let patience = Duration::from_secs_f64(limit.seconds().unwrap_or_default());
+    let ended = server.wait(begun + patience)?;
+    if !ended {
+        server.send(libc::SIGKILL);
+        server.wait(Instant::now() + GONE_WITHIN)?;
+    }
+    let said = server.last_words();
+    let status = server.ended;
+    let left = give_up(server.keeper, isolated)?;
+    Ok(json!({
+        "exit": status.filter(|s| libc::WIFEXITED(*s)).map(|s| libc::WEXITSTATUS(s)),
+        "signal": status.filter(|s| libc::WIFSIGNALED(*s)).map(|s| libc::WTERMSIG(s)),
+        "died": died,
+        "killed": !ended,
+        "left": left,
+        "stderr": said,
+        "wall_ns": begun.elapsed().as_nanos() as u64,
+    }))
+}
+
+/// How one is: whether it runs, and what it said last.
+pub fn status(request: OfServer) -> Result<Value> {
+    SERVERS.with(|all| {
+        let mut all = all.borrow_mut();
+        let found = all.iter_mut().find(|server| server.name == request.name);
+        let server = found.ok_or_else(|| unknown(&request.name))?;
+        server.listen(0)?;
+        Ok(json!({
+            "pid": server.pid,
+            "alive": server.ended.is_none(),
+            "stderr": server.last_words(),
+        }))
+    })
+}
+
+/// A port that one could listen on.
+pub fn free_port(_: Nothing) -> Result<Value> {
+    Ok(json!({"port": ready::free_port()?}))
+}
+
+/// What all of them have used up to now.
+pub fn used() -> Vec<(String, Used)> {
+    SERVERS.with(|all| {
+        let all = all.borrow();
+        all.iter()
+            .map(|server| (server.name.clone(), Used::below(server.keeper.pid)))
+            .collect()
+    })
+}
+
+/// The answer's `servers`: what each has used in between.
+pub fn between(before: &[(String, Used)], after: &[(String, Used)]) -> Map<String, Value> {
+    before
+        .iter()
+        .zip(after)
+        .map(|((name, before), (_, after))| (name.clone(), after.since(before)))
+        .collect()
+}
+
+/// What came of a job in which a server may have died: then it failed, whatever it found itself.
+pub fn judged(answer: Result<Value>) -> Result<Value> {
+    let dead = SERVERS.with(|all| {
+        let mut all = all.borrow_mut();
+        for server in all.iter_mut() {
+            // One that has ended is told of by its keeper a moment later.
+            server.listen(if server.ended.is_none() && server.has_ended() {
+                TOLD_WITHIN_MS
+            } else {
+                0
+            })?;
+            server.forget_much()?;
+        }
+        Ok(all.iter().find_map(|server| {
+            let status = server.ended?;
+            Some((
+                server.name.clone(),
+                server.program.clone(),
+                status,
+                server.last_words(),
+            ))
+        }))
+    })?;
+    let (name, program, status, said) = match dead {
+        None => return answer,
+        Some(dead) => dead,
+    };
+    let mut answer = answer.map_err(|error| {
+        let said = said.trim();
+        Error::verify(format!(
+            "{error}; and server {name} {}: {said}",
+            how(status)
+        ))
+    })?;
+    let failure = json!({
+        "step": format!("server {name}"),
+        "argv0": program,
+        "exit": libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        "signal": libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+        "timed_out": false,
+        "stderr": said,
+    });
+    // Before what the work itself found wrong, which is most likely a consequence.
+    let mut failures = vec![failure];
+    failures.extend(answer["failures"].as_array().into_iter().flatten().cloned());
+    answer["failures"] = json!(failures);
+    answer["verified"] = json!(false);
+    Ok(answer)
+}
+
+impl Server {
+    /// Takes in what its keeper says within so many milliseconds.
+    fn listen(&mut self, wait_ms: c_int) -> Result<()> {
+        if let Some(Said::Ended(status)) = self.keeper.hear(wait_ms)? {
+            self.ended = Some(status);
+        }
+        Ok(())
+    }
+
+    /// Whether the process has ended, whoever knows of it.
+    fn has_ended(&self) -> bool {
+        let mut poll = libc::pollfd {
+            fd: self.descriptor.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one structure, ours.
+        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+    }
+
+    /// Whether it has ended by then.
+    fn wait(&mut self, deadline: Instant) -> Result<bool> {
+        while self.ended.is_none() && Instant::now() < deadline {
+            self.listen(PAUSE_MS)?;
+        }
+        Ok(self.ended.is_some())
+    }
+
+    /// To this very process: a descriptor of it cannot come to mean another.
+    fn send(&self, signal: c_int) {
+        if let Some(descriptor) = &self.descriptor {
+            // SAFETY: no pointer but the null one, by which the kernel fills in what kill(2) would.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_pidfd_send_signal,
+                    descriptor.as_raw_fd(),
+                    signal,
+                    std::ptr::null::<libc::siginfo_t>(),
+                    0,
+                )
+            };
+        }
+    }
+
+    fn size_of_log(&self) -> i64 {
+        // SAFETY: no pointers are involved.
+        unsafe { libc::lseek(self.log.as_raw_fd(), 0, libc::SEEK_END) }
+    }
+
+    fn last_words(&self) -> String {
+        let from = (self.size_of_log() - LAST_WORDS as i64).max(0);
+        let mut text = vec![0_u8; LAST_WORDS];
+        // SAFETY: the vector is valid for its length.
+        let n = unsafe {
+            libc::pread(
+                self.log.as_raw_fd(),
+                text.as_mut_ptr().cast(),
+                text.len(),
+                from,
+            )
+        };
+        String::from_utf8_lossy(&text[..n.max(0) as usize]).into_owned()
+    }
+
+    /// A log that has grown large is begun anew; it is opened for appending, so that no hole stays.
+    fn forget_much(&self) -> Result<()> {
+        if self.size_of_log() > MOST_SAID {
+            // SAFETY: no pointers are involved.
+            check(unsafe { libc::ftruncate(self.log.as_raw_fd(), 0) }, || {
+                "empty a server's log".to_string()
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Ends a keeper and all that is left below it; returns how many processes that were.
+fn give_up(keeper: Keeper, isolated: bool) -> Result<u64> {
+    let pid = keeper.pid;
+    keeper.end();
+    kept::release(pid);
+    stragglers::sweep(isolated, true)
+}
+
+fn taken(name: &str) -> Result<Server> {
+    SERVERS.with(|all| {
+        let mut all = all.borrow_mut();
+        let at = all.iter().position(|server| server.name == name);
+        at.map(|at| all.remove(at)).ok_or_else(|| unknown(name))
+    })
+}
+
+fn unknown(name: &str) -> Error {
+    Error::bad(format!("wanted a server that was started, found {name:?}"))
+}
+
+fn append_only(log: &OwnedFd) -> Result<()> {
+    // SAFETY: no pointers are involved.
+    check(
+        unsafe { libc::fcntl(log.as_raw_fd(), libc::F_SETFL, libc::O_APPEND) },
+        || "set up a server's log".to_string(),
+    )?;
+    Ok(())
+}
+
+/// How it ended, by its wait status.
+fn how(status: c_int) -> String {
+    if libc::WIFSIGNALED(status) {
+        format!("was ended by signal {}", libc::WTERMSIG(status))
+    } else {
+        format!("ended with status {}", libc::WEXITSTATUS(status))
+    }
+}

@@ -1,0 +1,124 @@
+"""Where places lie, as the command line says it: ``--place NAME=FOLDER``, or a disk that is named twice.
+
+By ``--place NAME=PATH`` and ``--erase NAME=SERIAL``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iotrial.conduct.sites import Where
+    from iotrial.lab.guard import Consent
+
+
+def named(
+    places: Sequence[str],
+    device: str | None,
+    erase: Sequence[str],
+    *,
+    discard_contents: bool,
+    discard_contents_of: Sequence[str],
+) -> tuple[Consent | None, Mapping[str, Where]]:
+    """The disk of a device lab (None: none is named), and where each place lies.
+
+    Raises RequestError where a place is named twice, is nowhere, or is a disk without consent; and for consent that is for no
+    place.
+    """
+    from iotrial.conduct.sites import Where
+    from iotrial.errors import RequestError
+    from iotrial.lab.guard import Consent, consent
+
+    paths = _pairs("--place", places)
+    disks = {name: path for name, path in paths.items() if Path(path).expanduser().is_block_device()}
+    words = _of_places(erase, disks)
+    rest = [text for text in erase if text.partition("=")[0] not in words]
+    waived = set(discard_contents_of)
+    _check_consent(paths, disks, words, rest, device, discard_contents=discard_contents, waived=waived)
+    located = {}
+    for name, path in paths.items():
+        if name not in disks:
+            located[name] = Where(folder=_folder(name, path))
+            continue
+        if name not in words:
+            raise RequestError(
+                f"--place {name}={path} is a disk, and --erase {name}=SERIAL-OR-WWN is missing",
+                hint="its serial number or WWN (`lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`) is consent to overwrite it",
+            )
+        located[name] = Where(consent=Consent(path, words[name], name in waived))
+    return consent(device, rest[0] if rest else None, discard_contents=discard_contents), located
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    from iotrial.errors import RequestError
+
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, path = (part.strip() for part in text.partition("="))
+        if not equals or not name or not path:
+            raise RequestError(
+                f'{option} "{text}": wanted NAME=FOLDER', hint=f"for example {option} ssd=/mnt/ssd"
+            )
+        if name in found:
+            raise RequestError(f"{option} {name} is given twice")
+        found[name] = path
+    return found
+
+
+def _of_places(erase: Sequence[str], disks: Mapping[str, str]) -> dict[str, str]:
+    """Serial numbers by place."""
+    from iotrial.errors import RequestError
+
+    found: dict[str, str] = {}
+    for text in erase:
+        name, equals, serial = text.partition("=")
+        if not equals or name not in disks:
+            continue
+        if name in found:
+            raise RequestError(f"--erase {name} is given twice")
+        if not serial.strip():
+            raise RequestError(f'--erase "{text}": the serial number or WWN is missing')
+        found[name] = serial.strip()
+    return found
+
+
+def _check_consent(
+    paths: Mapping[str, str],
+    disks: Mapping[str, str],
+    words: Mapping[str, str],
+    rest: Sequence[str],
+    device: str | None,
+    *,
+    discard_contents: bool,
+    waived: set[str],
+) -> None:
+    """Consent is for one disk that is named, or it is a mistake that somebody should know of."""
+    from iotrial.errors import RequestError
+
+    for text in rest:
+        name = text.partition("=")[0]
+        if name in paths:
+            raise RequestError(f"--erase {name}: --place {name}={paths[name]} is no disk")
+    if len(rest) > 1 or (rest and disks and device is None):
+        raise RequestError(
+            f'--erase "{rest[-1]}" is for no disk that is named', hint="say --erase NAME=SERIAL-OR-WWN"
+        )
+    for name in sorted(waived - set(words)):
+        raise RequestError(f"--discard-contents-of {name}: no disk is named by --place {name}=PATH")
+    if discard_contents and disks and device is None:
+        raise RequestError(
+            "--discard-contents does not say of which disk", hint="say --discard-contents-of NAME for each"
+        )
+
+
+def _folder(name: str, path: str) -> str:
+    from iotrial.errors import RequestError
+
+    folder = Path(path).expanduser().resolve()
+    if not folder.is_dir():
+        raise RequestError(
+            f"--place {name}={path}: there is no such folder", hint="a folder that is there, or a spare disk"
+        )
+    return str(folder)

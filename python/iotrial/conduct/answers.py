@@ -1,0 +1,35 @@
+"""What a job's answer says of the run besides its numbers: when it was, and what went wrong."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+def clock_of(answer: dict[str, Any]) -> dict[str, object]:
+    """When the timed part began by the time of day, which may be set at any time, and how long it lasted: what a meter's
+    readings are given to it by."""
+    lasted_ns = (answer.get("around") or {}).get("lasted_ns")
+    if lasted_ns is None:
+        return {}
+    ago_s = (time.monotonic_ns() - int(answer["started_ns"])) / 1e9
+    return {"clock": {"unix_s": round(time.time() - ago_s, 4), "lasted_s": lasted_ns / 1e9}}
+
+
+def failure_of(answer: dict[str, Any]) -> str | None:
+    """The first failure of a job in words; None where there is none."""
+    failures = answer.get("failures") or []
+    if not failures:
+        return None
+    first = failures[0]
+    if "page" in first:
+        more = answer["failed"] - 1
+        return f"{first['page']}: {first['problem']}" + (f" (and {more} more)" if more else "")
+    if first.get("timed_out"):
+        how = "did not end in time"
+    elif first.get("signal") is not None:
+        how = f"was ended by signal {first['signal']}"
+    else:
+        how = f"ended with status {first.get('exit')}"
+    text = str(first.get("stderr", "")).strip()
+    return f"{first['argv0']} {how}" + (f": {text[-200:]}" if text else "")

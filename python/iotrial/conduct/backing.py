@@ -1,0 +1,119 @@
+"""Which disks a folder lies on, so that two places on one disk are not taken for two disks.
+
+From the device number of the folder (stat(2)) down: a partition to its disk (sysfs), a mapping or an array to its members
+(``slaves``), a loop device to the folder of its file. btrfs and other file systems have device numbers of their own, of major
+0: their disk is what mountinfo names. What is under a virtual machine's disk cannot be seen from inside it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iotrial.errors import TargetError
+from iotrial.lab.target import parse_mountinfo
+
+_DEEPEST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where to look."""
+
+    sys: Path = Path("/sys")
+    mountinfo: Path = Path("/proc/self/mountinfo")
+
+
+def disks_under(path: str, machine: Machine | None = None) -> frozenset[str]:
+    """Kernel names of the disks under a folder, or under a block device that is named by its path; the device number itself
+    where there is no disk to be found (a network file system, say)."""
+    machine = machine or Machine()
+    found = Path(path)
+    while (
+        not found.exists() and found != found.parent
+    ):  # a folder that is still to be made lies where its parent does
+        found = found.parent
+    try:
+        seen = found.stat()
+    except OSError:
+        return frozenset()
+    block = found.is_block_device()
+    number = seen.st_rdev if block else seen.st_dev
+    return frozenset(_disks(number, str(found), machine, 0)) or frozenset({_text(number)})
+
+
+def shared(
+    places: Sequence[tuple[str, frozenset[str]]],
+) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    """Groups of places (names) that have disks in common, each with these disks; those alone on theirs are left out."""
+    groups: list[tuple[list[str], set[str]]] = []
+    for name, disks in places:
+        touching = [group for group in groups if group[1] & disks]
+        merged = (
+            [n for names, _ in touching for n in names] + [name],
+            set(disks).union(*(d for _, d in touching)),
+        )
+        groups = [group for group in groups if group not in touching] + [merged]
+    return tuple((tuple(names), tuple(sorted(disks))) for names, disks in groups if len(names) > 1)
+
+
+def _text(number: int) -> str:
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def _disks(number: int, path: str, machine: Machine, depth: int) -> set[str]:
+    if depth > _DEEPEST:
+        return set()
+    if os.major(number) == 0:
+        source = _source(path, machine)
+        return set() if source is None else _disks(source, path, machine, depth + 1)
+    node = machine.sys / "dev" / "block" / _text(number)
+    if not node.exists():
+        return set()
+    folder = node.resolve()
+    if (folder / "partition").exists():
+        folder = folder.parent
+    backing = _read(folder / "loop" / "backing_file")
+    if backing is not None and Path(backing).exists():
+        return _disks(Path(backing).stat().st_dev, backing, machine, depth + 1)
+    members = sorted((folder / "slaves").iterdir()) if (folder / "slaves").is_dir() else []
+    found: set[str] = set()
+    for member in members:
+        inner = _read(member / "dev")
+        if inner is not None:
+            major, _, minor = inner.partition(":")
+            found |= _disks(os.makedev(int(major), int(minor)), path, machine, depth + 1)
+    return found or {folder.name.replace("!", "/")}
+
+
+def _source(path: str, machine: Machine) -> int | None:
+    """The block device of a mount whose file system has a device number of its own; of the mount that holds ``path``, since
+    subvolumes have numbers of their own again."""
+    best, found = -1, None
+    resolved = str(Path(path).resolve())
+    for line in machine.mountinfo.read_text(errors="replace").split("\n"):
+        if not line:
+            continue
+        try:
+            info = parse_mountinfo(line)
+        except TargetError:
+            continue
+        root = info.target.rstrip("/")
+        if (resolved == root or resolved.startswith(root + "/")) and len(root) >= best:
+            best, found = len(root), info.source
+    if found is None or not found.startswith("/"):
+        return None
+    try:
+        seen = Path(found).stat()
+    except OSError:
+        return None
+    return seen.st_rdev if os.major(seen.st_rdev) else None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

@@ -1,0 +1,104 @@
+"""The server and the data of a run's own: made before the timed part, checked and undone after it, the same in every arm.
+
+Most works need neither; for them nothing is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iotrial.conduct.filesets import invoking_user
+from iotrial.conduct.works import driver
+from iotrial.conduct.works.contract import Situation
+from iotrial.lab import cache, server
+from iotrial.lab.knob import Subject
+from iotrial.lab.server import NOBODY, Server
+from iotrial.lab.target import Target
+from iotrial.study.model import Work
+
+
+class Serving:
+    """What is running for the present run. ``root``: the probe may become any user; ``log``: root of a place for logs."""
+
+    def __init__(self, *, root: bool, log: str | None = None) -> None:
+        self._root = root
+        self._log = log
+        self._running: list[tuple[Target, Server]] = []
+
+    def user(self) -> dict[str, int] | None:
+        """Whose programs are that root must not run: the invoking user's, or nobody's where that is root."""
+        uid, gid = invoking_user()
+        if not self._root:
+            return None
+        return {"uid": uid, "gid": gid} if uid != 0 else {"uid": NOBODY, "gid": NOBODY}
+
+    def situation(self, subject: Subject) -> Situation:
+        """Where the run is."""
+        files, place = subject.files, subject.place
+        folder = place.sets[files.set].folder if files is not None and files.set in place.sets else place.root
+        return Situation(
+            target=subject.target,
+            root=place.root,
+            files=folder if subject.work.view is None else f"{folder}.{subject.work.view}",
+            user=self.user(),
+            programs=dict(subject.work.programs),
+            log=self._log,
+            arguments=dict(subject.work.arguments),
+        )
+
+    def provide(self, subject: Subject, work: Work) -> None:
+        """What the work needs in the lab; before its cache is prepared."""
+        driver(work).provide(work, self.situation(subject))
+
+    def start(self, subject: Subject, work: Work, state: str) -> None:
+        """Bring the cache to its state, the server up in between: what is cold is so before it starts, what is warm only
+        after. Raises LabError."""
+        kind, at = driver(work), self.situation(subject)
+        if state != "warm":
+            cache.prepare(subject, state)
+            if state == "cold-data" and kind.has_own_data(work):
+                subject.target.call("evict_tree", path=at.own)
+        wanted = kind.server(work, at)
+        if wanted is not None:
+            server.start(subject.target, wanted, at.user)
+            self._running.append((subject.target, wanted))
+        if state == "warm":
+            cache.prepare(subject, state)
+
+    def warm(self, subject: Subject, work: Work, state: str, job: Mapping[str, object]) -> str | None:
+        """Do the job as often as the work wants that before its timed one; what was wrong with its outcome."""
+        kind = driver(work)
+        for _ in range(kind.warm(work, state)):
+            answer = subject.target.call(kind.verb, **job)
+            wrong = self.settle(subject, work, answer)
+            if wrong is not None:
+                return wrong
+        return None
+
+    def settle(self, subject: Subject, work: Work, answer: Mapping[str, Any]) -> str | None:
+        """Check and undo what the job did; in words what was wrong."""
+        return driver(work).settle(work, self.situation(subject), answer)
+
+    def stop(self) -> str | None:
+        """Stop what runs; in words which server had ended by itself."""
+        died = None
+        while self._running:
+            target, running = self._running.pop()
+            died = server.stop(target, running) or died
+        return died
+
+    def abandon(self) -> None:
+        """The probe is lost, and with it what it held."""
+        self._running.clear()
+
+
+def numbers(answer: Mapping[str, Any]) -> dict[str, float]:
+    """What the servers used over the timed part, all of them together: seconds, bytes and counts by name."""
+    found: dict[str, float] = {}
+    for used in answer.get("servers", {}).values():
+        for name, value in used.items():
+            if value is not None:
+                plain, scale = (name.removesuffix("_ns"), 1e9) if name.endswith("_ns") else (name, 1)
+                found[f"server_{plain}"] = found.get(f"server_{plain}", 0.0) + value / scale
+    return found

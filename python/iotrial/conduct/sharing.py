@@ -1,0 +1,81 @@
+"""Whether places that a study compares lie on one disk: then the trial compares that disk with itself.
+
+Asked of the user's folders and disks before anything is made, so that ``plan`` can say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from iotrial.conduct.backing import disks_under, shared
+from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.sites import Site
+from iotrial.study.model import Holds
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Places that share disks. ``compared``: runs happen at more than one of them; ``log``: the name of the log's place where
+    it is among them."""
+
+    places: tuple[str, ...]
+    disks: tuple[str, ...]
+    compared: bool
+    log: str | None
+
+    def facts(self) -> dict[str, object]:
+        """For the stored trial."""
+        return {
+            "places": list(self.places),
+            "disks": list(self.disks),
+            "compared": self.compared,
+            **({} if self.log is None else {"log": self.log}),
+        }
+
+
+def sharing(resolved: Resolved, folder: str) -> tuple[Together, ...]:
+    """The places that share disks. ``folder``: where those lie that the user has not located."""
+    names = {_name(site): site for site in resolved.sites}
+    found = []
+    for places, disks in shared([(name, _disks(site, folder)) for name, site in names.items()]):
+        holds = [names[name].holds for name in places]
+        log = next((name for name in places if names[name].holds is Holds.LOG), None)
+        found.append(Together(places, disks, holds.count(Holds.RUNS) > 1, log))
+    return tuple(found)
+
+
+def notes(shared_: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+    """What a reader has to know of it, a sentence each; from what ``Together.facts`` has stored."""
+    found = []
+    for one in shared_:
+        places, disks = _joined(one.get("places")), _joined(one.get("disks"))
+        if one.get("compared"):
+            found.append(
+                f"places {places} lie on one disk ({disks}): this compares that disk with itself (an A/A test), and says "
+                "nothing of two devices; name a folder on another disk with --place NAME=FOLDER"
+            )
+        elif one.get("log"):
+            found.append(
+                f"the log ({one['log']}) lies on the same disk as the file system ({disks}): what is seen is the cost of a "
+                f"second device over one disk; name a folder on another disk with --place {one['log']}=FOLDER"
+            )
+        else:
+            found.append(f"places {places} lie on one disk ({disks})")
+    return tuple(found)
+
+
+def _name(site: Site) -> str:
+    return site.name or "lab"
+
+
+def _disks(site: Site, folder: str) -> frozenset[str]:
+    consent = site.where.consent
+    if consent is None:
+        return disks_under(site.where.folder or folder)
+    return frozenset() if consent.path is None else disks_under(consent.path)
+
+
+def _joined(names: object) -> str:
+    words = [str(name) for name in names] if isinstance(names, list | tuple) else []
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

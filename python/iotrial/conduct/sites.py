@@ -1,0 +1,171 @@
+"""The places of a trial as they will be made: what the study declares, and where the user says that each of them lies.
+
+A study without places has one, which is called like what is made on it. A condition of several file systems has a place for
+each of them, so that none is made anew from block to block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from iotrial.errors import RequestError, UnknownName
+from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.guard import Consent, whole_blocks
+from iotrial.lab.identity import normal
+from iotrial.lab.log import log_bytes
+from iotrial.study.model import Factor, Holds, PlaceSpec, Study
+
+FILESYSTEM = "filesystem.type"
+LOOK_IT_UP = "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the user says that a place lies: in a folder, or on a disk that he has given up; neither: the default folder."""
+
+    folder: str | None = None
+    consent: Consent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One place to be made. ``name`` is the study's (empty where it declares none), ``kind`` directory, image, device or log;
+    ``filesystems``: those between which conditions choose, each on an image of its own."""
+
+    name: str
+    holds: Holds
+    kind: str
+    filesystems: tuple[str, ...]
+    size_bytes: int
+    where: Where
+    text: str = ""
+
+    def place(self, filesystem: str) -> str:
+        """The name of the place for one of its file systems."""
+        if not self.name:
+            return "folder" if self.kind == "directory" else filesystem
+        return f"{self.name}.{filesystem}" if len(self.filesystems) > 1 else self.name
+
+
+def sites_of(
+    study: Study, lab: str, located: Mapping[str, Where], consent: Consent | None
+) -> tuple[Site, ...]:
+    """Every place of a study in a kind of lab: those of runs, those beside them, the log's. ``consent``: the disk of a study
+    that declares no place.
+
+    Raises RequestError or UnknownName for one that is located and not there, or is another thing than the study wants.
+    """
+    specs = (*study.places_of_runs, *study.places_beside)
+    log = study.log
+    _check_located(study, located, [*specs, *([log] if log is not None else [])])
+    if not study.places_of_runs:
+        specs = (PlaceSpec(""), *specs)
+    found = [_site(study, spec, lab, located.get(spec.name, Where(None, consent if not spec.name else None)))
+             for spec in specs]  # fmt: skip
+    _check_disks(found)
+    if log is not None:
+        found.append(_log(study, log, located.get(log.name, Where())))
+    return tuple(found)
+
+
+def lab_of(sites: Sequence[Site], lab: str) -> str:
+    """The kind of lab that all of these are: images and disks together are called an image lab."""
+    kinds = {site.kind for site in sites if site.holds is Holds.RUNS}
+    return lab if lab == "directory" else "device" if kinds == {"device"} else "image"
+
+
+def disk_bytes(study: Study, spec: PlaceSpec | None = None) -> int:
+    """How much of a disk the study's device lab takes, its mark not counted: enough for every file system that it makes."""
+    return whole_blocks(_enough(study, study.factors, spec))
+
+
+def image_bytes(study: Study, spec: PlaceSpec | None = None) -> int:
+    """The size of an image: enough for every file system that is made in it. A condition's has an image of its own."""
+    return _enough(study, study.treatment_factors, spec)
+
+
+def _enough(study: Study, factors: Sequence[Factor], spec: PlaceSpec | None) -> int:
+    settings = [s for factor in factors for level in factor.levels for s in level.settings]
+    settings += study.fixed
+    base = study.lab.filesystem if spec is None or spec.filesystem is None else spec.filesystem
+    size = study.lab.size_bytes if spec is None or spec.size_bytes is None else spec.size_bytes
+    kinds = {base, *(s.value for s in settings if s.knob == FILESYSTEM)}
+    return max(size, *(FILESYSTEMS[kind].smallest_bytes for kind in kinds))
+
+
+def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
+    label = f"place {spec.name}" if spec.name else "the lab"
+    # a place beside that of the runs may lie anywhere
+    otherwise = "image" if lab == "device" and spec.holds is Holds.FILES else lab
+    kind = "device" if where.consent is not None else otherwise
+    if (lab == "directory") != (kind == "directory"):
+        raise RequestError(f"{label}: a directory lab has no use for a disk", hint="add --lab image")
+    if spec.kind is not None and "directory" in (spec.kind, kind) and spec.kind != kind:
+        raise RequestError(
+            f"{label}: the study wants a place of kind {spec.kind}, and this is a lab of kind {lab}",
+            hint=f"use --lab {spec.kind}",
+        )
+    if where.consent is None and "device" in (spec.kind, kind):
+        raise RequestError(
+            f"{label}: no disk is named, and none is chosen for you",
+            hint=f"{LOOK_IT_UP}, and say --place {spec.name}=PATH --erase {spec.name}=SERIAL-OR-WWN",
+        )
+    if kind == "device" and spec.kind == "image":
+        raise RequestError(f"{label}: the study wants an image, and it is located on a disk")
+    base = spec.filesystem or study.lab.filesystem
+    return Site(
+        spec.name,
+        spec.holds,
+        kind,
+        (_filesystems(study) or (base,)) if spec.holds is Holds.RUNS else (base,),
+        disk_bytes(study, spec) if kind == "device" else image_bytes(study, spec),
+        where,
+        spec.text,
+    )
+
+
+def _log(study: Study, spec: PlaceSpec, where: Where) -> Site:
+    if where.consent is not None:
+        raise RequestError(
+            f"place {spec.name}: a log lies on an image, not on a bare disk",
+            hint=f"make a file system on that disk, and name a folder of it: --place {spec.name}=FOLDER",
+        )
+    options = [*study.lab.mkfs_options, *(s.value for s in study.settings if s.knob == "mkfs.option")]
+    return Site(spec.name, Holds.LOG, "log", (), log_bytes(spec.size_bytes, options), where, spec.text)
+
+
+def _filesystems(study: Study) -> tuple[str, ...]:
+    """Those between which conditions choose."""
+    settings = (s for f in study.condition_factors for level in f.levels for s in level.settings)
+    return tuple(dict.fromkeys(s.value for s in settings if s.knob == FILESYSTEM))
+
+
+def _check_located(study: Study, located: Mapping[str, Where], specs: Iterable[PlaceSpec]) -> None:
+    known = [spec.name for spec in specs]
+    declared = {place.name for place in study.places}
+    for name in located:
+        if name in known:
+            continue
+        if name in declared:
+            raise RequestError(
+                f"--place {name}: no run of the chosen levels happens there",
+                hint=f"there are: {', '.join(known)}" if known else None,
+            )
+        if not known:
+            raise RequestError(
+                f"--place {name}: study {study.name} declares no place",
+                hint="--on FOLDER says on whose disk its lab lies",
+            )
+        raise UnknownName("place", name, known, where=study.name)
+
+
+def _check_disks(sites: Iterable[Site]) -> None:
+    seen: dict[str, str] = {}
+    for site in sites:
+        if site.where.consent is None:
+            continue
+        disk = normal(site.where.consent.name) or site.where.consent.name
+        if disk in seen:
+            raise RequestError(f"places {seen[disk]} and {site.name} are named on one disk")
+        seen[disk] = site.name

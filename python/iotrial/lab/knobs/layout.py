@@ -1,0 +1,190 @@
+"""Knobs of where the blocks of files lie: in how many pieces, and what was done about it.
+
+The share of fragmentation is that of xfs_db's `frag`: (extents - files) / extents, an extent being a piece that is
+contiguous on the disk. 50 % is two pieces a file, 90 % ten, 99 % a hundred, 99.9 % a thousand, whatever the file's size: so
+what it costs depends on how long the pieces are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.lab.disk import disk_place
+from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.knob import DISK_LABS, FileSelection, Knob, Requirement, Stage, Subject, one_of
+from iotrial.study.model import Setting, Work
+
+SHARE = re.compile(r"([0-9]{1,2})(?:\.([0-9]{1,2}))? ?%")
+BLOCK = 4096
+#: how far what was laid may be from what was asked for: of the share, and of the extents
+CLOSE_SHARE, CLOSE_EXTENTS = 0.01, 0.05
+ARGUMENTS_AT_ONCE = 500
+BEFORE, AFTER, TIME = "extents_before", "extents", "relayout_time"
+
+
+def _selection(knob: str, subject: Subject) -> FileSelection:
+    if subject.files is None:
+        raise RequestError(f"knob {knob}: this workload has no files to act on")
+    return subject.files
+
+
+def _count(subject: Subject, files: FileSelection) -> tuple[int, int]:
+    """Extents, and files that have any."""
+    found = subject.target.call("extents", set=files.set, files=files.wire)
+    return int(found["extents"]), int(found["files"])
+
+
+class FileFragmentation(Knob):
+    """Files laid out anew in so many pieces, their content unchanged; counted by FIEMAP."""
+
+    name = "file.fragmentation"
+    rank = -2  # after the size, before names: a name of its own is no new layout
+    title = "share of fragmentation, (extents - files) / extents: 0 % whole, 99 % a hundred pieces each"
+    stage = Stage.FILES
+    open_levels = "0 % to 99.99 %"
+
+    def parse(self, setting: Setting) -> str:
+        found = SHARE.fullmatch(setting.value)
+        if found is None:
+            raise UnsupportedLevel(
+                f'knob file.fragmentation: "{setting.value}" is no share',
+                hint='for example "50 %" or "99.9 %"',
+            )
+        return f"{float(f'{found[1]}.{found[2] or 0}'):g} %"
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=DISK_LABS)
+
+    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
+        value = self.parse(setting)
+        extents, room = _extents(value, work.files), work.files * -(-bytes_each // BLOCK)
+        if extents > room:
+            raise UnsupportedLevel(
+                f"knob file.fragmentation: {value} of {work.files} files of {bytes_each:,} bytes are {extents:,} extents, "
+                f"and they have only {room:,} blocks of {BLOCK} bytes",
+                hint="larger files, or a smaller share",
+            )
+        if not _close(extents, work.files, value):
+            raise UnsupportedLevel(
+                f"knob file.fragmentation: {value} cannot be had of {work.files} files: with {extents:,} extents it is "
+                f"{_share(extents, work.files)}",
+                hint="more files in a run, or another share",
+            )
+
+    # Every arm's files are emptied, on the disk too, and laid out anew: the layout that stood before is gone in all of them.
+
+    def read(self, subject: Subject, setting: Setting) -> str:
+        extents, files = _count(subject, _selection(self.name, subject))
+        return self._told(extents, files, setting)
+
+    def _told(self, extents: int, files: int, setting: Setting) -> str:
+        wanted = self.parse(setting)
+        return wanted if _close(extents, files, wanted) else _share(extents, files)
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        files = _selection(self.name, subject)
+        subject.target.call("lay", set=files.set, files=files.wire, extents=_extents(value, files.count))
+        subject.work.evidence[AFTER] = float(_count(subject, files)[0])
+
+    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+        # What a defragmenter made of it afterwards is that knob's to tell.
+        files = _selection(self.name, subject)
+        extents = int(subject.work.evidence.get(BEFORE, subject.work.evidence[AFTER]))
+        found = self._told(extents, files.count, setting)
+        if found != value:
+            raise KnobError(
+                self.name,
+                self.where(subject, setting),
+                wrote=value,
+                found=f"{found} ({extents:,} extents of {files.count:,} files)",
+                hint="make the lab larger ([lab] size): free space has to be in one piece for files to be",
+            )
+
+
+class FileDefragment(Knob):
+    """What was done to the layout of the files before the run: nothing, the file system's own defragmenter, or a copy of each
+    put in its place. In every arm as much is written: where nothing is to be done, the copies are thrown away."""
+
+    name = "file.defragment"
+    rank = -1
+    title = "what is done about fragmentation: untouched, defragmented by the file system's tool, rewritten as a copy"
+    stage = Stage.FILES
+
+    LEVELS = ("untouched", "defragmented", "rewritten")
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=DISK_LABS)
+
+    def needs(self, setting: Setting, filesystem: str) -> tuple[str, str] | None:
+        kind = FILESYSTEMS[filesystem]
+        return (kind.defragment[0], kind.package) if setting.value == "defragmented" else None
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return subject.work.relaid
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+        files = _selection(self.name, subject)
+        evidence = subject.work.evidence
+        evidence[BEFORE] = float(_count(subject, files)[0])
+        if value == "defragmented":
+            took_ns = self._defragment(subject, setting, files)
+        else:
+            keep = value == "rewritten"
+            done = subject.target.call("copy_anew", set=files.set, files=files.wire, keep=keep)
+            took_ns = int(done["wall_ns"])
+        subject.place.syncfs()
+        subject.work.relaid = value
+        evidence[AFTER] = float(_count(subject, files)[0])
+        evidence[TIME] = took_ns / 1e9
+
+    def _defragment(self, subject: Subject, setting: Setting, files: FileSelection) -> int:
+        kind = FILESYSTEMS[disk_place(self.name, subject.place).filesystem]
+        paths: Sequence[str] = subject.target.call("paths", set=files.set, files=files.wire)["paths"]
+        took_ns = 0
+        for first in range(0, len(paths), ARGUMENTS_AT_ONCE):
+            done = subject.target.run(
+                [*kind.defragment, *paths[first : first + ARGUMENTS_AT_ONCE]], timeout_s=600
+            )
+            took_ns += done.wall_ns
+            if done.exit_status != 0:
+                said = (done.stderr.strip() or done.stdout.strip())[-300:]
+                raise KnobError(
+                    self.name,
+                    self.where(subject, setting),
+                    wrote="defragmented",
+                    found=f"{kind.defragment[0]} ended with status {done.exit_status}: {said}",
+                )
+        return took_ns
+
+
+def _extents(value: str, files: int) -> int:
+    """How many extents of all files together make this share."""
+    return round(files / (1 - _number(value)))
+
+
+def _number(value: str) -> float:
+    return float(value.removesuffix("%")) / 100
+
+
+def _share(extents: int, files: int) -> str:
+    return f"{100 * (extents - files) / extents if extents else 0:.4g} %"
+
+
+def _close(extents: int, files: int, value: str) -> bool:
+    wanted = _number(value)
+    found = (extents - files) / extents if extents else 0.0
+    least = files / (1 - wanted)
+    return abs(found - wanted) <= CLOSE_SHARE and (
+        abs(extents - least) <= CLOSE_EXTENTS * least or extents == _extents(value, files)
+    )

@@ -1,0 +1,48 @@
+"""The place of a run as a factor: its levels are names of places that the study declares, never folders or devices."""
+
+from __future__ import annotations
+
+import re
+
+from iotrial.errors import KnobError, UnsupportedLevel
+from iotrial.lab.disk import DiskPlace
+from iotrial.lab.knob import Knob, Stage, Subject
+from iotrial.study.model import Setting
+from iotrial.study.places import LAB_DEVICE
+
+NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+
+
+class LabDevice(Knob):
+    """Where a run happens. All places are there in all arms; which is a run's is decided before anything is turned in it."""
+
+    name = LAB_DEVICE
+    title = "the place of the run, one of the study's [[place]] tables (where each lies: --place NAME=FOLDER)"
+    stage = Stage.PLACE
+    open_levels = "names of the study's [[place]] tables"
+
+    def parse(self, setting: Setting) -> str:
+        if not NAME.fullmatch(setting.value):
+            raise UnsupportedLevel(
+                f'knob {self.name}: "{setting.value}" is no name of a place',
+                hint="a level names a [[place]] of the study; where that lies is said by --place NAME=FOLDER",
+            )
+        return setting.value
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return subject.place.site
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+        """Nothing to turn: the run is given its place as a whole."""
+
+    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+        super().verify(subject, setting, value)
+        place = subject.place
+        if not isinstance(place, DiskPlace):
+            return
+        info = subject.target.mount_at(place.root)
+        if info is None or info.source != place.source:
+            raise KnobError(self.name, place.root, wrote=value, found=info.source if info else "no mount")

@@ -1,0 +1,74 @@
+"""A loop device over a file without a name, fully written, on the user's disk.
+
+What the kernel can undo by itself is left to it: the image is an anonymous file, the loop device is
+autoclear and held by the probe. When the probe dies both are gone, and the disk space with them.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+
+from iotrial.errors import NoSpace, TargetError
+from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.objects.loop import Attached, LabLoop
+from iotrial.lab.objects.path import LabPath
+from iotrial.lab.place import FULL, check_space
+from iotrial.lab.target import Target
+
+
+class LoopImage:
+    """One image in a folder, and what it takes to make it a block device. ``name`` is a part of the image's name, for the
+    instant that it has one."""
+
+    def __init__(
+        self, name: str, target: Target, journal: Journal, *, folder: str, boot_id: str, trial: str
+    ) -> None:
+        self._name = name
+        self._target = target
+        self._journal = journal
+        self._folder = folder
+        self._boot_id = boot_id
+        self._trial = trial
+
+    def attach(self, size_bytes: int) -> Attached:
+        """Make the image and take a loop device for it. Raises NoSpace, RequestError, LabError, TargetError."""
+        check_space(self._target, self._folder, size_bytes)
+        image = self._make(size_bytes)
+        return LabLoop().attach(
+            self._target,
+            self._journal,
+            image["image"],
+            image["inode"],
+            boot_id=self._boot_id,
+            trial=self._trial,
+        )
+
+    def detach(self, device: str) -> None:
+        """Let go of the device; with it the image goes."""
+        self._target.call("loop_detach", device=f"/dev/{device}")
+
+    def _make(self, size_bytes: int) -> Mapping[str, int]:
+        try:
+            return self._image(size_bytes)
+        except TargetError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+        # A file system without anonymous files: for an instant the image has a name, so that goes into the journal.
+        path = f"{self._folder.rstrip('/')}/.iotrial-{self._trial}-{self._name}.image"
+        entry: Entry = LabPath().announce(self._target, self._journal, path, fleeting=True, trial=self._trial)
+        image = self._image(size_bytes, path=path)
+        LabPath().undo(self._target, entry, self._journal)
+        self._journal.drop(entry)
+        return image
+
+    def _image(self, size_bytes: int, **more: str) -> Mapping[str, int]:
+        try:
+            return self._target.call("image", folder=self._folder, size=size_bytes, fill="write", **more)
+        except TargetError as error:
+            if error.errno not in FULL:  # there was enough a moment ago
+                raise
+            raise NoSpace(
+                f"lab in {self._folder}: writing an image of {size_bytes >> 20} MiB: {error.message}",
+                hint="somebody else is filling that disk: name another folder with --on FOLDER",
+            ) from error

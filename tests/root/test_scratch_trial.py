@@ -1,0 +1,76 @@
+"""Whole trials of commands that write: each run into an empty folder, of whoever does the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from running import failures_of, iotrial, run_json, stored_runs, write_study
+
+pytestmark = pytest.mark.root
+
+COPY = """
+[study]
+name = "copy"
+question = "?"
+account = false
+[lab]
+size = "32 MiB"
+[budget]
+blocks = 2
+[[factor]]
+name = "way"
+knob = "command.argument"
+placeholder = "{way}"
+levels = ["always", "never"]
+[[workload]]
+name = "copy"
+kind = "command"
+files = 3
+pool = 3
+size = "20 KiB"
+cwd = "{out}"
+[[workload.step]]
+name = "begin"
+argv = ["mkdir", "copies"]
+[[workload.step]]
+name = "copy"
+argv = ["cp", "--sparse={way}", "-t", "{out}/copies", "{files}"]
+[[workload.step]]
+name = "end"
+argv = ["sync", "-f", "{out}"]
+"""
+
+
+@pytest.mark.parametrize("lab", ["image", "directory"])
+def test_every_run_writes_to_an_empty_folder_and_what_it_wrote_is_counted(
+    state: Path, disk_folder: Path, lab: str
+) -> None:
+    # mkdir(1) fails where the folder of an earlier run is still there
+    report = run_json(write_study(state.parent, COPY), "--lab", lab, "--on", str(disk_folder), "--no-stop")
+    assert failures_of(state) == []
+    assert report["void"] == []
+    runs = stored_runs(state)
+    assert len(runs) >= 4, "two arms, twice"
+    for run in runs:
+        assert run["responses"]["out_files"] == 3
+        assert run["responses"]["out_bytes"] == 3 * 20 * 1024
+        if lab == "image":
+            assert run["responses"]["device_write_bytes"] >= 3 * 20 * 1024
+            assert run["responses"]["device_write_bytes_synced"] >= run["responses"]["device_write_bytes"]
+
+
+def test_whoever_does_the_work_may_write_there(state: Path) -> None:
+    text = COPY.replace("command.argument", "process.user").replace('placeholder = "{way}"\n', "")
+    text = text.replace('["always", "never"]', '["root", "unprivileged"]').replace("{way}", "never")
+    run_json(write_study(state.parent, text), "--no-stop", "--trust")
+    assert failures_of(state) == []
+
+
+def test_a_placeholder_of_the_program_s_own_is_no_factor_s(state: Path) -> None:
+    for old, new, message in (
+        ("{way}", "{out}", "is filled in by iotrial"),
+        ("files = 3", "files = 3\nreplicates = 2", "empty at the start of a run"),
+    ):
+        refused = iotrial("plan", write_study(state.parent, COPY.replace(old, new)), check=2)
+        assert message in refused.stderr
