@@ -175,7 +175,9 @@ def _evidence(document: Document) -> Iterator[str]:
 
 
 def _pages(document: Document) -> Iterator[str]:
-    yield from _table_head(("condition", "level", "gains", "page", "at the reference", "at the level", "ratio"))
+    yield from _table_head(
+        ("condition", "level", "gains", "page", "at the reference", "at the level", "ratio")
+    )
     for row in page_rows(document.pages):
         yield _row(*row)
 

@@ -86,6 +86,7 @@ _WORDS = {
     "late_p99": "how late operations began, 99th percentile",
     "late_p999": "how late operations began, 99.9th percentile",
     "client_cpu": "processor time of what asks the server",
+    "page_resources": "style sheets, scripts and images loaded",
     "body_bytes": "bytes of all bodies",
     "server_processes": "processes of the server",
     "failed_responses": "responses that failed",

@@ -40,7 +40,7 @@ class PageTime:
 
 @dataclass(frozen=True, slots=True)
 class PagesPanel:
-    """One level against the reference in one condition; ``pages`` from the one that gains most to the one that gains least."""
+    """One level against the reference in one condition; ``pages`` from the one that gains most on."""
 
     condition: ConditionText
     reference: str
@@ -132,9 +132,9 @@ def _conditions(
     if not works:
         return
     by_key: dict[str, list[RunRecord]] = {}
-    for run in sound_runs(data):
-        if run.kind == ArmKind.TREATMENT.value:
-            by_key.setdefault(run.condition, []).append(run)
+    for record in sound_runs(data):
+        if record.kind == ArmKind.TREATMENT.value:
+            by_key.setdefault(record.condition, []).append(record)
     for key, records in by_key.items():
         work = _work(study, key, works)
         if work is None:

@@ -1,7 +1,7 @@
 """Addresses of web servers as a study or a user writes them: ``http://127.0.0.1:8080``.
 
-A server is named by its IP address (or ``localhost``), so that what is asked is known before anything is, and looking names up
-is nobody's business.
+A server is named by its IP address (or ``localhost``), so that it is known beforehand what is asked, and no
+name is looked up.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 from urllib.parse import urlsplit
 
 from iotrial.errors import RequestError
-from iotrial.study.model import PagesWork, Study
+from iotrial.study.model import PagesWork, Study, Work
 
 HINT = "for example http://127.0.0.1:8080"
 
@@ -63,7 +64,7 @@ def with_servers(study: Study, given: Mapping[str, str], *, trust: bool) -> Stud
     name, or the address is none, or not on this machine and the user does not say that he trusts."""
     if not given:
         return study
-    used = {name for w in study.workloads if isinstance(w.work, PagesWork) for name in names(study, w.work)}
+    used = {name for w in study.workloads if _asks(w.work) for name in names(study, w.work)}
     for name, url in given.items():
         try:
             found = address(url)
@@ -79,23 +80,30 @@ def with_servers(study: Study, given: Mapping[str, str], *, trust: bool) -> Stud
             )
     workloads = tuple(
         replace(w, work=replace(w.work, servers=tuple(sorted({**dict(w.work.servers), **given}.items()))))
-        if isinstance(w.work, PagesWork)
+        if _asks(w.work)
         else w
         for w in study.workloads
     )
     return replace(study, workloads=workloads)
 
 
+def _asks(work: Work) -> TypeGuard[PagesWork]:
+    """Whether it asks a server that is there already."""
+    return isinstance(work, PagesWork) and not work.serve
+
+
 def names(study: Study, work: PagesWork) -> tuple[str, ...]:
     """The servers that a work asks, whatever level has been set."""
-    varied = [s.value for s in study.settings if s.knob == "work.option" and ("option", "server") in s.options]
+    varied = [
+        s.value for s in study.settings if s.knob == "work.option" and ("option", "server") in s.options
+    ]
     return tuple(dict.fromkeys(varied)) or (work.server,)
 
 
 def check_servers(study: Study) -> None:
     """RequestError for a server that nobody has given an address."""
     for workload in study.workloads:
-        if not isinstance(workload.work, PagesWork):
+        if not _asks(workload.work):
             continue
         known = dict(workload.work.servers)
         for name in names(study, workload.work):

@@ -280,4 +280,14 @@ class PagesWork(OneFile):
         return "text"
 
 
-Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork | AtimeWork | PagesWork
+Work = (
+    FilesWork
+    | CommandWork
+    | CallsWork
+    | StreamWork
+    | FioWork
+    | RandomWork
+    | MatrixWork
+    | AtimeWork
+    | PagesWork
+)

@@ -31,7 +31,9 @@ def test_every_page_is_requested_in_order_and_told_with_its_size_and_mark(probe:
     bodies = {"/a": b"first page", "/b?x=1": b"", "/c": os.urandom(300_000)}
 
     def say(connection: socket.socket, path: str, n: int) -> bool:
-        connection.sendall(chunked(bodies[path][:5], bodies[path][5:]) if path == "/a" else whole(bodies[path]))
+        connection.sendall(
+            chunked(bodies[path][:5], bodies[path][5:]) if path == "/a" else whole(bodies[path])
+        )
         return True
 
     with serving(say) as server:
@@ -51,11 +53,11 @@ def test_every_page_is_requested_in_order_and_told_with_its_size_and_mark(probe:
 
 
 def test_a_server_that_closes_is_asked_over_a_new_connection(probe: Probe) -> None:
-    with serving(lambda c, path, n: bool(c.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + path.encode()))) as server:
+    with serving(lambda c, path, _: bool(c.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + path.encode()))) as server:
         done = ask(probe, server.address)
     assert done["connections"] == server.connections == 3
     assert done["pages"]["bytes"] == [len(page) for page in PAGES]
-    with serving(lambda c, path, n: c.sendall(whole(b"x")) is None) as server:
+    with serving(lambda c, *_: c.sendall(whole(b"x")) is None) as server:
         assert ask(probe, server.address, keep_alive=False)["connections"] == server.connections == 3
         assert "Connection: close" in server.heads[0]
 
@@ -83,7 +85,9 @@ def test_clients_ask_at_once_and_each_for_everything(probe: Probe) -> None:
 
     with serving(say) as server:
         done = ask(probe, server.address, clients=3, warmup=1)
-    assert sorted(server.requests[:3]) == sorted(server.requests[9:12]) == sorted(PAGES)  # not the same page at once
+    assert (
+        sorted(server.requests[:3]) == sorted(server.requests[9:12]) == sorted(PAGES)
+    )  # not the same page at once
     assert sorted(server.requests) == sorted(PAGES * 6)
     assert done["pages"]["count"] == [3, 3, 3]  # the warming up is not counted
     assert max(waiting[9:12]) - min(waiting[9:12]) < 0.05  # the second did not wait for the first
@@ -105,7 +109,9 @@ def test_the_pause_goes_from_the_end_of_a_response_to_the_next_request_and_is_no
     with serving(say) as server:
         done = ask(probe, server.address, delay_s=0.06)
     assert len(asked) == 3
-    assert all(later - before >= 0.0599 for (before, _), (_, later) in pairwise(zip(ended, asked, strict=True)))
+    assert all(
+        later - before >= 0.0599 for (before, _), (_, later) in pairwise(zip(ended, asked, strict=True))
+    )
     assert done["wall_ns"] >= 2 * 60_000_000
     assert done["wall_ns"] - done["operations"]["response"]["total_ns"] >= 2 * 60_000_000
 
@@ -155,25 +161,33 @@ def test_the_server_is_found_by_its_socket_and_its_processor_time_counted(probe:
     found = done["server"]
     assert found["processes"] == 1
     assert 90_000_000 <= found["cpu_ns"] <= after - before + 1_000_000
-    own = int(next(x for x in Path("/proc/self/smaps_rollup").read_text().splitlines() if x.startswith("Pss:")).split()[1])
+    own = int(
+        next(
+            x for x in Path("/proc/self/smaps_rollup").read_text().splitlines() if x.startswith("Pss:")
+        ).split()[1]
+    )
     assert 0.5 < found["memory_bytes"] / (own * 1024) < 2.0
 
 
 @pytest.mark.root
 def test_the_server_of_the_host_is_found_from_a_namespace(isolated: Probe) -> None:
-    with serving(lambda c, path, n: c.sendall(whole(b"x")) is None) as server:
+    with serving(lambda c, *_: c.sendall(whole(b"x")) is None) as server:
         assert ask(isolated, server.address)["server"]["processes"] == 1
 
 
 def test_another_status_is_a_failure_of_each_page_and_a_redirect_is_never_followed(probe: Probe) -> None:
     def say(connection: socket.socket, path: str, n: int) -> bool:
-        answer = whole(b"", f"Location: {path}", status="302 Found")  # to itself: a loop for whoever follows it
+        answer = whole(
+            b"", f"Location: {path}", status="302 Found"
+        )  # to itself: a loop for whoever follows it
         connection.sendall(answer if path == "/a" else whole(b"no", status="500 Oh"))
         return True
 
     with serving(say) as server:
         done = ask(probe, server.address)
-        assert problem(done).startswith("the server answered 302 (a redirect, which is not followed), wanted 200")
+        assert problem(done).startswith(
+            "the server answered 302 (a redirect, which is not followed), wanted 200"
+        )
         assert [one["page"] for one in done["failures"]] == PAGES
         assert server.requests == PAGES
         counted = ask(probe, server.address, redirects="count", pages=["/a"])
@@ -202,8 +216,8 @@ def endless_body(connection: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("hostile", "words"),
     [
-        (lambda c: time.sleep(1), "no whole response within 0.3 s"),
-        (lambda c: None, "closed the connection without a response"),
+        (lambda _: time.sleep(1), "no whole response within 0.3 s"),
+        (lambda _: None, "closed the connection without a response"),
         (reset, "broke the connection off: Connection reset"),
         (endless_head, "sent a head of more than"),
         (dribbling, "no whole response within 0.3 s"),
@@ -214,10 +228,10 @@ def endless_body(connection: socket.socket) -> None:
         (lambda c: c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"), "contradict"),
         (lambda c: c.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" * 100), "interim"),
     ],
-    ids=["silent", "closes", "resets", "endless head", "dribbling", "endless body", "short", "long", "mail", "both", "interim"],
+    ids=["silent", "closes", "resets", "endless head", "dribbling", "endless body", "short", "long", "mail", "both", "more"],
 )  # fmt: skip
 def test_a_hostile_server_ends_as_a_failure(probe: Probe, hostile: Any, words: str) -> None:
-    with serving(lambda c, path, n: bool(hostile(c))) as server:
+    with serving(lambda c, *_: bool(hostile(c))) as server:
         began = time.monotonic()
         done = ask(probe, server.address, timeout_s=0.3, keep_alive=False)
         assert time.monotonic() - began < 5
@@ -233,7 +247,7 @@ def test_nobody_listening_is_a_failure_that_says_so(probe: Probe) -> None:
 
 
 def test_a_failure_while_warming_up_is_one_too(probe: Probe) -> None:
-    with serving(lambda c, path, n: c.sendall(whole(b"", status="404 No")) is None) as server:
+    with serving(lambda c, *_: c.sendall(whole(b"", status="404 No")) is None) as server:
         done = ask(probe, server.address, warmup=2)
     assert problem(done) == "the server answered 404, wanted 200"
     assert len(server.requests) == 6

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from iotrial.study import command_trust
+from iotrial.study.kinds.command import Variable
 from iotrial.study.kinds.contract import (
     KeyProblem,
     Programs,
@@ -15,9 +17,9 @@ from iotrial.study.kinds.contract import (
     WorkloadKind,
     time_response,
 )
-from iotrial.study.model import Better, PagesWork, Scale, Setting, Work
+from iotrial.study.model import Better, CommandWork, PagesWork, Scale, Setting, Step, Work
 from iotrial.study.web import AddressProblem, address
-from iotrial.study.wire import Duration, Line, Name, Table, Written
+from iotrial.study.wire import Argument, Duration, Line, Name, Table, Written, prose
 
 MOST_PAGES = 10_000
 #: of all clients in all replicates; as the probe has it
@@ -45,6 +47,7 @@ Pages = Annotated[
     Field(min_length=1, max_length=MOST_PAGES),
     Written("list of text"),
 ]
+Arguments = Annotated[list[Argument], Field(max_length=256), Written("list of text")]
 Patterns = Annotated[
     list[Annotated[Line, AfterValidator(_pattern)]], Field(max_length=64), Written("list of text")
 ]
@@ -87,6 +90,30 @@ class PagesKeys(Table):
         [],
         description="what in a page is new each time: texts with * between them, which stands for that part",
     )
+    browser: bool = Field(
+        False,
+        description="the clients are real browsers (headless Chromium, a profile each), which load style sheets, scripts and "
+        "images too; a page is there at its load event",
+    )
+    serve: Arguments = Field(
+        [],
+        description="instead of `server`: a program and its arguments that serve in the foreground, started anew for each "
+        "run; `{address}` and `{port}`: where to listen, `{site}`: the folder that `make` has filled, `{scratch}`: an "
+        "empty folder",
+    )
+    serve_environment: Annotated[dict[Variable, Argument], Written("table of text")] = Field(
+        {}, max_length=64, description="variables added to a minimal environment of the server"
+    )
+    make: Arguments = Field(
+        [],
+        description="a program that makes the site in `{site}`, its working folder: once in a lab, before the first run",
+    )
+    make_file: Line = Field(
+        "", description="its standard input: a file, by its path from the study file; stored with the study"
+    )
+    make_input: Annotated[str, AfterValidator(prose), Field(max_length=1 << 17), Written("text")] = Field(
+        "", description="instead of `make_file`: the text"
+    )
     replicates: int = Field(
         1, ge=1, le=100_000, description="passes inside one run; their total is the run's response"
     )
@@ -114,6 +141,7 @@ def declared(keys: PagesKeys) -> dict[str, Any]:
             raise KeyProblem(f'server "{name}": {problem}', "servers", name) from None
     if keys.host and not _HOST.fullmatch(keys.host):
         raise KeyProblem(f'wanted a name of a site, found "{keys.host}"', "host")
+    _check_serving(keys)
     return {
         "pages": tuple(keys.pages),
         "count": keys.count,
@@ -128,8 +156,33 @@ def declared(keys: PagesKeys) -> dict[str, Any]:
         "expect_status": keys.expect_status,
         "redirects": keys.redirects,
         "ignore": tuple(keys.ignore),
+        "browser": keys.browser,
+        "serve": tuple(keys.serve),
+        "serve_environment": tuple(sorted(keys.serve_environment.items())),
+        "make": tuple(keys.make),
+        "make_input": keys.make_input,
         "replicates": keys.replicates,
     }
+
+
+def _check_serving(keys: PagesKeys) -> None:
+    for name in ("serve_environment", "make"):
+        if getattr(keys, name) and not keys.serve:
+            raise KeyProblem(f'"{name}" is of a server that the study starts', name, hint="add serve")
+    if keys.make_input and not keys.make:
+        raise KeyProblem("a text, and no program that it is for", "make_input", hint="add make")
+    if not keys.serve:
+        if keys.browser and keys.host:
+            raise KeyProblem("a browser asks for the address itself", "host")
+        return
+    if keys.servers or keys.host:
+        raise KeyProblem("either the study starts its server, or it asks one that is there", "serve")
+    for argv, name in ((keys.serve, "serve"), (keys.make, "make")):
+        if argv and not argv[0].strip():
+            raise KeyProblem("the first argument names the program and cannot be empty", name, 0)
+    if not any("{address}" in word or "{port}" in word for word in keys.serve):
+        message = "the server is not told where to listen"
+        raise KeyProblem(message, "serve", hint="put {address}, or {port}, among its arguments")
 
 
 def _expanded(path: str, index: int) -> list[str]:
@@ -158,17 +211,23 @@ def responses(work: Work) -> tuple[ResponseSpec, ...]:
     return RESPONSES
 
 
-def demands(work: Work, settings: Sequence[Setting]) -> Iterator[str]:  # noqa: ARG001
-    """Servers that are not on this machine."""
+def demands(work: Work, settings: Sequence[Setting]) -> Iterator[str]:
+    """Servers that are not on this machine, and what in the programs of one that is started needs trust."""
     assert isinstance(work, PagesWork)
     for name, url in work.servers:
         if not address(url).own:
             yield f'asks server "{name}", which is not on this machine ({url})'
+    steps = [Step(name, argv) for name, argv in (("serve", work.serve), ("make", work.make)) if argv]
+    if steps:
+        programs = CommandWork(tuple(steps), stdin=work.make_input, environment=work.serve_environment)
+        yield from command_trust.demands(programs, settings)
 
 
-def texts(work: Work) -> Iterator[str]:  # noqa: ARG001
-    """No text that a placeholder may stand in."""
-    yield from ()
+def texts(work: Work) -> Iterator[str]:
+    """What a placeholder may stand in: the server's arguments, and its environment."""
+    assert isinstance(work, PagesWork)
+    yield from work.serve
+    yield from (value for _, value in work.serve_environment)
 
 
 _TIMES = time_response("response_time", "time of all responses, from the request to the last byte, in sum")
@@ -212,10 +271,12 @@ KIND = WorkloadKind(
     responses=responses,
     documented=RESPONSES,
     unstretchable="percentiles of single responses, and what the server spends",
-    notes="A response of another status, a redirect, one that never ends or ends too early is a failure of its level. What the "
-    "server spends is that of all processes that share its listening socket; where these cannot be found (another "
-    "machine, another user's) there is no server_cpu and no server_memory. Bodies are compared between treatments, and the "
-    "report says which pages differ. The knob work.option varies count, server, delay, clients and keep_alive.",
-    options=("count", "server", "delay", "clients", "keep_alive"),
+    notes="A response of another status, a redirect, one that never ends or ends too early is a failure of its level. "
+    "What the server spends is that of all processes that share its listening socket; where these cannot be found (another "
+    "machine, another user's) there is no server_cpu and no server_memory. Bodies are compared between treatments (not "
+    "those that browsers load), and the report says which pages differ. The knob work.option varies count, server, delay, "
+    "clients, keep_alive and browser; command.argument varies what stands in serve.",
+    text_file=("make_file", "make_input"),
+    options=("count", "server", "delay", "clients", "keep_alive", "browser"),
     programs=Programs("its server", texts, lambda _: False, demands),
 )
