@@ -176,6 +176,7 @@ def check_commands(study: Study) -> None:
         "cat": "coreutils",
         "ls": "coreutils",
         "grep": "grep",
+        "php": "php-cli php-opcache",
     }
     for workload in study.workloads:
         kind = driver(workload.work)

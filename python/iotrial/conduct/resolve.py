@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.conduct import combinations, refusals
+from iotrial.conduct.optional import without_missing
 from iotrial.conduct.own_files import check_own_files
 from iotrial.conduct.sites import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
 from iotrial.conduct.works import driver
@@ -100,7 +101,9 @@ def resolve(
     refusals.check_trust(study, trust=trust)
     kind = _choose_lab(study, lab, root=root)
     refusals.check_consent(study, kind, consent)
+    study, missing = without_missing(study)
     study, notes = _fit_to_lab(study, kind, root=root, asked=frozenset(asked))
+    notes += missing
     sites = sites_of(study, kind, located or {}, consent)
     kind = lab_of(sites, kind)
     turns = {

@@ -44,11 +44,10 @@ def entries() -> tuple[Entry, ...]:
 
 
 def text(name: str) -> str:
-    """The TOML of a shipped study; UnknownName where there is none of this name."""
-    try:
-        return _shipped()[name].read_text("utf-8")
-    except KeyError:
-        raise UnknownName("study", name, _shipped()) from None
+    """The TOML of a shipped study, with the texts that lie beside it; UnknownName where there is none of this name."""
+    if name not in _shipped():
+        raise UnknownName("study", name, _shipped())
+    return find(name).text
 
 
 def find(name_or_path: str, *, trusted: bool = False) -> Study:

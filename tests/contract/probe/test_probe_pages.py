@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import time
 from itertools import pairwise
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from probe_client import Probe, ProbeError, rounding_ns
+from probe_client import Probe, ProbeError, processes_with, rounding_ns
+
 from web_server import chunked, fnv1a, reset, serving, whole
 
 PAGES = ["/a", "/b?x=1", "/c"]
@@ -282,3 +284,32 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_sent(
     with pytest.raises(ProbeError, match=message) as caught:
         ask(probe, **{"address": "127.0.0.1:9", **fields})
     assert caught.value.code == "bad_request"
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium: apt-get install chromium")
+def test_a_browser_loads_what_a_page_needs_and_reaches_no_other_machine(probe: Probe, folder: Path) -> None:
+    html = b'<script src="/x.js"></script><img src="/x.svg"><img src="http://192.0.2.1/x"><p>'
+    kinds = {"/x.js": (b"1", "text/javascript"), "/x.svg": (b"<svg/>", "image/svg+xml")}
+
+    def say(connection: socket.socket, path: str, _: int) -> bool:
+        body, kind = kinds.get(path, (html, "text/html"))
+        connection.sendall(whole(body, f"Content-Type: {kind}", "Cache-Control: no-store"))
+        return True
+
+    with serving(say) as server:
+        fields = {
+            "browser": shutil.which("chromium"),
+            "profile": str(folder / "profile"),
+            "host": server.address,
+        }
+        done = ask(probe, server.address, **fields, pages=["/a", "/b"], clients=2, timeout_s=20)
+        assert sorted(path for path in server.requests if path in ("/a", "/b")) == ["/a", "/a", "/b", "/b"]
+        assert {"/x.js", "/x.svg"} <= set(server.requests)
+    assert (done["verified"], done["pages"]["count"], done["statuses"]) == (True, [2, 2], {"200": 4})
+    assert done["pages"]["bytes"] == [2 * len(html)] * 2
+    assert done["pages"]["body"] == [None, None]
+    assert not (folder / "profile").exists()
+    assert not processes_with(f"--user-data-dir={folder}/profile")
+    with serving(lambda c, *_: c.sendall(whole(b"", status="500 Oh")) is None) as server:
+        done = ask(probe, server.address, **{**fields, "host": server.address}, pages=["/a"])
+    assert not done["verified"]

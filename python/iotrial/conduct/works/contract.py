@@ -172,6 +172,10 @@ class WorkDriver(ABC, Generic[W]):
         """Programs that it starts by itself, with the Debian package of each."""
         return {}
 
+    def optional_programs(self, work: W) -> Mapping[str, str]:
+        """Those of them, with the package of each, without which the workload is left out of a study that has others."""
+        return {}
+
     def named_programs(self, work: W) -> tuple[str, ...]:
         """Programs that the study names, as it names them."""
         return ()

@@ -170,6 +170,9 @@ class Pages(WorkDriver[PagesWork]):
     def programs(self, work: PagesWork) -> Mapping[str, str]:
         return {"chromium": "chromium"} if work.browser else {}
 
+    def optional_programs(self, work: PagesWork) -> Mapping[str, str]:
+        return self.programs(work)
+
     def named_programs(self, work: PagesWork) -> tuple[str, ...]:
         return tuple(dict.fromkeys(argv[0] for argv in (work.serve, work.make) if argv))
 
