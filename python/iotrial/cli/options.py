@@ -51,6 +51,7 @@ class Asked:
     named: tuple[str, ...] = ()
     account: bool = True
     disk: str | None = None
+    servers: Mapping[str, str] = field(default_factory=dict)
     located: Mapping[str, Where] = field(default_factory=dict)
 
 
@@ -114,6 +115,13 @@ def study_options(function: F) -> F:
         click.option(
             "--blocks", type=click.IntRange(1), metavar="N", help="At most so many blocks of each condition."
         ),
+        click.option(
+            "--server",
+            "servers",
+            multiple=True,
+            metavar="[NAME=]URL",
+            help="Where a web server of the study listens on this machine, such as http://127.0.0.1:8080.",
+        ),
         click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
         click.option(
             "--alpha", type=click.FloatRange(0, 0.5, min_open=True), help="Level of the whole trial."
@@ -163,6 +171,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         controls=not values["no_controls"],
         no_stop=values["no_stop"],
         account=not values["no_account"],
+        servers=_servers(values["servers"]),
         trust=values["trust"],
         like=values["like"],
         named=tuple(sorted({*sets, *conditions})),
@@ -204,6 +213,21 @@ def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
     return found
 
 
+def _servers(texts: tuple[str, ...]) -> dict[str, str]:
+    """Addresses by name; one without a name is that of the server ``site``."""
+    from iotrial.errors import RequestError
+
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, url = text.partition("=")
+        if not equals or "/" in name:
+            name, url = "site", text
+        if name in found:
+            raise RequestError(f'--server "{text[:80]}": {name} has an address already')
+        found[name] = url
+    return found
+
+
 def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     """The study, narrowed to what was asked, and what was asked with what a packed trial adds to it.
 
@@ -212,6 +236,7 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     from iotrial.errors import RequestError
     from iotrial.study.catalogue import find
     from iotrial.study.select import select
+    from iotrial.study.web import with_servers
     from iotrial.units import UnitError, parse_duration, parse_margin, parse_size
 
     if (name is None) == (asked.like is None):
@@ -240,6 +265,7 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     )
     lab = chosen.lab if size is None else replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
     chosen = _on_disk(replace(chosen, lab=lab), asked.disk)
+    chosen = with_servers(chosen, asked.servers, trust=asked.trust)
     return replace(chosen, account=chosen.account and asked.account), asked
 
 

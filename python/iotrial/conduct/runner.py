@@ -378,6 +378,10 @@ class Runner:
         if not driver(work).timed:
             for name in ("wall", "user", "sys", "cpu"):
                 del numbers[name]
+        if driver(work).of_client:
+            numbers["client_cpu"] = numbers["cpu"]
+            for name in ("user", "sys", "cpu"):
+                del numbers[name]
         found = driver(work).measured(work, answer, self._asked(subject, workload))
         numbers |= found.numbers
         declared = {r.name for r in self._session.plan.responses(workload.name)}
@@ -399,6 +403,7 @@ class Runner:
                 **clock_of(answer),
                 **self._series(answer, subject.place.device),
                 **({BY_SECOND: found.seconds} if found.seconds else {}),
+                **found.checks,
                 **({FACTS: by_word(found.facts)} if found.facts else {}),
             },
             started_ns=int(answer["started_ns"]),

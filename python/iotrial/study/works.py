@@ -277,6 +277,43 @@ class DatabaseWork(OneFile):
         return 1
 
 
+@dataclass(frozen=True, slots=True)
+class PagesWork(OneFile):
+    """Pages requested from a web server by the probe (workload kind ``pages``).
+
+    ``pages`` are paths, with ranges as the study has them; ``count`` only the first so many of what they stand for.
+    ``server`` is one of ``servers`` (name and address). ``delay_s`` passes between the end of a response and the next
+    request of each of ``clients``. ``ignore`` are texts with * between them. ``browser``: the clients are real browsers.
+    ``serve`` is a server that the study starts for each run, ``make`` what makes its site in the lab, once; neither by a
+    shell.
+    """
+
+    pages: tuple[str, ...]
+    count: int = 0
+    server: str = "site"
+    servers: tuple[tuple[str, str], ...] = ()
+    host: str = ""
+    delay_s: float = 0.0
+    clients: int = 1
+    warmup: int = 1
+    keep_alive: bool = True
+    timeout_s: float = 30.0
+    expect_status: int = 200
+    redirects: str = "refuse"
+    ignore: tuple[str, ...] = ()
+    browser: bool = False
+    serve: tuple[str, ...] = ()
+    serve_environment: tuple[tuple[str, str], ...] = ()
+    make: tuple[str, ...] = ()
+    make_input: str = ""
+    replicates: int = 1
+
+    @property
+    def content(self) -> str:
+        """Of the lab's file."""
+        return "text"
+
+
 Work = (
     FilesWork
     | CommandWork
@@ -287,4 +324,5 @@ Work = (
     | MatrixWork
     | AtimeWork
     | DatabaseWork
+    | PagesWork
 )
