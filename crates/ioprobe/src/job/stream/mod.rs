@@ -9,6 +9,7 @@ mod crew;
 mod data;
 mod device;
 mod files;
+mod part;
 mod request;
 mod source;
 mod timed;
