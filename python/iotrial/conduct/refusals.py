@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import islice, product
 
 from iotrial.analysis.spec import stretched_response
-from iotrial.conduct import combinations
+from iotrial.conduct import combinations, programs
 from iotrial.conduct.works import driver
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.lab import registry
@@ -19,7 +19,7 @@ from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement
 from iotrial.lab.modelled import FUSE
-from iotrial.study.kinds import KeyProblem, kind
+from iotrial.study.kinds import KeyProblem, kind, kind_of
 from iotrial.study.kinds.contract import C_SIZES, C_UNIT
 from iotrial.study.kinds.varied import varied
 from iotrial.study.model import Setting, Study, Workload
@@ -185,9 +185,13 @@ def check_commands(study: Study) -> None:
         "cat": "coreutils",
         "ls": "coreutils",
         "grep": "grep",
+        "php": "php-cli php-opcache",
     }
+    programs.check_programs(study)
     for workload in study.workloads:
         kind = driver(workload.work)
+        if programs.chosen(study) and kind_of(workload.work).takes_program:
+            continue
         for program, package in kind.programs(workload.work).items():
             check_program(program, package)
         for program in kind.named_programs(workload.work):

@@ -97,8 +97,8 @@ class Stream(WorkDriver[StreamWork]):
 
 
 def among(rates: Sequence[float]) -> dict[str, float]:
-    """How streams that ran at once got on beside each other: Jain's index of their rates in percent (100: all the same; 100/N:
-    one had everything), the ends, and the sum, which is what published totals are and no rate that there ever was."""
+    """How streams that ran at once got on beside each other: Jain's index of their rates in percent (100: all the same;
+    100/N: one had everything), the ends, and the sum, which is what published totals are and no rate that there ever was."""
     squares = sum(rate * rate for rate in rates)
     return {
         "stream_fairness": 100.0 * sum(rates) ** 2 / (len(rates) * squares) if squares else 100.0,

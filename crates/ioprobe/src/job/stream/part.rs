@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn nothing_to_read_is_refused() {
         assert!(part(0.0, None, None, 4095).is_err());
-        assert!(part(0.999, None, None, 1 << 20).is_err());
+        assert!(part(0.9, None, None, 5000).is_err());
         assert!(part(0.5, Some(0.0001), None, 1 << 20).is_err());
         assert!(part(0.0, None, Some(100), 1 << 20).is_err());
     }
