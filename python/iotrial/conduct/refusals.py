@@ -101,7 +101,7 @@ def check_trust(study: Study, *, trust: bool) -> None:
 
 def check_consent(study: Study, kind: str, consent: Consent | None) -> None:
     """A device lab without a disk that is named, a disk that is named for another lab, or for no place of several."""
-    if study.places_of_runs:
+    if len(study.places_of_runs) > 1:
         if consent is not None:
             raise RequestError(
                 f"--device and --erase name a disk, but study {study.name} has places",
