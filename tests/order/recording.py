@@ -72,7 +72,7 @@ class Recording:
         return {"device": "/dev/loop9", "name": "loop9", "direct_io": True, "inode": 1}
 
     def _run(self, **_: Any) -> dict[str, Any]:
-        return {"exit": 0, "signal": None, "timed_out": False, "stdout": "", "stderr": ""}
+        return {"exit": 0, "signal": None, "timed_out": False, "stdout": "", "stderr": "", "wall_ns": 1}
 
     def _mount(self, target: str, options: list[str], type: str, **_: Any) -> None:
         if target.endswith("ext4"):
