@@ -18,13 +18,13 @@ _UNITS = (
     (re.compile(r"^io_wait|^device_busy$|^stream_fairness$"), "%"),
     (re.compile(r"^device_depth$"), "requests"),
     (re.compile(r"^stream_.*rate$"), "bytes/s"),
-    (re.compile(r"bytes|rss"), "bytes"),
+    (re.compile(r"bytes|rss|_memory$"), "bytes"),
     (re.compile(r"_ns$"), "ns"),
     (re.compile(r"_us$"), "us"),
     (re.compile(r"_ms$"), "ms"),
     (
         re.compile(
-            r"_s$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p"
+            r"_s$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p|^response_p|_cpu$"
         ),
         "s",
     ),
@@ -85,6 +85,11 @@ _WORDS = {
     "late_p50": "how late operations began, median",
     "late_p99": "how late operations began, 99th percentile",
     "late_p999": "how late operations began, 99.9th percentile",
+    "client_cpu": "processor time of what asks the server",
+    "page_resources": "style sheets, scripts and images loaded",
+    "body_bytes": "bytes of all bodies",
+    "server_processes": "processes of the server",
+    "failed_responses": "responses that failed",
     "burst_reads": "reads of one file, one right after another",
     "burst_changes": "changes of its access time meanwhile",
     "burst_ticks": "ticks of the clock meanwhile",
