@@ -16,6 +16,7 @@ from iotrial.report.matrices import LEGEND, Matrix, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import counted, quantity
+from iotrial.report.page_figures import page_rows
 from iotrial.report.phrases import interval, reason_in_words, spoken
 from iotrial.report.rows import EffectRow
 from iotrial.report.screens import arms_are_rows
@@ -67,6 +68,8 @@ def _lines(document: Document) -> Iterator[str]:
     elif document.primary:
         yield from effect_rows(document.primary)
         yield ""
+    if document.pages:
+        yield from folded("Pages that gain most and least", list(_pages(document)))
     if document.interactions:
         yield from folded("Interactions", list(_interactions(document.interactions)))
     if document.pooled:
@@ -170,6 +173,14 @@ def _evidence(document: Document) -> Iterator[str]:
     for why in document.data.not_accounted:
         yield ""
         yield escaped(why)
+
+
+def _pages(document: Document) -> Iterator[str]:
+    yield from table_head(
+        ("condition", "level", "gains", "page", "at the reference", "at the level", "ratio")
+    )
+    for row in page_rows(document.pages):
+        yield table_row(*row)
 
 
 def _losses(document: Document) -> Iterator[str]:
