@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from iotrial.conduct.engines import engine
 pytestmark = pytest.mark.root
 
 ROWS = 20_000
+AS_NOBODY = str(Path(__file__).parents[1] / "as_nobody.py")
 STUDY = """
 [study]
 name = "starts"
@@ -77,6 +81,32 @@ def test_postgresql_is_served_counted_and_gone(state: Path, tmp_path: Path) -> N
     assert all(run["responses"]["server_cpu"] > 0 for run in runs)
     assert all(run["responses"]["server_resident_bytes"] > 4 << 20 for run in runs)
     assert not processes_of("postgres")
+
+
+def test_without_root_databases_are_the_users_own_and_cold_by_their_files(everybody: Path) -> None:
+    needs("sqlite")
+    needs("postgresql")
+    home, probe = everybody / "home", everybody / "ioprobe"
+    path = write_study(
+        everybody,
+        STUDY.replace("SIZE", "400 MiB") + workload("sqlite", "count") + workload("postgresql", "fetch"),
+    )
+    done = subprocess.run(
+        [sys.executable, AS_NOBODY, "run", path, "--blocks", "1", "--no-controls"],
+        env={**os.environ, "XDG_STATE_HOME": str(home), "HOME": str(home), "IOTRIAL_PROBE": str(probe)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    state = home / "iotrial"
+    assert failures_of(state) == []
+    runs = [run for run in stored_runs(state) if run["responses"]]
+    cold = [run for run in runs if run["checks"]["cache"] == "cold-data"]
+    assert {run["condition"] for run in cold} == {"workload=count", "workload=fetch"}
+    assert all(run["checks"]["bytes_read"] >= run["checks"]["bytes_expected"] for run in cold)
+    assert not list(state.rglob("iotrial-lab-*"))
 
 
 @pytest.mark.long
