@@ -24,7 +24,7 @@ _UNITS = (
     (re.compile(r"_ms$"), "ms"),
     (
         re.compile(
-            r"_s$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p"
+            r"_s$|^server_(cpu|user|sys)$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p"
         ),
         "s",
     ),
@@ -82,6 +82,20 @@ _WORDS = {
     "system_cpu_pressure_full_time": "time in which every task waited for a processor",
     "system_memory_pressure_some_time": "time in which some task waited for memory",
     "system_memory_pressure_full_time": "time in which every task waited for memory",
+    "server_cpu": "processor time of the server",
+    "server_user": "its part in user mode",
+    "server_sys": "its part in the kernel",
+    "server_fetched_bytes": "bytes fetched from devices for the server",
+    "server_dirtied_bytes": "bytes dirtied by the server",
+    "server_read_bytes": "bytes asked for by the server’s reads",
+    "server_written_bytes": "bytes given to the server’s writes",
+    "server_read_calls": "read calls of the server",
+    "server_write_calls": "write calls of the server",
+    "server_resident_bytes": "memory of the server, shared pages once",
+    "server_huge_bytes": "huge pages of the server’s largest process",
+    "server_processes": "processes of the server",
+    "server_faults_minor": "minor page faults of the server",
+    "server_faults_major": "major page faults of the server",
     "late_p50": "how late operations began, median",
     "late_p99": "how late operations began, 99th percentile",
     "late_p999": "how late operations began, 99.9th percentile",
