@@ -50,6 +50,8 @@ class Asked:
     like: str | None = None
     named: tuple[str, ...] = ()
     account: bool = True
+    disk: str | None = None
+    servers: Mapping[str, str] = field(default_factory=dict)
     located: Mapping[str, Where] = field(default_factory=dict)
 
 
@@ -77,6 +79,9 @@ def study_options(function: F) -> F:
             help="The study and the plan of a packed trial, instead of STUDY (--seed: another plan).",
         ),
         click.option("--lab", metavar="KIND", help="directory, image or device."),
+        click.option(
+            "--disk", metavar="MODEL", help="The modelled disk of an image lab, or none (docs/labs.md)."
+        ),
         click.option("--device", metavar="PATH", help="The spare disk of a device lab; with --erase."),
         click.option(
             "--erase",
@@ -109,6 +114,13 @@ def study_options(function: F) -> F:
         click.option("--time", metavar="DURATION", help="Budget of measuring, such as 5m."),
         click.option(
             "--blocks", type=click.IntRange(1), metavar="N", help="At most so many blocks of each condition."
+        ),
+        click.option(
+            "--server",
+            "servers",
+            multiple=True,
+            metavar="[NAME=]URL",
+            help="Where a web server of the study listens on this machine, such as http://127.0.0.1:8080.",
         ),
         click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
         click.option(
@@ -148,6 +160,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         conditions=conditions,
         full=values["full"],
         lab=values["lab"],
+        disk=values["disk"],
         on=values["on"],
         size=values["size"],
         time=values["time"],
@@ -158,6 +171,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         controls=not values["no_controls"],
         no_stop=values["no_stop"],
         account=not values["no_account"],
+        servers=_servers(values["servers"]),
         trust=values["trust"],
         like=values["like"],
         named=tuple(sorted({*sets, *conditions})),
@@ -199,6 +213,21 @@ def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
     return found
 
 
+def _servers(texts: tuple[str, ...]) -> dict[str, str]:
+    """Addresses by name; one without a name is that of the server ``site``."""
+    from iotrial.errors import RequestError
+
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, url = text.partition("=")
+        if not equals or "/" in name:
+            name, url = "site", text
+        if name in found:
+            raise RequestError(f'--server "{text[:80]}": {name} has an address already')
+        found[name] = url
+    return found
+
+
 def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     """The study, narrowed to what was asked, and what was asked with what a packed trial adds to it.
 
@@ -207,6 +236,7 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     from iotrial.errors import RequestError
     from iotrial.study.catalogue import find
     from iotrial.study.select import select
+    from iotrial.study.web import with_servers
     from iotrial.units import UnitError, parse_duration, parse_margin, parse_size
 
     if (name is None) == (asked.like is None):
@@ -234,7 +264,21 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
         blocks=asked.blocks,
     )
     lab = chosen.lab if size is None else replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
-    return replace(chosen, lab=lab, account=chosen.account and asked.account), asked
+    chosen = _on_disk(replace(chosen, lab=lab), asked.disk)
+    chosen = with_servers(chosen, asked.servers, trust=asked.trust)
+    return replace(chosen, account=chosen.account and asked.account), asked
+
+
+def _on_disk(study: Study, disk: str | None) -> Study:
+    from iotrial.errors import RequestError
+    from iotrial.study.disks import parse_disk
+
+    if disk is None:
+        return study
+    try:
+        return replace(study, lab=replace(study.lab, disk=parse_disk(disk)))
+    except ValueError as error:
+        raise RequestError(f"--disk: {error}") from error
 
 
 def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:

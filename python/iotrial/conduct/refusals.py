@@ -18,6 +18,7 @@ from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement
+from iotrial.lab.modelled import FUSE
 from iotrial.study.kinds import KeyProblem, kind, kind_of
 from iotrial.study.kinds.contract import C_SIZES, C_UNIT
 from iotrial.study.kinds.varied import varied
@@ -152,6 +153,14 @@ def check_program(tool: str, package: str) -> None:
         raise MissingTool(f"{tool} is not installed", hint=f"apt-get install {package}")
 
 
+def check_fuse() -> None:
+    """A modelled disk on a kernel without FUSE."""
+    if not os.path.exists(FUSE):  # noqa: PTH110
+        raise MissingTool(
+            f"a modelled disk is served through {FUSE}, which is not there", hint="modprobe fuse"
+        )
+
+
 def check_files(study: Study) -> None:
     """Files that cannot be brought to a level, and a program that a level needs on one of the file systems."""
     settings = study.settings
@@ -176,6 +185,7 @@ def check_commands(study: Study) -> None:
         "cat": "coreutils",
         "ls": "coreutils",
         "grep": "grep",
+        "php": "php-cli php-opcache",
     }
     programs.check_programs(study)
     for workload in study.workloads:

@@ -200,7 +200,7 @@ class Runner:
         place.to_neutral(always=treated or leaves, fresh=fresh)
         if self._format_due(subject, by_stage[Stage.FORMAT], stretch):
             self._stretch_formatted[place.name] = None  # until it is done
-            self._format(subject, by_stage[Stage.FORMAT])
+            self._format(subject, by_stage[Stage.FORMAT], condition)
             self._stretch_formatted[place.name] = stretch
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
@@ -262,7 +262,7 @@ class Runner:
             return self._formats_each_run or stretch is None or stretch != made_for
         return any(turn.knob.read(subject, turn.setting) != turn.value for turn in turns)
 
-    def _format(self, subject: Subject, turns: list[Turn]) -> None:
+    def _format(self, subject: Subject, turns: list[Turn], condition: Condition) -> None:
         place = subject.place
         assert isinstance(place, DiskPlace)
         for turn in turns:
@@ -270,7 +270,8 @@ class Runner:
         place.format()
         for turn in turns:
             turn.knob.verify(subject, turn.setting, turn.value)
-        self._session.make_files(place)
+        # Where every run or stretch has a file system of its own, other conditions' files would be made for nothing.
+        self._session.make_files(place, only=condition if self._formats else None)
 
     # the timed part
 
@@ -377,6 +378,10 @@ class Runner:
         if not driver(work).timed:
             for name in ("wall", "user", "sys", "cpu"):
                 del numbers[name]
+        if driver(work).of_client:
+            numbers["client_cpu"] = numbers["cpu"]
+            for name in ("user", "sys", "cpu"):
+                del numbers[name]
         found = driver(work).measured(work, answer, self._asked(subject, workload))
         numbers |= found.numbers
         declared = {r.name for r in self._session.plan.responses(workload.name)}
@@ -398,6 +403,7 @@ class Runner:
                 **clock_of(answer),
                 **self._series(answer, subject.place.device),
                 **({BY_SECOND: found.seconds} if found.seconds else {}),
+                **found.checks,
                 **({FACTS: by_word(found.facts)} if found.facts else {}),
             },
             started_ns=int(answer["started_ns"]),

@@ -48,6 +48,7 @@ class Serving:
             programs=dict(subject.work.programs),
             log=None if log is None else f"{log.root}/own",
             port=self._port,
+            arguments=dict(subject.work.arguments),
         )
 
     def provide(self, subject: Subject, work: Work) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from iotrial.study.disks import DiskSpec
 from iotrial.study.places import LAB_DEVICE, LOG_KNOB, Holds, PlaceSpec
 from iotrial.study.scales import Better, Scale
 from iotrial.study.works import (
@@ -21,6 +22,7 @@ from iotrial.study.works import (
     FilesWork,
     FioWork,
     MatrixWork,
+    PagesWork,
     Pick,
     RandomWork,
     Step,
@@ -45,6 +47,7 @@ __all__ = [
     "LabSpec",
     "Level",
     "MatrixWork",
+    "PagesWork",
     "Pick",
     "PlaceSpec",
     "RandomWork",
@@ -172,13 +175,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class LabSpec:
-    """Where runs happen; ``kind`` None means the first lab that can serve."""
+    """Where runs happen; ``kind`` None means the first lab that can serve. ``disk``: what an image lab's disk is like."""
 
     kind: str | None = None
     filesystem: str = "ext4"
     size_bytes: int = 512 << 20
     mkfs_options: tuple[str, ...] = ()
     mount_options: tuple[str, ...] = ()
+    disk: DiskSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

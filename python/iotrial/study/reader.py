@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,15 +52,16 @@ def load(path: str | Path, *, trusted: bool = False) -> Study:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise StudyError("is not UTF-8 text", file=str(path), line=line) from error
-    source = Source(text, str(path), beside=lambda name: text_file(path.parent, name))
+    return read_study(text, str(path), trusted=trusted, beside=lambda name: text_file(path.parent, name))
+
+
+def read_study(text: str, origin: str, *, trusted: bool, beside: Callable[[str], str] | None = None) -> Study:
+    """The study in this text. ``origin`` (file or catalogue name) is what errors and reports call it; ``beside``
+    gives the text of a file that it names, or raises ValueError."""
+    source = Source(text, origin, beside)
     study = _read(source, trusted=trusted)
     # What is stored must say all by itself.
     return replace(study, text=with_texts(text, source.read)) if source.read else study
-
-
-def read_study(text: str, origin: str, *, trusted: bool) -> Study:
-    """The study in this text. ``origin`` (file or catalogue name) is what errors and reports call it."""
-    return _read(Source(text, origin), trusted=trusted)
 
 
 def _read(source: Source, *, trusted: bool) -> Study:
@@ -84,7 +85,14 @@ def _read(source: Source, *, trusted: bool) -> Study:
         why=head.why,
         margin=head.margin,
         alpha=head.alpha,
-        lab=LabSpec(lab.kind, lab.filesystem, lab.size, tuple(lab.mkfs_options), tuple(lab.mount_options)),
+        lab=LabSpec(
+            lab.kind,
+            lab.filesystem,
+            lab.size,
+            tuple(lab.mkfs_options),
+            tuple(lab.mount_options),
+            lab.disk,
+        ),
         budget=Budget(budget.time, budget.blocks),
         factors=factors,
         fixed=fixed,

@@ -54,6 +54,8 @@ class Situation:
     log: str | None = None
     #: of 127.0.0.1, that nobody listened on when the run began; for a server of this run
     port: int = 0
+    #: values of placeholders that knobs have set
+    arguments: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def program(self) -> str | None:
@@ -76,6 +78,8 @@ class Measured:
     numbers: Mapping[str, float] = field(default_factory=dict)
     histograms: Mapping[str, list[list[int]]] = field(default_factory=dict)
     seconds: Mapping[str, list[float | None]] = field(default_factory=dict)
+    #: what else is stored of the run, by name, in JSON's values
+    checks: Mapping[str, object] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -102,6 +106,8 @@ class WorkDriver(ABC, Generic[W]):
     never_root: ClassVar[bool] = False
     own_file: ClassVar[bool] = False
     timed: ClassVar[bool] = True
+    #: the processor time of a run is that of a client, which is evidence; the work is another process's
+    of_client: ClassVar[bool] = False
 
     @abstractmethod
     def fields(self, work: W, asked: Asked) -> dict[str, object]:
@@ -169,7 +175,7 @@ class WorkDriver(ABC, Generic[W]):
         return False
 
     def leaves_other_files(self, work: W) -> bool:
-        """Whether files have other data or another length behind it, so that it needs a set that no other workload works on."""
+        """Whether files have other data or another length behind it, so that it needs a set of its own."""
         return False
 
     def on_files(self, work: W) -> bool:
@@ -182,6 +188,10 @@ class WorkDriver(ABC, Generic[W]):
 
     def programs(self, work: W) -> Mapping[str, str]:
         """Programs that it starts by itself, with the Debian package of each."""
+        return {}
+
+    def optional_programs(self, work: W) -> Mapping[str, str]:
+        """Those of them, with the package of each, without which the workload is left out of a study that has others."""
         return {}
 
     def named_programs(self, work: W) -> tuple[str, ...]:
