@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from iotrial.study.model import Study
 
 SEED_DIGITS = 32
+SMALLEST_LAB = 1 << 20
 SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S = 0.01, 60.0
 LARGEST_SEED = 2**128 - 1
 SEED_DECIMALS = len(str(LARGEST_SEED))
@@ -36,6 +37,7 @@ class Asked:
     full: bool
     lab: str | None
     on: str | None
+    size: str | None
     time: str | None
     blocks: int | None
     margin: str | None
@@ -49,6 +51,7 @@ class Asked:
     named: tuple[str, ...] = ()
     account: bool = True
     servers: Mapping[str, str] = field(default_factory=dict)
+    disk: str | None = None
     located: Mapping[str, Where] = field(default_factory=dict)
 
 
@@ -60,7 +63,7 @@ def study_options(function: F) -> F:
             "sets",
             multiple=True,
             metavar="FACTOR=LEVEL,LEVEL",
-            help="Only these levels of a factor.",
+            help="Only these levels of a factor; program=PATH,PATH: programs of a workload that takes them by path.",
         ),
         click.option(
             "--condition",
@@ -76,6 +79,9 @@ def study_options(function: F) -> F:
             help="The study and the plan of a packed trial, instead of STUDY (--seed: another plan).",
         ),
         click.option("--lab", metavar="KIND", help="directory, image or device."),
+        click.option(
+            "--disk", metavar="MODEL", help="The modelled disk of an image lab, or none (docs/labs.md)."
+        ),
         click.option("--device", metavar="PATH", help="The spare disk of a device lab; with --erase."),
         click.option(
             "--erase",
@@ -93,6 +99,9 @@ def study_options(function: F) -> F:
             multiple=True,
             metavar="PLACE",
             help="The same for the disk of a place.",
+        ),
+        click.option(
+            "--size", metavar="SIZE", help="Size of the lab, such as 24GiB, instead of the study's."
         ),
         click.option("--on", metavar="FOLDER", help="Folder whose disk is used."),
         click.option(
@@ -151,7 +160,9 @@ def asked_of(values: dict[str, Any]) -> Asked:
         conditions=conditions,
         full=values["full"],
         lab=values["lab"],
+        disk=values["disk"],
         on=values["on"],
+        size=values["size"],
         time=values["time"],
         blocks=values["blocks"],
         margin=values["margin"],
@@ -226,7 +237,7 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     from iotrial.study.catalogue import find
     from iotrial.study.select import select
     from iotrial.study.web import with_servers
-    from iotrial.units import UnitError, parse_duration, parse_margin
+    from iotrial.units import UnitError, parse_duration, parse_margin, parse_size
 
     if (name is None) == (asked.like is None):
         raise RequestError(
@@ -235,6 +246,7 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     try:
         margin = parse_margin(asked.margin) if asked.margin else None
         time_s = parse_duration(asked.time) if asked.time else None
+        size = parse_size(asked.size) if asked.size else None
     except UnitError as error:
         raise RequestError(error.message, hint=error.hint) from error
     if asked.like is not None:
@@ -252,14 +264,30 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
         blocks=asked.blocks,
     )
     chosen = with_servers(chosen, asked.servers, trust=asked.trust)
+    lab = chosen.lab if size is None else replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
+    chosen = _on_disk(replace(chosen, lab=lab), asked.disk)
     return replace(chosen, account=chosen.account and asked.account), asked
+
+
+def _on_disk(study: Study, disk: str | None) -> Study:
+    from iotrial.errors import RequestError
+    from iotrial.study.disks import parse_disk
+
+    if disk is None:
+        return study
+    try:
+        return replace(study, lab=replace(study.lab, disk=parse_disk(disk)))
+    except ValueError as error:
+        raise RequestError(f"--disk: {error}") from error
 
 
 def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
     """The study of a packed trial, which is foreign; seed, lab and controls of it unless others are asked for."""
+    from iotrial.errors import RequestError
     from iotrial.legible import shown
     from iotrial.store.model import TrialHeader
     from iotrial.store.packed import open_packed, read_packed
+    from iotrial.study.programs import PROGRAM_KNOB
 
     path = Path(file).expanduser()
     with open_packed(path) as packed:
@@ -268,6 +296,12 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
         for _ in records:  # the whole file must be sound
             pass
     assert isinstance(header, TrialHeader)
+    named_paths = [setting.value for setting in header.study.settings if setting.knob == PROGRAM_KNOB]
+    if named_paths and not asked.trust:
+        raise RequestError(
+            f"{shown(path)}: whoever ran it had programs of {shown(named_paths[0])} run, and so would you",
+            hint="look whose they are here; with --trust they are run",
+        )
     options = header.options
     named = options.get("asked")
     return replace(header.study, trusted=False, origin=shown(path)), replace(

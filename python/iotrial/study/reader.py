@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +21,9 @@ from iotrial.study.claims import read_claims
 from iotrial.study.design import read_design
 from iotrial.study.enclosed import text_file, with_texts
 from iotrial.study.factors import check_distinct_knobs, read_factors, read_fixed
-from iotrial.study.model import Budget, LabSpec, Study
+from iotrial.study.model import Budget, Factor, LabSpec, Setting, Study
 from iotrial.study.placing import read_places
+from iotrial.study.programs import PROGRAM, PROGRAM_KNOB
 from iotrial.study.responses import read_responses
 from iotrial.study.source import Source
 from iotrial.study.workloads import check_placeholders, read_workloads
@@ -72,6 +73,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
     factors = read_factors(source, document.factor)
     fixed = read_fixed(source, document.fixed)
     check_distinct_knobs(source, factors, fixed)
+    _check_no_programs(source, factors, fixed)
     places = read_places(source, document.place, factors, fixed)
     workloads = read_workloads(source, document.workload, factors)
     check_placeholders(source, factors, fixed, workloads)
@@ -83,7 +85,14 @@ def _read(source: Source, *, trusted: bool) -> Study:
         why=head.why,
         margin=head.margin,
         alpha=head.alpha,
-        lab=LabSpec(lab.kind, lab.filesystem, lab.size, tuple(lab.mkfs_options), tuple(lab.mount_options)),
+        lab=LabSpec(
+            lab.kind,
+            lab.filesystem,
+            lab.size,
+            tuple(lab.mkfs_options),
+            tuple(lab.mount_options),
+            lab.disk,
+        ),
         budget=Budget(budget.time, budget.blocks),
         factors=factors,
         fixed=fixed,
@@ -97,6 +106,15 @@ def _read(source: Source, *, trusted: bool) -> Study:
         account=head.account,
         places=places,
     )
+
+
+def _check_no_programs(source: Source, factors: Sequence[Factor], fixed: Sequence[Setting]) -> None:
+    """A study names no program by its path: who runs it does."""
+    levels = [(f.name, s) for f in factors for level in f.levels for s in level.settings]
+    for name, setting in (*levels, *(("[[fixed]]", s) for s in fixed)):
+        if setting.knob == PROGRAM_KNOB:
+            hint = f"leave it out, and run the study with --set {PROGRAM}=PATH,PATH"
+            raise source.error(f"{name}: a study cannot name programs by their path", hint=hint)
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -61,6 +61,8 @@ requests! {
     StreamJob {
         operation: StreamOperation,
         device: Option<String> = None,
+        position: f64 = 0.0,
+        within: Option<f64> = None,
         block_size: usize = 1 << 20,
         volume: Option<u64> = None,
         streams: usize = 1,

@@ -54,6 +54,13 @@ class Situation:
     log: str | None = None
     #: values of placeholders that knobs have set
     arguments: Mapping[str, str] = field(default_factory=dict)
+    #: of 127.0.0.1, that nobody listened on when the run began; for a server of this run
+    port: int = 0
+
+    @property
+    def program(self) -> str | None:
+        """The folder of programs, or the program, that the user has named for the work."""
+        return self.programs.get("program")
 
     @property
     def own(self) -> str:
@@ -131,6 +138,9 @@ class WorkDriver(ABC, Generic[W]):
         """Make what the work needs in the lab besides files of its set; untimed, before every run, so it looks first whether
         that is there. No server runs yet. Raises LabError."""
 
+    def begun(self, work: W, at: Situation) -> None:
+        """Just after its server is ready: wait for what that goes on doing by itself. Raises LabError."""
+
     def warm(self, work: W, state: str) -> int:
         """How often the job itself is done, untimed, before each timed one in this cache state; the server runs."""
         return 0
@@ -139,6 +149,14 @@ class WorkDriver(ABC, Generic[W]):
         """After each job, timed or not: check what it did, and undo it, so that all runs find the same. The server runs.
         In words what was wrong with the outcome, which is a failure of the run."""
         return None
+
+    def may_read_warm(self, work: W) -> bool:
+        """Whether even a warm run may read from the device, because no cache that it has need hold all that it reads."""
+        return False
+
+    def leaves_dirty(self, work: W) -> bool:
+        """Whether what a run has written is to be written back after it, so that the next one does not pay for it."""
+        return not self.starts_programs and self.writes(work)
 
     def own_bytes(self, work: W, settings: Mapping[str, str]) -> int:
         """What files of the job's own take on a disk under a condition, given as values by knob."""
@@ -157,7 +175,7 @@ class WorkDriver(ABC, Generic[W]):
         return False
 
     def leaves_other_files(self, work: W) -> bool:
-        """Whether files have other data or another length behind it, so that it needs a set that no other workload works on."""
+        """Whether files have other data or another length behind it, so that it needs a set of its own."""
         return False
 
     def on_files(self, work: W) -> bool:
@@ -179,6 +197,9 @@ class WorkDriver(ABC, Generic[W]):
     def named_programs(self, work: W) -> tuple[str, ...]:
         """Programs that the study names, as it names them."""
         return ()
+
+    def check_program(self, work: W, path: str) -> None:
+        """Raises MissingTool where the folder of programs that the user has named lacks one."""
 
     def launched(self, work: W) -> Launched:
         """What the study has it start."""
