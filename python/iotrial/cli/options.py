@@ -50,8 +50,8 @@ class Asked:
     like: str | None = None
     named: tuple[str, ...] = ()
     account: bool = True
-    servers: Mapping[str, str] = field(default_factory=dict)
     disk: str | None = None
+    servers: Mapping[str, str] = field(default_factory=dict)
     located: Mapping[str, Where] = field(default_factory=dict)
 
 
@@ -263,9 +263,9 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
         time_s=time_s,
         blocks=asked.blocks,
     )
-    chosen = with_servers(chosen, asked.servers, trust=asked.trust)
     lab = chosen.lab if size is None else replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
     chosen = _on_disk(replace(chosen, lab=lab), asked.disk)
+    chosen = with_servers(chosen, asked.servers, trust=asked.trust)
     return replace(chosen, account=chosen.account and asked.account), asked
 
 

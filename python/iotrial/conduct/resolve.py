@@ -122,9 +122,9 @@ def resolve(
     refusals.check_contents(study)
     refusals.check_files(study)
     refusals.check_labs(study, kind)
-    check_servers(study)
     if any(site.disk is not None for site in sites):
         refusals.check_fuse()
+    check_servers(study)
     if kind in DISK_LABS:
         for filesystem in dict.fromkeys(name for site in sites for name in site.filesystems):
             refusals.check_tool(filesystem)

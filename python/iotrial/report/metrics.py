@@ -96,6 +96,8 @@ _WORDS = {
     "extents": "pieces of the files on the disk",
     "extents_before": "pieces of the files before they were defragmented or copied",
     "relayout_time": "time that defragmenting or copying the files took before the run",
+    "trimmed_bytes": "free bytes that the device was told of before the run",
+    "trim_time": "time that fstrim took before the run",
     "energy": "energy of processors and memory, by their own meters",
     "energy_metered": "energy, by the meter",
     "faults_minor": "minor page faults",

@@ -247,6 +247,37 @@ class MatrixWork(OneFile):
 
 
 @dataclass(frozen=True, slots=True)
+class DatabaseWork(OneFile):
+    """One test on a table of a database that the lab holds (workload kind ``database``).
+
+    ``engine`` is ``sqlite`` (embedded in the client), ``mariadb`` or ``postgresql`` (a server that is started for the run).
+    ``rows`` are in the table, ``changed`` are inserted or fetched. ``buffer_bytes`` is the engine's own cache. ``durable``: a
+    commit waits for the disk. ``buffer_dump``: InnoDB keeps the list of its cached pages over a restart.
+    """
+
+    engine: str
+    test: str = "count"
+    rows: int = 200_000
+    changed: int = 2_000
+    buffer_bytes: int = 128 << 20
+    durable: bool = True
+    huge_pages: bool = False
+    buffer_dump: bool = False
+    connection: str = "socket"
+    timeout_s: float = 600.0
+
+    @property
+    def content(self) -> str:
+        """Of the lab's file, which it does not need."""
+        return "text"
+
+    @property
+    def replicates(self) -> int:
+        """Repeats inside one run."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
 class PagesWork(OneFile):
     """Pages requested from a web server by the probe (workload kind ``pages``).
 
@@ -283,37 +314,6 @@ class PagesWork(OneFile):
         return "text"
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseWork(OneFile):
-    """One test on a table of a database that the lab holds (workload kind ``database``).
-
-    ``engine`` is ``sqlite`` (embedded in the client), ``mariadb`` or ``postgresql`` (a server that is started for the run).
-    ``rows`` are in the table, ``changed`` are inserted or fetched. ``buffer_bytes`` is the engine's own cache. ``durable``: a
-    commit waits for the disk. ``buffer_dump``: InnoDB keeps the list of its cached pages over a restart.
-    """
-
-    engine: str
-    test: str = "count"
-    rows: int = 200_000
-    changed: int = 2_000
-    buffer_bytes: int = 128 << 20
-    durable: bool = True
-    huge_pages: bool = False
-    buffer_dump: bool = False
-    connection: str = "socket"
-    timeout_s: float = 600.0
-
-    @property
-    def content(self) -> str:
-        """Of the lab's file, which it does not need."""
-        return "text"
-
-    @property
-    def replicates(self) -> int:
-        """Repeats inside one run."""
-        return 1
-
-
 Work = (
     FilesWork
     | CommandWork
@@ -323,6 +323,6 @@ Work = (
     | RandomWork
     | MatrixWork
     | AtimeWork
-    | PagesWork
     | DatabaseWork
+    | PagesWork
 )

@@ -52,10 +52,10 @@ class Situation:
     user: Mapping[str, int] | None = None
     programs: Mapping[str, str] = field(default_factory=dict)
     log: str | None = None
-    #: values of placeholders that knobs have set
-    arguments: Mapping[str, str] = field(default_factory=dict)
     #: of 127.0.0.1, that nobody listened on when the run began; for a server of this run
     port: int = 0
+    #: values of placeholders that knobs have set
+    arguments: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def program(self) -> str | None:
