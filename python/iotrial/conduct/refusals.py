@@ -185,7 +185,7 @@ def check_commands(study: Study) -> None:
         "cat": "coreutils",
         "ls": "coreutils",
         "grep": "grep",
-        "php": "php-cli php-opcache",
+        "php": "php-cli",
     }
     programs.check_programs(study)
     for workload in study.workloads:
