@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iotrial.conduct import combinations, refusals
+from iotrial.conduct import combinations, making_refused, refusals
 from iotrial.conduct.own_files import check_own_files
 from iotrial.conduct.sites import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
 from iotrial.conduct.works import driver
@@ -126,6 +126,7 @@ def resolve(
         refusals.check_one_filesystem(study)
     refusals.check_commands(study)
     smallest = min(site.size_bytes for site in sites if site.holds is Holds.RUNS)
+    making_refused.check(study, lab_bytes=image_bytes(study))
     check_own_files(study, lab=kind, lab_bytes=smallest)
     for workload in study.workloads:
         refusals.check_primary(study, workload)

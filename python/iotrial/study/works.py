@@ -215,4 +215,49 @@ class MatrixWork:
         return 1
 
 
-Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork
+@dataclass(frozen=True, slots=True)
+class MkfsWork:
+    """mkfs on the lab's own device (workload kind ``mkfs``), with the type and options that the study's knobs wish.
+    ``volume_bytes`` 0: all of the lab."""
+
+    volume_bytes: int = 0
+    timeout_s: float = 300.0
+
+    @property
+    def replicates(self) -> int:
+        """Repeats inside a run."""
+        return 1
+
+    # The lab's files, which go with what is made.
+    @property
+    def files(self) -> int:
+        """How many files of the lab one run works on."""
+        return 1
+
+    @property
+    def pool(self) -> int:
+        """How many there are to draw them from."""
+        return 1
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether they are neighbours."""
+        return False
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of each."""
+        return 4096
+
+    @property
+    def content(self) -> str:
+        """What each holds."""
+        return "zeros"
+
+    @property
+    def directories(self) -> int:
+        """Folders that they are spread over."""
+        return 1
+
+
+Work = MkfsWork | FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork
