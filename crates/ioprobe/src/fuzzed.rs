@@ -17,6 +17,7 @@ mod fileset;
 mod identity;
 mod isolate;
 mod job;
+mod modelled;
 mod parsers;
 mod process;
 mod recorder;

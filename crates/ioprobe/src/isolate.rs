@@ -9,7 +9,8 @@ use std::process::exit;
 
 use libc::{c_int, c_ulong, pid_t};
 
-use crate::error::{Error, Result};
+use crate::error::{last_errno, Error, Result};
+use crate::modelled::keeper::Keeper;
 use crate::syscall::check;
 
 /// How the probe knows that its parent is still there. The kernel forgets the parent-death signal when a process
@@ -59,7 +60,8 @@ impl Lifeline {
 }
 
 /// Moves to private namespaces. Returns in the inner process only; the outer one waits for it and ends as it ended.
-pub fn enter() -> Result<Lifeline> {
+pub fn enter() -> Result<(Lifeline, Keeper)> {
+    let keeper = Keeper::start()?;
     // SAFETY: no pointers are involved.
     check(
         unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWPID) },
@@ -80,11 +82,12 @@ pub fn enter() -> Result<Lifeline> {
             let lifeline = Lifeline::Pipe(reading);
             lifeline.tie();
             mount_privately()?;
-            Ok(lifeline)
+            Ok((lifeline, keeper))
         }
         inner => {
             let status = wait_for(inner);
             drop(writing);
+            end_keeper(&keeper)?;
             pass_on(status)
         }
     }
@@ -115,6 +118,19 @@ fn mount_privately() -> Result<()> {
             ),
             || "mount a fresh /proc".to_string(),
         )?;
+    }
+    Ok(())
+}
+
+/// Ends what serves modelled disks, before this process gives up the mounts over them: what is not written back by now meets an
+/// error at once instead of a slow disk.
+fn end_keeper(keeper: &Keeper) -> Result<()> {
+    // The servers come to us when the keeper has gone.
+    adopt_orphans()?;
+    // SAFETY: no pointers are involved; a child that was not reaped keeps its id.
+    unsafe {
+        libc::kill(keeper.pid, libc::SIGKILL);
+        while libc::waitpid(-1, std::ptr::null_mut(), 0) > 0 || last_errno() == libc::EINTR {}
     }
     Ok(())
 }

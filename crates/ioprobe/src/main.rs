@@ -19,6 +19,7 @@ mod fileset;
 mod identity;
 mod isolate;
 mod job;
+mod modelled;
 #[cfg(test)]
 mod parsers;
 mod process;
@@ -83,15 +84,18 @@ fn begin(isolated: bool, powercap: &str) -> Result<Session> {
     let mut lifeline = Lifeline::to_parent();
     isolate::leave_terminal();
     let origin = isolate::Origin::here()?;
+    let mut keeper = None;
     if isolated {
         isolate::require_privilege("isolate")?;
-        lifeline = isolate::enter()?;
+        let (inner, started) = isolate::enter()?;
+        lifeline = inner;
+        keeper = Some(started);
     } else {
         lifeline = isolate::under_guard(lifeline)?;
     }
     process::limit::install()?;
     around::open(powercap);
-    Session::new(isolated, lifeline, origin)
+    Session::new(isolated, lifeline, origin, keeper)
 }
 
 /// Answers requests until standard input ends.

@@ -49,6 +49,9 @@ fn request(line: &[u8]) {
     if let Ok((common, own)) = job_fields::<wire::MatrixJob>(&verb, given.clone()) {
         let _ = crate::job::matrix::request::check_request(&common, &own);
     }
+    if let Ok((common, own)) = job_fields::<wire::AtimeJob>(&verb, given.clone()) {
+        let _ = crate::job::atime::check_request(&common, &own);
+    }
     if let Some(mode) = given.get("mode").and_then(Mode::from_json) {
         assert!(mode.0 <= 0o7777);
     }

@@ -14,6 +14,7 @@ use crate::fileset::{self, Registry};
 use crate::isolate::{privileged, Lifeline, Origin};
 use crate::job;
 use crate::job::stretch::Stretch;
+use crate::modelled::keeper::Keeper;
 use crate::process::left;
 use crate::process::start::{Inherited, Starter};
 use crate::sampler::Sampler;
@@ -34,11 +35,17 @@ pub struct Session {
     starter: Starter,
     sets: Registry,
     devices: Devices,
+    keeper: Option<Keeper>,
     sampler: Option<Sampler>,
 }
 
 impl Session {
-    pub fn new(isolated: bool, lifeline: Lifeline, origin: Origin) -> Result<Self> {
+    pub fn new(
+        isolated: bool,
+        lifeline: Lifeline,
+        origin: Origin,
+        keeper: Option<Keeper>,
+    ) -> Result<Self> {
         ahead::bring_own_code();
         let clock = Clock::chosen()?;
         Ok(Session {
@@ -55,6 +62,7 @@ impl Session {
             }),
             sets: Registry::default(),
             devices: Devices::default(),
+            keeper,
             sampler: None,
         })
     }
@@ -116,6 +124,8 @@ impl Session {
             "set_times" => files::set_times(fields(verb, given)?),
             "end_session" => left::end_session(fields(verb, given)?, self.isolated),
             "image" => devices.make_image(&fields(verb, given)?),
+            "image_modelled" => devices.make_modelled(verb, given, self.keeper.as_ref()),
+            "disk_account" => devices.account(&fields(verb, given)?),
             "image_free" => devices.free_image(&fields(verb, given)?),
             "loop_attach" => devices.attach(&fields(verb, given)?),
             "loop_free" => {
@@ -223,6 +233,7 @@ impl Session {
                 job::random::run(request, sets, timing, &self.lifeline)
             }
             "matrix" => job::matrix::run(job_fields(verb, given)?, sets, timing),
+            "atime" => job::atime::run(job_fields(verb, given)?, sets, timing),
             "command" => {
                 let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;
                 let foreign = request.0.user.is_some();

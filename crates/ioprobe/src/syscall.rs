@@ -190,7 +190,13 @@ pub fn process_descriptor(pid: pid_t) -> Result<OwnedFd> {
 /// A file system of the kernel's own (`tracefs`), mounted where no path leads: the host's tree stays as it is, and it goes with
 /// its descriptor. fsopen, fsconfig, fsmount: Linux 5.2.
 pub fn mount_nowhere(kind: &str) -> Result<OwnedFd> {
+    mount_with(kind, &[])
+}
+
+/// As `mount_nowhere`, with options that have values.
+pub fn mount_with(kind: &str, options: &[(&str, &str)]) -> Result<OwnedFd> {
     const FSOPEN_CLOEXEC: c_int = 1;
+    const FSCONFIG_SET_STRING: c_int = 1;
     const FSCONFIG_CMD_CREATE: c_int = 6;
     const FSMOUNT_CLOEXEC: c_int = 1;
     let failed = |errno| Error::errno(format!("mount {kind}"), errno);
@@ -201,6 +207,13 @@ pub fn mount_nowhere(kind: &str) -> Result<OwnedFd> {
         let context = libc::syscall(libc::SYS_fsopen, name.as_ptr(), FSOPEN_CLOEXEC);
         let context = new_descriptor(context).map_err(failed)?;
         let fd = context.as_raw_fd();
+        for (name, value) in options {
+            let (name, value) = (c_text(name)?, c_text(value)?);
+            let (name, value) = (name.as_ptr(), value.as_ptr());
+            if libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_SET_STRING, name, value, 0) == -1 {
+                return Err(failed(last_errno()));
+            }
+        }
         if libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0) == -1 {
             return Err(failed(last_errno()));
         }

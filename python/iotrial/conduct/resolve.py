@@ -231,7 +231,7 @@ def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
     """Access times are taken from a clock that ticks every few milliseconds: few files, read fast, hardly move it."""
     if not any(turn.knob.name == "mount.atime" and turn.role is Role.TREATMENT for turn in turns):
         return []
-    few = [w.name for w in study.workloads if w.work.files < FILES_FOR_ATIME]
+    few = [w.name for w in study.workloads if driver(w.work).timed and w.work.files < FILES_FOR_ATIME]
     if not few:
         return []
     return [

@@ -17,6 +17,7 @@ from iotrial.conduct.accounts import counted, summed
 from iotrial.conduct.activity import activity
 from iotrial.conduct.answers import clock_of, failure_of
 from iotrial.conduct.counted import Counted, Told, asked, told
+from iotrial.conduct.facts import FACTS, by_word
 from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
@@ -401,6 +402,7 @@ class Runner:
                 **clock_of(answer),
                 **self._series(answer, subject.place.device),
                 **({BY_SECOND: found.seconds} if found.seconds else {}),
+                **({FACTS: by_word(found.facts)} if found.facts else {}),
             },
             started_ns=int(answer["started_ns"]),
             failure=failure_of(answer),

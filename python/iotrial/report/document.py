@@ -25,6 +25,7 @@ from iotrial.report.claims import HeldClaim, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.report.designs import DesignText, design_of
 from iotrial.report.evidence import EvidenceRow, gather
+from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.leveled import gather_by_level
 from iotrial.report.matrices import Matrix, matrices_of
 from iotrial.report.plan import plan_rows
@@ -72,6 +73,7 @@ class Document:
     design: DesignText | None = None
     adjusted: Mapping[tuple[str, str], Adjusted] = field(default_factory=dict)
     matrices: tuple[Matrix, ...] = ()
+    facts: tuple[FactTable, ...] = ()
 
     @property
     def trial(self) -> StoredTrial:
@@ -164,6 +166,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         design=design,
         adjusted=adjusted,
         matrices=matrices_of(data, effects),
+        facts=facts_of(data, conditions),
     )
 
 

@@ -235,6 +235,7 @@ def _cells(by_arm: dict[str, EvidenceRow], treatments: Sequence[Arm]) -> list[_C
 def _sections(document: Document, figures: Figures) -> list[tuple[str, str]]:
     losses = len(document.void) + len(document.failures)
     every = (
+        ("facts", "Facts", bool(document.facts)),
         ("matrix", "Matrix", bool(figures.matrices)),
         ("effects", "Effects", bool(document.primary)),
         ("factors", "Factors", bool(figures.factorial)),

@@ -76,6 +76,18 @@ def _trial(document: Document) -> dict[str, object]:
         "options": _plain(header.options),
         "version": header.version,
         "imported": trial.imported,
+        "facts": [
+            {
+                "conditions": [
+                    {**condition.levels, "workload": condition.workload} for condition in table.conditions
+                ],
+                "treatments": list(table.columns),
+                "rows": {name: list(row.cells) for row in table.rows for name in row.names},
+                "runs": [table.least, table.most],
+                "varying": table.varying,
+            }
+            for table in document.facts
+        ],
     }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document
+from iotrial.report.facts import FactTable
 from iotrial.report.matrices import LEGEND, Matrix, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import words_of
@@ -57,6 +58,8 @@ def _lines(document: Document) -> Iterator[str]:
         source = f" ({escaped(group.claim.source)})" if group.claim.source else ""
         yield f"**Claim**{source}: {escaped(group.sentence)}"
         yield ""
+    for facts in document.facts:
+        yield from _facts(facts)
     for matrix in document.matrices:
         yield from _matrix(document, matrix)
     if document.matrices:
@@ -80,9 +83,19 @@ def _lines(document: Document) -> Iterator[str]:
         )
     if document.void or document.failures:
         yield from _folded("Void blocks and failed runs", list(_losses(document)))
-    facts = [f"- {escaped(name)}: {escaped(value)}" for name, value in (*document.plan, *document.machine)]
-    yield from _folded("Plan and machine", facts)
+    about = [f"- {escaped(name)}: {escaped(value)}" for name, value in (*document.plan, *document.machine)]
+    yield from _folded("Plan and machine", about)
     yield f"Run again: {_code(document.rerun)}"
+
+
+def _facts(table: FactTable) -> Iterator[str]:
+    """Names that have the same words are in one row."""
+    yield f"**{escaped(table.title)}** ({escaped(table.said)})"
+    yield ""
+    yield from _table_head(("", *table.columns))
+    for row in table.groups:
+        yield _row(", ".join(row.names), *row.cells)
+    yield ""
 
 
 def _matrix(document: Document, matrix: Matrix) -> Iterator[str]:

@@ -15,6 +15,7 @@ from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
+from iotrial.report.fact_text import facts_lines
 from iotrial.report.matrices import LEGEND, MARKS, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import is_system_wide, words_of
@@ -70,6 +71,8 @@ def print_report(document: Document, console: Console, *, html_path: str | None 
     for detail in document.summary.details:
         console.print(Text(detail))
     console.print()
+    for line in facts_lines(document.facts):
+        console.print(line)
     for line in _matrices(document):
         console.print(line)
     if document.primary:

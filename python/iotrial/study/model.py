@@ -14,6 +14,7 @@ from enum import StrEnum
 from iotrial.study.places import LAB_DEVICE, LOG_KNOB, Holds, PlaceSpec
 from iotrial.study.scales import Better, Scale
 from iotrial.study.works import (
+    AtimeWork,
     CallsWork,
     CommandWork,
     FilesWork,
@@ -28,6 +29,7 @@ from iotrial.study.works import (
 )
 
 __all__ = [
+    "AtimeWork",
     "Better",
     "Budget",
     "CallsWork",

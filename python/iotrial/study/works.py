@@ -168,8 +168,81 @@ class CallsWork(CommandWork):
     calls: tuple[str, ...] = ()
 
 
+class OneFile:
+    """The lab's files of a work that makes its own, beside the one that it is given."""
+
+    __slots__ = ()
+
+    @property
+    def files(self) -> int:
+        """How many files of the lab one run works on."""
+        return 1
+
+    @property
+    def pool(self) -> int:
+        """How many there are to draw them from."""
+        return 1
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether they are neighbours."""
+        return False
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of each."""
+        return 4096
+
+    @property
+    def directories(self) -> int:
+        """Folders that they are spread over."""
+        return 1
+
+
 @dataclass(frozen=True, slots=True)
-class MatrixWork:
+class MkfsWork(OneFile):
+    """mkfs on the lab's own device (workload kind ``mkfs``), with the type and options that the study's knobs wish.
+    ``volume_bytes`` 0: all of the lab."""
+
+    volume_bytes: int = 0
+    timeout_s: float = 300.0
+
+    @property
+    def content(self) -> str:
+        """Of the lab's file, which goes with what is made."""
+        return "zeros"
+
+    @property
+    def replicates(self) -> int:
+        """Repeats inside a run."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class AtimeWork(OneFile):
+    """System calls, each done once to an object of its own, and what became of its access time (workload kind ``atime``).
+
+    The objects are the job's; the lab's one file tells in which state their times are to stand. ``each`` are those of the
+    calls that are responses of their own. ``burst`` reads of one file follow each other at the end.
+    """
+
+    calls: tuple[str, ...]
+    each: tuple[str, ...] = ()
+    burst: int = 1000
+
+    @property
+    def content(self) -> str:
+        """Of the lab's file."""
+        return "text"
+
+    @property
+    def replicates(self) -> int:
+        """Each call is done once, and once more."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixWork(OneFile):
     """iozone's tests on a file of the job's own (workload kind ``matrix``), in iozone's order.
 
     The sizes are those of a cell where no condition varies them. ``direct``, ``sync``, ``fsync`` and ``close`` are iozone's
@@ -188,76 +261,15 @@ class MatrixWork:
     stride: int = 17
     replicates: int = 1
 
-    # The lab's files, of which it needs one: in whose folder the job's own is made.
-    @property
-    def files(self) -> int:
-        """How many files of the lab one run works on."""
-        return 1
 
-    @property
-    def pool(self) -> int:
-        """How many there are to draw them from."""
-        return 1
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether they are neighbours."""
-        return False
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of each."""
-        return 4096
-
-    @property
-    def directories(self) -> int:
-        """Folders that they are spread over."""
-        return 1
-
-
-@dataclass(frozen=True, slots=True)
-class MkfsWork:
-    """mkfs on the lab's own device (workload kind ``mkfs``), with the type and options that the study's knobs wish.
-    ``volume_bytes`` 0: all of the lab."""
-
-    volume_bytes: int = 0
-    timeout_s: float = 300.0
-
-    @property
-    def replicates(self) -> int:
-        """Repeats inside a run."""
-        return 1
-
-    # The lab's files, which go with what is made.
-    @property
-    def files(self) -> int:
-        """How many files of the lab one run works on."""
-        return 1
-
-    @property
-    def pool(self) -> int:
-        """How many there are to draw them from."""
-        return 1
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether they are neighbours."""
-        return False
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of each."""
-        return 4096
-
-    @property
-    def content(self) -> str:
-        """What each holds."""
-        return "zeros"
-
-    @property
-    def directories(self) -> int:
-        """Folders that they are spread over."""
-        return 1
-
-
-Work = MkfsWork | FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork
+Work = (
+    FilesWork
+    | CommandWork
+    | CallsWork
+    | StreamWork
+    | FioWork
+    | RandomWork
+    | MatrixWork
+    | AtimeWork
+    | MkfsWork
+)

@@ -46,7 +46,8 @@ fn links_of(set: &FileSet, view: Option<&str>, index: u32) -> Result<Vec<String>
     })
 }
 
-fn set_times(path: &str, state: AtimeState) -> Result<()> {
+/// Brings the times of a file, or of a link itself, into a state.
+pub fn set_times(path: &str, state: AtimeState) -> Result<()> {
     let now = i128::from(realtime_ns());
     let (atime, mtime) = match state {
         AtimeState::Stale => (now - HOUR, now),
@@ -81,21 +82,26 @@ pub fn get_state(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let mut states = BTreeMap::<&str, u64>::new();
     for index in set.select(&request.files)? {
-        let status = stat(&set.path(index), false)?;
-        let now = (realtime_ns() / 1_000_000_000) as i64;
-        let atime = (status.st_atime, status.st_atime_nsec);
-        let state = if now - atime.0 >= DAY_SECONDS {
-            "day-old"
-        } else if atime <= (status.st_mtime, status.st_mtime_nsec)
-            || atime <= (status.st_ctime, status.st_ctime_nsec)
-        {
-            "stale"
-        } else {
-            "fresh"
-        };
-        *states.entry(state).or_default() += 1;
+        let state = state_of(&set.path(index))?;
+        *states.entry(state.name()).or_default() += 1;
     }
     Ok(json!({ "states": states }))
+}
+
+/// The state in which the times of a file stand, or of a link itself.
+pub fn state_of(path: &str) -> Result<AtimeState> {
+    let status = stat(path, false)?;
+    let now = (realtime_ns() / 1_000_000_000) as i64;
+    let atime = (status.st_atime, status.st_atime_nsec);
+    Ok(if now - atime.0 >= DAY_SECONDS {
+        AtimeState::DayOld
+    } else if atime <= (status.st_mtime, status.st_mtime_nsec)
+        || atime <= (status.st_ctime, status.st_ctime_nsec)
+    {
+        AtimeState::Stale
+    } else {
+        AtimeState::Fresh
+    })
 }
 
 pub fn atimes(request: OfFiles, registry: &mut Registry) -> Result<Value> {

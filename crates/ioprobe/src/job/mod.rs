@@ -1,5 +1,6 @@
 //! Jobs: the work that is timed, and what the kernel counted meanwhile.
 
+pub mod atime;
 pub mod command;
 pub mod files;
 pub mod matrix;

@@ -8,6 +8,8 @@ use serde_json::{json, Value};
 use crate::error::{Error, Result};
 use crate::isolate::require_privilege;
 use crate::job::stream::LabDevice;
+use crate::modelled::keeper::Keeper;
+use crate::modelled::Model;
 use crate::syscall::stat_of;
 use crate::target::device::Device;
 use crate::target::image;
@@ -28,7 +30,48 @@ pub struct Devices {
 impl Devices {
     pub fn make_image(&mut self, request: &wire::Image) -> Result<Value> {
         let file = image::make(request)?;
-        self.keep_image(Backing { file, window: None })
+        self.keep_image(Backing {
+            file,
+            window: None,
+            disk: None,
+        })
+    }
+
+    /// An image behind a modelled disk, in whose memory it is.
+    pub fn make_modelled(
+        &mut self,
+        verb: &str,
+        given: wire::Fields,
+        keeper: Option<&Keeper>,
+    ) -> Result<Value> {
+        let request: wire::ModelledImage = wire::fields(verb, given.clone())?;
+        Model::of(&request)?;
+        let keeper = keeper.ok_or_else(|| {
+            Error::unsupported(
+                "make a modelled disk: wanted a probe that was started with --isolate",
+            )
+        })?;
+        let (file, disk) = keeper.disk(given, request.size)?;
+        let pid = disk.pid;
+        let mut answer = self.keep_image(Backing {
+            file,
+            window: None,
+            disk: Some(disk),
+        })?;
+        answer["server"] = json!(pid);
+        Ok(answer)
+    }
+
+    /// What the modelled disk under a loop device says of itself.
+    pub fn account(&self, request: &wire::OfDevice) -> Result<Value> {
+        let found = self.loops.get(&format!("/dev/{}", request.device));
+        match found.and_then(LoopDevice::disk) {
+            Some(disk) => disk.account(),
+            None => Err(Error::bad(format!(
+                "disk_account: device {:?}: wanted one over a modelled disk",
+                request.device
+            ))),
+        }
     }
 
     fn keep_image(&mut self, image: Backing) -> Result<Value> {
@@ -143,6 +186,7 @@ impl Devices {
                 size: request.size,
                 sector: device.sector(),
             }),
+            disk: None,
         };
         self.keep_image(backing)
     }

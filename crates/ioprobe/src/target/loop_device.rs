@@ -11,6 +11,7 @@ use libc::{c_int, c_ulong};
 use serde_json::{json, Value};
 
 use crate::error::{last_errno, Doing, Error, Result};
+use crate::modelled::keeper::Disk;
 use crate::syscall::{c_text, check, stat_of, try_open};
 use crate::target::loop_table::{free, number_of, Made, LOOP_MAJOR};
 use crate::wire::LoopStatus;
@@ -53,6 +54,8 @@ struct LoopConfig {
 pub struct Backing {
     pub file: OwnedFd,
     pub window: Option<Window>,
+    /// The modelled disk that the file is of; it ends when this is dropped.
+    pub disk: Option<Disk>,
 }
 
 /// The part of a disk that a loop device shows: no program that writes to it can reach beyond.
@@ -231,6 +234,10 @@ impl LoopDevice {
         format!("/dev/{}", self.name)
     }
 
+    pub fn disk(&self) -> Option<&Disk> {
+        self.image.disk.as_ref()
+    }
+
     /// Opened once more, for reading only.
     pub fn reading(&self, flags: c_int) -> Result<OwnedFd> {
         let itself = c_text(&format!("/proc/self/fd/{}", self.device.as_raw_fd()))?;
@@ -275,7 +282,9 @@ impl LoopDevice {
             Err(error) => return Err((Some(self), error)),
         }
         let (name, inode, made) = (self.name.clone(), self.inode, self.made);
-        drop(self);
+        // What the kernel still has to write goes to the image, which therefore goes last.
+        let (device, _image) = (self.device, self.image);
+        drop(device);
         for _ in 0..200 {
             if !attached(&path, &name, inode) {
                 made.take_away();

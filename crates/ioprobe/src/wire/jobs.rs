@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::json::{fields, requests, Reader, Request};
 use super::{
-    Access, Accounting, Content, CopyWith, Engine, Fields, MatrixTest, Operation, Order, Selection,
-    Share, StreamFlush, StreamOperation, StreamSync, StretchClock,
+    Access, Accounting, AtimeCall, Content, CopyWith, Engine, Fields, MatrixTest, Operation, Order,
+    Selection, Share, StreamFlush, StreamOperation, StreamSync, StretchClock,
 };
 use crate::error::{Error, Result};
 use crate::identity::User;
@@ -92,6 +92,10 @@ requests! {
         stride: u32 = 17,
         histograms: bool = false,
         stretch_of: Option<MatrixTest> = None,
+    }
+    AtimeJob {
+        calls: Vec<AtimeCall> = AtimeCall::ALL.to_vec(),
+        burst: u32 = 1000,
     }
 }
 

@@ -172,6 +172,8 @@ objects! {
     super::Step: "an object with name and argv";
     super::Ready: "an object with one of tcp, socket and file";
     User: "an object with uid and gid";
+    super::RotatingDisk: "an object with the figures of a disk that turns";
+    super::FlatDisk: "an object with the figures of a disk that does not turn";
 }
 
 impl Request for User {

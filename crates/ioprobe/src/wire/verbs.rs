@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::json::{fields, requests, Reader, Request};
-use super::{AtimeState, Content, EndSignal, Fields, Fill, LinkKind, Mode, Selection};
+use super::{AtimeState, Content, EndSignal, Fields, Fill, LinkKind, Mode, QueueOrder, Selection};
 use crate::error::Result;
 use crate::identity::User;
 
@@ -31,6 +31,36 @@ requests! {
     Unmount { target: String }
     DropCaches { what: u8 }
     Image { folder: String, size: u64, fill: Fill, path: Option<String> = None }
+    ModelledImage {
+        size: u64,
+        rotating: Option<RotatingDisk> = None,
+        flat: Option<FlatDisk> = None,
+    }
+    RotatingDisk {
+        turns_per_minute: f64,
+        seek_track_us: f64,
+        seek_mean_us: f64,
+        seek_full_us: f64,
+        outer_bytes_per_s: f64,
+        inner_bytes_per_s: f64,
+        interface_bytes_per_s: f64,
+        overhead_us: f64,
+        ahead_bytes: u64,
+        cache_bytes: u64,
+        depth: usize,
+        order: QueueOrder,
+        stroke: f64,
+    }
+    FlatDisk {
+        read_us: f64,
+        write_us: f64,
+        jump_us: f64,
+        flush_us: f64,
+        overhead_us: f64,
+        read_bytes_per_s: f64,
+        write_bytes_per_s: f64,
+        depth: usize,
+    }
     ImageFree { image: u64 }
     LoopAttach { image: u64, direct_io: bool, device: Option<String> = None }
     LoopStatus { device: String }

@@ -65,11 +65,13 @@ class Situation:
 class Measured:
     """What a run of one kind gives beyond what all give. ``numbers`` in seconds, bytes or counts by name: responses where the
     study has them, else evidence. ``histograms``: [nanoseconds, count] by name. ``seconds``: what went on within the run, by
-    name one number for each moment in ``at_s`` (None: there is none); empty where the work does not tell."""
+    name one number for each moment in ``at_s`` (None: there is none); empty where the work does not tell. ``facts`` are a
+    word by name, for a table of facts."""
 
     numbers: Mapping[str, float] = field(default_factory=dict)
     histograms: Mapping[str, list[list[int]]] = field(default_factory=dict)
     seconds: Mapping[str, list[float | None]] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

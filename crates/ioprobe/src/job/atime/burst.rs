@@ -1,0 +1,69 @@
+//! One file read over and over: how often its access time changes, beside how often the clock that it comes from ticks.
+
+use std::os::unix::io::AsRawFd;
+
+use serde_json::{json, Value};
+
+use super::object::Object;
+use crate::clock::read_ns;
+use crate::error::{Error, Result};
+use crate::syscall::check;
+
+/// What came of it. The clock is read before and after each read, so no tick is missed.
+pub struct Burst {
+    reads: u32,
+    changes: u32,
+    ticks: u32,
+}
+
+impl Burst {
+    pub fn to_json(&self, tick_ns: u64) -> Value {
+        json!({"reads": self.reads, "changes": self.changes, "ticks": self.ticks, "tick_ns": tick_ns})
+    }
+}
+
+/// So many reads of an object's first bytes, with the access time looked at after each.
+pub fn read(object: &Object, reads: u32) -> Result<Burst> {
+    let file = crate::syscall::open(&object.path, libc::O_RDONLY, 0)?;
+    let mut room = [0_u8; 64];
+    let mut last = object.atime()?;
+    let mut at = coarse();
+    let mut found = Burst {
+        reads,
+        changes: 0,
+        // The one that stands when it begins.
+        ticks: 1,
+    };
+    for _ in 0..reads {
+        // SAFETY: the buffer is ours.
+        let n = unsafe { libc::pread(file.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+        if n != room.len() as isize {
+            return Err(Error::last_os(format!("read {}", object.path)));
+        }
+        let (atime, now) = (object.atime()?, coarse());
+        found.changes += u32::from(atime != last);
+        found.ticks += u32::from(now != at);
+        last = atime;
+        at = now;
+    }
+    Ok(found)
+}
+
+/// How long the clock of time stamps stands still.
+pub fn tick_ns() -> Result<u64> {
+    let mut resolution = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the structure is ours.
+    check(
+        unsafe { libc::clock_getres(libc::CLOCK_REALTIME_COARSE, &mut resolution) },
+        || "read the resolution of the coarse clock".to_string(),
+    )?;
+    Ok(resolution.tv_sec as u64 * 1_000_000_000 + resolution.tv_nsec as u64)
+}
+
+/// The clock that the kernel takes time stamps from.
+fn coarse() -> u64 {
+    read_ns(libc::CLOCK_REALTIME_COARSE)
+}

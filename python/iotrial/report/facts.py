@@ -1,0 +1,137 @@
+"""Tables of facts: what runs found out by name, names downwards and treatments to the right.
+
+A fact is a word. Where all runs of a cell found the same one, the cell is that word; where they did not, it says how many
+found which, so that nothing that varies is shown as a fact. Conditions whose tables are the same share one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from iotrial.conduct.facts import FACTS, by_name
+from iotrial.design.model import ArmKind
+from iotrial.legible import shown
+from iotrial.report.conditions import Conditions, ConditionText
+from iotrial.report.evidence import arm_order, sound_runs
+from iotrial.report.notation import counted
+from iotrial.store.model import TrialData
+from iotrial.study.model import AtimeWork, Study
+
+Words = tuple[str, ...]
+_Found = dict[str, dict[str, Counter[str]]]  # by name and arm
+
+
+@dataclass(frozen=True, slots=True)
+class FactRow:
+    """Names that have the same words, and these by column."""
+
+    names: Words
+    cells: Words
+
+
+@dataclass(frozen=True, slots=True)
+class FactTable:
+    """One table: the conditions that it holds for, its columns, one row a name. ``least`` and ``most`` runs stand behind a
+    cell; ``varying`` is how many cells did not come out the same in all of them."""
+
+    conditions: tuple[ConditionText, ...]
+    columns: Words
+    rows: tuple[FactRow, ...]
+    least: int
+    most: int
+    varying: int
+
+    @property
+    def title(self) -> str:
+        """The conditions in words: "filesystem ext4, state stale; filesystem ext4, state day-old"."""
+        return "; ".join(condition.text for condition in self.conditions)
+
+    @property
+    def groups(self) -> tuple[FactRow, ...]:
+        """The rows with those that are alike in one, in the order of their first names."""
+        found: dict[Words, Words] = {}
+        for row in self.rows:
+            found[row.cells] = found.get(row.cells, ()) + row.names
+        return tuple(FactRow(names, cells) for cells, names in found.items())
+
+    @property
+    def said(self) -> str:
+        """How sure it is: "each cell the same in all of its 12 to 14 runs"."""
+        runs = f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
+        whole = f"{runs} run{'s' * (self.most != 1)}"
+        if not self.varying:
+            return f"each cell the same in all of its {whole}"
+        return f"{counted(self.varying, 'cell')} not the same in all of its {whole}, with how many found what"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """A table before it is known which conditions share it."""
+
+    columns: Words
+    rows: tuple[FactRow, ...]
+
+
+def facts_of(data: TrialData, conditions: Conditions) -> tuple[FactTable, ...]:
+    """All tables of a trial, in the order of its conditions; none where no run has found facts."""
+    found: dict[str, _Found] = {}
+    arms: dict[str, Mapping[str, str]] = {}
+    for run in sound_runs(data):
+        if run.kind != ArmKind.TREATMENT.value:
+            continue
+        arms[run.arm] = run.treatment
+        for name, word in by_name(run.checks.get(FACTS)).items():
+            by_arm = found.setdefault(run.condition, {}).setdefault(name, {})
+            by_arm.setdefault(run.arm, Counter())[word] += 1
+    order = arm_order(data.trial.header.study, arms)
+    shared: dict[_Cells, list[str]] = {}
+    for key in sorted(found, key=lambda key: conditions.of_key(key).order):
+        names = _names(data.trial.header.study, conditions.of_key(key).workload, found[key])
+        shared.setdefault(_cells({name: found[key][name] for name in names}, order), []).append(key)
+    return tuple(
+        _table(cells, [found[key] for key in keys], keys, conditions) for cells, keys in shared.items()
+    )
+
+
+def _names(study: Study, workload: str, found: _Found) -> list[str]:
+    """In the order in which the workload has them; without one by themselves."""
+    works = [w.work for w in study.workloads if w.name == workload]
+    calls = works[0].calls if works and isinstance(works[0], AtimeWork) else ()
+    return sorted(found, key=lambda name: (calls.index(name) if name in calls else len(calls), name))
+
+
+def _cells(found: _Found, arms: Sequence[str]) -> _Cells:
+    columns = [arm for arm in arms if any(arm in by_arm for by_arm in found.values())]
+    rows = (
+        FactRow((shown(name),), tuple(_word(by_arm.get(arm, Counter())) for arm in columns))
+        for name, by_arm in found.items()
+    )
+    return _Cells(tuple(shown(arm) for arm in columns), tuple(rows))
+
+
+def _word(words: Counter[str]) -> str:
+    if not words:
+        return "–"
+    if len(words) == 1:
+        return shown(next(iter(words)))
+    total = words.total()
+    return ", ".join(f"{shown(word)} ({number} of {total})" for word, number in words.most_common())
+
+
+def _table(
+    cells: _Cells,
+    found: Sequence[_Found],
+    keys: Sequence[str],
+    conditions: Conditions,
+) -> FactTable:
+    counters = [words for one in found for by_arm in one.values() for words in by_arm.values()]
+    return FactTable(
+        conditions=tuple(conditions.of_key(key) for key in keys),
+        columns=cells.columns,
+        rows=cells.rows,
+        least=min(words.total() for words in counters),
+        most=max(words.total() for words in counters),
+        varying=sum(len(words) > 1 for words in counters),
+    )

@@ -1,0 +1,135 @@
+"""Tables of facts: alike conditions share one, what varies is told with its numbers, every format has the same words."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from factorial_trials import SEED, stored
+from rich.console import Console
+
+from iotrial.analysis.analyse import Spec, analyse
+from iotrial.analysis.model import Observation, ObservedBlock
+from iotrial.conduct.facts import by_name, by_word
+from iotrial.conduct.works.atime import fact_in_words
+from iotrial.design.plan import Plan
+from iotrial.report.document import Document, build_document
+from iotrial.report.html import html_report
+from iotrial.report.jsonreport import report_json
+from iotrial.report.markdown import markdown_report
+from iotrial.report.text import print_report
+from iotrial.store.model import BlockEnd, RunRecord, TrialData
+from iotrial.study.reader import read_study
+
+STUDY = """
+[study]
+name = "own/facts"
+question = "Which calls note an access?"
+[[factor]]
+name = "atime"
+knob = "mount.atime"
+levels = ["strictatime", "noatime"]
+[[factor]]
+name = "state"
+knob = "file.atime_state"
+levels = ["stale", "fresh", "day-old"]
+role = "condition"
+[[workload]]
+name = "calls"
+kind = "atime"
+calls = ["read", "mmap", "stat"]
+"""
+BLOCKS = 10
+
+
+def found(state: str, option: str, block: int) -> dict[str, str]:
+    read = "no" if option == "noatime" else "once" if state == "fresh" else "each time"
+    return {"read": read, "mmap": read, "stat": "no" if (state, block) != ("fresh", 3) else "once"}
+
+
+@pytest.fixture(scope="module")
+def document() -> Document:
+    study = read_study(STUDY, "mine.toml", trusted=False)
+    plan = Plan(study, SEED)
+    runs, ends, blocks = [], [], []
+    for condition in plan.conditions:
+        for index in range(BLOCKS):
+            block = plan.block(condition, index)
+            seen = []
+            for run in block.runs:
+                arm, at_s = run.arm, float(len(runs))
+                words = found(condition.levels["state"], arm.treatment["atime"], index)
+                responses = {"changed": float(sum(word != "no" for word in words.values()))}
+                record = RunRecord(
+                    condition.key,
+                    index,
+                    run.slot,
+                    arm.name,
+                    arm.kind.value,
+                    arm.treatment,
+                    at_s,
+                    None,
+                    responses,
+                )
+                runs.append(replace(record, checks={"facts": by_word(words)}))
+                seen.append(Observation(arm.name, arm.kind, arm.treatment, run.slot, at_s, responses))
+            ends.append(BlockEnd(condition.key, index, index, block.controls))
+            blocks.append(ObservedBlock(condition.key, index, tuple(seen)))
+    data = TrialData(stored(study), tuple(blocks), tuple(runs), tuple(ends))
+    return build_document(data, analyse(Spec.from_plan(plan), data.blocks))
+
+
+def test_conditions_that_agree_share_a_table_and_what_varies_is_counted(document: Document) -> None:
+    alike, apart = document.facts
+    assert [condition.levels["state"] for condition in alike.conditions] == ["stale", "day-old"]
+    assert alike.columns == ("strictatime", "noatime")
+    assert [(row.names, row.cells) for row in alike.rows] == [
+        (("read",), ("each time", "no")),
+        (("mmap",), ("each time", "no")),
+        (("stat",), ("no", "no")),
+    ]
+    assert [row.names for row in alike.groups] == [("read", "mmap"), ("stat",)]
+    assert (alike.least, alike.most, alike.varying) == (BLOCKS, BLOCKS, 0)
+    assert alike.said == "each cell the same in all of its 10 runs"
+    assert apart.rows[2].cells == ("no (9 of 10), once (1 of 10)",) * 2
+    assert apart.varying == 2
+
+
+def test_text_markdown_page_and_json_have_the_same_words(document: Document) -> None:
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    print_report(document, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "read and 1 more   each time     no" in text
+    assert "read and 1 more: mmap" in text
+    assert "| read, mmap | each time | no |" in markdown_report(document)
+    page = html_report(document)
+    assert "<td>mmap</td><td>each time</td><td><small>no</small></td>" in page
+    told = report_json(document)["trial"]["facts"]  # type: ignore[index]
+    assert told[0]["rows"] == {"read": ["each time", "no"], "mmap": ["each time", "no"], "stat": ["no", "no"]}
+    assert told[0]["runs"] == [BLOCKS, BLOCKS]
+
+
+def test_words_are_kept_by_word_and_read_by_name() -> None:
+    facts = {"read": "once", "stat": "no", "mmap": "once"}
+    assert by_word(facts) == {"once": ["read", "mmap"], "no": ["stat"]}
+    assert by_name(by_word(facts)) == facts
+    for strange in (None, 3, {"once": 3}, {"once": [1]}, {3: ["read"]}):
+        assert by_name(strange) == {}
+
+
+@pytest.mark.parametrize(
+    ("fact", "word"),
+    [
+        ({"changed": True, "again": True, "lazily": False}, "each time"),
+        ({"changed": True, "again": False, "lazily": True}, "once, lazily"),
+        ({"changed": True, "again": True, "lazily": None}, "each time"),
+        ({"changed": False, "again": False, "lazily": False}, "no"),
+        ({"changed": False, "again": True, "lazily": False}, "only later"),
+        ({"errno": 95}, "refused (EOPNOTSUPP)"),
+        ({"errno": 22}, "refused (EINVAL)"),
+    ],
+)
+def test_a_fact_is_a_word(fact: Mapping[str, object], word: str) -> None:
+    assert fact_in_words(fact) == word
