@@ -202,9 +202,8 @@ class Runner:
         leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
         place.to_neutral(always=treated or leaves, fresh=fresh)
         declared = session.plan.study.workload(condition.workload).work
-        if making.wished(subject, declared, by_stage[Stage.FORMAT]):
-            pass  # it is the work that makes it
-        elif self._format_due(subject, by_stage[Stage.FORMAT], stretch):
+        by_the_work = making.wished(subject, declared, by_stage[Stage.FORMAT])
+        if not by_the_work and self._format_due(subject, by_stage[Stage.FORMAT], stretch):
             self._stretch_formatted[place.name] = None  # until it is done
             self._format(subject, by_stage[Stage.FORMAT])
             self._stretch_formatted[place.name] = stretch
