@@ -113,7 +113,7 @@ def resolve(
         refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
     refusals.check_bundles(study)
     refusals.check_work_options(study)
-    refusals.check_contents(study)
+    refusals.check_made_files(study, kind)
     refusals.check_files(study)
     refusals.check_labs(study, kind)
     if kind in DISK_LABS:
