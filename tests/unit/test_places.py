@@ -98,6 +98,7 @@ def test_the_name_of_a_place_can_be_part_of_a_path_without_being_one(name: str) 
             'place "disk" has a file system of its own',
         ),
         (PLACES + '[[place]]\nname = "log"\nholds = "log"\nfilesystem = "xfs"\n' + DEVICE + LOG, "a bare device"),
+        (PLACES + '[[place]]\nname = "log"\nholds = "files"\n' + DEVICE + LOG, '"log" is the place of the file systems'),
         (PLACES + '[[place]]\nname = "log"\nholds = "log"\nkind = "device"\n' + DEVICE + LOG, "lies on an image"),
     ],
 )  # fmt: skip

@@ -68,7 +68,9 @@ def sites_of(
     _check_located(study, located, [*specs, *([log] if log is not None else [])])
     if not study.places_of_runs:
         specs = (PlaceSpec(""), *specs)
-    found = [_site(study, spec, lab, located.get(spec.name, Where(None, consent if not spec.name else None)))
+    # a disk for the whole lab is that of its only place
+    alone = specs[0].name if len(study.places_of_runs) < 2 else None
+    found = [_site(study, spec, lab, located.get(spec.name, Where(None, consent if spec.name == alone else None)))
              for spec in specs]  # fmt: skip
     _check_disks(found)
     if log is not None:

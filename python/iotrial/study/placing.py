@@ -11,6 +11,7 @@ from iotrial.study.places import LAB_DEVICE, LOG_KNOB
 from iotrial.study.source import Source
 
 FILESYSTEM = "filesystem.type"
+LOG = "log"
 
 
 def read_places(
@@ -35,6 +36,8 @@ def read_places(
         )
     settings = list(_settings(factors, fixed))
     _check_levels(source, places, settings)
+    if any(setting.knob == LOG_KNOB for _, setting in settings):
+        _check_name_of_log(source, places)
     for index, place in enumerate(places):
         _check_place(source, place, index, places, [setting for _, setting in settings])
     return tuple(places)
@@ -66,6 +69,21 @@ def _check_levels(
                 hint=f'add [[place]] with name = "{setting.value}"; where it lies is said by --place, not here',
             )
         raise source.unknown("place", setting.value, runs, *path)
+
+
+def _check_name_of_log(source: Source, places: Sequence[PlaceSpec]) -> None:
+    """Unless a place is declared for it, the log's is called ``log``, and no other may be."""
+    if any(place.holds is Holds.LOG for place in places):
+        return
+    for index, place in enumerate(places):
+        if place.name == LOG:
+            raise source.error(
+                f'"{LOG}" is the place of the file systems\' external log',
+                "place",
+                index,
+                "name",
+                hint='give this place another name, or declare one for the log: holds = "log"',
+            )
 
 
 def _check_place(
