@@ -229,8 +229,9 @@ def test_a_file_system_made_for_a_run_gets_the_files_of_that_runs_condition_alon
     text += """
 [[workload]]
 name = "large"
-kind = "stream"
-operation = "write"
+kind = "files"
+files = 1
+operations = ["stat"]
 size = "1 MiB"
 """
     session, plan, probe = opened(read_study(text, "test", trusted=False))
