@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from iotrial.cli import cli
 from iotrial.cli.placing import named
 from iotrial.conduct.backing import Machine, disks_under, shared
 from iotrial.conduct.resolve import resolve
@@ -22,6 +25,7 @@ from iotrial.study.model import Study
 from iotrial.study.reader import read_study
 from iotrial.study.select import select
 
+SCHEMAS = Path(__file__).parents[2] / "schemas"
 HEAD = """
 [study]
 name = "places"
@@ -348,3 +352,23 @@ def test_a_folder_of_memory_has_no_disk(tmp_path: Path) -> None:
     if os.major(Path("/dev/shm").stat().st_dev):
         pytest.skip("/dev/shm is no memory here")
     assert disks_under("/dev/shm") == {f"0:{os.minor(Path('/dev/shm').stat().st_dev)}"}
+
+
+def test_the_plan_lists_places_and_what_they_share_as_its_schema_says(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "".join(
+        (HEAD.replace('"image"', '"directory"'), PLACES.replace('filesystem = "xfs"\n', ""), DEVICE)
+    )
+    (tmp_path / "mine.toml").write_text(text)
+    (tmp_path / "there").mkdir()
+    cli.main(
+        ["plan", str(tmp_path / "mine.toml"), "--place", f"disk={tmp_path / 'there'}", "--json"],
+        standalone_mode=False,
+    )
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, json.loads((SCHEMAS / "plan.schema.json").read_text()))
+    places = {place["name"]: place for place in document["places"]}
+    assert (places["disk"]["folder"], places["disk"]["located"]) == (str(tmp_path / "there"), True)
+    assert (places["ssd"]["folder"], places["ssd"]["located"]) == (str(state / "lab"), False)
+    assert all(set(group["places"]) <= set(places) for group in document["shared"])
