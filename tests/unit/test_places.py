@@ -19,6 +19,7 @@ from iotrial.conduct.sites import Where
 from iotrial.conduct.start import default_folder, located_of
 from iotrial.errors import RequestError, StudyError, UnknownName
 from iotrial.lab.guard import Consent
+from iotrial.study.catalogue import find
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.limits import check_limits
 from iotrial.study.model import Study
@@ -216,6 +217,38 @@ def test_the_log_is_a_place_without_being_declared() -> None:
     assert resolve(study, root=True, located={"log": Where("/x")}).sites[1].where.folder == "/x"
     with pytest.raises(RequestError, match="a log lies on an image"):
         resolve(study, root=True, located={"log": ON_A_DISK})
+
+
+def test_no_option_of_mkfs_meets_the_mkfs_of_a_place_that_takes_it_for_something_else() -> None:
+    # -d is a profile to mkfs.btrfs, a folder to copy to mke2fs, and a geometry to mkfs.xfs
+    mixed = PLACES.replace('filesystem = "xfs"', 'filesystem = "btrfs"')
+    option = '[[factor]]\nname = "data"\nknob = "mkfs.option"\nlevels = ["default", "-d single"]\n'
+    with pytest.raises(RequestError, match="not on the list of ext4"):
+        resolve(chosen(mixed, DEVICE, option), root=True)
+
+
+def test_a_file_system_without_a_log_is_given_none() -> None:
+    kinds = (
+        '[[factor]]\nname = "fs"\nknob = "filesystem.type"\nlevels = ["ext4", "btrfs"]\nrole = "condition"\n'
+    )
+    plain = PLACES.replace('filesystem = "xfs"\n', "")
+    for parts in ((plain, DEVICE, LOG, kinds), (PLACES.replace('"xfs"', '"btrfs"'), DEVICE, LOG)):
+        with pytest.raises(RequestError, match="btrfs has no log"):
+            resolve(chosen(*parts), root=True)
+    resolve(chosen(PLACES, DEVICE, LOG), root=True)
+    without = '[[factor]]\nname = "j"\nknob = "mkfs.option"\nlevels = ["default", "-O ^has_journal"]\n'
+    with pytest.raises(RequestError, match="lies nowhere"):
+        resolve(chosen(plain, DEVICE, LOG, without), root=True)
+
+
+def test_the_disk_of_the_whole_lab_is_that_of_its_only_place() -> None:
+    one = find("matrix/iozone")
+    chosen_ = select(one)
+    resolved = resolve(chosen_, root=True, lab="device", consent=Consent("/dev/sdx", "S-1234"))
+    assert [(site.name, site.kind) for site in resolved.sites] == [("here", "device")]
+    both = select(one, conditions={"device": ["all"]})
+    with pytest.raises(RequestError, match="has places"):
+        resolve(both, root=True, lab="device", consent=Consent("/dev/sdx", "S-1234"))
 
 
 # the command line
