@@ -58,6 +58,12 @@ filesystem = "xfs"
 [[place]]
 name = "tape"
 """
+MODE = """
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0444", "0777"]
+"""
 LOG = """
 [[factor]]
 name = "log"
@@ -96,7 +102,7 @@ def test_the_name_of_a_place_can_be_part_of_a_path_without_being_one(name: str) 
         (DEVICE, 'lab.device "ssd": the study declares no place'),
         (PLACES.replace('"tape"', '"taps"') + DEVICE, '"tape"'),
         (PLACES + '[[place]]\nname = "ssd"\n' + DEVICE, 'two places are called "ssd"'),
-        (PLACES + '[[place]]\nname = "vain"\n' + DEVICE, 'no run happens at place "vain"'),
+        (PLACES + MODE, 'no run happens at place "ssd"'),
         (PLACES + '[[place]]\nname = "log"\nholds = "log"\n' + DEVICE, "no file system is given one"),
         (
             PLACES + DEVICE + '[[factor]]\nname = "fs"\nknob = "filesystem.type"\nlevels = ["ext4", "xfs"]\n',
