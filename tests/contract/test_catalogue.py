@@ -7,6 +7,7 @@ import json
 from fnmatch import fnmatch
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from iotrial.conduct.rehearsal import cut_down
@@ -22,7 +23,9 @@ from program import iotrial
 SEED = "0" * 32
 MOST_S = 600
 STUDIES = catalogue.names()
-AUDITS = Path(__file__).parents[2] / "docs" / "audits"
+ROOT = Path(__file__).parents[2]
+AUDITS = ROOT / "docs" / "audits"
+SCHEMA = json.loads((ROOT / "schemas" / "rehearsal.schema.json").read_text())
 
 #: where the question behind each published table is asked again
 HOMES = {
@@ -102,7 +105,9 @@ def test_every_study_runs_one_short_block_here_and_leaves_nothing(name: str, sta
     before = host_state()
     done = iotrial("run", name, "--rehearse", "--json", timeout=120)
     assert done.returncode == 0, done.stderr + done.stdout
-    told = json.loads(done.stdout)["rehearsal"]
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, SCHEMA)
+    told = found["rehearsal"]
     assert told["failures"] == 0
     assert all(one["runs"] >= 2 for one in told["workloads"])
     assert left_by_tests(before, host_state()) == {}

@@ -48,7 +48,7 @@ class Recording:
         return {"version": "0", "protocol": 1, "clock": {}}
 
     def _statfs(self, **_: Any) -> dict[str, Any]:
-        return {"type": "0xef53", "available_bytes": 1 << 40}
+        return {"type": "0xef53", "available_bytes": 1 << 40, "total_bytes": 1 << 40, "free_bytes": 1 << 40}
 
     def _stat(self, path: str, **_: Any) -> dict[str, Any]:
 

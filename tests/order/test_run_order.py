@@ -344,3 +344,34 @@ def test_the_scratch_folder_is_new_and_nothing_of_it_is_dirty_when_the_clock_sta
     assert calls[order[0]][1] == {"path": "/run/iotrial/ext4/out", "recursive": True}
     assert calls[-1][1]["out"] == "/run/iotrial/ext4/out"
     assert calls[-1][1]["sync_after"] == "/run/iotrial/ext4", "what this run leaves is not the next one's"
+
+
+MAKER = """
+[study]
+name = "maker"
+question = "?"
+[[factor]]
+name = "inodes"
+knob = "mkfs.option"
+levels = ["default", "-I 512"]
+[[workload]]
+name = "mkfs"
+kind = "mkfs"
+volume = "64 MiB"
+"""
+
+
+def test_mkfs_is_timed_on_a_device_that_nothing_is_mounted_from(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry.knob("mkfs.option"), "verify", lambda *_: None)
+    calls = verbs_of_a_run(opened, read_study(MAKER, "maker", trusted=False))
+    verbs = [verb for verb, _ in calls]
+    at = verbs.index("command")
+    assert verbs[at - 2 : at] == ["unmount", "evict_device"]
+    assert verbs[at + 1] == "mount", "what was made is looked at afterwards"
+    assert "fileset" not in verbs, "and not made a second time for the next run's files"
+    assert not [fields for verb, fields in calls if verb == "run" and "mkfs" in str(fields)]
+    [step] = calls[at][1]["steps"]
+    assert step["argv"][0] == "mkfs.ext4"
+    assert step["argv"][-2:] == ["/dev/loop9", f"{64 << 10}k"]

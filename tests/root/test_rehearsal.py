@@ -43,3 +43,10 @@ def test_work_that_fails_is_told_with_its_words_and_nothing_is_stored(state: Pat
     )
     assert done.returncode == 0
     assert json.loads(done.stdout)["rehearsal"]["failures"] == 0
+
+
+def test_what_a_rehearsal_has_no_numbers_for_is_refused(state: Path) -> None:
+    for words in (("--html", "page.html"), ("--fail-if", "slower"), ("--sample", "20ms")):
+        done = iotrial("run", "mount/atime", "--rehearse", *words)
+        assert done.returncode == 2
+        assert f"--rehearse and {words[0]}" in done.stderr

@@ -211,7 +211,7 @@ def test_an_option_that_a_workload_has_not_is_refused_before_anything_is_changed
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
-@pytest.mark.parametrize("lab", ["image", "directory"])
+@pytest.mark.parametrize("lab", [pytest.param("image", marks=pytest.mark.long), "directory"])
 def test_a_fio_job_runs_in_the_lab_and_its_numbers_are_responses(
     state: Path, disk_folder: Path, lab: str
 ) -> None:

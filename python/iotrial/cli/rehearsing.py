@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from iotrial.cli.options import Asked
     from iotrial.conduct.rehearsal import Rehearsal, Rehearsed
     from iotrial.study.model import Study
+
+
+def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
+    """Raises RequestError for options that ask for a report, or something in it."""
+    from iotrial.errors import RequestError
+
+    for option, value in given.items():
+        if value:
+            raise RequestError(
+                f"--rehearse and {option}: nothing is measured, so there is no report",
+                hint="leave one of the two out",
+            )
 
 
 def rehearsed(chosen: Study, asked: Asked, *, as_json: bool) -> int:

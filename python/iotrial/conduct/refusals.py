@@ -14,16 +14,15 @@ from iotrial.analysis.spec import stretched_response
 from iotrial.conduct import combinations, programs
 from iotrial.conduct.works import driver
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
-from iotrial.lab import registry
+from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
-from iotrial.lab.knob import Requirement
+from iotrial.lab.knob import Requirement, Stage
 from iotrial.lab.log import LOGGED
 from iotrial.lab.modelled import FUSE
 from iotrial.study.kinds import KeyProblem, kind, kind_of
-from iotrial.study.kinds.contract import C_SIZES, C_UNIT
 from iotrial.study.kinds.varied import varied
-from iotrial.study.model import Setting, Study, Workload
+from iotrial.study.model import Role, Setting, Study, Workload
 from iotrial.study.trust import unmet
 
 #: of values of a workload's keys that are tried out beforehand; the rest is met by the run
@@ -202,7 +201,7 @@ def check_commands(study: Study) -> None:
         "cat": "coreutils",
         "ls": "coreutils",
         "grep": "grep",
-        "php": "php-cli php-opcache",
+        "php": "php-cli",
     }
     programs.check_programs(study)
     for workload in study.workloads:
@@ -246,17 +245,29 @@ def _work_options(settings: Iterable[Setting]) -> dict[str, str]:
     return {knob.value_option(s): s.value for s in settings if s.knob == knob.name}
 
 
-def check_contents(study: Study) -> None:
-    """Sizes that would cut a C source off inside a function."""
-    for setting in study.settings:
-        if setting.knob != "file.size":
+def check_made_files(study: Study, lab: str) -> None:
+    """Settings of files that are not there yet when a run begins, because it makes them."""
+    treated = {
+        s.knob
+        for f in study.factors
+        if f.role is Role.TREATMENT
+        for level in f.levels
+        for s in level.settings
+    }
+    for workload in study.workloads:
+        if not driver(workload.work).starts_empty(workload.work):
             continue
-        size = int(registry.knob(setting.knob).parse(setting))
-        for workload in study.workloads:
-            if getattr(workload.work, "content", "") == "c" and size % C_UNIT:
+        where = f"workload {workload.name}: its files are not there when a run begins"
+        for setting in study.settings:
+            size_of_all = setting.knob == "file.size" and setting.knob not in treated
+            if registry.knob(setting.knob).stage is Stage.FILES and not size_of_all:
+                raise RequestError(f"{where}, so knob {setting.knob} has nothing to turn")
+        states = [s.value for s in study.settings if s.knob == "cache.state"] or [workload.cache or "as-is"]
+        for state in states:
+            if cache.resolve(state, lab) in ("warm", "cold-data"):
                 raise RequestError(
-                    f"{study.origin}: workload {workload.name}: C sources of {setting.value} would end inside a function",
-                    hint=C_SIZES,
+                    f"{where}, so nothing of them can be {state}",
+                    hint="it can be as-is, cold-files or cold-system",
                 )
 
 

@@ -24,15 +24,17 @@ from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.store import Store
 from iotrial.store.model import TrialData
-from iotrial.study.model import LabSpec, Study, Work, Workload
+from iotrial.study.model import LabSpec, Setting, Study, Work, Workload
 from iotrial.study.select import WORKLOAD, select
 from iotrial.units import UnitError, parse_size
 
 #: what a work has at most, by the name of its field; sizes apart
 MOST: Mapping[str, float] = {
     "files": 8, "replicates": 1, "operations": 64, "ramp": 8, "time_s": 0.2, "pause_s": 0.05, "burst": 50,
-    "rows": 1000, "requests": 20, "pages": 10,
+    "rows": 1000, "changed": 100, "delay_s": 0.02, "clients": 2,
 }  # fmt: skip
+#: the same, where 0 stands for all that there are
+MOST_OF_ALL: Mapping[str, int] = {"count": 5}
 SIZES = ("size_bytes", "file_size_bytes", "volume_bytes")
 BLOCKS = ("block_size_bytes", "block_bytes", "record_size_bytes", "buffer_bytes")
 LEAST_SIZE = 64 << 10
@@ -145,6 +147,7 @@ def _less(work: Work, *, keep_sizes: bool) -> Work:
         for name, most in MOST.items()
         if isinstance(has.get(name), int | float) and has[name] > most
     }
+    new |= {name: most for name, most in MOST_OF_ALL.items() if name in has and not 0 < has[name] <= most}
     if "files" in new and "pool" in has:
         # the same files for all arms, or as many as are needed
         new["pool"] = new["files"] if has["pool"] == has["files"] else 0
@@ -162,7 +165,7 @@ def _smaller_lab(study: Study) -> LabSpec:
     if any(setting.knob == "mkfs.option" for setting in study.settings) or study.places:
         return study.lab
     plan = Plan(study, "0" * SEED_DIGITS)
-    given = [_bytes_of(study, condition.levels) for condition in plan.conditions]
+    given = [_amount_of(study, condition.levels) for condition in plan.conditions]
     needed = sum(
         plan.pool_size(workload) * max(workload.work.size_bytes, *given) + largest_own_file(study)
         for workload in study.workloads
@@ -177,18 +180,31 @@ def _narrowed(study: Study) -> Study:
     by_levels: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for condition in conditions:
         by_levels.setdefault(tuple(condition.levels.items()), []).append(condition.workload)
-    best = min(by_levels, key=lambda levels: (-len(by_levels[levels]), _bytes_of(study, dict(levels))))
+    best = min(by_levels, key=lambda levels: (-len(by_levels[levels]), _amount_of(study, dict(levels))))
     wanted = {name: [label] for name, label in best}
     return select(study, conditions={**wanted, WORKLOAD: by_levels[best]})
 
 
-def _bytes_of(study: Study, levels: Mapping[str, str]) -> int:
-    """Of the sizes that these levels set, the sum."""
-    total = 0
-    for setting, value in study.settings_under(levels).items():
-        if setting.endswith("size"):
-            try:
-                total += parse_size(value)
-            except UnitError:
-                continue
-    return total
+def _amount_of(study: Study, levels: Mapping[str, str]) -> int:
+    """What these levels set of sizes and of the works' own keys, in all: how much work they make, roughly."""
+    total = 0.0
+    for factor in study.condition_factors:
+        for level in factor.levels:
+            if level.label == levels.get(factor.name):
+                total += sum(_number(s.value) for s in level.settings if _is_amount(s))
+    return int(total)
+
+
+def _is_amount(setting: Setting) -> bool:
+    return setting.knob.endswith("size") or setting.knob == "work.option"
+
+
+def _number(text: str) -> float:
+    try:
+        return parse_size(text)
+    except UnitError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iotrial.conduct import combinations, refusals
+from iotrial.conduct import combinations, making_refused, refusals
 from iotrial.conduct.optional import without_missing
 from iotrial.conduct.own_files import check_own_files
 from iotrial.conduct.sites import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
@@ -119,7 +119,7 @@ def resolve(
         refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
     refusals.check_bundles(study)
     refusals.check_work_options(study)
-    refusals.check_contents(study)
+    refusals.check_made_files(study, kind)
     refusals.check_files(study)
     refusals.check_labs(study, kind)
     if any(site.disk is not None for site in sites):
@@ -135,6 +135,7 @@ def resolve(
         refusals.check_one_filesystem(study)
     refusals.check_commands(study)
     smallest = min(site.size_bytes for site in sites if site.holds is Holds.RUNS)
+    making_refused.check(study, lab_bytes=image_bytes(study))
     check_own_files(study, lab=kind, lab_bytes=smallest)
     for workload in study.workloads:
         refusals.check_primary(study, workload)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iotrial.analysis.spec import stretched_response
-from iotrial.conduct import serving
+from iotrial.conduct import making, serving
 from iotrial.conduct.accounts import counted, summed
 from iotrial.conduct.activity import activity
 from iotrial.conduct.answers import clock_of, failure_of
@@ -156,7 +156,10 @@ class Runner:
             if wrong is not None:
                 return Outcome(failure=wrong)
             answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
+            making.end(subject, workload.work, turns, answer)
             wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
+        except KnobError as error:
+            return Outcome(void=READ_BACK_FAILED, problem=error.message)
         except TargetError as error:
             health.check(place, error.message, number=error.errno)
             return Outcome(failure=error.message)
@@ -198,17 +201,18 @@ class Runner:
         # Where a run leaves the neutral mount, the next one starts with the way back to it: so must the first of a block.
         leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
         place.to_neutral(always=treated or leaves, fresh=fresh)
-        if self._format_due(subject, by_stage[Stage.FORMAT], stretch):
+        declared = session.plan.study.workload(condition.workload).work
+        by_the_work = making.wished(subject, declared, by_stage[Stage.FORMAT])
+        if not by_the_work and self._format_due(subject, by_stage[Stage.FORMAT], stretch):
             self._stretch_formatted[place.name] = None  # until it is done
             self._format(subject, by_stage[Stage.FORMAT], condition)
             self._stretch_formatted[place.name] = stretch
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
         )
-        work = session.plan.study.workload(condition.workload).work
-        scratch = driver(work).scratch(work)
+        scratch = driver(declared).scratch(declared)
         if scratch:
-            place.make_scratch(self._owner(by_stage[Stage.WORK], work))
+            place.make_scratch(self._owner(by_stage[Stage.WORK], declared))
         subject.files = session.files.selection(place, condition, run.files, size)
         files = [
             t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
@@ -228,6 +232,7 @@ class Runner:
             turn.knob.verify(subject, turn.setting, turn.value)
         self._enter(subject, by_stage[Stage.WORK])
         self._serving.start(subject, workload.work, state)
+        making.begin(subject, workload.work)
         return subject, state, workload
 
     def _cache_state(self, turns: list[Turn]) -> str:
@@ -323,6 +328,7 @@ class Runner:
             draft.sizes,
             self._serving.situation(subject),
             folders,
+            draft.mkfs,
         )
 
     def _owner(self, turns: list[Turn], work: Work) -> dict[str, int] | None:

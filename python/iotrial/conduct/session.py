@@ -20,6 +20,7 @@ from iotrial.conduct.settings import Settings
 from iotrial.conduct.sharing import sharing
 from iotrial.conduct.signals import Stopped
 from iotrial.conduct.sites import FILESYSTEM, Site
+from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, LabError, RestoreError
@@ -269,6 +270,9 @@ class Session:
             for turns in (*self.resolved.turns.values(), self.resolved.pinned)
             for turn in turns
         ):
+            users.append({"uid": NOBODY, "gid": NOBODY})
+        served = any(driver(workload.work).never_root for workload in self.plan.study.workloads)
+        if self.resolved.root and served and owner is None:
             users.append({"uid": NOBODY, "gid": NOBODY})
         for user in users:
             found = self.target.call("run", argv=["test", "-x", f"{place.root}/."], cwd="/", user=user)

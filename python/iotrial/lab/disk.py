@@ -132,6 +132,27 @@ class DiskPlace(Place):
         """Make the file system anew and mount it with the base options."""
         if self._mounted is not None:
             self._unmount()
+        kind, options = self._take_wishes()
+        self._make(kind.mkfs_argv(options), kind)
+        self.filesystem, self._made_log = kind.name, self._wanted_log
+        self.sets.clear()
+        self._mount(self._base())
+        self.age, self._wanted_age = self._wanted_age, 0
+        if self.age:
+            self._use_for_years()
+
+    def clear_for_mkfs(self, volume_bytes: int) -> tuple[str, ...]:
+        """Unmount, for somebody else to make what the knobs wish for at the start of the device; how. The next
+        ``to_neutral`` mounts it. ``volume_bytes`` 0: all of the device."""
+        if self._mounted is not None:
+            self._unmount()
+        kind, options = self._take_wishes()
+        self.filesystem, self._made_log = kind.name, self._wanted_log
+        self.sets.clear()
+        return tuple(kind.mkfs_on(self.source, volume_bytes or self._size, options))
+
+    def _take_wishes(self) -> tuple[Filesystem, tuple[str, ...]]:
+        """The type and the options to make a file system with now."""
         kind = FILESYSTEMS[self._wanted_filesystem]
         self.made_with, self._mkfs_wishes, self._superblock = self._mkfs_wishes, {}, None
         options: tuple[str, ...] = (*self._mkfs_options.get(kind.name, ()), *self.made_with.values())
@@ -140,13 +161,7 @@ class DiskPlace(Place):
             if making is not None:
                 self._tool(making, kind)
             options = self.log.mkfs_options(kind, options, self._wanted_log)
-        self._make(kind.mkfs_argv(options), kind)
-        self.filesystem, self._made_log = kind.name, self._wanted_log
-        self.sets.clear()
-        self._mount(self._base())
-        self.age, self._wanted_age = self._wanted_age, 0
-        if self.age:
-            self._use_for_years()
+        return kind, options
 
     def _use_for_years(self) -> None:
         try:

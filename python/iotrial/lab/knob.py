@@ -79,6 +79,8 @@ class WorkDraft:
     sizes: dict[str, int] = field(default_factory=dict)
     #: the probe's own control group, while it is in another
     home: Home | None = None
+    #: how the work is to make a file system, where it is to
+    mkfs: tuple[str, ...] = ()
     process: dict[str, str] = field(default_factory=dict)
     #: processors that the probe may use, as the kernel lists them
     processors: str = ""

@@ -30,7 +30,7 @@ def with_programs(
     if not takes:
         raise RequestError(
             f"{study.name}: --set {PROGRAM}=...: none of its workloads takes its programs from a path",
-            hint="workloads of kind database do",
+            hint="workloads of kind database do, and those of kind pages that start a server",
         )
     settings = [Setting(PROGRAM_KNOB, path) for path in paths]
     if len(paths) == 1:

@@ -203,6 +203,25 @@ class OneFile:
 
 
 @dataclass(frozen=True, slots=True)
+class MkfsWork(OneFile):
+    """mkfs on the lab's own device (workload kind ``mkfs``), with the type and options that the study's knobs wish.
+    ``volume_bytes`` 0: all of the lab."""
+
+    volume_bytes: int = 0
+    timeout_s: float = 300.0
+
+    @property
+    def content(self) -> str:
+        """Of the lab's file, which goes with what is made."""
+        return "zeros"
+
+    @property
+    def replicates(self) -> int:
+        """Repeats inside a run."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
 class AtimeWork(OneFile):
     """System calls, each done once to an object of its own, and what became of its access time (workload kind ``atime``).
 
@@ -325,4 +344,5 @@ Work = (
     | AtimeWork
     | DatabaseWork
     | PagesWork
+    | MkfsWork
 )

@@ -139,14 +139,6 @@ pub fn job_fields<T: Request>(verb: &str, mut own: Fields) -> Result<(Common, T)
     Ok((common, fields(verb, own)?))
 }
 
-/// Whether a verb is a job: work that is timed.
-pub fn is_job(verb: &str) -> bool {
-    matches!(
-        verb,
-        "files" | "random" | "matrix" | "command" | "stream" | "pages"
-    )
-}
-
 /// The devices of a job, whichever it is; what is no job has none.
 pub fn devices_of_job(verb: &str, given: &Fields) -> Result<Vec<String>> {
     let common = (Common::FIELDS.iter()).filter_map(|name| given.get_key_value(*name));

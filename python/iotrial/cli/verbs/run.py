@@ -51,8 +51,9 @@ def command(
     sample_s = sampling_period(sample)
     chosen, asked = find_study(study, asked)
     if rehearse:
-        from iotrial.cli.rehearsing import rehearsed
+        from iotrial.cli.rehearsing import refuse_what_needs_numbers, rehearsed
 
+        refuse_what_needs_numbers({"--html": html, "--fail-if": fail_if, "--sample": sample})
         return rehearsed(chosen, asked, as_json=as_json)
     resolved = resolve_study(chosen, asked)
     plan = make_plan(resolved, asked.seed, controls=asked.controls)

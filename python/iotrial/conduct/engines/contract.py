@@ -24,7 +24,7 @@ class Engine(ABC):
 
     ``needed`` and ``package``: its programs, and the Debian package of all of them. ``separator``: between the columns that
     the client prints. ``elsewhere``: patterns of folders, below /, in which Debian keeps programs that are in no PATH.
-    ``own_bytes``: what a database without rows takes.
+    ``own_bytes``: what a database without rows takes. ``passes``: how often a test is done before one that is warm.
     """
 
     name: ClassVar[str]
@@ -33,6 +33,7 @@ class Engine(ABC):
     separator: ClassVar[str] = "|"
     elsewhere: ClassVar[tuple[str, ...]] = ()
     own_bytes: ClassVar[int] = 0
+    passes: ClassVar[int] = 1
 
     @abstractmethod
     def create(self, work: DatabaseWork, at: Situation, folder: str) -> None:

@@ -22,6 +22,8 @@ class PostgreSql(Engine):
     package = "postgresql"
     elsewhere: ClassVar[tuple[str, ...]] = ("usr/lib/postgresql/*/bin",)
     own_bytes = 120 << 20
+    # The first connection after a start writes down what it has looked up; what later ones look up, the second reads.
+    passes = 2
 
     def create(self, work: DatabaseWork, at: Situation, folder: str) -> None:  # noqa: ARG002
         log = self.log_folder(at, folder)

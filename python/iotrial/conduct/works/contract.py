@@ -35,6 +35,8 @@ class Asked:
     at: Situation | None = None
     #: folders on places beside that of the run, by the study's name of the place
     folders: Mapping[str, str] = field(default_factory=dict)
+    #: how the lab's file system is to be made
+    mkfs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ class WorkDriver(ABC, Generic[W]):
     timed: ClassVar[bool] = True
     #: the processor time of a run is that of a client, which is evidence; the work is another process's
     of_client: ClassVar[bool] = False
+    #: it makes the lab's file system itself, as knobs wish, so that this is not done before it
+    makes_filesystem: ClassVar[bool] = False
 
     @abstractmethod
     def fields(self, work: W, asked: Asked) -> dict[str, object]:

@@ -139,7 +139,7 @@ class Database(WorkDriver[DatabaseWork]):
         engine(work.engine).begun(work, at, _folder(work, at))
 
     def warm(self, work: DatabaseWork, state: str) -> int:
-        return 1 if state == "warm" else 0
+        return engine(work.engine).passes if state == "warm" else 0
 
     def settle(self, work: DatabaseWork, at: Situation, answer: Mapping[str, Any]) -> str | None:
         kind, folder = engine(work.engine), _folder(work, at)

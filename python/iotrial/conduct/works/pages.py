@@ -19,7 +19,7 @@ from iotrial.conduct.works.contract import (
     minimal_environment,
 )
 from iotrial.errors import LabError
-from iotrial.lab.server import Server, free_port
+from iotrial.lab.server import Server
 from iotrial.study.kinds.pages import listed
 from iotrial.study.model import PagesWork
 from iotrial.study.web import Address, address
@@ -41,15 +41,11 @@ class Pages(WorkDriver[PagesWork]):
     starts_programs = True
     never_root = True
 
-    def __init__(self) -> None:
-        #: where the server of the present run listens
-        self._port = 0
-
     def fields(self, work: PagesWork, asked: Asked) -> dict[str, object]:
-        own = Address(LOOPBACK, self._port, own=True)
-        where = own if work.serve else address(dict(work.servers)[work.server])
         at = asked.at
         assert at is not None
+        own = Address(LOOPBACK, at.port, own=True)
+        where = own if work.serve else address(dict(work.servers)[work.server])
         browser = {"browser": _chromium(), "profile": f"{at.own}/browser", "user": at.user}
         return {
             "address": where.wire,
@@ -83,7 +79,7 @@ class Pages(WorkDriver[PagesWork]):
         if work.make:
             done = at.target.call(
                 "run",
-                argv=[at.programs.get(work.make[0], work.make[0]), *work.make[1:]],
+                argv=[_program(work.make[0], at), *work.make[1:]],
                 environment=minimal_environment(),
                 cwd=site,
                 stdin=work.make_input,
@@ -99,10 +95,9 @@ class Pages(WorkDriver[PagesWork]):
     def server(self, work: PagesWork, at: Situation) -> Server | None:
         if not work.serve:
             return None
-        self._port = free_port(at.target)
         values = {
-            "{address}": f"{LOOPBACK}:{self._port}",
-            "{port}": str(self._port),
+            "{address}": f"{LOOPBACK}:{at.port}",
+            "{port}": str(at.port),
             "{site}": _site(work, at),
             "{scratch}": f"{at.own}/scratch",
         }
@@ -110,8 +105,8 @@ class Pages(WorkDriver[PagesWork]):
         environment = {name: filled(value, at.arguments) for name, value in work.serve_environment}
         return Server(
             name="site",
-            argv=(at.programs.get(argv[0], argv[0]), *argv[1:]),
-            ready={"tcp": self._port},
+            argv=(_program(argv[0], at), *argv[1:]),
+            ready={"tcp": at.port},
             environment={**minimal_environment(), **environment},
             cwd=_site(work, at),
             timeout_s=START_S,
@@ -186,6 +181,14 @@ class Pages(WorkDriver[PagesWork]):
 
     def as_root(self, work: PagesWork) -> bool:
         return False
+
+
+def _program(name: str, at: Situation) -> str:
+    """The study's program, or the one that the user has chosen: by itself, or by its folder."""
+    if at.program is None:
+        return name
+    folder = at.target.call("stat", path=at.program, follow=True)["kind"] == "directory"
+    return f"{at.program}/{name}" if folder else at.program
 
 
 def _site(work: PagesWork, at: Situation) -> str:

@@ -6,6 +6,7 @@ import re
 
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab.knob import FileSelection, Knob, Stage, Subject, one_of
+from iotrial.study.kinds.contract import C_SIZES, C_UNIT
 from iotrial.study.model import Setting, Work
 from iotrial.units import UnitError, parse_size
 
@@ -88,6 +89,13 @@ class FileSize(Knob):
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ()
+
+    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:  # noqa: ARG002
+        size = int(self.parse(setting))
+        if work.content == "c" and size % C_UNIT:
+            raise UnsupportedLevel(
+                f"knob file.size: C sources of {size:,} bytes would end inside a function", hint=C_SIZES
+            )
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
         return "1"

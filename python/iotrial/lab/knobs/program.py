@@ -48,6 +48,8 @@ class ProgramPath(Knob):
 
     def verify(self, subject: Subject, setting: Setting, value: str) -> None:
         super().verify(subject, setting, value)
+        if not value:
+            return  # where Debian puts them
         try:
             subject.target.stat(value)
         except TargetError as error:

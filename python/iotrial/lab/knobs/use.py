@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 
 from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
 from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
 PERCENT = re.compile(r"([1-9][0-9]?) ?%")
 MOST = 95
 #: points by which a file system may tell another fill than the files that were put there
 CLOSE = 4.0
+LONGEST_S = 60.0
 FRESH, NONE, TRIMMED = "fresh", "none", "fstrim"
 
 
@@ -87,10 +90,28 @@ class FilesystemTrim(Knob):
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
         place = disk_place(self.name, subject.place)
-        subject.target.call("use_free_space", path=place.root)
-        done = (
-            subject.target.call("trim", path=place.root) if value == TRIMMED else {"bytes": 0, "wall_ns": 0}
-        )
-        subject.work.trimmed_bytes = int(done["bytes"])
-        subject.work.evidence["trimmed_bytes"] = float(done["bytes"])
-        subject.work.evidence["trim_time"] = int(done["wall_ns"]) / 1e9
+        target, folder = subject.target, f"/sys/block/{place.device}"
+        target.call("use_free_space", path=place.root)
+        before = _discarded(target, folder)
+        if value == TRIMMED:
+            target.call("trim", path=place.root)
+            self._await(subject, folder)
+        subject.work.trimmed_bytes = _discarded(target, folder) - before
+        subject.work.evidence["trimmed_bytes"] = float(subject.work.trimmed_bytes)
+
+    def _await(self, subject: Subject, folder: str) -> None:
+        """FITRIM of XFS comes back while the device is still discarding (fs/xfs/xfs_discard.c)."""
+        until = time.monotonic() + LONGEST_S
+        while subject.target.read(f"{folder}/inflight").split() != ["0", "0"]:
+            if time.monotonic() > until:
+                raise KnobError(
+                    self.name,
+                    subject.place.label,
+                    wrote=TRIMMED,
+                    found=f"discards under way after {LONGEST_S:g} s",
+                )
+
+
+def _discarded(target: Target, folder: str) -> int:
+    """Bytes so far, by the device's own counter (Documentation/block/stat.rst)."""
+    return int(target.read(f"{folder}/stat").split()[13]) * 512

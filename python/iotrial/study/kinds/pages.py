@@ -278,5 +278,6 @@ KIND = WorkloadKind(
     "clients, keep_alive and browser; command.argument varies what stands in serve.",
     text_file=("make_file", "make_input"),
     options=("count", "server", "delay", "clients", "keep_alive", "browser"),
+    takes_program=True,
     programs=Programs("its server", texts, lambda _: False, demands),
 )
