@@ -233,6 +233,10 @@ impl Session {
                 job::random::run(request, sets, timing, &self.lifeline)
             }
             "matrix" => job::matrix::run(job_fields(verb, given)?, sets, timing),
+            "pages" => {
+                let starting = (&mut self.starter, self.isolated);
+                job::pages::run(job_fields(verb, given)?, timing, &self.origin, starting)
+            }
             "atime" => job::atime::run(job_fields(verb, given)?, sets, timing),
             "command" => {
                 let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;

@@ -47,7 +47,9 @@ def place_for(
     if site.where.consent is not None:
         place: DiskPlace = DevicePlace(name, target, journal, consent=site.where.consent, **common)
     else:
-        place = ImagePlace(name, target, journal, folder=site.where.folder or folder, **common)
+        place = ImagePlace(
+            name, target, journal, folder=site.where.folder or folder, disk=site.disk, **common
+        )
     place.site = site.name
     return place
 
@@ -73,6 +75,7 @@ def _log(
         journal,
         folder=log.where.folder or folder,
         size_bytes=log.size_bytes,
+        disk=log.disk,
         boot_id=boot_id,
         trial=trial,
     )

@@ -11,14 +11,15 @@ from collections.abc import Iterable
 from itertools import islice, product
 
 from iotrial.analysis.spec import stretched_response
-from iotrial.conduct import combinations
+from iotrial.conduct import combinations, programs
 from iotrial.conduct.works import driver
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement, Stage
-from iotrial.study.kinds import KeyProblem, kind
+from iotrial.lab.modelled import FUSE
+from iotrial.study.kinds import KeyProblem, kind, kind_of
 from iotrial.study.kinds.varied import varied
 from iotrial.study.model import Role, Setting, Study, Workload
 from iotrial.study.trust import unmet
@@ -151,6 +152,14 @@ def check_program(tool: str, package: str) -> None:
         raise MissingTool(f"{tool} is not installed", hint=f"apt-get install {package}")
 
 
+def check_fuse() -> None:
+    """A modelled disk on a kernel without FUSE."""
+    if not os.path.exists(FUSE):  # noqa: PTH110
+        raise MissingTool(
+            f"a modelled disk is served through {FUSE}, which is not there", hint="modprobe fuse"
+        )
+
+
 def check_files(study: Study) -> None:
     """Files that cannot be brought to a level, and a program that a level needs on one of the file systems."""
     settings = study.settings
@@ -175,9 +184,13 @@ def check_commands(study: Study) -> None:
         "cat": "coreutils",
         "ls": "coreutils",
         "grep": "grep",
+        "php": "php-cli php-opcache",
     }
+    programs.check_programs(study)
     for workload in study.workloads:
         kind = driver(workload.work)
+        if programs.chosen(study) and kind_of(workload.work).takes_program:
+            continue
         for program, package in kind.programs(workload.work).items():
             check_program(program, package)
         for program in kind.named_programs(workload.work):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.conduct import combinations, making_refused, refusals
+from iotrial.conduct.optional import without_missing
 from iotrial.conduct.own_files import check_own_files
 from iotrial.conduct.sites import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
 from iotrial.conduct.works import driver
@@ -18,12 +19,15 @@ from iotrial.errors import PrivilegeError, RequestError
 from iotrial.lab import cache, registry
 from iotrial.lab.guard import Consent
 from iotrial.lab.knob import DISK_LABS, Knob, Stage
+from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
+from iotrial.study.web import check_servers
 
 __all__ = ["Resolved", "Turn", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
 
 LABS = ("directory", "image", "device")
 FILES_FOR_ATIME = 1000
+MODELLED = "in the memory of a process that answers for it as a modelled disk (FUSE, mounted nowhere)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,9 @@ def resolve(
     refusals.check_trust(study, trust=trust)
     kind = _choose_lab(study, lab, root=root)
     refusals.check_consent(study, kind, consent)
+    study, missing = without_missing(study)
     study, notes = _fit_to_lab(study, kind, root=root, asked=frozenset(asked))
+    notes += missing
     sites = sites_of(study, kind, located or {}, consent)
     kind = lab_of(sites, kind)
     turns = {
@@ -116,6 +122,9 @@ def resolve(
     refusals.check_made_files(study, kind)
     refusals.check_files(study)
     refusals.check_labs(study, kind)
+    if any(site.disk is not None for site in sites):
+        refusals.check_fuse()
+    check_servers(study)
     if kind in DISK_LABS:
         for filesystem in dict.fromkeys(name for site in sites for name in site.filesystems):
             refusals.check_tool(filesystem)
@@ -133,6 +142,7 @@ def resolve(
         if workload.cache is not None:
             cache.resolve(workload.cache, kind)
     notes += _coarse_clock(study, every)
+    notes += _modelled(study, sites)
     return Resolved(study, kind, root, tuple(notes), _changes(sites, every), turns, pinned, sites)
 
 
@@ -240,15 +250,29 @@ def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
     ]
 
 
+def _modelled(study: Study, sites: Sequence[Site]) -> list[str]:
+    found = [
+        f"the disk{f' of place {site.name}' if site.name else ''} is modelled, not measured: what is slow or fast about it "
+        f"is {described(site.disk)}; processor, scheduler and file system are this machine's"
+        for site in sites
+        if site.disk is not None
+    ]
+    disk = study.lab.disk
+    if disk is not None and not found:
+        found.append(f"the disk is your own: {disk.model} is modelled in an image lab only")
+    return found
+
+
 def _changes(sites: Sequence[Site], turns: Sequence[Turn]) -> tuple[str, ...]:
     found: list[str] = []
     for site in sites:
         at = f" (place {site.name})" if site.name else ""
+        how = "as an anonymous file" if site.disk is None else MODELLED
         if site.kind == "image":
             for filesystem in site.filesystems if site.name and len(site.filesystems) > 1 else ("",):
                 which = f", {filesystem}" if filesystem else ""
                 found.append(
-                    f"an image of {site.size_bytes >> 20} MiB as an anonymous file{at}{which}, a loop device over it, "
+                    f"an image of {site.size_bytes >> 20} MiB {how}{at}{which}, a loop device over it, "
                     f"a file system on it, a mount that no other process sees"
                 )
             found.append(

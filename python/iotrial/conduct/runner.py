@@ -18,11 +18,11 @@ from iotrial.conduct.activity import activity
 from iotrial.conduct.answers import clock_of, failure_of
 from iotrial.conduct.counted import Counted, Told, asked, told
 from iotrial.conduct.facts import FACTS, by_word
-from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
 from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
+from iotrial.conduct.user import invoking_user
 from iotrial.conduct.works import Asked, driver
 from iotrial.conduct.works.contract import is_cpu, to_take_off
 from iotrial.design.model import Condition, PlannedRun
@@ -205,7 +205,7 @@ class Runner:
         by_the_work = making.wished(subject, declared, by_stage[Stage.FORMAT])
         if not by_the_work and self._format_due(subject, by_stage[Stage.FORMAT], stretch):
             self._stretch_formatted[place.name] = None  # until it is done
-            self._format(subject, by_stage[Stage.FORMAT])
+            self._format(subject, by_stage[Stage.FORMAT], condition)
             self._stretch_formatted[place.name] = stretch
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
@@ -267,7 +267,7 @@ class Runner:
             return self._formats_each_run or stretch is None or stretch != made_for
         return any(turn.knob.read(subject, turn.setting) != turn.value for turn in turns)
 
-    def _format(self, subject: Subject, turns: list[Turn]) -> None:
+    def _format(self, subject: Subject, turns: list[Turn], condition: Condition) -> None:
         place = subject.place
         assert isinstance(place, DiskPlace)
         for turn in turns:
@@ -275,7 +275,8 @@ class Runner:
         place.format()
         for turn in turns:
             turn.knob.verify(subject, turn.setting, turn.value)
-        self._session.make_files(place)
+        # Where every run or stretch has a file system of its own, other conditions' files would be made for nothing.
+        self._session.make_files(place, only=condition if self._formats else None)
 
     # the timed part
 
@@ -299,7 +300,7 @@ class Runner:
         # What a program writes is its own to sync; but what it leaves in the scratch folder must not be written back while
         # the next run is timed.
         scratch = kind.scratch(work)
-        writes = scratch or (not kind.starts_programs and kind.writes(work))
+        writes = scratch or kind.leaves_dirty(work)
         common: dict[str, object] = {
             **(
                 {"set": files.set, "files": files.wire, "view": subject.work.view}
@@ -359,7 +360,12 @@ class Runner:
         devices = _devices(subject)
         counters = summed(answer["devices"], devices.values())
         own = summed(answer["devices"], subject.place.devices.values())
-        bytes_read = own["read_bytes"] if own else usage["blocks_in"] * KERNEL_BLOCK
+        served = serving.numbers(answer)
+        in_process = (
+            usage["blocks_in"] * KERNEL_BLOCK + served.get("server_fetched_bytes", 0.0),
+            usage["blocks_out"] * KERNEL_BLOCK + served.get("server_dirtied_bytes", 0.0),
+        )
+        bytes_read = own["read_bytes"] if own else in_process[0]
         spun_wall, spun_cpu = to_take_off(answer, self._stretched(workload))
         numbers: dict[str, float] = {
             "wall": answer["wall_ns"] / 1e9 - spun_wall,
@@ -367,11 +373,9 @@ class Runner:
             "sys": answer["sys_ns"] / 1e9,
             "cpu": answer["cpu_ns"] / 1e9 - spun_cpu,
             "device_read_bytes": float(counters["read_bytes"] if counters else bytes_read),
-            "device_write_bytes": float(
-                counters["write_bytes"] if counters else usage["blocks_out"] * KERNEL_BLOCK
-            ),
+            "device_write_bytes": float(counters["write_bytes"] if counters else in_process[1]),
             **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
-            **serving.numbers(answer),
+            **served,
             **activity(answer, subject.place.device),
         }
         synced = answer.get("devices_after_sync")
@@ -379,6 +383,10 @@ class Runner:
             numbers["device_write_bytes_synced"] = float(summed(synced, devices.values())["write_bytes"])
         if not driver(work).timed:
             for name in ("wall", "user", "sys", "cpu"):
+                del numbers[name]
+        if driver(work).of_client:
+            numbers["client_cpu"] = numbers["cpu"]
+            for name in ("user", "sys", "cpu"):
                 del numbers[name]
         found = driver(work).measured(work, answer, self._asked(subject, workload))
         numbers |= found.numbers
@@ -401,11 +409,14 @@ class Runner:
                 **clock_of(answer),
                 **self._series(answer, subject.place.device),
                 **({BY_SECOND: found.seconds} if found.seconds else {}),
+                **found.checks,
                 **({FACTS: by_word(found.facts)} if found.facts else {}),
             },
             started_ns=int(answer["started_ns"]),
             failure=failure_of(answer),
-            void=cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
+            void=None
+            if state == "warm" and driver(work).may_read_warm(work)
+            else cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
         )
 
     def _series(self, answer: dict[str, Any], device: str | None) -> dict[str, object]:

@@ -203,11 +203,11 @@ class Session:
             site.name: self.places[site.name] for site in self.resolved.sites if site.holds is Holds.FILES
         }
 
-    def make_files(self, place: Place) -> None:
-        """Create every file set that a condition of this place needs."""
+    def make_files(self, place: Place, *, only: Condition | None = None) -> None:
+        """Create every file set that a condition of this place needs, or the one that ``only`` needs."""
         arms = self.plan.arms(controls=True)
         conditions = [c for c in self.plan.conditions if any(self.place_of(c, arm) is place for arm in arms)]
-        self.files.make(place, conditions)
+        self.files.make(place, conditions if only is None else [only])
 
     def verify_files(self) -> None:
         """Raises ProbeError where a file that no workload writes to is not as it was made."""

@@ -14,7 +14,9 @@ from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import Consent, whole_blocks
 from iotrial.lab.identity import normal
 from iotrial.lab.log import log_bytes
+from iotrial.study.disks import DiskSpec
 from iotrial.study.model import Factor, Holds, PlaceSpec, Study
+from iotrial.study.places import LAB_DEVICE
 
 FILESYSTEM = "filesystem.type"
 LOOK_IT_UP = "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`"
@@ -40,6 +42,7 @@ class Site:
     size_bytes: int
     where: Where
     text: str = ""
+    disk: DiskSpec | None = None
 
     def place(self, filesystem: str) -> str:
         """The name of the place for one of its file systems."""
@@ -57,6 +60,10 @@ def sites_of(
     Raises RequestError or UnknownName for one that is located and not there, or is another thing than the study wants.
     """
     specs = (*study.places_of_runs, *study.places_beside)
+    known = [place.name for place in study.places_of_runs if place.holds is Holds.RUNS]
+    for setting in study.settings:
+        if setting.knob == LAB_DEVICE and setting.value not in known:
+            raise UnknownName("place", setting.value, known, where=study.name)
     log = study.log
     _check_located(study, located, [*specs, *([log] if log is not None else [])])
     if not study.places_of_runs:
@@ -65,7 +72,8 @@ def sites_of(
              for spec in specs]  # fmt: skip
     _check_disks(found)
     if log is not None:
-        found.append(_log(study, log, located.get(log.name, Where())))
+        smallest = min(site.size_bytes for site in found if site.holds is Holds.RUNS)
+        found.append(_log(study, log, located.get(log.name, Where()), smallest))
     return tuple(found)
 
 
@@ -122,17 +130,24 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
         disk_bytes(study, spec) if kind == "device" else image_bytes(study, spec),
         where,
         spec.text,
+        _disk(study, spec, where) if kind == "image" else None,
     )
 
 
-def _log(study: Study, spec: PlaceSpec, where: Where) -> Site:
+def _disk(study: Study, spec: PlaceSpec, where: Where) -> DiskSpec | None:
+    """The model of a place's disk; none of one that the user has located, for that is the disk that he means."""
+    return (spec.disk or study.lab.disk) if where == Where() else None
+
+
+def _log(study: Study, spec: PlaceSpec, where: Where, lab_bytes: int) -> Site:
     if where.consent is not None:
         raise RequestError(
             f"place {spec.name}: a log lies on an image, not on a bare disk",
             hint=f"make a file system on that disk, and name a folder of it: --place {spec.name}=FOLDER",
         )
     options = [*study.lab.mkfs_options, *(s.value for s in study.settings if s.knob == "mkfs.option")]
-    return Site(spec.name, Holds.LOG, "log", (), log_bytes(spec.size_bytes, options), where, spec.text)
+    size = log_bytes(spec.size_bytes, options, lab_bytes)
+    return Site(spec.name, Holds.LOG, "log", (), size, where, spec.text, _disk(study, spec, where))
 
 
 def _filesystems(study: Study) -> tuple[str, ...]:

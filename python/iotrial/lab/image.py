@@ -9,6 +9,7 @@ from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.loop_image import LoopImage
 from iotrial.lab.target import Target
+from iotrial.study.disks import DiskSpec, described
 
 
 class ImagePlace(DiskPlace):
@@ -17,17 +18,26 @@ class ImagePlace(DiskPlace):
     kind = "image"
 
     def __init__(
-        self, name: str, target: Target, journal: Journal, *, folder: str, **common: Unpack[DiskOptions]
+        self,
+        name: str,
+        target: Target,
+        journal: Journal,
+        *,
+        folder: str,
+        disk: DiskSpec | None = None,
+        **common: Unpack[DiskOptions],
     ) -> None:
         super().__init__(name, target, journal, **common)
         self._image = LoopImage(
-            name, target, journal, folder=folder, boot_id=self._boot_id, trial=self._trial
+            name, target, journal, folder=folder, disk=disk, boot_id=self._boot_id, trial=self._trial
         )
+        self._disk = disk
         self._direct_io = False
 
     @property
     def label(self) -> str:
-        return f"{self.filesystem} on {self.device or 'an image'}"
+        modelled = "" if self._disk is None else f", modelled {self._disk.model}"
+        return f"{self.filesystem} on {self.device or 'an image'}{modelled}"
 
     def open(self) -> None:
         loop = self._image.attach(self._size)
@@ -47,4 +57,5 @@ class ImagePlace(DiskPlace):
             self.device = None
 
     def facts(self) -> Mapping[str, object]:
-        return {**super().facts(), "direct_io": self._direct_io}
+        disk = {} if self._disk is None else {"modelled": described(self._disk)}
+        return {**super().facts(), "direct_io": self._direct_io, **disk}

@@ -86,6 +86,8 @@ class WorkDraft:
     processors: str = ""
     #: what was done to the layout of the files after they had been laid out
     relaid: str = "untouched"
+    #: free bytes that the disk was told of
+    trimmed_bytes: int = 0
     #: numbers that knobs have found while they prepared the run, by name: evidence of it
     evidence: dict[str, float] = field(default_factory=dict)
 

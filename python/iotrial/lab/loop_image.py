@@ -10,19 +10,29 @@ import errno
 from collections.abc import Mapping
 
 from iotrial.errors import NoSpace, TargetError
+from iotrial.lab import modelled
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.loop import Attached, LabLoop
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.place import FULL, check_space
 from iotrial.lab.target import Target
+from iotrial.study.disks import DiskSpec
 
 
 class LoopImage:
-    """One image in a folder, and what it takes to make it a block device. ``name`` is a part of the image's name, for the
-    instant that it has one."""
+    """One image in a folder, or behind a modelled disk, and what it takes to make it a block device. ``name`` is a part of
+    the image's name, for the instant that it has one."""
 
     def __init__(
-        self, name: str, target: Target, journal: Journal, *, folder: str, boot_id: str, trial: str
+        self,
+        name: str,
+        target: Target,
+        journal: Journal,
+        *,
+        folder: str,
+        boot_id: str,
+        trial: str,
+        disk: DiskSpec | None = None,
     ) -> None:
         self._name = name
         self._target = target
@@ -30,11 +40,15 @@ class LoopImage:
         self._folder = folder
         self._boot_id = boot_id
         self._trial = trial
+        self._disk = disk
 
     def attach(self, size_bytes: int) -> Attached:
         """Make the image and take a loop device for it. Raises NoSpace, RequestError, LabError, TargetError."""
-        check_space(self._target, self._folder, size_bytes)
-        image = self._make(size_bytes)
+        if self._disk is None:
+            check_space(self._target, self._folder, size_bytes)
+            image = self._make(size_bytes)
+        else:
+            image = modelled.make(self._target, self._disk, size_bytes)
         return LabLoop().attach(
             self._target,
             self._journal,
@@ -42,6 +56,7 @@ class LoopImage:
             image["inode"],
             boot_id=self._boot_id,
             trial=self._trial,
+            rotational=None if self._disk is None else self._disk.turning,
         )
 
     def detach(self, device: str) -> None:

@@ -41,6 +41,9 @@ def study_from_json(data: object, *, origin: str = "stored study") -> model.Stud
     return study
 
 
+_WORKS = frozenset(typing.get_args(model.Work))
+
+
 class _Damaged(ValueError):
     pass
 
@@ -99,6 +102,8 @@ def _member(members: tuple[Any, ...], data: Any, path: str) -> Any:
             if getattr(member, "__name__", None) == named:
                 fields = {key: value for key, value in data.items() if key != "is"}
                 return _decoded(member, fields, path)
+            if named is None and member not in _WORKS:  # only works say which they are
+                return _decoded(member, data, path)
         elif member is not type(None):
             return _decoded(member, data, path)
     raise _Damaged(f"{path}: no form of it is known")

@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from iotrial.study.disks import DiskSpec
 from iotrial.study.places import LAB_DEVICE, LOG_KNOB, Holds, PlaceSpec
 from iotrial.study.scales import Better, Scale
 from iotrial.study.works import (
     AtimeWork,
     CallsWork,
     CommandWork,
+    DatabaseWork,
     FilesWork,
     FioWork,
     MatrixWork,
     MkfsWork,
+    PagesWork,
     Pick,
     RandomWork,
     Step,
@@ -35,6 +38,7 @@ __all__ = [
     "CallsWork",
     "Claim",
     "CommandWork",
+    "DatabaseWork",
     "Design",
     "DesignKind",
     "Factor",
@@ -45,6 +49,7 @@ __all__ = [
     "Level",
     "MatrixWork",
     "MkfsWork",
+    "PagesWork",
     "Pick",
     "PlaceSpec",
     "RandomWork",
@@ -172,13 +177,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class LabSpec:
-    """Where runs happen; ``kind`` None means the first lab that can serve."""
+    """Where runs happen; ``kind`` None means the first lab that can serve. ``disk``: what an image lab's disk is like."""
 
     kind: str | None = None
     filesystem: str = "ext4"
     size_bytes: int = 512 << 20
     mkfs_options: tuple[str, ...] = ()
     mount_options: tuple[str, ...] = ()
+    disk: DiskSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from iotrial.study.disks import DiskSpec
+
 LAB_DEVICE = "lab.device"
 LOG_KNOB = "filesystem.log"
 
@@ -23,8 +25,8 @@ class Holds(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlaceSpec:
-    """One place. ``text`` says what is meant by it ("the solid-state disk"); kind, size and file system are the lab's where
-    they are None."""
+    """One place. ``text`` says what is meant by it ("the solid-state disk"); kind, size, file system and
+    modelled disk are the lab's where they are None."""
 
     name: str
     text: str = ""
@@ -32,3 +34,4 @@ class PlaceSpec:
     kind: str | None = None
     size_bytes: int | None = None
     filesystem: str | None = None
+    disk: DiskSpec | None = None

@@ -23,7 +23,15 @@ def read_places(
         if any(table.name == other.name for other in places):
             raise source.error(f'two places are called "{table.name}"', "place", index, "name")
         places.append(
-            PlaceSpec(table.name, table.text, Holds(table.holds), table.kind, table.size, table.filesystem)
+            PlaceSpec(
+                table.name,
+                table.text,
+                Holds(table.holds),
+                table.kind,
+                table.size,
+                table.filesystem,
+                table.disk,
+            )
         )
     settings = list(_settings(factors, fixed))
     _check_levels(source, places, settings)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from iotrial import units
+from iotrial.study.disks import DiskSpec, parse_disk
 
 MAX_FACTORS = 64
 MAX_LEVELS = 256
@@ -147,8 +148,10 @@ Argument = Annotated[str, AfterValidator(prose), Field(max_length=4096), Written
 Scalar = Annotated[str, BeforeValidator(scalar), Written("text, number, true or false")]
 Size = Annotated[int, BeforeValidator(units.parse_size), Written("size", units.format_size)]
 Duration = Annotated[float, BeforeValidator(units.parse_duration), Written("duration", units.format_duration)]
+Share = Annotated[float, BeforeValidator(units.parse_fraction), Written("share", units.format_percent)]
 Margin = Annotated[float, BeforeValidator(units.parse_margin), Written("margin", units.format_percent)]
 Alpha = Annotated[float, BeforeValidator(units.parse_alpha), Written("number")]
+Disk = Annotated[DiskSpec | None, BeforeValidator(parse_disk), Written("modelled disk")]
 Tables = list[dict[str, Any]]
 
 
@@ -183,6 +186,7 @@ class LabTable(Table):
     size: Size = Field(512 << 20, ge=1 << 20, le=16 << 40)
     mkfs_options: list[Line] = Field([], max_length=64)
     mount_options: list[Line] = Field([], max_length=64)
+    disk: Disk = None
 
 
 class PlaceTable(Table):
@@ -192,6 +196,7 @@ class PlaceTable(Table):
     kind: Literal["directory", "image", "device"] | None = None
     size: Size | None = Field(None, ge=1 << 20, le=16 << 40)
     filesystem: Name | None = None
+    disk: Disk = None
 
 
 class BudgetTable(Table):

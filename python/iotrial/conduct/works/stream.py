@@ -8,7 +8,7 @@ from typing import Any
 from iotrial.conduct.works.contract import Asked, Measured, WorkDriver
 from iotrial.lab.knob import DISK_LABS
 from iotrial.study.model import StreamWork
-from iotrial.units import format_duration, format_size
+from iotrial.units import format_duration, format_percent, format_size
 
 
 class Stream(WorkDriver[StreamWork]):
@@ -32,6 +32,8 @@ class Stream(WorkDriver[StreamWork]):
             "beside": work.as_published,
             "histograms": True,
         }
+        if work.on == "device":
+            common |= {"position": work.position, "within": work.within or None}
         if work.operation == "read":
             return common
         common |= {"sync": work.sync, "flush": work.flush, "truncate": work.truncate}
@@ -69,6 +71,8 @@ class Stream(WorkDriver[StreamWork]):
         words = [f"{work.operation} the {work.on} in blocks of {format_size(work.block_size_bytes)}"]
         if work.streams > 1:
             words = [f"{work.streams} streams, on {'one file' if work.shared else 'a file each'}, {words[0]}"]
+        words += [f"at {format_percent(work.position)} of it"] if work.position else []
+        words += [f"drawn from {format_percent(work.within)} of it"] if work.within else []
         words += ["by copy_file_range"] if work.copy_with != "read-write" else []
         words += [format_size(work.volume_bytes)] if work.volume_bytes else []
         words += [f"for {format_duration(work.time_s)}"] if work.time_s else []
@@ -93,8 +97,8 @@ class Stream(WorkDriver[StreamWork]):
 
 
 def among(rates: Sequence[float]) -> dict[str, float]:
-    """How streams that ran at once got on beside each other: Jain's index of their rates in percent (100: all the same; 100/N:
-    one had everything), the ends, and the sum, which is what published totals are and no rate that there ever was."""
+    """How streams that ran at once got on beside each other: Jain's index of their rates in percent (100: all the same;
+    100/N: one had everything), the ends, and the sum, which is what published totals are and no rate that there ever was."""
     squares = sum(rate * rate for rate in rates)
     return {
         "stream_fairness": 100.0 * sum(rates) ** 2 / (len(rates) * squares) if squares else 100.0,

@@ -50,9 +50,18 @@ class LabLoop(LabObject):
     cleared_within_s = 10.0
 
     def attach(
-        self, target: Target, journal: Journal, image: int, inode: int, *, boot_id: str, trial: str = ""
+        self,
+        target: Target,
+        journal: Journal,
+        image: int,
+        inode: int,
+        *,
+        boot_id: str,
+        trial: str = "",
+        rotational: bool | None = None,
     ) -> Attached:
-        """Take a free device, one more where none is free; recorded before it is touched.
+        """Take a free device, one more where none is free; recorded before it is touched. ``rotational``: what it is to
+        show of itself, where the kernel cannot know.
 
         Raises LabError where others are always faster, TargetError.
         """
@@ -76,6 +85,8 @@ class LabLoop(LabObject):
                     raise
                 journal.drop(entry)  # taken by somebody else in between: not ours to undo
                 continue
+            if rotational is not None:
+                target.write(f"/sys/block/{device}/queue/rotational", str(int(rotational)))
             after = {
                 f"{file} attached": _queue(target, device).get(file, "") for file in CHANGED_BY_ATTACHING
             }

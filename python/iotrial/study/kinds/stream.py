@@ -20,7 +20,7 @@ from iotrial.study.kinds.contract import (
     time_response,
 )
 from iotrial.study.model import StreamWork, Work
-from iotrial.study.wire import Duration, Line, Size
+from iotrial.study.wire import Duration, Line, Share, Size
 
 #: what direct I/O is aligned to at least; many devices want 4096
 SECTOR_BYTES = 512
@@ -38,6 +38,16 @@ class StreamKeys(FileSetKeys):
     on: Literal["file", "device"] = Field(
         "file", description="one file of the lab, or the lab's own block device, which is only read"
     )
+    position: Share = Field(
+        0.0, ge=0, le=0.99, description="share of the device before what is read: 0 % to 99 %"
+    )
+    within: Share = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="blocks are drawn at random from so much of the device behind the position, the same ones at each; "
+        "0: they are read in order",
+    )
     streams: int = Field(
         1,
         ge=1,
@@ -46,7 +56,7 @@ class StreamKeys(FileSetKeys):
     )
     shared: bool = Field(
         False,
-        description="all streams on one file: each reads or copies all of it, or writes a part of its own; false: a file each",
+        description="all streams on one file: each reads or copies all of it, or writes a part; false: a file each",
     )
     copy_with: Literal["read-write", "copy-file-range"] = Field(
         "read-write",
@@ -115,6 +125,11 @@ def build(keys: StreamKeys) -> StreamWork:
             f"past the cache only whole sectors of {SECTOR_BYTES} bytes can be moved, found {keys.block_size}"
         )
         raise KeyProblem(message, "block_size")
+    if keys.on == "file" and (keys.position or keys.within):
+        name = "position" if keys.position else "within"
+        raise KeyProblem(f'"{name}" is of a device', name, hint='on = "device"')
+    if keys.within and not keys.volume:
+        raise KeyProblem("how many blocks are drawn is not said", "volume")
     if keys.on == "device" and keys.operation != "read":
         raise KeyProblem("the lab's device is only read", "on", hint='write to a file: on = "file"')
     if (
@@ -130,6 +145,8 @@ def build(keys: StreamKeys) -> StreamWork:
     return StreamWork(
         operation=keys.operation,
         on=keys.on,
+        position=keys.position,
+        within=keys.within,
         streams=keys.streams,
         shared=keys.shared,
         copy_with=keys.copy_with,
@@ -215,7 +232,19 @@ _WALL = time_response(
 _RATE = rate_response("rate", "bytes/s", "bytes moved by that time; of a copy, bytes that were copied")
 
 _OPTIONS = (
-    *("block_size", "volume", "streams", "shared", "copy_with", "direct", "sync", "flush", "truncate"),
+    *(
+        "position",
+        "within",
+        "block_size",
+        "volume",
+        "streams",
+        "shared",
+        "copy_with",
+        "direct",
+        "sync",
+        "flush",
+        "truncate",
+    ),
     "data",
 )
 KIND = WorkloadKind(

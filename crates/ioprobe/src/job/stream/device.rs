@@ -4,6 +4,7 @@ use std::os::unix::io::{AsRawFd, OwnedFd};
 
 use super::crew::{Ready, Work};
 use super::data::Memory;
+use super::part::Part;
 use super::source::Start;
 use super::timed::{Beside, Ended, Reading};
 use super::{verify, Outcome, Timer};
@@ -54,20 +55,17 @@ impl Timer<'_> {
         let block = own.block_size as u64;
         let opened = device.open(own.direct)?;
         let size = device.size(&opened)?;
-        // Whole blocks only: hdparm never reads the rest of a device.
-        let blocks = own.volume.map_or(size, |volume| volume.min(size)) / block;
-        if blocks == 0 {
-            return Err(Error::bad(format!(
-                "request stream: wanted a block of {block} bytes in the device, found {size} bytes"
-            )));
-        }
+        let part = Part::of(own, size)?;
+        let blocks = part.blocks;
+        part.go_to(&opened)?;
         self.settle();
         if own.evict {
             device.evict()?;
         }
-        let start = Start::of(&opened, blocks * block, NAME)?;
+        let start = Start::of(&opened, part.end, NAME)?;
         let reading = Reading {
             from: opened,
+            places: part.places,
             block: own.block_size,
             memory: Memory::zeroed(own.block_size),
             blocks: Some(blocks),

@@ -38,6 +38,7 @@ impl Timer<'_> {
                 let place = if own.shared { 0 } else { number };
                 let reading = Reading {
                     from: target.open_to_read(place, own)?,
+                    places: None,
                     block: own.block_size,
                     memory: Memory::zeroed(own.block_size),
                     blocks: own.volume.map(|volume| blocks_of(volume, own)),

@@ -9,6 +9,7 @@ mod crew;
 mod data;
 mod device;
 mod files;
+mod part;
 mod request;
 mod source;
 mod timed;
@@ -147,8 +148,12 @@ impl Timer<'_> {
         let mut block: Option<LatencyRecorder> = None;
         let mut left_open: Vec<OwnedFd> = Vec::new();
         for one in ended {
-            one.recorders.flush_ticks.map(|ticks| flush.record(ticks));
-            one.recorders.close_ticks.map(|ticks| close.record(ticks));
+            if let Some(ticks) = one.recorders.flush_ticks {
+                flush.record(ticks);
+            }
+            if let Some(ticks) = one.recorders.close_ticks {
+                close.record(ticks);
+            }
             match &mut block {
                 None => block = Some(one.recorders.block),
                 Some(all) => all.absorb(one.recorders.block),

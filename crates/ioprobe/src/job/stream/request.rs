@@ -38,8 +38,19 @@ pub fn check(common: &Common, own: &StreamJob) -> Result<()> {
             "device: it is read only, by the probe itself, once and without a set".to_string(),
         );
     }
+    let placed = own.position != 0.0 || own.within.is_some();
+    if placed && own.device.is_none() {
+        return bad("position, within: of a device only".to_string());
+    }
+    let within = own.within.unwrap_or(1.0);
+    if !((0.0..1.0).contains(&own.position) && within > 0.0 && within <= 1.0) {
+        return bad(format!(
+            "position, within: wanted shares of the device, found {} and {within}",
+            own.position
+        ));
+    }
     if let Some(seconds) = own.seconds {
-        if !reads || !(seconds > 0.0 && seconds <= LONGEST_S) {
+        if !(reads && seconds > 0.0 && seconds <= LONGEST_S) {
             return bad(format!(
                 "seconds: wanted up to {LONGEST_S}, of reading, found {seconds}"
             ));

@@ -81,6 +81,8 @@ pub struct Broken {
 
 pub struct Reading {
     pub from: OwnedFd,
+    /// Where each block is read; None: where the file stands, one after the other.
+    pub places: Option<Vec<u64>>,
     pub block: usize,
     pub memory: Memory,
     /// How many blocks; None: to the end.
@@ -115,8 +117,17 @@ impl Reading {
         let start = clock.ticks();
         let mut last = start;
         while self.blocks.map_or(true, |blocks| done.blocks < blocks) {
+            let into = self.memory.as_mut_ptr().cast();
             // SAFETY: the memory is valid for the length of a block.
-            let n = unsafe { libc::read(from, self.memory.as_mut_ptr().cast(), block) };
+            let n = unsafe {
+                match &self.places {
+                    None => libc::read(from, into, block),
+                    Some(places) => {
+                        let place = places[done.blocks as usize % places.len()];
+                        libc::pread(from, into, block, place as i64)
+                    }
+                }
+            };
             if n < 0 && self.direct && before < block && last_errno() == libc::EINVAL {
                 // Behind a short block a direct read stands where none may; dd takes it for the end too.
                 done.ended = Ended::End;
