@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from iotrial.cli import cli
 from iotrial.cli.placing import named
 from iotrial.conduct.backing import Machine, disks_under, shared
 from iotrial.conduct.resolve import resolve
@@ -16,12 +19,14 @@ from iotrial.conduct.sites import Where
 from iotrial.conduct.start import default_folder, located_of
 from iotrial.errors import RequestError, StudyError, UnknownName
 from iotrial.lab.guard import Consent
+from iotrial.study.catalogue import find
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.limits import check_limits
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
 from iotrial.study.select import select
 
+SCHEMAS = Path(__file__).parents[2] / "schemas"
 HEAD = """
 [study]
 name = "places"
@@ -52,6 +57,12 @@ size = "100 MiB"
 filesystem = "xfs"
 [[place]]
 name = "tape"
+"""
+MODE = """
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0444", "0777"]
 """
 LOG = """
 [[factor]]
@@ -91,7 +102,7 @@ def test_the_name_of_a_place_can_be_part_of_a_path_without_being_one(name: str) 
         (DEVICE, 'lab.device "ssd": the study declares no place'),
         (PLACES.replace('"tape"', '"taps"') + DEVICE, '"tape"'),
         (PLACES + '[[place]]\nname = "ssd"\n' + DEVICE, 'two places are called "ssd"'),
-        (PLACES + '[[place]]\nname = "vain"\n' + DEVICE, 'no run happens at place "vain"'),
+        (PLACES + MODE, 'no run happens at place "ssd"'),
         (PLACES + '[[place]]\nname = "log"\nholds = "log"\n' + DEVICE, "no file system is given one"),
         (
             PLACES + DEVICE + '[[factor]]\nname = "fs"\nknob = "filesystem.type"\nlevels = ["ext4", "xfs"]\n',
@@ -212,6 +223,38 @@ def test_the_log_is_a_place_without_being_declared() -> None:
     assert resolve(study, root=True, located={"log": Where("/x")}).sites[1].where.folder == "/x"
     with pytest.raises(RequestError, match="a log lies on an image"):
         resolve(study, root=True, located={"log": ON_A_DISK})
+
+
+def test_no_option_of_mkfs_meets_the_mkfs_of_a_place_that_takes_it_for_something_else() -> None:
+    # -d is a profile to mkfs.btrfs, a folder to copy to mke2fs, and a geometry to mkfs.xfs
+    mixed = PLACES.replace('filesystem = "xfs"', 'filesystem = "btrfs"')
+    option = '[[factor]]\nname = "data"\nknob = "mkfs.option"\nlevels = ["default", "-d single"]\n'
+    with pytest.raises(RequestError, match="not on the list of ext4"):
+        resolve(chosen(mixed, DEVICE, option), root=True)
+
+
+def test_a_file_system_without_a_log_is_given_none() -> None:
+    kinds = (
+        '[[factor]]\nname = "fs"\nknob = "filesystem.type"\nlevels = ["ext4", "btrfs"]\nrole = "condition"\n'
+    )
+    plain = PLACES.replace('filesystem = "xfs"\n', "")
+    for parts in ((plain, DEVICE, LOG, kinds), (PLACES.replace('"xfs"', '"btrfs"'), DEVICE, LOG)):
+        with pytest.raises(RequestError, match="btrfs has no log"):
+            resolve(chosen(*parts), root=True)
+    resolve(chosen(PLACES, DEVICE, LOG), root=True)
+    without = '[[factor]]\nname = "j"\nknob = "mkfs.option"\nlevels = ["default", "-O ^has_journal"]\n'
+    with pytest.raises(RequestError, match="lies nowhere"):
+        resolve(chosen(plain, DEVICE, LOG, without), root=True)
+
+
+def test_the_disk_of_the_whole_lab_is_that_of_its_only_place() -> None:
+    one = find("matrix/iozone")
+    chosen_ = select(one)
+    resolved = resolve(chosen_, root=True, lab="device", consent=Consent("/dev/sdx", "S-1234"))
+    assert [(site.name, site.kind) for site in resolved.sites] == [("here", "device")]
+    both = select(one, conditions={"device": ["all"]})
+    with pytest.raises(RequestError, match="has places"):
+        resolve(both, root=True, lab="device", consent=Consent("/dev/sdx", "S-1234"))
 
 
 # the command line
@@ -348,3 +391,23 @@ def test_a_folder_of_memory_has_no_disk(tmp_path: Path) -> None:
     if os.major(Path("/dev/shm").stat().st_dev):
         pytest.skip("/dev/shm is no memory here")
     assert disks_under("/dev/shm") == {f"0:{os.minor(Path('/dev/shm').stat().st_dev)}"}
+
+
+def test_the_plan_lists_places_and_what_they_share_as_its_schema_says(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "".join(
+        (HEAD.replace('"image"', '"directory"'), PLACES.replace('filesystem = "xfs"\n', ""), DEVICE)
+    )
+    (tmp_path / "mine.toml").write_text(text)
+    (tmp_path / "there").mkdir()
+    cli.main(
+        ["plan", str(tmp_path / "mine.toml"), "--place", f"disk={tmp_path / 'there'}", "--json"],
+        standalone_mode=False,
+    )
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, json.loads((SCHEMAS / "plan.schema.json").read_text()))
+    places = {place["name"]: place for place in document["places"]}
+    assert (places["disk"]["folder"], places["disk"]["located"]) == (str(tmp_path / "there"), True)
+    assert (places["ssd"]["folder"], places["ssd"]["located"]) == (str(state / "lab"), False)
+    assert all(set(group["places"]) <= set(places) for group in document["shared"])

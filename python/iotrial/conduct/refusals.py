@@ -18,6 +18,7 @@ from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement, Stage
+from iotrial.lab.log import LOGGED
 from iotrial.lab.modelled import FUSE
 from iotrial.study.kinds import KeyProblem, kind, kind_of
 from iotrial.study.kinds.varied import varied
@@ -63,14 +64,30 @@ def check_names(study: Study) -> None:
         if registry.knob("mount.option").parse(Setting("mount.option", option)) == "default":
             raise RequestError(f'{study.origin}: [lab] mount option "default" is none', hint="leave it out")
     _check_mkfs_options(study)
+    _check_log(study)
     combinations.check(study)
+
+
+def _check_log(study: Study) -> None:
+    """A log on a second device, of a file system that has none."""
+    if study.log is None:
+        return
+    made = {s.value for s in study.settings if s.knob == "filesystem.type"}
+    own = {place.filesystem for place in study.places_of_runs if place.filesystem is not None}
+    for filesystem in sorted((made or {study.lab.filesystem}) | own):
+        if filesystem not in LOGGED:
+            raise RequestError(
+                f"{study.origin}: knob filesystem.log: {filesystem} has no log that could lie elsewhere",
+                hint="it can be turned of: " + ", ".join(LOGGED),
+            )
 
 
 def _check_mkfs_options(study: Study) -> None:
     """A letter that is harmless to one mkfs names a folder to copy, or a device, to another: none meets the wrong one."""
     groups = [level.settings for factor in study.factors for level in factor.levels] + [study.fixed]
     made = [s.value for settings in groups for s in settings if s.knob == "filesystem.type"]
-    every = tuple(dict.fromkeys(made)) or (study.lab.filesystem,)
+    own = [place.filesystem for place in study.places if place.filesystem is not None]
+    every = tuple(dict.fromkeys((*(made or [study.lab.filesystem]), *own)))
     for settings in groups:
         named = tuple(s.value for s in settings if s.knob == "filesystem.type") or every
         for setting in settings:

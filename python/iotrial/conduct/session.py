@@ -98,10 +98,13 @@ class Session:
             if self._sample_s is not None:
                 self.sampler = Sampler(self._sample_s)
             self._open_places()
-            self.settings.settle(self.places.values())
+            beside = self.beside()
+            self.settings.settle(
+                [p for name, p in self.places.items() if name not in beside], beside.values()
+            )
             for place in self.places.values():
                 self.make_files(place)
-            for place in self.beside().values():
+            for place in beside.values():
                 self.files.make_folder(place)
         except BaseException as error:
             if isinstance(error, Stopped):

@@ -18,6 +18,8 @@ from iotrial.lab.target import Target
 from iotrial.study.disks import DiskSpec
 
 INTERNAL, EXTERNAL = "internal", "external"
+#: file systems that have one
+LOGGED = ("ext4", "xfs")
 #: what mkfs.xfs gives an internal log at the least, unless it is told otherwise
 LOG_BYTES = 64 << 20
 #: 1,024 blocks, the least that mke2fs makes a journal of

@@ -17,7 +17,7 @@ LOG = "log"
 def read_places(
     source: Source, tables: Sequence[dict[str, Any]], factors: Sequence[Factor], fixed: Sequence[Setting]
 ) -> tuple[PlaceSpec, ...]:
-    """All places; every level of ``lab.device`` is one of them, and none is declared in vain."""
+    """All places; every level of ``lab.device`` is one of them. One that no level names is not made."""
     places: list[PlaceSpec] = []
     for index, data in enumerate(tables):
         table = source.table(wire.PlaceTable, data, "place", index)
@@ -91,9 +91,7 @@ def _check_place(
 ) -> None:
     path = ("place", index)
     knobs = {setting.knob for setting in settings}
-    if place.holds is Holds.RUNS and not any(
-        setting.knob == LAB_DEVICE and setting.value == place.name for setting in settings
-    ):
+    if place.holds is Holds.RUNS and LAB_DEVICE not in knobs:
         raise source.error(
             f'no run happens at place "{place.name}"',
             *path,
