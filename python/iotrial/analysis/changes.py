@@ -2,9 +2,9 @@
 
 A cumulative sum needs the variance of means, which autocorrelation hides and which every estimate of it gets wrong where the
 level does change. A self-normalised test divides by what the series shows of itself on both sides of the place in question,
-so that nothing has to be estimated (X. Shao and X. Zhang, Testing for change points in time series, JASA 105 (2010), 1228-1240).
-Where there are several changes each is looked at in windows of many lengths around it, so that one does not hide another
-(Z. Zhao, F. Jiang and X. Shao, Segmenting time series via self-normalisation, JRSS B 84 (2022), 1699-1725).
+so that nothing has to be estimated (X. Shao and X. Zhang, Testing for change points in time series, JASA 105 (2010), pages
+1228-1240). Where there are several changes each is looked at in windows of many lengths around it, so that one does not hide
+another (Z. Zhao, F. Jiang and X. Shao, Segmenting time series via self-normalisation, JRSS B 84 (2022), 1699-1725).
 """
 
 from __future__ import annotations
