@@ -52,17 +52,17 @@ def put_back(journal: Journal) -> dict[str, Restored]:
         return {done.entry.knob: done for done in restore(journal, Target(probe))}
 
 
-#: verb, which call of it, when; what `restore` then says of the disk
+#: verb, which call of it, when; what `restore` then says of the disk. Those that lie between two others are long
 STEPS = [
     ("device_mark", 1, "before", Undone.ALREADY),
     ("device_mark", 1, "after", Undone.RESTORED),
-    ("loop_attach", 1, "after", Undone.RESTORED),
+    pytest.param("loop_attach", 1, "after", Undone.RESTORED, marks=pytest.mark.long),
     ("run", 2, "after", Undone.RESTORED),  # mkfs; the first was blkid
-    ("device_release", 1, "after", Undone.RESTORED),
-    ("mount", 1, "after", Undone.RESTORED),
+    pytest.param("device_release", 1, "after", Undone.RESTORED, marks=pytest.mark.long),
+    pytest.param("mount", 1, "after", Undone.RESTORED, marks=pytest.mark.long),
     ("syncfs", 1, "after", Undone.RESTORED),
-    ("device_reclaim", 1, "before", Undone.RESTORED),
-    ("device_zero", 1, "before", Undone.RESTORED),
+    pytest.param("device_reclaim", 1, "before", Undone.RESTORED, marks=pytest.mark.long),
+    pytest.param("device_zero", 1, "before", Undone.RESTORED, marks=pytest.mark.long),
     ("device_zero", 1, "after", Undone.RESTORED),
     ("device_zero", 2, "after", Undone.ALREADY),
 ]

@@ -50,8 +50,13 @@ VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "file.fragmentation": (("50 %", "90%", "0 %"), ()),
     "file.link": (("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink"), ()),
     "file.mode": (("0444", "0777", "0000"), ()),
+    "file.rewritten": (("0 %", "50 %", "100 %"), ()),
     "file.size": (("1 B", "10 KiB"), ()),
+    "filesystem.age": (("60 %", "fresh"), ()),
+    "filesystem.log": (("external", "internal"), ()),
+    "filesystem.trim": (("fstrim", "none"), ()),
     "filesystem.type": (("ext4", "xfs", "btrfs"), ()),
+    "lab.device": (("here",), ()),
     "matrix.file_size": (("1 MiB", "64 KiB"), ()),
     "matrix.record_size": (("4 KiB", "1 MiB"), ()),
     "memory.huge_pages": (("always", "madvise"), ()),
@@ -66,6 +71,7 @@ VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "process.cpu": (("0", "any"), ()),
     "process.io_priority": (("idle", "best-effort-0", "none"), ()),
     "process.nice": (("5", "-5", "0"), ()),
+    "program.path": (("/usr/bin", "/bin"), ()),
     "process.user": (("self", "root", "unprivileged"), ()),
     "work.option": (("4 KiB", "1 MiB"), (("option", "block_size"),)),
     "sysctl": (("50", "200"), (("key", "vm.vfs_cache_pressure"),)),
@@ -95,6 +101,7 @@ def place(target: Target, disk_folder: Path) -> Iterator[ImagePlace]:
         filesystem="ext4",
         size_bytes=320 << 20,
     )
+    place.site = "here"
     place.open()
     yield place
     place.close()
@@ -131,8 +138,8 @@ def test_every_knob_is_tried_here() -> None:
     assert set(VALUES) == set(registry.knobs())
 
 
-#: needs a control group of its own beside or below the caller's: see test_memory_limit.py
-ELSEWHERE = {"memory.limit"}
+#: needs a control group of its own beside or below the caller's: see test_memory_limit.py; a second device: test_log.py
+ELSEWHERE = {"memory.limit", "filesystem.log"}
 
 
 @pytest.mark.parametrize("name", sorted(VALUES.keys() - ELSEWHERE))

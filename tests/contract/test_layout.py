@@ -1,9 +1,10 @@
-"""Files laid out in pieces, defragmented and copied anew, on each of the file systems, and held against filefrag."""
+"""Where blocks lie: files in pieces, defragmented, copied anew; file systems in use; each held against other programs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,9 @@ def subject(request: pytest.FixtureRequest, target: Target, disk_folder: Path) -
     assert not any(r.kept for r in restore(journal, target))
 
 
-def by_filefrag(subject: Subject) -> int:
-    done = subject.target.run(["filefrag", *(f"{subject.place.root}/s/f{n:06}" for n in range(FILES))])
+def by_filefrag(subject: Subject, *files: int) -> int:
+    names = [f"{subject.place.root}/s/f{n:06}" for n in files or range(FILES)]
+    done = subject.target.run(["filefrag", *names])
     return sum(int(count) for count in re.findall(r": (\d+) extents? found", done.stdout))
 
 
@@ -77,18 +79,21 @@ def test_files_lie_in_as_many_pieces_as_were_asked_for_and_hold_what_they_held(
 def test_defragmented_and_rewritten_files_are_whole_and_untouched_ones_stay_in_pieces(
     subject: Subject,
 ) -> None:
-    for value, within in (("untouched", (38, 42)), ("rewritten", (4, 8)), ("defragmented", (4, 12))):
-        subject.work = WorkDraft()
-        turned("file.fragmentation", "90 %", subject)
-        turned("file.defragment", value, subject)
-        registry.knob("file.fragmentation").verify(subject, Setting("file.fragmentation", "90 %"), "90 %")
-        assert within[0] <= by_filefrag(subject) <= within[1], value
-        assert 38 <= subject.work.evidence["extents_before"] <= 42
-        assert subject.work.evidence["extents"] == by_filefrag(subject)
-        assert subject.work.evidence["relayout_time"] > 0
+    whole = by_filefrag(subject, 0)
+    one = replace(subject, files=FileSelection("s", (1,), SIZE, 1))  # e4defrag takes seconds for each
+    for value, within in (("untouched", (95, 105)), ("rewritten", (1, 2)), ("defragmented", (1, 4))):
+        one.work = WorkDraft()
+        turned("file.fragmentation", "99 %", one)
+        turned("file.defragment", value, one)
+        registry.knob("file.fragmentation").verify(one, Setting("file.fragmentation", "99 %"), "99 %")
+        assert within[0] <= by_filefrag(subject, 1) <= within[1], value
+        assert 95 <= one.work.evidence["extents_before"] <= 105
+        assert one.work.evidence["extents"] == by_filefrag(subject, 1)
+        assert one.work.evidence["relayout_time"] > 0
         assert subject.target.call("fileset_verify", set="s")["files"] == FILES
         names = subject.target.call("list", path=f"{subject.place.root}/s")["names"]
         assert sorted(names) == [f"f{n:06}" for n in range(FILES)]
+    assert by_filefrag(subject, 0) == whole
 
 
 def test_a_layout_that_is_another_is_an_error_that_counts_it(subject: Subject) -> None:
@@ -108,3 +113,45 @@ def test_a_share_that_these_files_cannot_have_is_refused() -> None:
     for value in ("100 %", "-1 %", "5", "99.999 %", "1e1 %"):
         with pytest.raises(UnsupportedLevel, match="no share"):
             knob.parse(Setting(knob.name, value))
+
+
+def aged(subject: Subject, value: str) -> tuple[float, str]:
+    """Made anew, that old: percent that stat(1) calls used, and the names and sizes of all that is there."""
+    assert isinstance(subject.place, ImagePlace)
+    subject.place.want_filesystem(subject.place.filesystem)
+    setting, knob = Setting("filesystem.age", value), registry.knob("filesystem.age")
+    knob.write(subject, setting, value)
+    subject.place.format()
+    knob.verify(subject, setting, value)
+    blocks = subject.target.run(["stat", "-f", "-c", "%b %f", subject.place.root]).stdout.split()
+    shown = subject.target.run(["find", f"{subject.place.root}/.aged", "-type", "f", "-printf", "%f %s\n"])
+    return 100 * (1 - int(blocks[1]) / int(blocks[0])), "\n".join(sorted(shown.stdout.splitlines()))
+
+
+def test_an_aged_file_system_is_as_full_as_was_asked_for_and_the_same_each_time(subject: Subject) -> None:
+    full, first = aged(subject, "20 %")
+    assert 16 <= full <= 24
+    assert aged(subject, "20 %")[1] == first
+    sizes = [int(line.split()[1]) for line in first.splitlines()]
+    assert {4096 << n for n in range(9)} <= set(sizes)
+    # what is left of ten rounds, of which nine were followed by removals
+    assert int(first.splitlines()[-1].split()[0]) > 2 * len(sizes)
+    assert aged(subject, "fresh")[1] == ""
+
+
+def test_a_trim_tells_the_device_what_is_free_after_all_of_it_was_written(subject: Subject) -> None:
+    def counted() -> tuple[int, int]:
+        # Documentation/block/stat.rst: sectors written, sectors discarded
+        numbers = Path(f"/sys/block/{subject.place.device}/stat").read_text().split()
+        return int(numbers[6]) * 512, int(numbers[13]) * 512
+
+    free = int(subject.target.run(["stat", "-f", "-c", "%a", subject.place.root]).stdout) * 4096
+    for value in ("none", "fstrim"):
+        written, discarded = counted()
+        turned("filesystem.trim", value, subject)
+        more_written, more_discarded = (a - b for a, b in zip(counted(), (written, discarded), strict=True))
+        assert more_written > 0.7 * free
+        assert more_discarded == subject.work.trimmed_bytes
+        assert (more_discarded > 0.7 * free) == (value == "fstrim")
+    left = subject.target.call("list", path=subject.place.root)["names"]
+    assert not [name for name in left if "free" in name]

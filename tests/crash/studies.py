@@ -165,6 +165,35 @@ cache = "as-is"
 argv = ["sh", "-c", "sleep {nap}; echo {dir} >/dev/null"]
 """
 
+PLACES = """
+[study]
+name = "places"
+account = false
+question = "Do two places and the log beside them go again?"
+[lab]
+kind = "image"
+size = "16 MiB"
+[budget]
+time = "10 min"
+blocks = 2
+[[place]]
+name = "one"
+[[place]]
+name = "other"
+[[place]]
+name = "beside"
+holds = "files"
+[[factor]]
+name = "device"
+knob = "lab.device"
+levels = ["one", "other"]
+[[factor]]
+name = "log"
+knob = "filesystem.log"
+levels = ["external"]
+role = "condition"
+""" + reading()
+
 QUEUE = """
 [study]
 name = "queue"
@@ -257,6 +286,7 @@ role = "condition"
 """ + reading()
 
 ALL = {"settings": SETTINGS, "mounts": MOUNTS, "formats": FORMATS, "folder": FOLDER, "commands": COMMANDS}
+ALL["places"] = PLACES
 
 #: what takes some seconds a run, or many steps
 SLOW = {"kinds": KINDS, "queue": QUEUE}

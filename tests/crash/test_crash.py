@@ -129,7 +129,7 @@ def kill_at_each_step(
     assert not failures, report(failures)
 
 
-@pytest.mark.parametrize(("study", "every"), [("settings", 6), ("commands", 3)])
+@pytest.mark.parametrize(("study", "every"), [("settings", 9), ("commands", 4)])
 def test_killed_at_each_step_of_the_journal_nothing_is_left(place: Site, study: str, every: int) -> None:
     kill_at_each_step(place, study, ("journal",), every=every)
 
@@ -223,8 +223,8 @@ def kill_at_random(place: Site, times: int, names: list[str]) -> None:
     print(f"{killed} of {times} killed before their end")
 
 
-def test_killed_at_a_dozen_random_instants_nothing_is_left(place: Site) -> None:
-    kill_at_random(place, 12, sorted(studies.ALL))
+def test_killed_at_some_random_instants_nothing_is_left(place: Site) -> None:
+    kill_at_random(place, 7, sorted(studies.ALL))
 
 
 @pytest.mark.long

@@ -48,7 +48,7 @@ class Recording:
         return {"version": "0", "protocol": 1, "clock": {}}
 
     def _statfs(self, **_: Any) -> dict[str, Any]:
-        return {"type": "0xef53", "available_bytes": 1 << 40}
+        return {"type": "0xef53", "available_bytes": 1 << 40, "total_bytes": 1 << 40, "free_bytes": 1 << 40}
 
     def _stat(self, path: str, **_: Any) -> dict[str, Any]:
 
@@ -72,7 +72,7 @@ class Recording:
         return {"device": "/dev/loop9", "name": "loop9", "direct_io": True, "inode": 1}
 
     def _run(self, **_: Any) -> dict[str, Any]:
-        return {"exit": 0, "signal": None, "timed_out": False, "stdout": "", "stderr": ""}
+        return {"exit": 0, "signal": None, "timed_out": False, "stdout": "", "stderr": "", "wall_ns": 1}
 
     def _mount(self, target: str, options: list[str], type: str, **_: Any) -> None:
         if target.endswith("ext4"):

@@ -223,6 +223,28 @@ def test_a_file_system_that_varies_from_run_to_run_is_made_for_each(opened: Any)
     assert all(made == 1 for _, made in formats_by_run(opened, text, 1))
 
 
+def test_a_file_system_made_for_a_run_gets_the_files_of_that_runs_condition_alone(opened: Any) -> None:
+    """Of two conditions that work on files of different sizes: at the start both are made, for a run its own."""
+    text = WHOLE.replace("PLOT", "sub").replace("[design]\nrepeats = 3\n", "")
+    text += """
+[[workload]]
+name = "large"
+kind = "files"
+files = 1
+operations = ["stat"]
+size = "1 MiB"
+"""
+    session, plan, probe = opened(read_study(text, "test", trusted=False))
+    runner = Runner(session, injected=1.06)
+    assert sorted(f["size"] for verb, f in probe.calls if verb == "fileset") == [4096, 1 << 20]
+    for condition in plan.conditions:
+        for run in plan.block(condition, 0).runs:
+            probe.calls.clear()
+            assert runner.run(condition, run, block=0).problem is None
+            made = [f["size"] for verb, f in probe.calls if verb == "fileset"]
+            assert made == [1 << 20 if condition.workload == "large" else 4096]
+
+
 def test_the_probe_enters_before_the_cache_is_prepared_and_leaves_after_a_failure_too(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,3 +366,34 @@ def test_the_scratch_folder_is_new_and_nothing_of_it_is_dirty_when_the_clock_sta
     assert calls[order[0]][1] == {"path": "/run/iotrial/ext4/out", "recursive": True}
     assert calls[-1][1]["out"] == "/run/iotrial/ext4/out"
     assert calls[-1][1]["sync_after"] == "/run/iotrial/ext4", "what this run leaves is not the next one's"
+
+
+MAKER = """
+[study]
+name = "maker"
+question = "?"
+[[factor]]
+name = "inodes"
+knob = "mkfs.option"
+levels = ["default", "-I 512"]
+[[workload]]
+name = "mkfs"
+kind = "mkfs"
+volume = "64 MiB"
+"""
+
+
+def test_mkfs_is_timed_on_a_device_that_nothing_is_mounted_from(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry.knob("mkfs.option"), "verify", lambda *_: None)
+    calls = verbs_of_a_run(opened, read_study(MAKER, "maker", trusted=False))
+    verbs = [verb for verb, _ in calls]
+    at = verbs.index("command")
+    assert verbs[at - 2 : at] == ["unmount", "evict_device"]
+    assert verbs[at + 1] == "mount", "what was made is looked at afterwards"
+    assert "fileset" not in verbs, "and not made a second time for the next run's files"
+    assert not [fields for verb, fields in calls if verb == "run" and "mkfs" in str(fields)]
+    [step] = calls[at][1]["steps"]
+    assert step["argv"][0] == "mkfs.ext4"
+    assert step["argv"][-2:] == ["/dev/loop9", f"{64 << 10}k"]

@@ -107,7 +107,7 @@ def test_counts_of_which_some_were_lost_are_used_nowhere(state: Path, tmp_path: 
 
 def test_grep_reads_twice_for_each_file_and_find_as_often_in_any_tree(state: Path) -> None:
     names = ("grep-10x10", "grep-10x100", "grep-100x10", "find-10x10", "find-100x10")
-    report = run_json("mount/read-calls", "--condition", f"workload={','.join(names)}", "--blocks", "2")
+    report = run_json("mount/read-calls", "--condition", f"workload={','.join(names)}", "--blocks", "1")
     reads = {
         (e["condition"]["workload"], e["treatment"]): e["value"]
         for e in report["evidence"]

@@ -141,7 +141,7 @@ def test_after_sigkill_restore_empties_the_disk_and_resume_completes_the_trial(
     running = subprocess.Popen(
         command("run", study, *on(disk), "--no-stop"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
-    _wait_for_runs(state, 20, running)
+    _wait_for_runs(state, 8, running)
     running.kill()
     running.wait()
     kept = len(stored_runs(state))
@@ -150,7 +150,7 @@ def test_after_sigkill_restore_empties_the_disk_and_resume_completes_the_trial(
     assert "lab.device on" in iotrial("restore").stdout
     assert disk.empty
     assert iotrial("restore").stdout == "Nothing to restore.\n"
-    report = json.loads(iotrial("resume", "--json", "--time", "2 s").stdout)
+    report = json.loads(iotrial("resume", "--json", "--time", "1 s").stdout)
     assert report["trial"]["state"] == "done"
     assert len(stored_runs(state)) > kept
     assert failures_of(state) == []

@@ -74,7 +74,7 @@ def at_random_instants(state: Path, folder: Path, lab: str, how_often: int, seed
 
 
 @pytest.mark.parametrize(
-    ("lab", "how_often"), [("image", 3), pytest.param("directory", 3, marks=pytest.mark.long)]
+    ("lab", "how_often"), [("image", 2), pytest.param("directory", 3, marks=pytest.mark.long)]
 )
 def test_a_signal_at_any_instant_leaves_nothing_and_no_trace(
     state: Path, tmp_path: Path, lab: str, how_often: int

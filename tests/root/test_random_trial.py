@@ -92,7 +92,7 @@ cache = "warm"
 
 def test_open_arrivals_end_to_end(state: Path, tmp_path: Path) -> None:
     study = write_study(tmp_path, LOAD)
-    report = run_json(study, "--lab", "directory", "--no-stop", "--blocks", "2")
+    report = run_json(study, "--lab", "directory", "--no-stop", "--blocks", "1")
     assert report["trial"]["state"] == "done"
     assert failures_of(state) == []
     assert [e["response"] for e in report["effects"] if e["primary"]] == ["read_p99"]

@@ -74,3 +74,74 @@ def test_a_placeholder_of_the_program_s_own_is_no_factor_s(state: Path) -> None:
     ):
         refused = iotrial("plan", write_study(state.parent, COPY.replace(old, new)), check=2)
         assert message in refused.stderr
+
+
+MADE = """
+[study]
+name = "made"
+question = "?"
+account = false
+[lab]
+size = "32 MiB"
+[budget]
+blocks = 2
+[[factor]]
+name = "atime"
+knob = "mount.atime"
+levels = ["relatime", "noatime"]
+[[workload]]
+name = "files"
+kind = "files"
+files = 50
+directories = 3
+content = "words"
+order = "by-phase"
+operations = ["create", "write-all", "close", "getdents", "open", "sendfile", "close", "unlink"]
+"""
+
+
+def test_files_that_a_run_makes_are_there_while_it_lasts_and_no_longer(state: Path) -> None:
+    report = run_json(write_study(state.parent, MADE), "--no-stop")
+    assert failures_of(state) == []
+    assert report["void"] == []
+    for run in stored_runs(state):
+        assert {"create_time", "write_all_time", "getdents_time", "sendfile_time", "unlink_time"} <= {
+            *run["responses"],
+            *run["evidence"],
+        }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            '"mount.atime"\nlevels = ["relatime", "noatime"]',
+            '"file.mode"\nlevels = ["0444", "0777"]',
+            "nothing to turn",
+        ),
+        ('order = "by-phase"', 'order = "by-phase"\ncache = "warm"', "nothing of them can be warm"),
+        ('"close", "unlink"]', '"close"]', "the next run would find them there"),
+        ('content = "words"', 'content = "c"\nsize = "1000 B"', "end inside a function"),
+        (
+            '"mount.atime"\nlevels = ["relatime", "noatime"]',
+            '"file.size"\nlevels = ["1 KiB", "1000 B"]\nrole = "condition"',
+            None,
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_changed(
+    state: Path, old: str, new: str, message: str | None
+) -> None:
+    text = MADE.replace(old, new)
+    if message is None:  # the same of a knob
+        text, message = text.replace('"words"', '"c"') + TREATED, "C sources of 1,000 bytes"
+    refused = iotrial("plan", write_study(state.parent, text), check=2)
+    assert message in refused.stderr
+
+
+TREATED = """
+[[factor]]
+name = "atime-too"
+knob = "mount.atime"
+levels = ["relatime", "noatime"]
+"""

@@ -85,6 +85,80 @@ pick = ["jobs.rand-read.read.iops", { path = "jobs.rand-read.read.io_bytes", nam
 JOB = "[global]\nioengine={engine}\nsize=2m\n[rand-read]\nrw=randread\nbs=4k\n"
 
 
+AT_ONCE = """
+[study]
+name = "at-once"
+question = "?"
+[lab]
+size = "96 MiB"
+[budget]
+blocks = 2
+[[factor]]
+name = "readahead"
+knob = "block.read_ahead_kb"
+levels = [128, 512]
+[[workload]]
+name = "two"
+kind = "stream"
+operation = "read"
+streams = 2
+size = "4 MiB"
+[[workload]]
+name = "copy"
+kind = "stream"
+operation = "copy"
+size = "4 MiB"
+[[workload]]
+name = "shared-out"
+kind = "stream"
+operation = "write"
+streams = 3
+shared = true
+volume = "1 MiB"
+size = "4 MiB"
+[[workload]]
+name = "again"
+kind = "stream"
+operation = "rewrite"
+size = "4 MiB"
+flush = "fsync"
+[[response]]
+name = "rate"
+primary = true
+[[response]]
+name = "io_wait"
+[[response]]
+name = "device_busy"
+"""
+
+
+def test_several_streams_copies_and_rewriting_move_what_the_study_says(
+    state: Path, disk_folder: Path
+) -> None:
+    study = write_study(state.parent, AT_ONCE)
+    report = run_json(study, "--lab", "image", "--on", str(disk_folder), "--no-stop")
+    assert failures_of(state) == []
+    assert report["void"] == []
+    moved = {"two": 8, "copy": 4, "shared-out": 1, "again": 4}
+    for run in stored_runs(state):
+        workload = run["condition"].removeprefix("workload=")
+        responses, evidence = run["responses"], run["evidence"]
+        assert evidence["stream_bytes"] == moved[workload] * MIB
+        assert 0 <= responses["io_wait"] <= 100
+        assert 0 <= responses["device_busy"] <= 100
+        if workload in ("two", "copy"):  # nobody else's writing has changed what is read
+            assert responses["device_read_bytes"] >= moved[workload] * MIB
+        if workload == "two":
+            assert 50 <= evidence["stream_fairness"] <= 100
+            assert responses["rate"] <= evidence["stream_sum_of_own_rate"] * 1.0001
+        else:
+            assert responses["device_write_bytes_synced"] >= moved[workload] * MIB
+        if workload == "again":
+            assert responses["device_write_bytes"] >= 4 * MIB
+    named = {e["response"] for e in report["effects"] if not e["primary"]}
+    assert {"io_wait", "device_busy"} <= named
+
+
 @pytest.mark.parametrize("lab", ["image", "directory"])
 def test_streams_move_what_the_study_says(state: Path, disk_folder: Path, lab: str) -> None:
     study = write_study(state.parent, STREAMS + (ON_THE_DEVICE if lab == "image" else ""))
@@ -137,7 +211,7 @@ def test_an_option_that_a_workload_has_not_is_refused_before_anything_is_changed
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
-@pytest.mark.parametrize("lab", ["image", "directory"])
+@pytest.mark.parametrize("lab", [pytest.param("image", marks=pytest.mark.long), "directory"])
 def test_a_fio_job_runs_in_the_lab_and_its_numbers_are_responses(
     state: Path, disk_folder: Path, lab: str
 ) -> None:

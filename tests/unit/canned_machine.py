@@ -83,4 +83,4 @@ class CannedMachine:
 
     def _run(self, argv: list[str], **_: Any) -> dict[str, Any]:
         assert argv[:2] == ["test", "-w"], argv
-        return {"exit": 0, "signal": None, "timed_out": False, "stdout": "", "stderr": ""}
+        return {"exit": 0, "signal": None, "timed_out": False, "stdout": "", "stderr": "", "wall_ns": 0}

@@ -105,7 +105,7 @@ def test_a_state_folder_that_cannot_be_written_to_is_fatal(
     machine = CannedMachine(LAPTOP, there=TOOLS)
 
     def no(**_: Any) -> dict[str, Any]:
-        return {"exit": 1, "signal": None, "timed_out": False, "stdout": "", "stderr": ""}
+        return {"exit": 1, "signal": None, "timed_out": False, "stdout": "", "stderr": "", "wall_ns": 0}
 
     monkeypatch.setattr(machine, "_run", no)
     assert examined(machine).fatal

@@ -27,7 +27,7 @@ class _Session:
     def __init__(self, *, restored: bool = True) -> None:
         self.closed = False
         self._restored = restored
-        self.resolved = SimpleNamespace(treatment_stages=lambda **_: frozenset())
+        self.resolved = SimpleNamespace(treatment_stages=lambda **_: frozenset(), root=False)
 
     def close(self) -> None:
         self.closed = True

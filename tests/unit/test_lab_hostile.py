@@ -83,7 +83,7 @@ def test_root_works_in_no_folder_where_everybody_may_rename(
     tmp_path: Path, mode: int, *, taken: bool
 ) -> None:
     tmp_path.chmod(mode)
-    resolved: Any = SimpleNamespace(root=True, lab="directory")
+    resolved: Any = SimpleNamespace(root=True, lab="directory", sites=())
     if taken:
         assert default_folder(resolved, str(tmp_path)) == str(tmp_path)
     else:
@@ -98,7 +98,7 @@ def test_root_works_in_no_folder_of_a_stranger(tmp_path: Path, monkeypatch: pyte
     folder = tmp_path / "theirs"
     folder.mkdir()
     os.chown(folder, 65534, 65534)
-    resolved: Any = SimpleNamespace(root=True, lab="directory")
+    resolved: Any = SimpleNamespace(root=True, lab="directory", sites=())
     monkeypatch.delenv("SUDO_UID", raising=False)
     with pytest.raises(RequestError, match="belongs to user 65534"):
         default_folder(resolved, str(folder))

@@ -97,6 +97,9 @@ def test_what_identifies_the_user_stays_at_home(store: Store) -> None:
             "/home/anna/mine.toml",
             "--on",
             "/mnt/anna",
+            "--place",
+            "ssd=/mnt/anna/ssd",
+            "--erase=disk=SERIAL-77",
             "--html=/home/anna/x.html",
             "--full",
         ],
@@ -104,17 +107,31 @@ def test_what_identifies_the_user_stays_at_home(store: Store) -> None:
         pid=4242,
         pid_started="a-boot-id/17",
         asked=["f"],
+        places={"ssd": {"folder": "/srv/anna"}, "disk": {"disk": "SERIAL-77", "discard_contents": False}},
     )
     of = replace(of, study=replace(of.study, origin="/home/anna/mine.toml", text="# one\r\n# two\x1b[2J\n"))
     store.create_trial(of)
     (runs, end), *_ = planned_runs(of, 1)
     for record in runs:
-        failure = f"cat ended with status 1: {folder}/s0/f1: no such file\x1b[31m, see {home}/notes"
+        failure = (
+            f"cat ended with status 1: {folder}/s0/f1: no such file\x1b[31m, see {home}/notes, /srv/anna/s0"
+        )
         store.append_run(ID, replace(record, failure=failure))
     store.end_block(ID, end)
     store.set_state(ID, TrialState.FAILED, f"writing {home}/.local/x: no space")
     text = gzip.decompress(packed(store)).decode()
-    for secret in ("/home/anna", "/mnt/anna", home, "4242", "a-boot-id", "\x1b", "\\u001b", "\\r"):
+    for secret in (
+        "/home/anna",
+        "/mnt/anna",
+        "/srv/anna",
+        "SERIAL-77",
+        home,
+        "4242",
+        "a-boot-id",
+        "\x1b",
+        "\\u001b",
+        "\\r",
+    ):
         assert secret not in text.replace('"pattern"', ""), secret
     back = taken_in(packed(store)).data("last")
     assert back.trial.header.options == {
@@ -122,7 +139,10 @@ def test_what_identifies_the_user_stays_at_home(store: Store) -> None:
         "asked": ["f"],
     }
     assert back.trial.header.study.origin == "mine.toml"
-    assert back.runs[0].failure == "cat ended with status 1: LAB/s0/f1: no such file\\u{1b}[31m, see ~/notes"
+    assert (
+        back.runs[0].failure
+        == "cat ended with status 1: LAB/s0/f1: no such file\\u{1b}[31m, see ~/notes, ssd/s0"
+    )
     assert back.trial.reason == "writing ~/.local/x: no space"
 
 

@@ -36,6 +36,7 @@ _FILE_SET = set(FileSetKeys.model_fields)
     [
         ("[study]", set(wire.StudyTable.model_fields)),
         ("[lab]", set(wire.LabTable.model_fields)),
+        ("[[place]]", set(wire.PlaceTable.model_fields)),
         ("[budget]", set(wire.BudgetTable.model_fields)),
         ("[design]", set(wire.DesignTable.model_fields)),
         ("[[factor]]", set(wire.FactorTable.model_fields)),

@@ -60,7 +60,6 @@ def work(keys: str) -> StreamWork:
         ('operation = "write"\ndirect = true\nblock_size = "16535 B"', "whole sectors"),
         ('operation = "read"\nvolume = "1500 B"\nblock_size = "1 KiB"', "whole blocks"),
         ('operation = "read"\nreplicates = 2', "done once"),
-        ('operation = "read"\nfiles = 2', "wanted at most 1"),
         ('operation = "read"\nblocksize = "1 KiB"', "block_size"),
     ],
 )

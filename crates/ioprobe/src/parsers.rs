@@ -8,6 +8,7 @@ use serde_json::{json, Value};
 use crate::account::bpf::types::Types;
 use crate::account::perf::sequence::{Kinds, Sequence};
 use crate::account::perf::tracefs::place_in;
+use crate::job::pages::response::Response;
 use crate::wire::{self, job_fields, FromJson, Mode};
 use crate::{devices, process};
 
@@ -20,6 +21,7 @@ pub const PARSERS: &[Parser] = &[
     ("types", types),
     ("records", events),
     ("format", format),
+    ("response", response),
 ];
 
 /// A request line, read as every verb there is, and the answer that an error becomes.
@@ -48,6 +50,11 @@ fn request(line: &[u8]) {
     }
     if let Ok((common, own)) = job_fields::<wire::MatrixJob>(&verb, given.clone()) {
         let _ = crate::job::matrix::request::check_request(&common, &own);
+    }
+    if let Ok((common, own)) = job_fields::<wire::PagesJob>(&verb, given.clone()) {
+        if let Ok(address) = crate::job::pages::request::check(&common, &own) {
+            assert!(own.anywhere || address.ip().is_loopback());
+        }
     }
     if let Ok((common, own)) = job_fields::<wire::AtimeJob>(&verb, given.clone()) {
         let _ = crate::job::atime::check_request(&common, &own);
@@ -123,6 +130,21 @@ fn format(text: &[u8]) {
             assert!(offset < 1 << 16 && size < 1 << 16);
         }
     }
+}
+
+/// What a web server sends, whole and in two pieces: how it is cut makes no difference.
+fn response(bytes: &[u8]) {
+    const MOST: usize = 1 << 16;
+    let read = |cut: usize| {
+        let mut response = Response::new(MOST);
+        let taken = [&bytes[..cut], &bytes[cut..]]
+            .iter()
+            .try_for_each(|piece| response.take(piece))
+            .and_then(|()| response.closed());
+        assert!(response.body.len() <= MOST);
+        taken.map(|()| (response.status, response.body))
+    };
+    assert_eq!(read(0).ok(), read(bytes.len() / 2).ok());
 }
 
 #[cfg(test)]

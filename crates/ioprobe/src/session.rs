@@ -72,7 +72,9 @@ impl Session {
         let asked = given.remove("account_requests");
         if !matches!(asked, Some(Value::Bool(true))) {
             return match asked {
-                None | Some(Value::Null | Value::Bool(false)) => self.judged(verb, given),
+                None | Some(Value::Null | Value::Bool(false)) => {
+                    server::judged(self.carry_out(verb, given))
+                }
                 Some(other) => Err(Error::bad(format!(
                     "request {verb}: account_requests: wanted true or false, found {other}"
                 ))),
@@ -80,21 +82,11 @@ impl Session {
         }
         let devices = wire::devices_of_job(verb, &given)?;
         let requests = Requests::begin(&devices)?;
-        let mut answer = self.judged(verb, given)?;
+        let mut answer = server::judged(self.carry_out(verb, given))?;
         let (found, lost) = requests.finish()?;
         answer["requests"] = found;
         answer["requests_lost"] = json!(lost);
         Ok(answer)
-    }
-
-    /// A job fails with the server that its work needs.
-    fn judged(&mut self, verb: &str, given: Fields) -> Result<Value> {
-        let answer = self.carry_out(verb, given);
-        if wire::is_job(verb) {
-            server::judged(answer)
-        } else {
-            answer
-        }
     }
 
     fn carry_out(&mut self, verb: &str, given: Fields) -> Result<Value> {
@@ -233,6 +225,10 @@ impl Session {
                 job::random::run(request, sets, timing, &self.lifeline)
             }
             "matrix" => job::matrix::run(job_fields(verb, given)?, sets, timing),
+            "pages" => {
+                let starting = (&mut self.starter, self.isolated);
+                job::pages::run(job_fields(verb, given)?, timing, &self.origin, starting)
+            }
             "atime" => job::atime::run(job_fields(verb, given)?, sets, timing),
             "command" => {
                 let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from iotrial.study.model import Study
 
 SEED_DIGITS = 32
+SMALLEST_LAB = 1 << 20
 SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S = 0.01, 60.0
 LARGEST_SEED = 2**128 - 1
 SEED_DECIMALS = len(str(LARGEST_SEED))
@@ -36,6 +37,7 @@ class Asked:
     full: bool
     lab: str | None
     on: str | None
+    size: str | None
     time: str | None
     blocks: int | None
     margin: str | None
@@ -49,6 +51,7 @@ class Asked:
     named: tuple[str, ...] = ()
     account: bool = True
     disk: str | None = None
+    servers: Mapping[str, str] = field(default_factory=dict)
     located: Mapping[str, Where] = field(default_factory=dict)
 
 
@@ -60,7 +63,7 @@ def study_options(function: F) -> F:
             "sets",
             multiple=True,
             metavar="FACTOR=LEVEL,LEVEL",
-            help="Only these levels of a factor.",
+            help="Only these levels of a factor; program=PATH,PATH: programs of a workload that takes them by path.",
         ),
         click.option(
             "--condition",
@@ -97,6 +100,9 @@ def study_options(function: F) -> F:
             metavar="PLACE",
             help="The same for the disk of a place.",
         ),
+        click.option(
+            "--size", metavar="SIZE", help="Size of the lab, such as 24GiB, instead of the study's."
+        ),
         click.option("--on", metavar="FOLDER", help="Folder whose disk is used."),
         click.option(
             "--place",
@@ -108,6 +114,13 @@ def study_options(function: F) -> F:
         click.option("--time", metavar="DURATION", help="Budget of measuring, such as 5m."),
         click.option(
             "--blocks", type=click.IntRange(1), metavar="N", help="At most so many blocks of each condition."
+        ),
+        click.option(
+            "--server",
+            "servers",
+            multiple=True,
+            metavar="[NAME=]URL",
+            help="Where a web server of the study listens on this machine, such as http://127.0.0.1:8080.",
         ),
         click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
         click.option(
@@ -149,6 +162,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         lab=values["lab"],
         disk=values["disk"],
         on=values["on"],
+        size=values["size"],
         time=values["time"],
         blocks=values["blocks"],
         margin=values["margin"],
@@ -157,6 +171,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         controls=not values["no_controls"],
         no_stop=values["no_stop"],
         account=not values["no_account"],
+        servers=_servers(values["servers"]),
         trust=values["trust"],
         like=values["like"],
         named=tuple(sorted({*sets, *conditions})),
@@ -198,6 +213,21 @@ def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
     return found
 
 
+def _servers(texts: tuple[str, ...]) -> dict[str, str]:
+    """Addresses by name; one without a name is that of the server ``site``."""
+    from iotrial.errors import RequestError
+
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, url = text.partition("=")
+        if not equals or "/" in name:
+            name, url = "site", text
+        if name in found:
+            raise RequestError(f'--server "{text[:80]}": {name} has an address already')
+        found[name] = url
+    return found
+
+
 def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     """The study, narrowed to what was asked, and what was asked with what a packed trial adds to it.
 
@@ -206,7 +236,8 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     from iotrial.errors import RequestError
     from iotrial.study.catalogue import find
     from iotrial.study.select import select
-    from iotrial.units import UnitError, parse_duration, parse_margin
+    from iotrial.study.web import with_servers
+    from iotrial.units import UnitError, parse_duration, parse_margin, parse_size
 
     if (name is None) == (asked.like is None):
         raise RequestError(
@@ -215,6 +246,7 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     try:
         margin = parse_margin(asked.margin) if asked.margin else None
         time_s = parse_duration(asked.time) if asked.time else None
+        size = parse_size(asked.size) if asked.size else None
     except UnitError as error:
         raise RequestError(error.message, hint=error.hint) from error
     if asked.like is not None:
@@ -231,7 +263,9 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
         time_s=time_s,
         blocks=asked.blocks,
     )
-    chosen = _on_disk(chosen, asked.disk)
+    lab = chosen.lab if size is None else replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
+    chosen = _on_disk(replace(chosen, lab=lab), asked.disk)
+    chosen = with_servers(chosen, asked.servers, trust=asked.trust)
     return replace(chosen, account=chosen.account and asked.account), asked
 
 
@@ -249,9 +283,11 @@ def _on_disk(study: Study, disk: str | None) -> Study:
 
 def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
     """The study of a packed trial, which is foreign; seed, lab and controls of it unless others are asked for."""
+    from iotrial.errors import RequestError
     from iotrial.legible import shown
     from iotrial.store.model import TrialHeader
     from iotrial.store.packed import open_packed, read_packed
+    from iotrial.study.programs import PROGRAM_KNOB
 
     path = Path(file).expanduser()
     with open_packed(path) as packed:
@@ -260,6 +296,12 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
         for _ in records:  # the whole file must be sound
             pass
     assert isinstance(header, TrialHeader)
+    named_paths = [setting.value for setting in header.study.settings if setting.knob == PROGRAM_KNOB]
+    if named_paths and not asked.trust:
+        raise RequestError(
+            f"{shown(path)}: whoever ran it had programs of {shown(named_paths[0])} run, and so would you",
+            hint="look whose they are here; with --trust they are run",
+        )
     options = header.options
     named = options.get("asked")
     return replace(header.study, trusted=False, origin=shown(path)), replace(

@@ -30,6 +30,11 @@ EXCLUDED: tuple[tuple[str, str, str], ...] = (
         "ext4 without a journal refuses the mount option",
     ),
     (
+        r"filesystem\.log (internal|external)",
+        r"mkfs\.option -O (.*,)?\^has_journal(,.*)?",
+        "a journal that is not there lies nowhere",
+    ),
+    (
         r"file\.attribute journal-data",
         r"mkfs\.option -O (.*,)?\^has_journal(,.*)?",
         "a file's data cannot go through a journal that is not there",

@@ -8,11 +8,11 @@ of one.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 
 from iotrial.conduct.own_files import largest_own_file
 from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.user import invoking_user
 from iotrial.conduct.works import driver
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
@@ -141,10 +141,3 @@ class FileSets:
 def _on(place: Place, name: str) -> str:
     """The probe's name of a set on a place."""
     return f"{place.name}-{name}"
-
-
-def invoking_user() -> tuple[int, int]:
-    """User and group who typed the command: behind sudo, who called it; else who we are."""
-    if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
-        return int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", os.environ["SUDO_UID"]))
-    return os.geteuid(), os.getegid()

@@ -11,18 +11,18 @@ from collections.abc import Iterable
 from itertools import islice, product
 
 from iotrial.analysis.spec import stretched_response
-from iotrial.conduct import combinations
+from iotrial.conduct import combinations, programs
 from iotrial.conduct.works import driver
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
-from iotrial.lab import registry
+from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
-from iotrial.lab.knob import Requirement
+from iotrial.lab.knob import Requirement, Stage
+from iotrial.lab.log import LOGGED
 from iotrial.lab.modelled import FUSE
-from iotrial.study.kinds import KeyProblem, kind
-from iotrial.study.kinds.contract import C_SIZES, C_UNIT
+from iotrial.study.kinds import KeyProblem, kind, kind_of
 from iotrial.study.kinds.varied import varied
-from iotrial.study.model import Setting, Study, Workload
+from iotrial.study.model import Role, Setting, Study, Workload
 from iotrial.study.trust import unmet
 
 #: of values of a workload's keys that are tried out beforehand; the rest is met by the run
@@ -64,14 +64,30 @@ def check_names(study: Study) -> None:
         if registry.knob("mount.option").parse(Setting("mount.option", option)) == "default":
             raise RequestError(f'{study.origin}: [lab] mount option "default" is none', hint="leave it out")
     _check_mkfs_options(study)
+    _check_log(study)
     combinations.check(study)
+
+
+def _check_log(study: Study) -> None:
+    """A log on a second device, of a file system that has none."""
+    if study.log is None:
+        return
+    made = {s.value for s in study.settings if s.knob == "filesystem.type"}
+    own = {place.filesystem for place in study.places_of_runs if place.filesystem is not None}
+    for filesystem in sorted((made or {study.lab.filesystem}) | own):
+        if filesystem not in LOGGED:
+            raise RequestError(
+                f"{study.origin}: knob filesystem.log: {filesystem} has no log that could lie elsewhere",
+                hint="it can be turned of: " + ", ".join(LOGGED),
+            )
 
 
 def _check_mkfs_options(study: Study) -> None:
     """A letter that is harmless to one mkfs names a folder to copy, or a device, to another: none meets the wrong one."""
     groups = [level.settings for factor in study.factors for level in factor.levels] + [study.fixed]
     made = [s.value for settings in groups for s in settings if s.knob == "filesystem.type"]
-    every = tuple(dict.fromkeys(made)) or (study.lab.filesystem,)
+    own = [place.filesystem for place in study.places if place.filesystem is not None]
+    every = tuple(dict.fromkeys((*(made or [study.lab.filesystem]), *own)))
     for settings in groups:
         named = tuple(s.value for s in settings if s.knob == "filesystem.type") or every
         for setting in settings:
@@ -101,7 +117,7 @@ def check_trust(study: Study, *, trust: bool) -> None:
 
 def check_consent(study: Study, kind: str, consent: Consent | None) -> None:
     """A device lab without a disk that is named, a disk that is named for another lab, or for no place of several."""
-    if study.places_of_runs:
+    if len(study.places_of_runs) > 1:
         if consent is not None:
             raise RequestError(
                 f"--device and --erase name a disk, but study {study.name} has places",
@@ -185,9 +201,13 @@ def check_commands(study: Study) -> None:
         "cat": "coreutils",
         "ls": "coreutils",
         "grep": "grep",
+        "php": "php-cli",
     }
+    programs.check_programs(study)
     for workload in study.workloads:
         kind = driver(workload.work)
+        if programs.chosen(study) and kind_of(workload.work).takes_program:
+            continue
         for program, package in kind.programs(workload.work).items():
             check_program(program, package)
         for program in kind.named_programs(workload.work):
@@ -225,17 +245,29 @@ def _work_options(settings: Iterable[Setting]) -> dict[str, str]:
     return {knob.value_option(s): s.value for s in settings if s.knob == knob.name}
 
 
-def check_contents(study: Study) -> None:
-    """Sizes that would cut a C source off inside a function."""
-    for setting in study.settings:
-        if setting.knob != "file.size":
+def check_made_files(study: Study, lab: str) -> None:
+    """Settings of files that are not there yet when a run begins, because it makes them."""
+    treated = {
+        s.knob
+        for f in study.factors
+        if f.role is Role.TREATMENT
+        for level in f.levels
+        for s in level.settings
+    }
+    for workload in study.workloads:
+        if not driver(workload.work).starts_empty(workload.work):
             continue
-        size = int(registry.knob(setting.knob).parse(setting))
-        for workload in study.workloads:
-            if getattr(workload.work, "content", "") == "c" and size % C_UNIT:
+        where = f"workload {workload.name}: its files are not there when a run begins"
+        for setting in study.settings:
+            size_of_all = setting.knob == "file.size" and setting.knob not in treated
+            if registry.knob(setting.knob).stage is Stage.FILES and not size_of_all:
+                raise RequestError(f"{where}, so knob {setting.knob} has nothing to turn")
+        states = [s.value for s in study.settings if s.knob == "cache.state"] or [workload.cache or "as-is"]
+        for state in states:
+            if cache.resolve(state, lab) in ("warm", "cold-data"):
                 raise RequestError(
-                    f"{study.origin}: workload {workload.name}: C sources of {setting.value} would end inside a function",
-                    hint=C_SIZES,
+                    f"{where}, so nothing of them can be {state}",
+                    hint="it can be as-is, cold-files or cold-system",
                 )
 
 

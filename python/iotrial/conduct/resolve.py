@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iotrial.conduct import combinations, refusals
+from iotrial.conduct import combinations, making_refused, refusals
+from iotrial.conduct.optional import without_missing
 from iotrial.conduct.own_files import check_own_files
 from iotrial.conduct.sites import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
 from iotrial.conduct.works import driver
@@ -20,6 +21,7 @@ from iotrial.lab.guard import Consent
 from iotrial.lab.knob import DISK_LABS, Knob, Stage
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
+from iotrial.study.web import check_servers
 
 __all__ = ["Resolved", "Turn", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
 
@@ -101,7 +103,9 @@ def resolve(
     refusals.check_trust(study, trust=trust)
     kind = _choose_lab(study, lab, root=root)
     refusals.check_consent(study, kind, consent)
+    study, missing = without_missing(study)
     study, notes = _fit_to_lab(study, kind, root=root, asked=frozenset(asked))
+    notes += missing
     sites = sites_of(study, kind, located or {}, consent)
     kind = lab_of(sites, kind)
     turns = {
@@ -115,11 +119,12 @@ def resolve(
         refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
     refusals.check_bundles(study)
     refusals.check_work_options(study)
-    refusals.check_contents(study)
+    refusals.check_made_files(study, kind)
     refusals.check_files(study)
     refusals.check_labs(study, kind)
     if any(site.disk is not None for site in sites):
         refusals.check_fuse()
+    check_servers(study)
     if kind in DISK_LABS:
         for filesystem in dict.fromkeys(name for site in sites for name in site.filesystems):
             refusals.check_tool(filesystem)
@@ -130,6 +135,7 @@ def resolve(
         refusals.check_one_filesystem(study)
     refusals.check_commands(study)
     smallest = min(site.size_bytes for site in sites if site.holds is Holds.RUNS)
+    making_refused.check(study, lab_bytes=image_bytes(study))
     check_own_files(study, lab=kind, lab_bytes=smallest)
     for workload in study.workloads:
         refusals.check_primary(study, workload)

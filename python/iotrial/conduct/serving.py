@@ -8,22 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iotrial.conduct.filesets import invoking_user
+from iotrial.conduct.user import invoking_user
 from iotrial.conduct.works import driver
-from iotrial.conduct.works.contract import Situation
+from iotrial.conduct.works.contract import Situation, WorkDriver
 from iotrial.lab import cache, server
 from iotrial.lab.knob import Subject
 from iotrial.lab.server import NOBODY, Server
 from iotrial.lab.target import Target
 from iotrial.study.model import Work
 
+#: the name of a study's place for what a database writes ahead
+LOG = "log"
+
 
 class Serving:
-    """What is running for the present run. ``root``: the probe may become any user; ``log``: root of a place for logs."""
+    """What is running for the present run. ``root``: the probe may become any user."""
 
-    def __init__(self, *, root: bool, log: str | None = None) -> None:
+    def __init__(self, *, root: bool) -> None:
         self._root = root
-        self._log = log
+        self._port = 0
         self._running: list[tuple[Target, Server]] = []
 
     def user(self) -> dict[str, int] | None:
@@ -35,7 +38,7 @@ class Serving:
 
     def situation(self, subject: Subject) -> Situation:
         """Where the run is."""
-        files, place = subject.files, subject.place
+        files, place, log = subject.files, subject.place, subject.beside.get(LOG)
         folder = place.sets[files.set].folder if files is not None and files.set in place.sets else place.root
         return Situation(
             target=subject.target,
@@ -43,12 +46,17 @@ class Serving:
             files=folder if subject.work.view is None else f"{folder}.{subject.work.view}",
             user=self.user(),
             programs=dict(subject.work.programs),
-            log=self._log,
+            log=None if log is None else f"{log.root}/own",
+            port=self._port,
+            arguments=dict(subject.work.arguments),
         )
 
     def provide(self, subject: Subject, work: Work) -> None:
         """What the work needs in the lab; before its cache is prepared."""
-        driver(work).provide(work, self.situation(subject))
+        kind = driver(work)
+        if type(kind).server is not WorkDriver.server:
+            self._port = server.free_port(subject.target)
+        kind.provide(work, self.situation(subject))
 
     def start(self, subject: Subject, work: Work, state: str) -> None:
         """Bring the cache to its state, the server up in between: what is cold is so before it starts, what is warm only
@@ -62,6 +70,9 @@ class Serving:
         if wanted is not None:
             server.start(subject.target, wanted, at.user)
             self._running.append((subject.target, wanted))
+            kind.begun(work, at)
+            # Else what it has written while it started would be written back, and room for it be looked for, in the time.
+            subject.place.syncfs()
         if state == "warm":
             cache.prepare(subject, state)
 
@@ -71,6 +82,7 @@ class Serving:
         for _ in range(kind.warm(work, state)):
             answer = subject.target.call(kind.verb, **job)
             wrong = self.settle(subject, work, answer)
+            subject.place.syncfs()
             if wrong is not None:
                 return wrong
         return None

@@ -20,6 +20,7 @@ from iotrial.conduct.settings import Settings
 from iotrial.conduct.sharing import sharing
 from iotrial.conduct.signals import Stopped
 from iotrial.conduct.sites import FILESYSTEM, Site
+from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, LabError, RestoreError
@@ -97,10 +98,13 @@ class Session:
             if self._sample_s is not None:
                 self.sampler = Sampler(self._sample_s)
             self._open_places()
-            self.settings.settle(self.places.values())
+            beside = self.beside()
+            self.settings.settle(
+                [p for name, p in self.places.items() if name not in beside], beside.values()
+            )
             for place in self.places.values():
                 self.make_files(place)
-            for place in self.beside().values():
+            for place in beside.values():
                 self.files.make_folder(place)
         except BaseException as error:
             if isinstance(error, Stopped):
@@ -203,11 +207,11 @@ class Session:
             site.name: self.places[site.name] for site in self.resolved.sites if site.holds is Holds.FILES
         }
 
-    def make_files(self, place: Place) -> None:
-        """Create every file set that a condition of this place needs."""
+    def make_files(self, place: Place, *, only: Condition | None = None) -> None:
+        """Create every file set that a condition of this place needs, or the one that ``only`` needs."""
         arms = self.plan.arms(controls=True)
         conditions = [c for c in self.plan.conditions if any(self.place_of(c, arm) is place for arm in arms)]
-        self.files.make(place, conditions)
+        self.files.make(place, conditions if only is None else [only])
 
     def verify_files(self) -> None:
         """Raises ProbeError where a file that no workload writes to is not as it was made."""
@@ -266,6 +270,9 @@ class Session:
             for turns in (*self.resolved.turns.values(), self.resolved.pinned)
             for turn in turns
         ):
+            users.append({"uid": NOBODY, "gid": NOBODY})
+        served = any(driver(workload.work).never_root for workload in self.plan.study.workloads)
+        if self.resolved.root and served and owner is None:
             users.append({"uid": NOBODY, "gid": NOBODY})
         for user in users:
             found = self.target.call("run", argv=["test", "-x", f"{place.root}/."], cwd="/", user=user)

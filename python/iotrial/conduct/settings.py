@@ -12,7 +12,7 @@ from iotrial.lab import registry
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
-from iotrial.lab.knobs.block_queue import PINNED, BlockNrRequests, BlockScheduler, pinned
+from iotrial.lab.knobs.block_queue import BlockNrRequests, BlockScheduler, pinned
 from iotrial.lab.place import Place
 from iotrial.study.model import Setting
 
@@ -35,8 +35,11 @@ class Settings:
                 found[name if found.get(name, turn.value) == turn.value else f"{place} {name}"] = turn.value
         return found
 
-    def settle(self, places: Iterable[Place]) -> None:
-        """Journal everything that outlives the conductor, then pin what the study does not vary."""
+    def settle(self, places: Iterable[Place], beside: Iterable[Place] = ()) -> None:
+        """Journal everything that outlives the conductor, then pin what the study does not vary. ``beside``: places where no
+        run happens, so that nothing is varied there."""
+        for place in beside:
+            self._settle_apart(place)
         every = [t for turns in self._resolved.turns.values() for t in turns] + list(self._resolved.pinned)
         varied = [t for t in every if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
         taken = {t.knob.name for t in varied}
@@ -47,7 +50,7 @@ class Settings:
                 settings = pinned(place, scheduler_varies=BlockScheduler.name in taken)
                 self._pins[place.name] = tuple(_pin(s) for s in settings if s.knob not in taken)
                 if place.log is not None:
-                    self._settle_log(place.log)
+                    self._settle_apart(place.log)
             for turn in sorted(
                 (*varied, *self._pins.get(place.name, ())), key=lambda t: t.knob.name == BlockScheduler.name
             ):
@@ -60,13 +63,14 @@ class Settings:
                 if turn.knob.stage is Stage.WORK:
                     turn.knob.prepare(subject, turn.setting, turn.values)
 
-    def _settle_log(self, log: Place) -> None:
-        """Pin the queue of a log's device, which no factor varies."""
-        subject = self._subject_of(log)
-        self._pins[log.name] = tuple(map(_pin, PINNED))
-        for turn in sorted(self._pins[log.name], key=lambda t: t.knob.name == BlockScheduler.name):
+    def _settle_apart(self, place: Place) -> None:
+        """Pin the queue of a device which no factor varies: of a log, of a place beside that of the runs."""
+        subject = self._subject_of(place)
+        settings = () if place.device is None else pinned(place, scheduler_varies=False)
+        self._pins[place.name] = tuple(map(_pin, settings))
+        for turn in sorted(self._pins[place.name], key=lambda t: t.knob.name == BlockScheduler.name):
             self._record(subject, turn)
-        self.repin(log)
+        self.repin(place)
 
     def _try_out(self, subject: Subject, varied: list[Turn]) -> None:
         """Raises KnobError for a level that the kernel does not take as it is written, before the first run."""

@@ -70,6 +70,8 @@ def _name(site: Site) -> str:
 
 
 def _disks(site: Site, folder: str) -> frozenset[str]:
+    if site.disk is not None:  # in memory
+        return frozenset()
     consent = site.where.consent
     if consent is None:
         return disks_under(site.where.folder or folder)

@@ -16,6 +16,7 @@ from iotrial.lab.identity import normal
 from iotrial.lab.log import log_bytes
 from iotrial.study.disks import DiskSpec
 from iotrial.study.model import Factor, Holds, PlaceSpec, Study
+from iotrial.study.places import LAB_DEVICE
 
 FILESYSTEM = "filesystem.type"
 LOOK_IT_UP = "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`"
@@ -59,15 +60,22 @@ def sites_of(
     Raises RequestError or UnknownName for one that is located and not there, or is another thing than the study wants.
     """
     specs = (*study.places_of_runs, *study.places_beside)
+    known = [place.name for place in study.places_of_runs if place.holds is Holds.RUNS]
+    for setting in study.settings:
+        if setting.knob == LAB_DEVICE and setting.value not in known:
+            raise UnknownName("place", setting.value, known, where=study.name)
     log = study.log
     _check_located(study, located, [*specs, *([log] if log is not None else [])])
     if not study.places_of_runs:
         specs = (PlaceSpec(""), *specs)
-    found = [_site(study, spec, lab, located.get(spec.name, Where(None, consent if not spec.name else None)))
+    # a disk for the whole lab is that of its only place
+    alone = specs[0].name if len(study.places_of_runs) < 2 else None
+    found = [_site(study, spec, lab, located.get(spec.name, Where(None, consent if spec.name == alone else None)))
              for spec in specs]  # fmt: skip
     _check_disks(found)
     if log is not None:
-        found.append(_log(study, log, located.get(log.name, Where())))
+        smallest = min(site.size_bytes for site in found if site.holds is Holds.RUNS)
+        found.append(_log(study, log, located.get(log.name, Where()), smallest))
     return tuple(found)
 
 
@@ -116,7 +124,6 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
     if kind == "device" and spec.kind == "image":
         raise RequestError(f"{label}: the study wants an image, and it is located on a disk")
     base = spec.filesystem or study.lab.filesystem
-    _check_modelled(spec, where)
     return Site(
         spec.name,
         spec.holds,
@@ -125,29 +132,24 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
         disk_bytes(study, spec) if kind == "device" else image_bytes(study, spec),
         where,
         spec.text,
-        (spec.disk or study.lab.disk) if kind == "image" else None,
+        _disk(study, spec, where) if kind == "image" else None,
     )
 
 
-def _check_modelled(spec: PlaceSpec, where: Where) -> None:
-    if spec.disk is not None and (where.folder is not None or where.consent is not None):
-        raise RequestError(
-            f"--place {spec.name}: it is a modelled disk ({spec.disk.model}), in memory, and lies nowhere else",
-            hint="leave it out",
-        )
+def _disk(study: Study, spec: PlaceSpec, where: Where) -> DiskSpec | None:
+    """The model of a place's disk; none of one that the user has located, for that is the disk that he means."""
+    return (spec.disk or study.lab.disk) if where == Where() else None
 
 
-def _log(study: Study, spec: PlaceSpec, where: Where) -> Site:
+def _log(study: Study, spec: PlaceSpec, where: Where, lab_bytes: int) -> Site:
     if where.consent is not None:
         raise RequestError(
             f"place {spec.name}: a log lies on an image, not on a bare disk",
             hint=f"make a file system on that disk, and name a folder of it: --place {spec.name}=FOLDER",
         )
     options = [*study.lab.mkfs_options, *(s.value for s in study.settings if s.knob == "mkfs.option")]
-    _check_modelled(spec, where)
-    size = log_bytes(spec.size_bytes, options)
-    disk = spec.disk or study.lab.disk
-    return Site(spec.name, Holds.LOG, "log", (), size, where, spec.text, disk)
+    size = log_bytes(spec.size_bytes, options, lab_bytes)
+    return Site(spec.name, Holds.LOG, "log", (), size, where, spec.text, _disk(study, spec, where))
 
 
 def _filesystems(study: Study) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from signal import SIGPIPE
 
 from iotrial import __version__
 from iotrial.analysis.analyse import Spec
-from iotrial.conduct.filesets import invoking_user
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.session import Session, refuse_leftovers
@@ -22,6 +21,7 @@ from iotrial.conduct.sharing import notes, sharing
 from iotrial.conduct.signals import Stopped, StopSignals
 from iotrial.conduct.sites import Where
 from iotrial.conduct.trial import Conductor, Limits
+from iotrial.conduct.user import invoking_user
 from iotrial.design.plan import Plan, new_seed
 from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host

@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Required, TypedDict
 
-from iotrial.errors import LabError, MissingTool, RequestError, TargetError
+from iotrial.errors import LabError, MissingTool, NoSpace, RequestError, TargetError
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.journal import Journal
 from iotrial.lab.log import INTERNAL, LogPlace
-from iotrial.lab.place import Place
+from iotrial.lab.place import FULL, Place
 from iotrial.lab.target import Finished, Target
+
+#: the folder of what an aged file system holds, in how many rounds it came about, and from which seed: always the same
+AGED, AGEING_ROUNDS, AGEING_SEED = ".aged", 10, 1
 
 
 class DiskOptions(TypedDict, total=False):
@@ -67,6 +70,9 @@ class DiskPlace(Place):
         self._mkfs_wishes: dict[str, str] = {}
         self.made_with: Mapping[str, str] = {}
         self._superblock: str | None = None
+        #: percent to which the next ``format`` fills the file system with what was made and removed; 0: not at all
+        self._wanted_age = 0
+        self.age = 0
         self._size = max(size_bytes, FILESYSTEMS[filesystem].smallest_bytes)
         self._mkfs_options = mkfs_options
         self._mount_options = mount_options
@@ -108,6 +114,10 @@ class DiskPlace(Place):
         """A further option for the next ``format`` and only that; ``about``: what no two knobs may want at once."""
         self._mkfs_wishes[about] = option
 
+    def want_age(self, percent: int) -> None:
+        """How full the next ``format``, and only that, leaves the file system after some rounds of use."""
+        self._wanted_age = percent
+
     def superblock(self) -> str:
         """What e2fsprogs' dumpe2fs says of the file system as it was made, asked once for each ``format``.
 
@@ -122,6 +132,27 @@ class DiskPlace(Place):
         """Make the file system anew and mount it with the base options."""
         if self._mounted is not None:
             self._unmount()
+        kind, options = self._take_wishes()
+        self._make(kind.mkfs_argv(options), kind)
+        self.filesystem, self._made_log = kind.name, self._wanted_log
+        self.sets.clear()
+        self._mount(self._base())
+        self.age, self._wanted_age = self._wanted_age, 0
+        if self.age:
+            self._use_for_years()
+
+    def clear_for_mkfs(self, volume_bytes: int) -> tuple[str, ...]:
+        """Unmount, for somebody else to make what the knobs wish for at the start of the device; how. The next
+        ``to_neutral`` mounts it. ``volume_bytes`` 0: all of the device."""
+        if self._mounted is not None:
+            self._unmount()
+        kind, options = self._take_wishes()
+        self.filesystem, self._made_log = kind.name, self._wanted_log
+        self.sets.clear()
+        return tuple(kind.mkfs_on(self.source, volume_bytes or self._size, options))
+
+    def _take_wishes(self) -> tuple[Filesystem, tuple[str, ...]]:
+        """The type and the options to make a file system with now."""
         kind = FILESYSTEMS[self._wanted_filesystem]
         self.made_with, self._mkfs_wishes, self._superblock = self._mkfs_wishes, {}, None
         options: tuple[str, ...] = (*self._mkfs_options.get(kind.name, ()), *self.made_with.values())
@@ -130,10 +161,20 @@ class DiskPlace(Place):
             if making is not None:
                 self._tool(making, kind)
             options = self.log.mkfs_options(kind, options, self._wanted_log)
-        self._make(kind.mkfs_argv(options), kind)
-        self.filesystem, self._made_log = kind.name, self._wanted_log
-        self.sets.clear()
-        self._mount(self._base())
+        return kind, options
+
+    def _use_for_years(self) -> None:
+        try:
+            self.target.call(
+                "age", path=f"{self.root}/{AGED}", percent=self.age, rounds=AGEING_ROUNDS, seed=AGEING_SEED
+            )
+        except TargetError as error:
+            if error.errno not in FULL:
+                raise
+            raise NoSpace(
+                f"filling {self.label} to {self.age} %: {error.message}",
+                hint="a smaller share leaves it room",
+            ) from error
 
     def want_options(self, knob: str, words: tuple[str, ...], *, remountable: bool) -> None:
         """What one mount knob wants until the next ``to_neutral``."""

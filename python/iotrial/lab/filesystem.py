@@ -27,6 +27,13 @@ class Filesystem:
     mkfs_allowed: tuple[str, ...]
     mkfs_lists: tuple[str, ...] = ()
     defragment: tuple[str, ...] = ()
+    #: what follows the options where less than the whole device is to be used
+    mkfs_volume: tuple[str, ...] = ("{device}",)
+
+    def mkfs_on(self, device: str, volume_bytes: int, options: Sequence[str]) -> list[str]:
+        """mkfs of a file system of so many bytes, whole KiB, at the start of a device."""
+        numbers = {"device": device, "bytes": volume_bytes, "kib": volume_bytes >> 10}
+        return self.mkfs_argv(options) + [word.format(**numbers) for word in self.mkfs_volume]
 
     def mkfs_argv(self, options: Sequence[str]) -> list[str]:
         """mkfs with all these options ("-b 1024" ...) together, but for the device. Later ones win, as they do for mkfs."""
@@ -70,9 +77,11 @@ FILESYSTEMS: dict[str, Filesystem] = {
             r"-G [0-9]{1,5}",
             r"-E (stride|stripe_width)=[0-9]{1,5}",
             r"-E packed_meta_blocks=[01]",
+            r"-E lazy_itable_init=[01]",
             r"-E num_backup_sb=[012]",
         ),
         mkfs_lists=("-E", "-O"),
+        mkfs_volume=("{device}", "{kib}k"),
         defragment=("e4defrag",),
     ),
     "xfs": Filesystem(
@@ -91,6 +100,7 @@ FILESYSTEMS: dict[str, Filesystem] = {
             r"-m (crc|finobt|rmapbt|reflink)=[01]",
             r"-n size=(4096|8192|16384|65536)",
         ),
+        mkfs_volume=("-d", "size={bytes}", "{device}"),
         defragment=("xfs_fsr",),
     ),
     "btrfs": Filesystem(
@@ -108,6 +118,7 @@ FILESYSTEMS: dict[str, Filesystem] = {
             r"-M",
             r"--csum (crc32c|xxhash|sha256|blake2)",
         ),
+        mkfs_volume=("-b", "{bytes}", "{device}"),
         defragment=("btrfs", "filesystem", "defragment", "-f"),
     ),
 }

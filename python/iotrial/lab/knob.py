@@ -79,11 +79,15 @@ class WorkDraft:
     sizes: dict[str, int] = field(default_factory=dict)
     #: the probe's own control group, while it is in another
     home: Home | None = None
+    #: how the work is to make a file system, where it is to
+    mkfs: tuple[str, ...] = ()
     process: dict[str, str] = field(default_factory=dict)
     #: processors that the probe may use, as the kernel lists them
     processors: str = ""
     #: what was done to the layout of the files after they had been laid out
     relaid: str = "untouched"
+    #: free bytes that the disk was told of
+    trimmed_bytes: int = 0
     #: numbers that knobs have found while they prepared the run, by name: evidence of it
     evidence: dict[str, float] = field(default_factory=dict)
 

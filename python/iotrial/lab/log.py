@@ -18,8 +18,12 @@ from iotrial.lab.target import Target
 from iotrial.study.disks import DiskSpec
 
 INTERNAL, EXTERNAL = "internal", "external"
+#: file systems that have one
+LOGGED = ("ext4", "xfs")
 #: what mkfs.xfs gives an internal log at the least, unless it is told otherwise
 LOG_BYTES = 64 << 20
+#: 1,024 blocks, the least that mke2fs makes a journal of
+LEAST_BYTES = 4 << 20
 #: the journal of an ext4 has its blocks, so neither is left to mke2fs
 BLOCK = "-b 4096"
 _XFS_SIZE = re.compile(r"-l size=([0-9]+)m")
@@ -116,12 +120,14 @@ def _size_of(kind: Filesystem) -> re.Pattern[str]:
     return _XFS_SIZE if kind.name == "xfs" else _EXT4_SIZE
 
 
-def log_bytes(asked: int | None, options: Sequence[str]) -> int:
-    """How large the device of a log has to be: as asked for, and large enough for every size among these options of mkfs."""
+def log_bytes(asked: int | None, options: Sequence[str], lab_bytes: int) -> int:
+    """How large the device of a log has to be: as asked for, or what a lab of this size can hold in itself too; and large
+    enough for every size among these options of mkfs."""
     sizes = [
         int(found[1]) << 20
         for option in options
         for pattern in (_XFS_SIZE, _EXT4_SIZE)
         if (found := pattern.fullmatch(option))
     ]
-    return max([asked or LOG_BYTES, *sizes])
+    own = min(LOG_BYTES, max(LEAST_BYTES, lab_bytes // 4 >> 20 << 20))
+    return max([asked or own, *sizes])

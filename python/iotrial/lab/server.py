@@ -67,7 +67,11 @@ def stop(target: Target, server: Server) -> str | None:
     )
     if not done["died"]:
         return None
-    how = f"ended with status {done['exit']}" if done["exit"] is not None else f"by signal {done['signal']}"
+    how = (
+        f"ended with status {done['exit']}"
+        if done["exit"] is not None
+        else f"was ended by signal {done['signal']}"
+    )
     text = str(done["stderr"]).strip()
     return f"server {server.name} {how}" + (f": {text[-400:]}" if text else "")
 

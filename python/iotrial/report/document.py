@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from iotrial.analysis.model import Analysis
 from iotrial.analysis.reasons import Reason, RunFacts, likely_reasons
@@ -28,6 +28,7 @@ from iotrial.report.evidence import EvidenceRow, gather
 from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.leveled import gather_by_level
 from iotrial.report.matrices import Matrix, matrices_of
+from iotrial.report.pages import PagesPanel, pages_of, sentences, unlike_of
 from iotrial.report.plan import plan_rows
 from iotrial.report.rows import (
     ControlRow,
@@ -73,6 +74,7 @@ class Document:
     design: DesignText | None = None
     adjusted: Mapping[tuple[str, str], Adjusted] = field(default_factory=dict)
     matrices: tuple[Matrix, ...] = ()
+    pages: tuple[PagesPanel, ...] = ()
     facts: tuple[FactTable, ...] = ()
 
     @property
@@ -137,11 +139,12 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         data, conditions, margin=header.margin
     )
     effects = effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin)
+    summary = summarise(trial, analysis, reasons, evidence)
     return Document(
         data=data,
         analysis=analysis,
         conditions=conditions,
-        summary=summarise(trial, analysis, reasons, evidence),
+        summary=replace(summary, details=(*sentences(unlike_of(data, conditions)), *summary.details)),
         reasons=reasons,
         effects=effects,
         claims=tuple(
@@ -166,6 +169,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         design=design,
         adjusted=adjusted,
         matrices=matrices_of(data, effects),
+        pages=pages_of(data, conditions),
         facts=facts_of(data, conditions),
     )
 

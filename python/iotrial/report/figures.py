@@ -14,6 +14,7 @@ from iotrial.report.histograms import histogram_quantile
 from iotrial.report.interplay import is_interaction
 from iotrial.report.matrix_figures import MatrixFigures, matrix_figures
 from iotrial.report.notation import counted, elided, percent, quantity
+from iotrial.report.page_figures import PagesFigure, page_figures, page_rows
 from iotrial.report.phrases import spoken
 from iotrial.report.rows import EffectRow
 from iotrial.report.screens import arms_are_rows, is_screen
@@ -98,6 +99,8 @@ class Figures:
     by: str | None = None
     within: tuple[WithinFigure, ...] = ()
     within_left_out: int = 0
+    pages: tuple[PagesFigure, ...] = ()
+    page_rows: tuple[tuple[str, ...], ...] = ()
 
 
 def draw_figures(document: Document) -> Figures:
@@ -131,6 +134,8 @@ def draw_figures(document: Document) -> Figures:
         by=by,
         within=tuple(_within(i, panel) for i, panel in enumerate(within[:MOST_PANELS])),
         within_left_out=max(0, len(within) - MOST_PANELS),
+        pages=page_figures(document.pages, arms),
+        page_rows=page_rows(document.pages),
     )
 
 

@@ -40,7 +40,10 @@ def places_json(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, An
             "filesystems": list(site.filesystems),
             "size_bytes": site.size_bytes,
             "located": site.where != Where(),
-            "folder": None if site.name in by_place else site.where.folder or folder,
+            "modelled": None if site.disk is None else site.disk.model,
+            "folder": site.where.folder or folder
+            if site.name not in by_place and site.disk is None
+            else None,
             "disk": by_place.get(site.name),
         }
         for site in resolved.sites
@@ -86,12 +89,14 @@ def _places(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]])
     """Every place with what the study means by it and where it lies, and how to say otherwise."""
     for place in places_json(resolved, folder, disks):
         meant = f" ({place['text']})" if place["text"] else ""
+        kind = f"{place['kind']}, modelled {place['modelled']}" if place["modelled"] else place["kind"]
         disk = place["disk"]
-        where = _disk(disk) if disk is not None else shown(place["folder"])
-        unsaid = "" if place["located"] else f"; elsewhere: --place {place['name']}=FOLDER"
+        where = _disk(disk) if disk is not None else shown(place["folder"] or "memory")
+        other = "one of your own" if place["modelled"] else "elsewhere"
+        unsaid = "" if place["located"] else f"; {other}: --place {place['name']}=FOLDER"
         yield _line(
             "place",
-            f"{shown(place['name'] + meant)}: {place['kind']}, {'on' if disk else 'in'} {where}{unsaid}",
+            f"{shown(place['name'] + meant)}: {kind}, {'on' if disk else 'in'} {where}{unsaid}",
         )
         if disk is not None:
             yield _line("", _share(disk))

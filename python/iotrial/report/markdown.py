@@ -16,6 +16,7 @@ from iotrial.report.matrices import LEGEND, Matrix, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import counted, quantity
+from iotrial.report.page_figures import page_rows
 from iotrial.report.phrases import interval, reason_in_words, spoken
 from iotrial.report.rows import EffectRow
 from iotrial.report.screens import arms_are_rows
@@ -59,46 +60,48 @@ def _lines(document: Document) -> Iterator[str]:
         yield f"**Claim**{source}: {escaped(group.sentence)}"
         yield ""
     for facts in document.facts:
-        yield from _facts(facts)
+        yield from fact_table(facts)
     for matrix in document.matrices:
-        yield from _matrix(document, matrix)
+        yield from matrix_tables(document, matrix)
     if document.matrices:
-        yield from _folded("All effects", list(_some(document.primary)))
+        yield from folded("All effects", list(effect_rows(document.primary)))
     elif document.primary:
-        yield from _some(document.primary)
+        yield from effect_rows(document.primary)
         yield ""
+    if document.pages:
+        yield from folded("Pages that gain most and least", list(_pages(document)))
     if document.interactions:
-        yield from _folded("Interactions", list(_interactions(document.interactions)))
+        yield from folded("Interactions", list(_interactions(document.interactions)))
     if document.pooled:
-        yield from _folded("Means over conditions (pooled)", list(_some(document.pooled)))
+        yield from folded("Means over conditions (pooled)", list(effect_rows(document.pooled)))
     if document.exploratory:
-        yield from _folded("Other responses (exploratory)", list(_some(document.exploratory)))
+        yield from folded("Other responses (exploratory)", list(effect_rows(document.exploratory)))
     if document.evidence:
         by_level = arms_are_rows(header.study)
         title = "Evidence: what moved, by level" if by_level else "Evidence: medians by treatment"
-        yield from _folded(title, list(_evidence(document)))
+        yield from folded(title, list(_evidence(document)))
     if document.controls:
-        yield from _folded(
+        yield from folded(
             "Controls", [f"- {escaped(r.condition.text)}: {escaped(r.sentence)}" for r in document.controls]
         )
     if document.void or document.failures:
-        yield from _folded("Void blocks and failed runs", list(_losses(document)))
+        yield from folded("Void blocks and failed runs", list(_losses(document)))
     about = [f"- {escaped(name)}: {escaped(value)}" for name, value in (*document.plan, *document.machine)]
-    yield from _folded("Plan and machine", about)
-    yield f"Run again: {_code(document.rerun)}"
+    yield from folded("Plan and machine", about)
+    yield f"Run again: {code(document.rerun)}"
 
 
-def _facts(table: FactTable) -> Iterator[str]:
+def fact_table(table: FactTable) -> Iterator[str]:
     """Names that have the same words are in one row."""
     yield f"**{escaped(table.title)}** ({escaped(table.said)})"
     yield ""
-    yield from _table_head(("", *table.columns))
+    yield from table_head(("", *table.columns))
     for row in table.groups:
-        yield _row(", ".join(row.names), *row.cells)
+        yield table_row(", ".join(row.names), *row.cells)
     yield ""
 
 
-def _matrix(document: Document, matrix: Matrix) -> Iterator[str]:
+def matrix_tables(document: Document, matrix: Matrix) -> Iterator[str]:
     """A table for each test; file sizes downwards, record sizes to the right."""
     if matrix.title:
         yield f"#### {escaped(matrix.title)}"
@@ -106,25 +109,26 @@ def _matrix(document: Document, matrix: Matrix) -> Iterator[str]:
     yield f"{escaped(said(matrix))}. {escaped(LEGEND)}."
     yield ""
     for head, *rows in tables(document, matrix):
-        yield from _table_head(head)
+        yield from table_head(head)
         for row in rows:
-            yield _row(*row)
+            yield table_row(*row)
         yield ""
 
 
-def _some(rows: Sequence[EffectRow]) -> Iterator[str]:
+def effect_rows(rows: Sequence[EffectRow]) -> Iterator[str]:
     """All effects; where they are many, those that are not equivalent, and how many others there are."""
     kept = rows
     if len(rows) > _MOST_EFFECTS:
         kept = [row for row in rows if row.effect.verdict.value != "equivalent"][:_MOST_EFFECTS]
-    yield from _effects(kept)
+    yield from effect_table(kept)
     if len(kept) < len(rows):
         yield ""
         yield f"and {len(rows) - len(kept)} more, in the JSON and HTML reports"
 
 
-def _effects(rows: Sequence[EffectRow]) -> Iterator[str]:
-    yield from _table_head(("condition", "comparison", "response", "ratio [interval]", "blocks", "verdict"))
+def effect_table(rows: Sequence[EffectRow]) -> Iterator[str]:
+    """Effects with their intervals and verdicts."""
+    yield from table_head(("condition", "comparison", "response", "ratio [interval]", "blocks", "verdict"))
     for row in rows:
         effect = row.effect
         verdict = row.verdict
@@ -132,7 +136,7 @@ def _effects(rows: Sequence[EffectRow]) -> Iterator[str]:
             verdict += f", detectably {effect.detectably}"
         if effect.verdict.value == "inconclusive" and effect.reason:
             verdict += f": {reason_in_words(effect.reason)}"
-        yield _row(
+        yield table_row(
             row.place,
             row.comparison,
             spoken(effect.response),
@@ -152,23 +156,31 @@ def _interactions(rows: Sequence[EffectRow]) -> Iterator[str]:
             if row.aliases:
                 yield f"  - {escaped(row.aliases)}"
     yield ""
-    yield from _effects(rows[:_MOST_INTERACTIONS])
+    yield from effect_table(rows[:_MOST_INTERACTIONS])
     if len(rows) > _MOST_INTERACTIONS:
         yield ""
         yield f"and {len(rows) - _MOST_INTERACTIONS} smaller ones"
 
 
 def _evidence(document: Document) -> Iterator[str]:
-    yield from _table_head(("condition", "metric", "treatment", "median", "moved"))
+    yield from table_head(("condition", "metric", "treatment", "median", "moved"))
     by_level = arms_are_rows(document.trial.header.study)
     for row in document.evidence:
         if by_level and row.moved is None:
             continue
         value = quantity(row.value, row.unit)
-        yield _row(row.condition.text, words_of(row.metric), row.treatment, value, row.moved or "")
+        yield table_row(row.condition.text, words_of(row.metric), row.treatment, value, row.moved or "")
     for why in document.data.not_accounted:
         yield ""
         yield escaped(why)
+
+
+def _pages(document: Document) -> Iterator[str]:
+    yield from table_head(
+        ("condition", "level", "gains", "page", "at the reference", "at the level", "ratio")
+    )
+    for row in page_rows(document.pages):
+        yield table_row(*row)
 
 
 def _losses(document: Document) -> Iterator[str]:
@@ -180,7 +192,8 @@ def _losses(document: Document) -> Iterator[str]:
         yield f"- {len(document.failures) - _MOST_FAILURES} more failed runs"
 
 
-def _folded(title: str, lines: Sequence[str]) -> Iterator[str]:
+def folded(title: str, lines: Sequence[str]) -> Iterator[str]:
+    """Lines that a reader unfolds."""
     yield f"<details><summary>{title}</summary>"
     yield ""
     yield from lines
@@ -189,16 +202,18 @@ def _folded(title: str, lines: Sequence[str]) -> Iterator[str]:
     yield ""
 
 
-def _table_head(names: Sequence[str]) -> Iterator[str]:
-    yield _row(*names)
+def table_head(names: Sequence[str]) -> Iterator[str]:
+    """The first two lines of a table."""
+    yield table_row(*names)
     yield "|" + "---|" * len(names)
 
 
-def _row(*cells: str) -> str:
+def table_row(*cells: str) -> str:
+    """A line of a table; the cells are escaped."""
     return "| " + " | ".join(escaped(cell) for cell in cells) + " |"
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     """A code span that its content cannot leave."""
     ticks = "`"
     while ticks in text:

@@ -32,6 +32,8 @@ from iotrial.study.model import Study, Workload
 from iotrial.units import format_duration, format_ratio
 
 # So many levels are said one by one beside a sentence that only counts them; the table has all.
+#: how the detail begins that says so
+ELSEWHERE = "This trial was measured on another machine"
 _MOST_LEVELS = 8
 #: of the load that was asked for; the rest is the time of the last operations
 KEPT_UP = 0.9
@@ -192,7 +194,7 @@ def _details(
 ) -> Iterator[str]:
     header = trial.header
     if trial.imported is not None:
-        yield f"This trial was measured on another machine; imported {shown(trial.imported)}."
+        yield f"{ELSEWHERE}; imported {shown(trial.imported)}."
     if is_invalid(trial, analysis):
         yield from reason_sentences(analysis, reasons, conditions)
     else:

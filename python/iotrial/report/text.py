@@ -21,6 +21,7 @@ from iotrial.report.matrices import LEGEND, MARKS, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import counted, elided, joined, percent, quantity
+from iotrial.report.pages_text import pages_text
 from iotrial.report.phrases import TIME_UNITS, interval, reason_in_words, spoken
 from iotrial.report.requests import COUNT, KINDS, SHARES
 from iotrial.report.rows import EffectRow
@@ -87,6 +88,8 @@ def print_report(document: Document, console: Console, *, html_path: str | None 
         for line in folded:
             console.print(line)
     for line in _interactions(document):
+        console.print(line)
+    for line in pages_text(document.pages):
         console.print(line)
     for line in _claims(document):
         console.print(line)

@@ -7,6 +7,7 @@ Listing reads the head of each file only and imports no reader, so that a comman
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -43,11 +44,10 @@ def entries() -> tuple[Entry, ...]:
 
 
 def text(name: str) -> str:
-    """The TOML of a shipped study; UnknownName where there is none of this name."""
-    try:
-        return _shipped()[name].read_text("utf-8")
-    except KeyError:
-        raise UnknownName("study", name, _shipped()) from None
+    """The TOML of a shipped study, with the texts that lie beside it; UnknownName where there is none of this name."""
+    if name not in _shipped():
+        raise UnknownName("study", name, _shipped())
+    return find(name).text
 
 
 def find(name_or_path: str, *, trusted: bool = False) -> Study:
@@ -60,10 +60,26 @@ def find(name_or_path: str, *, trusted: bool = False) -> Study:
 
     shipped = _shipped()
     if name_or_path in shipped:
-        return read_study(shipped[name_or_path].read_text("utf-8"), name_or_path, trusted=True)
+        text = shipped[name_or_path].read_text("utf-8")
+        return read_study(text, name_or_path, trusted=True, beside=_beside(name_or_path))
     if name_or_path.endswith(".toml") or name_or_path.startswith((".", "/", "~")) or _is_file(name_or_path):
         return load(Path(name_or_path).expanduser(), trusted=trusted)
     raise UnknownName("study", name_or_path, shipped)
+
+
+def _beside(name: str) -> Callable[[str], str]:
+    """What reads the texts that lie beside a shipped study, by their names alone."""
+    family = name.partition("/")[0]
+
+    def text_of(file: str) -> str:
+        found = next(
+            (one for one in (files("iotrial") / "catalogue" / family).iterdir() if one.name == file), None
+        )
+        if found is None:
+            raise ValueError("is not there")
+        return found.read_text("utf-8")
+
+    return text_of
 
 
 def _shipped() -> dict[str, Traversable]:

@@ -11,12 +11,13 @@ from iotrial.study.places import LAB_DEVICE, LOG_KNOB
 from iotrial.study.source import Source
 
 FILESYSTEM = "filesystem.type"
+LOG = "log"
 
 
 def read_places(
     source: Source, tables: Sequence[dict[str, Any]], factors: Sequence[Factor], fixed: Sequence[Setting]
 ) -> tuple[PlaceSpec, ...]:
-    """All places; every level of ``lab.device`` is one of them, and none is declared in vain."""
+    """All places; every level of ``lab.device`` is one of them. One that no level names is not made."""
     places: list[PlaceSpec] = []
     for index, data in enumerate(tables):
         table = source.table(wire.PlaceTable, data, "place", index)
@@ -35,6 +36,8 @@ def read_places(
         )
     settings = list(_settings(factors, fixed))
     _check_levels(source, places, settings)
+    if any(setting.knob == LOG_KNOB for _, setting in settings):
+        _check_name_of_log(source, places)
     for index, place in enumerate(places):
         _check_place(source, place, index, places, [setting for _, setting in settings])
     return tuple(places)
@@ -68,14 +71,27 @@ def _check_levels(
         raise source.unknown("place", setting.value, runs, *path)
 
 
+def _check_name_of_log(source: Source, places: Sequence[PlaceSpec]) -> None:
+    """Unless a place is declared for it, the log's is called ``log``, and no other may be."""
+    if any(place.holds is Holds.LOG for place in places):
+        return
+    for index, place in enumerate(places):
+        if place.name == LOG:
+            raise source.error(
+                f'"{LOG}" is the place of the file systems\' external log',
+                "place",
+                index,
+                "name",
+                hint='give this place another name, or declare one for the log: holds = "log"',
+            )
+
+
 def _check_place(
     source: Source, place: PlaceSpec, index: int, places: Sequence[PlaceSpec], settings: Sequence[Setting]
 ) -> None:
     path = ("place", index)
     knobs = {setting.knob for setting in settings}
-    if place.holds is Holds.RUNS and not any(
-        setting.knob == LAB_DEVICE and setting.value == place.name for setting in settings
-    ):
+    if place.holds is Holds.RUNS and LAB_DEVICE not in knobs:
         raise source.error(
             f'no run happens at place "{place.name}"',
             *path,

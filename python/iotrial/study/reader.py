@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import tomllib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from iotrial.study.claims import read_claims
 from iotrial.study.design import read_design
 from iotrial.study.enclosed import text_file, with_texts
 from iotrial.study.factors import check_distinct_knobs, read_factors, read_fixed
-from iotrial.study.model import Budget, LabSpec, Study
+from iotrial.study.model import Budget, Factor, LabSpec, Setting, Study
 from iotrial.study.placing import read_places
+from iotrial.study.programs import PROGRAM, PROGRAM_KNOB
 from iotrial.study.responses import read_responses
 from iotrial.study.source import Source
 from iotrial.study.workloads import check_placeholders, read_workloads
@@ -50,15 +52,16 @@ def load(path: str | Path, *, trusted: bool = False) -> Study:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise StudyError("is not UTF-8 text", file=str(path), line=line) from error
-    source = Source(text, str(path), beside=lambda name: text_file(path.parent, name))
+    return read_study(text, str(path), trusted=trusted, beside=lambda name: text_file(path.parent, name))
+
+
+def read_study(text: str, origin: str, *, trusted: bool, beside: Callable[[str], str] | None = None) -> Study:
+    """The study in this text. ``origin`` (file or catalogue name) is what errors and reports call it; ``beside``
+    gives the text of a file that it names, or raises ValueError."""
+    source = Source(text, origin, beside)
     study = _read(source, trusted=trusted)
     # What is stored must say all by itself.
     return replace(study, text=with_texts(text, source.read)) if source.read else study
-
-
-def read_study(text: str, origin: str, *, trusted: bool) -> Study:
-    """The study in this text. ``origin`` (file or catalogue name) is what errors and reports call it."""
-    return _read(Source(text, origin), trusted=trusted)
 
 
 def _read(source: Source, *, trusted: bool) -> Study:
@@ -70,6 +73,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
     factors = read_factors(source, document.factor)
     fixed = read_fixed(source, document.fixed)
     check_distinct_knobs(source, factors, fixed)
+    _check_no_programs(source, factors, fixed)
     places = read_places(source, document.place, factors, fixed)
     workloads = read_workloads(source, document.workload, factors)
     check_placeholders(source, factors, fixed, workloads)
@@ -102,6 +106,15 @@ def _read(source: Source, *, trusted: bool) -> Study:
         account=head.account,
         places=places,
     )
+
+
+def _check_no_programs(source: Source, factors: Sequence[Factor], fixed: Sequence[Setting]) -> None:
+    """A study names no program by its path: who runs it does."""
+    levels = [(f.name, s) for f in factors for level in f.levels for s in level.settings]
+    for name, setting in (*levels, *(("[[fixed]]", s) for s in fixed)):
+        if setting.knob == PROGRAM_KNOB:
+            hint = f"leave it out, and run the study with --set {PROGRAM}=PATH,PATH"
+            raise source.error(f"{name}: a study cannot name programs by their path", hint=hint)
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from iotrial.errors import RequestError, UnknownName
 from iotrial.study.labels import match
 from iotrial.study.model import Budget, Claim, Factor, Role, Study, Workload
+from iotrial.study.programs import with_programs
 
 ALL = "all"
 WORKLOAD = "workload"
@@ -31,12 +32,13 @@ def select(
 ) -> Study:
     """The study as it shall run.
 
-    ``sets`` and ``conditions`` give labels by factor (``["all"]``: every one); ``conditions`` also takes
-    ``workload``. What is not named runs at its defaults, or whole with ``full``. The reference of a
-    treatment factor is always kept. UnknownName for a factor, level or workload that is not there;
+    ``sets`` and ``conditions`` give labels by factor (``["all"]``: every one); ``conditions`` also takes ``workload``, and
+    ``sets`` paths under ``program`` (``study.programs``). What is not named runs at its defaults, or whole with ``full``.
+    The reference of a treatment factor is always kept. UnknownName for a factor, level or workload that is not there;
     RequestError where nothing is left to compare.
     """
-    wanted = _wanted(study, sets or {}, conditions or {})
+    study, sets = with_programs(study, sets or {})
+    wanted = _wanted(study, sets, conditions or {})
     factors = [_narrowed(factor, wanted.get(factor.name), full=full) for factor in study.factors]
     workloads = _workloads(study, wanted.get(WORKLOAD), factors, full=full)
     factors = [_covered(factor, workloads, asked=factor.name in wanted) for factor in factors]

@@ -203,6 +203,25 @@ class OneFile:
 
 
 @dataclass(frozen=True, slots=True)
+class MkfsWork(OneFile):
+    """mkfs on the lab's own device (workload kind ``mkfs``), with the type and options that the study's knobs wish.
+    ``volume_bytes`` 0: all of the lab."""
+
+    volume_bytes: int = 0
+    timeout_s: float = 300.0
+
+    @property
+    def content(self) -> str:
+        """Of the lab's file, which goes with what is made."""
+        return "zeros"
+
+    @property
+    def replicates(self) -> int:
+        """Repeats inside a run."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
 class AtimeWork(OneFile):
     """System calls, each done once to an object of its own, and what became of its access time (workload kind ``atime``).
 
@@ -246,4 +265,84 @@ class MatrixWork(OneFile):
     replicates: int = 1
 
 
-Work = FilesWork | CommandWork | CallsWork | StreamWork | FioWork | RandomWork | MatrixWork | AtimeWork
+@dataclass(frozen=True, slots=True)
+class DatabaseWork(OneFile):
+    """One test on a table of a database that the lab holds (workload kind ``database``).
+
+    ``engine`` is ``sqlite`` (embedded in the client), ``mariadb`` or ``postgresql`` (a server that is started for the run).
+    ``rows`` are in the table, ``changed`` are inserted or fetched. ``buffer_bytes`` is the engine's own cache. ``durable``: a
+    commit waits for the disk. ``buffer_dump``: InnoDB keeps the list of its cached pages over a restart.
+    """
+
+    engine: str
+    test: str = "count"
+    rows: int = 200_000
+    changed: int = 2_000
+    buffer_bytes: int = 128 << 20
+    durable: bool = True
+    huge_pages: bool = False
+    buffer_dump: bool = False
+    connection: str = "socket"
+    timeout_s: float = 600.0
+
+    @property
+    def content(self) -> str:
+        """Of the lab's file, which it does not need."""
+        return "text"
+
+    @property
+    def replicates(self) -> int:
+        """Repeats inside one run."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class PagesWork(OneFile):
+    """Pages requested from a web server by the probe (workload kind ``pages``).
+
+    ``pages`` are paths, with ranges as the study has them; ``count`` only the first so many of what they stand for.
+    ``server`` is one of ``servers`` (name and address). ``delay_s`` passes between the end of a response and the next
+    request of each of ``clients``. ``ignore`` are texts with * between them. ``browser``: the clients are real browsers.
+    ``serve`` is a server that the study starts for each run, ``make`` what makes its site in the lab, once; neither by a
+    shell.
+    """
+
+    pages: tuple[str, ...]
+    count: int = 0
+    server: str = "site"
+    servers: tuple[tuple[str, str], ...] = ()
+    host: str = ""
+    delay_s: float = 0.0
+    clients: int = 1
+    warmup: int = 1
+    keep_alive: bool = True
+    timeout_s: float = 30.0
+    expect_status: int = 200
+    redirects: str = "refuse"
+    ignore: tuple[str, ...] = ()
+    browser: bool = False
+    serve: tuple[str, ...] = ()
+    serve_environment: tuple[tuple[str, str], ...] = ()
+    make: tuple[str, ...] = ()
+    make_input: str = ""
+    replicates: int = 1
+
+    @property
+    def content(self) -> str:
+        """Of the lab's file."""
+        return "text"
+
+
+Work = (
+    FilesWork
+    | CommandWork
+    | CallsWork
+    | StreamWork
+    | FioWork
+    | RandomWork
+    | MatrixWork
+    | AtimeWork
+    | DatabaseWork
+    | PagesWork
+    | MkfsWork
+)

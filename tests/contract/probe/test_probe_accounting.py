@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import traced
-from accounted import PYTHON, account
+from accounted import PYTHON, Known, account
 from probe_client import NOBODY, Probe, ProbeError, eventually, inner, make_set, processes_with
 
 pytestmark = [
@@ -51,13 +51,18 @@ def tree(folder: Path, probe: Probe) -> Path:
     return make_set(probe, folder, "tree", count=300, directories=7)
 
 
+@pytest.fixture(scope="module")
+def known() -> Known:
+    return Known()
+
+
 SIGNALLED = """
 import os, signal, time
 reading, writing = os.pipe()
 signal.signal(signal.SIGALRM, lambda *_: None)
 signal.siginterrupt(signal.SIGALRM, {restart})
 if os.fork() == 0:
-    time.sleep(0.8)
+    time.sleep(0.5)
     os.write(writing, b"x")
     os._exit(0)
 signal.setitimer(signal.ITIMER_REAL, 0.2)
@@ -68,10 +73,10 @@ os.wait()
 SENT = """
 import os, signal, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-pid = os.posix_spawn("/bin/sleep", ["sleep", "1"], os.environ)
-time.sleep(0.4)
+pid = os.posix_spawn("/bin/sleep", ["sleep", "0.6"], os.environ)
+time.sleep(0.3)
 os.kill(pid, signal.{first})
-time.sleep(0.2)
+time.sleep(0.1)
 os.kill(pid, signal.SIGCONT)
 os.waitpid(pid, 0)
 """
@@ -95,19 +100,21 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_calls_and_errors_are_those_that_strace_counts(
-    probe: Probe, folder: Path, tree: Path, way: str, name: str
+    probe: Probe, folder: Path, tree: Path, way: str, name: str, known: Known
 ) -> None:
     argv = [word.replace("{tree}", str(tree)) for word in COMMANDS[name]]
-    account(probe, way, argv)  # once, so that nothing is read for the first time
-    assert counts(account(probe, way, argv)) == traced.counted(argv, folder)
+    known.run_before(probe, way, argv)
+    assert counts(account(probe, way, argv)) == known.counts(argv, folder)
 
 
 @pytest.mark.parametrize("name", ["one that fails", "find", "an interrupted call", "a child that is ended"])
-def test_errors_are_told_by_number(probe: Probe, folder: Path, tree: Path, way: str, name: str) -> None:
+def test_errors_are_told_by_number(
+    probe: Probe, folder: Path, tree: Path, way: str, name: str, known: Known
+) -> None:
     argv = [word.replace("{tree}", str(tree)) for word in COMMANDS[name]]
     found = named_errors(account(probe, way, argv))
     assert found
-    assert found == traced.errors(argv, folder)
+    assert found == known.errors(argv, folder)
 
 
 def test_a_call_that_is_none_is_told_by_its_number(probe: Probe, folder: Path, way: str) -> None:
@@ -176,11 +183,11 @@ time.sleep(0.3)
     ],
 )
 def test_a_call_in_which_another_thread_ends_the_task_is_counted_as_strace_does(
-    probe: Probe, folder: Path, way: str, end: str
+    probe: Probe, folder: Path, way: str, end: str, known: Known
 ) -> None:
     argv = [*PYTHON, "-c", SIBLING_WAITS.format(end=end)]
-    account(probe, way, argv)
-    assert counts(account(probe, way, argv))["read"] == traced.counted(argv, folder)["read"]
+    known.run_before(probe, way, argv)
+    assert counts(account(probe, way, argv))["read"] == known.counts(argv, folder)["read"]
 
 
 TURNED_DOWN = """
@@ -269,7 +276,7 @@ def test_others_are_not_counted(probe: Probe, way: str) -> None:
     """Somebody else makes calls all the while, and a program of ours that was started before."""
     with Probe() as other:
         argv = ["sh", "-c", "while :; do cat /etc/hostname; done"]
-        other.send("run", argv=argv, timeout_s=3)
+        other.send("run", argv=argv, timeout_s=1.5)
         alone = counts(account(probe, way, ["sleep", "0.5"]))
     assert alone["execve"] == (1, 0)
     assert sum(count for count, _ in alone.values()) < 60

@@ -4,6 +4,7 @@ pub mod atime;
 pub mod command;
 pub mod files;
 pub mod matrix;
+pub mod pages;
 mod places;
 pub mod random;
 pub mod stopwatch;

@@ -4,6 +4,7 @@
 //! commands leave behind, is counted with it (`tree`), and ends with it. One that dies makes the job in which it did so fail;
 //! one that is never ready is an error with its last words.
 
+mod dead;
 mod keeper;
 mod ready;
 mod tree;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use libc::{c_int, pid_t};
 use serde_json::{json, Map, Value};
 
+pub use self::dead::judged;
 use self::keeper::{Keeper, Said};
 pub use self::tree::Used;
 use crate::error::{Error, Result};
@@ -32,7 +34,6 @@ const LAST_WORDS: usize = 2048;
 /// What it says is kept in memory; more than this is forgotten before the next job.
 const MOST_SAID: i64 = 1 << 20;
 const PAUSE_MS: c_int = 5;
-const TOLD_WITHIN_MS: c_int = 2000;
 /// How long a killed server may take to be gone: the kernel may be writing for it.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
 const MOST_SERVERS: usize = 8;
@@ -220,56 +221,6 @@ pub fn between(before: &[(String, Used)], after: &[(String, Used)]) -> Map<Strin
         .zip(after)
         .map(|((name, before), (_, after))| (name.clone(), after.since(before)))
         .collect()
-}
-
-/// What came of a job in which a server may have died: then it failed, whatever it found itself.
-pub fn judged(answer: Result<Value>) -> Result<Value> {
-    let dead = SERVERS.with(|all| {
-        let mut all = all.borrow_mut();
-        for server in all.iter_mut() {
-            // One that has ended is told of by its keeper a moment later.
-            server.listen(if server.ended.is_none() && server.has_ended() {
-                TOLD_WITHIN_MS
-            } else {
-                0
-            })?;
-            server.forget_much()?;
-        }
-        Ok(all.iter().find_map(|server| {
-            let status = server.ended?;
-            Some((
-                server.name.clone(),
-                server.program.clone(),
-                status,
-                server.last_words(),
-            ))
-        }))
-    })?;
-    let (name, program, status, said) = match dead {
-        None => return answer,
-        Some(dead) => dead,
-    };
-    let mut answer = answer.map_err(|error| {
-        let said = said.trim();
-        Error::verify(format!(
-            "{error}; and server {name} {}: {said}",
-            how(status)
-        ))
-    })?;
-    let failure = json!({
-        "step": format!("server {name}"),
-        "argv0": program,
-        "exit": libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
-        "signal": libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-        "timed_out": false,
-        "stderr": said,
-    });
-    // Before what the work itself found wrong, which is most likely a consequence.
-    let mut failures = vec![failure];
-    failures.extend(answer["failures"].as_array().into_iter().flatten().cloned());
-    answer["failures"] = json!(failures);
-    answer["verified"] = json!(false);
-    Ok(answer)
 }
 
 impl Server {

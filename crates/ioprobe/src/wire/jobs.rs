@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::json::{fields, requests, Reader, Request};
 use super::{
     Access, Accounting, AtimeCall, Content, CopyWith, Engine, Fields, MatrixTest, Operation, Order,
-    Selection, Share, StreamFlush, StreamOperation, StreamSync, StretchClock,
+    Redirects, Selection, Share, StreamFlush, StreamOperation, StreamSync, StretchClock,
 };
 use crate::error::{Error, Result};
 use crate::identity::User;
@@ -95,6 +95,23 @@ requests! {
         histograms: bool = false,
         stretch_of: Option<MatrixTest> = None,
     }
+    PagesJob {
+        address: String,
+        host: String,
+        pages: Vec<String>,
+        delay_s: f64 = 0.0,
+        clients: u32 = 1,
+        warmup: u32 = 0,
+        keep_alive: bool = true,
+        timeout_s: f64 = 30.0,
+        expect_status: u16 = 200,
+        redirects: Redirects = Redirects::Refuse,
+        ignore: Vec<String> = Vec::new(),
+        anywhere: bool = false,
+        browser: Option<String> = None,
+        profile: Option<String> = None,
+        histograms: bool = false,
+    }
     AtimeJob {
         calls: Vec<AtimeCall> = AtimeCall::ALL.to_vec(),
         burst: u32 = 1000,
@@ -120,11 +137,6 @@ pub fn job_fields<T: Request>(verb: &str, mut own: Fields) -> Result<(Common, T)
         )));
     }
     Ok((common, fields(verb, own)?))
-}
-
-/// Whether a verb is a job: work that is timed.
-pub fn is_job(verb: &str) -> bool {
-    matches!(verb, "files" | "random" | "matrix" | "command" | "stream")
 }
 
 /// The devices of a job, whichever it is; what is no job has none.

@@ -117,6 +117,7 @@ macro_rules! whole_numbers {
 
 whole_numbers! {
     u8: as_u64, "a whole number from 0 to 255";
+    u16: as_u64, "a whole number from 0 to 65535";
     u32: as_u64, "a whole number from 0 to 4294967295";
     u64: as_u64, "a whole number from 0 on";
     usize: as_u64, "a whole number from 0 on";

@@ -92,6 +92,12 @@ words! {
         Getdents = "getdents",
     }
 
+    /// What a redirect is: a failure, or a response like any other. It is never followed.
+    Redirects {
+        Refuse = "refuse",
+        Count = "count",
+    }
+
     StreamOperation {
         Read = "read",
         Write = "write",

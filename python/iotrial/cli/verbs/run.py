@@ -23,12 +23,18 @@ from iotrial.cli.options import asked_of, find_study, resolve_study, sampling_pe
     metavar="PERIOD",
     help="Processors, page cache and device within each run, every so often (10ms to 1min), for the HTML report.",
 )
+@click.option(
+    "--rehearse",
+    is_flag=True,
+    help="Only try, in seconds, whether it can run here: one block, cut down; nothing is measured or stored.",
+)
 @json_option
 def command(
     study: str | None,
     html: str | None,
     fail_if: tuple[str, ...],
     sample: str | None,
+    rehearse: bool,
     as_json: bool,
     **values: Any,
 ) -> int:
@@ -44,6 +50,11 @@ def command(
     asked = asked_of(values)
     sample_s = sampling_period(sample)
     chosen, asked = find_study(study, asked)
+    if rehearse:
+        from iotrial.cli.rehearsing import refuse_what_needs_numbers, rehearsed
+
+        refuse_what_needs_numbers({"--html": html, "--fail-if": fail_if, "--sample": sample})
+        return rehearsed(chosen, asked, as_json=as_json)
     resolved = resolve_study(chosen, asked)
     plan = make_plan(resolved, asked.seed, controls=asked.controls)
     budget = resolved.study.budget

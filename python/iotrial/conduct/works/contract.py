@@ -35,6 +35,8 @@ class Asked:
     at: Situation | None = None
     #: folders on places beside that of the run, by the study's name of the place
     folders: Mapping[str, str] = field(default_factory=dict)
+    #: how the lab's file system is to be made
+    mkfs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,15 @@ class Situation:
     user: Mapping[str, int] | None = None
     programs: Mapping[str, str] = field(default_factory=dict)
     log: str | None = None
+    #: of 127.0.0.1, that nobody listened on when the run began; for a server of this run
+    port: int = 0
+    #: values of placeholders that knobs have set
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def program(self) -> str | None:
+        """The folder of programs, or the program, that the user has named for the work."""
+        return self.programs.get("program")
 
     @property
     def own(self) -> str:
@@ -69,6 +80,8 @@ class Measured:
     numbers: Mapping[str, float] = field(default_factory=dict)
     histograms: Mapping[str, list[list[int]]] = field(default_factory=dict)
     seconds: Mapping[str, list[float | None]] = field(default_factory=dict)
+    #: what else is stored of the run, by name, in JSON's values
+    checks: Mapping[str, object] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -95,6 +108,10 @@ class WorkDriver(ABC, Generic[W]):
     never_root: ClassVar[bool] = False
     own_file: ClassVar[bool] = False
     timed: ClassVar[bool] = True
+    #: the processor time of a run is that of a client, which is evidence; the work is another process's
+    of_client: ClassVar[bool] = False
+    #: it makes the lab's file system itself, as knobs wish, so that this is not done before it
+    makes_filesystem: ClassVar[bool] = False
 
     @abstractmethod
     def fields(self, work: W, asked: Asked) -> dict[str, object]:
@@ -125,6 +142,9 @@ class WorkDriver(ABC, Generic[W]):
         """Make what the work needs in the lab besides files of its set; untimed, before every run, so it looks first whether
         that is there. No server runs yet. Raises LabError."""
 
+    def begun(self, work: W, at: Situation) -> None:
+        """Just after its server is ready: wait for what that goes on doing by itself. Raises LabError."""
+
     def warm(self, work: W, state: str) -> int:
         """How often the job itself is done, untimed, before each timed one in this cache state; the server runs."""
         return 0
@@ -133,6 +153,14 @@ class WorkDriver(ABC, Generic[W]):
         """After each job, timed or not: check what it did, and undo it, so that all runs find the same. The server runs.
         In words what was wrong with the outcome, which is a failure of the run."""
         return None
+
+    def may_read_warm(self, work: W) -> bool:
+        """Whether even a warm run may read from the device, because no cache that it has need hold all that it reads."""
+        return False
+
+    def leaves_dirty(self, work: W) -> bool:
+        """Whether what a run has written is to be written back after it, so that the next one does not pay for it."""
+        return not self.starts_programs and self.writes(work)
 
     def own_bytes(self, work: W, settings: Mapping[str, str]) -> int:
         """What files of the job's own take on a disk under a condition, given as values by knob."""
@@ -166,9 +194,16 @@ class WorkDriver(ABC, Generic[W]):
         """Programs that it starts by itself, with the Debian package of each."""
         return {}
 
+    def optional_programs(self, work: W) -> Mapping[str, str]:
+        """Those of them, with the package of each, without which the workload is left out of a study that has others."""
+        return {}
+
     def named_programs(self, work: W) -> tuple[str, ...]:
         """Programs that the study names, as it names them."""
         return ()
+
+    def check_program(self, work: W, path: str) -> None:
+        """Raises MissingTool where the folder of programs that the user has named lacks one."""
 
     def launched(self, work: W) -> Launched:
         """What the study has it start."""

@@ -6,13 +6,15 @@ import re
 
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab.knob import FileSelection, Knob, Stage, Subject, one_of
-from iotrial.study.model import Setting
+from iotrial.study.kinds.contract import C_SIZES, C_UNIT
+from iotrial.study.model import Setting, Work
 from iotrial.units import UnitError, parse_size
 
 VIEW = "view"
 MAXIMUM_SIZE = 4 << 30
 OCTAL = re.compile(r"(?:0o)?[0-7]{1,5}")
 SET_ID = ~0o1777
+PERCENT = re.compile(r"([0-9]{1,3}) ?%")
 
 
 def _selection(knob: str, subject: Subject) -> FileSelection:
@@ -87,6 +89,13 @@ class FileSize(Knob):
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ()
+
+    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:  # noqa: ARG002
+        size = int(self.parse(setting))
+        if work.content == "c" and size % C_UNIT:
+            raise UnsupportedLevel(
+                f"knob file.size: C sources of {size:,} bytes would end inside a function", hint=C_SIZES
+            )
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
         return "1"
@@ -167,3 +176,57 @@ class FileAtimeState(Knob):
         subject.target.call(
             "set_atime_state", set=files.set, files=files.wire, state=value, view=subject.work.view
         )
+
+
+class FileRewritten(Knob):
+    """How many of the files were written again since they were last read: their mtime is newer than their atime. For the
+    others it is as after an earlier read. Relatime asks for nothing else, so that the times alone are set."""
+
+    name = "file.rewritten"
+    rank = 3
+    title = "share of the files that were rewritten since the last read: relatime will note the next read of these alone"
+    stage = Stage.FILES
+    open_levels = "0 % to 100 %"
+
+    def parse(self, setting: Setting) -> str:
+        found = PERCENT.fullmatch(setting.value)
+        if found is None or int(found[1]) > 100:
+            raise UnsupportedLevel(
+                f'knob file.rewritten: "{setting.value}" is no whole share', hint='for example "10 %"'
+            )
+        return f"{int(found[1])} %"
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "100 %"
+
+    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:  # noqa: ARG002
+        percent = int(self.parse(setting).removesuffix(" %"))
+        if work.files * percent % 100:
+            raise UnsupportedLevel(
+                f"knob file.rewritten: {percent} % of {work.files} files is no whole number of them",
+                hint="a number of files that can be divided so",
+            )
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        files = _selection(self.name, subject)
+        states = subject.target.call("get_atime_state", set=files.set, files=files.wire)["states"]
+        stale = states.get("stale", 0)
+        if stale + states.get("fresh", 0) != files.count:
+            return _only(self.name, states)
+        return f"{100 * stale / files.count:g} %"
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        files = _selection(self.name, subject)
+        percent = int(value.removesuffix(" %"))
+        chosen = range(files.count) if files.indices is None else files.indices
+        spread = {n for n in range(files.count) if (n + 1) * percent // 100 > n * percent // 100}
+        for state, those in (
+            ("fresh", [index for n, index in enumerate(chosen) if n not in spread]),
+            ("stale", [index for n, index in enumerate(chosen) if n in spread]),
+        ):
+            subject.target.call(
+                "set_atime_state", set=files.set, files=those, state=state, view=subject.work.view
+            )

@@ -79,6 +79,8 @@ class WorkloadKind(Generic[Keys]):
     programs: Programs | None = None
     remark: Callable[[Work], str] = lambda _: ""
     load: Callable[[Work], tuple[str, float] | None] = lambda _: None
+    #: whether the user may say on the command line where its programs are (``--set program=PATH``)
+    takes_program: bool = False
 
 
 class KeyProblem(ValueError):

@@ -169,6 +169,7 @@ KIND = WorkloadKind(
     keys=RandomKeys,
     build=build,
     responses=responses,
+    options=("operations", "block", "order", "direct", "depth"),
     unstretchable="percentiles of single operations",
     remark=remark,
     load=load,

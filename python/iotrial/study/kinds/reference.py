@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from iotrial.study.kinds.contract import WorkloadKind
+from iotrial.study.kinds.contract import ACTIVITY_RESPONSES, WorkloadKind
 from iotrial.study.wire import WorkloadTable, Written
 
 _WIDTH = 100
@@ -37,6 +37,10 @@ def reference(kind: WorkloadKind[Any]) -> str:
             (spec.name, f"{spec.unit}, by {'ratio' if spec.scale == 'log' else 'difference'}", spec.text)
             for spec in kind.documented
         ),
+    ]
+    parts += [
+        "Responses of every workload, where a study names them:\n",
+        _rows((spec.name, f"{spec.unit}, by difference", spec.text) for spec in ACTIVITY_RESPONSES),
     ]
     if kind.notes:
         parts.append(_paragraph(kind.notes))

@@ -56,7 +56,7 @@ class StreamKeys(FileSetKeys):
     )
     shared: bool = Field(
         False,
-        description="all streams on one file: each reads or copies all of it, or writes its own part; false: a file each",
+        description="all streams on one file: each reads or copies all of it, or writes a part; false: a file each",
     )
     copy_with: Literal["read-write", "copy-file-range"] = Field(
         "read-write",

@@ -24,8 +24,8 @@ def table_of(work: Work) -> dict[str, Any]:
             keys["step"] = [{"name": step.name, "argv": list(step.argv)} for step in value]
         elif field.name == "picks":
             keys["pick"] = [dataclasses.asdict(pick) for pick in value]
-        elif field.name == "environment":
-            keys["environment"] = dict(value)
+        elif field.name in ("environment", "servers", "serve_environment"):
+            keys[field.name] = dict(value)
         elif field.name.endswith("_bytes"):
             keys[field.name.removesuffix("_bytes")] = f"{value} B"
         elif field.name.endswith("_s"):

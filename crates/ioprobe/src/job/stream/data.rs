@@ -84,22 +84,29 @@ impl Data {
 pub struct Prepared {
     data: Data,
     memory: Memory,
+    /// What random data takes besides one block: with a limit of memory the page cache has as much whatever is written.
+    _spare: Option<Memory>,
 }
 
 impl Prepared {
     pub fn new(data: Data, block: usize, volume: u64) -> Self {
+        let period = PERIOD.min(volume) as usize;
         if data.is_zeros() {
             return Prepared {
                 data,
                 memory: Memory::zeroed(block),
+                _spare: Some(Memory::zeroed(period)),
             };
         }
         // A block may begin at the end of one period and reach into the next.
-        let period = PERIOD.min(volume) as usize;
         let length = (period + block + PAGE - 1) / PAGE * PAGE;
         let mut memory = Memory::zeroed(length);
         data.fill(0, &mut memory);
-        Prepared { data, memory }
+        Prepared {
+            data,
+            memory,
+            _spare: None,
+        }
     }
 
     /// The block that stands at `offset`.

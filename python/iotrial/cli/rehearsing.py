@@ -1,0 +1,91 @@
+"""``run --rehearse``: does this study run here at all? In seconds, with nothing measured and nothing stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iotrial.cli.options import Asked
+    from iotrial.conduct.rehearsal import Rehearsal, Rehearsed
+    from iotrial.study.model import Study
+
+
+def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
+    """Raises RequestError for options that ask for a report, or something in it."""
+    from iotrial.errors import RequestError
+
+    for option, value in given.items():
+        if value:
+            raise RequestError(
+                f"--rehearse and {option}: nothing is measured, so there is no report",
+                hint="leave one of the two out",
+            )
+
+
+def rehearsed(chosen: Study, asked: Asked, *, as_json: bool) -> int:
+    """Rehearse the study as the user narrowed it; 1 where a run failed, 128 + the signal that ended it."""
+    from iotrial.cli.consent import ask_consent, show_intent
+    from iotrial.cli.options import resolve_study
+    from iotrial.cli.output import tell
+    from iotrial.conduct.progress import Silent
+    from iotrial.conduct.rehearsal import ShortPlan, conduct_rehearsal, cut_down
+    from iotrial.conduct.start import default_folder, look_at_disks
+    from iotrial.design.plan import new_seed
+
+    resolved = resolve_study(cut_down(chosen), asked)
+    plan = ShortPlan(resolved.study, asked.seed or new_seed(), controls=False)
+    folder = default_folder(resolved, asked.on)
+    if asked.like is not None or not chosen.trusted:
+        show_intent(resolved, folder, look_at_disks(resolved))
+    if asked.like is not None:
+        ask_consent(resolved, trust=asked.trust)
+    done = conduct_rehearsal(resolved, plan, Silent(), folder=folder)
+    if as_json:
+        tell(
+            json.dumps(
+                {"schema": 1, "rehearsal": _as_objects(done), "study": chosen.name, "lab": resolved.lab}
+            )
+        )
+    else:
+        _print(chosen, done)
+    if done.ended.signal is not None:
+        return 128 + done.ended.signal
+    return 1 if done.failures else 0
+
+
+def _print(chosen: Study, done: Rehearsal) -> None:
+    from iotrial.cli.output import tell
+    from iotrial.units import format_duration
+
+    tell(
+        f"rehearsal of {chosen.name}: one block, cut down. Nothing here was measured, and nothing is stored.\n"
+    )
+    for one in done.workloads:
+        levels = ", ".join(f"{name} {label}" for name, label in one.levels.items())
+        tell(f"{one.workload}{f' ({levels})' if levels else ''}: {one.runs} runs, {_said(one)}")
+    rest = "It cannot run here as it is." if done.failures else "It can run here."
+    tell(f"\n{rest} A trial takes up to {format_duration(chosen.budget.time_s)}: iotrial run {chosen.origin}")
+
+
+def _said(one: Rehearsed) -> str:
+    parts = [f"{count} failed: {text}" for text, count in one.failures.items()]
+    parts += [f"{count} void ({rule}), as may happen to so little work" for rule, count in one.void.items()]
+    return "; ".join(parts) or "all as they should be"
+
+
+def _as_objects(done: Rehearsal) -> dict[str, object]:
+    return {
+        "failures": done.failures,
+        "workloads": [
+            {
+                "workload": one.workload,
+                "levels": dict(one.levels),
+                "runs": one.runs,
+                "failures": dict(one.failures),
+                "void": dict(one.void),
+            }
+            for one in done.workloads
+        ],
+    }

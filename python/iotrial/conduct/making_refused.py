@@ -1,0 +1,62 @@
+"""What cannot be where a work makes the lab's file system itself; found before anything is changed."""
+
+from __future__ import annotations
+
+from iotrial.conduct.works import driver
+from iotrial.errors import RequestError
+from iotrial.lab import registry
+from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.knob import Stage
+from iotrial.lab.knobs.filesystem import FilesystemType
+from iotrial.lab.knobs.use import FilesystemAge
+from iotrial.study.kinds import kind
+from iotrial.study.kinds.mkfs import VOLUME
+from iotrial.study.kinds.varied import varied
+from iotrial.study.model import MkfsWork, Study, Workload
+from iotrial.units import format_size
+
+#: stages whose knobs turn what is not there while a file system is made
+IDLE = frozenset({Stage.FILES, Stage.MOUNT, Stage.CACHE})
+
+
+def check(study: Study, *, lab_bytes: int) -> None:
+    """Raises RequestError for works beside one that takes their files away, for knobs that turn nothing of it, and for a
+    file system that is larger than the lab or smaller than its type can be."""
+    own = [w for w in study.workloads if driver(w.work).makes_filesystem]
+    if not own:
+        return
+    where = f"workload {own[0].name}"
+    others = [w.name for w in study.workloads if w not in own]
+    if others:
+        raise RequestError(f"{where}: it makes the file system anew, and takes the files of {others[0]} away")
+    for setting in study.settings:
+        if setting.knob == FilesystemAge.name or registry.knob(setting.knob).stage in IDLE:
+            raise RequestError(f"{where}: knob {setting.knob} turns nothing while a file system is made")
+    types = {s.value for s in study.settings if s.knob == FilesystemType.name} or {study.lab.filesystem}
+    smallest = max(FILESYSTEMS[name].smallest_bytes for name in types)
+    for workload in own:
+        if workload.cache not in (None, "as-is"):
+            raise RequestError(
+                f"workload {workload.name}: there is nothing to be cached", hint="leave `cache` out"
+            )
+        for volume in _volumes(study, workload):
+            if volume > lab_bytes:
+                raise RequestError(
+                    f"workload {workload.name}: a file system of {format_size(volume)} in a lab of {format_size(lab_bytes)}",
+                    hint="make it larger: [lab] size",
+                )
+            if 0 < volume < smallest:
+                raise RequestError(
+                    f"workload {workload.name}: a file system of {format_size(volume)}, wanted at least "
+                    f"{format_size(smallest)} for {', '.join(sorted(types))}"
+                )
+
+
+def _volumes(study: Study, workload: Workload) -> list[int]:
+    given = [s for s in study.settings if s.knob == "work.option"]
+    found = []
+    for options in [{}, *({VOLUME: setting.value} for setting in given)]:
+        work = varied(kind(workload.kind), workload.work, options)
+        assert isinstance(work, MkfsWork)
+        found.append(work.volume_bytes)
+    return found

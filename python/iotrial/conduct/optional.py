@@ -1,0 +1,38 @@
+"""Workloads that a study can do without, where a program that they need is not installed: left out, with a note."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+from iotrial.conduct.refusals import TOOL_FOLDERS
+from iotrial.conduct.works import driver
+from iotrial.study.model import Study
+
+
+def without_missing(study: Study) -> tuple[Study, list[str]]:
+    """The study without the workloads whose optional program is missing, and a note for each; where none would be left it
+    stays as it is, and what is missing is refused later."""
+    missing = {
+        workload.name: (program, package)
+        for workload in study.workloads
+        for program, package in driver(workload.work).optional_programs(workload.work).items()
+        if shutil.which(program, path=TOOL_FOLDERS) is None
+    }
+    if not missing or len(missing) == len(study.workloads):
+        return study, []
+    notes = [
+        f"workload {name} is left out: {program} is not installed (apt-get install {package})"
+        for name, (program, package) in missing.items()
+    ]
+    kept = replace(
+        study,
+        workloads=tuple(w for w in study.workloads if w.name not in missing),
+        responses=tuple(r for r in study.responses if r.workload not in missing),
+        claims=tuple(
+            c
+            for c in study.claims
+            if c.workload not in missing and c.condition.get("workload") not in missing
+        ),
+    )
+    return kept, notes

@@ -1,0 +1,63 @@
+"""Programs that the user names by path: refused where somebody else could have put another one in their place.
+
+Who may write to a program, or to a folder above it, decides what the user runs.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from iotrial.conduct.user import invoking_user
+from iotrial.conduct.works import driver
+from iotrial.errors import RequestError
+from iotrial.lab import registry
+from iotrial.study.model import Study
+from iotrial.study.programs import PROGRAM_KNOB
+
+
+def check_programs(study: Study) -> None:
+    """Raises RequestError for a path that is no program and no folder of programs, or that others may write to; MissingTool
+    where a workload misses one of its programs there."""
+    for setting in study.settings:
+        if setting.knob == PROGRAM_KNOB:
+            path = registry.knob(PROGRAM_KNOB).parse(setting)
+            _check(Path(path))
+            for workload in study.workloads:
+                driver(workload.work).check_program(workload.work, path)
+
+
+def chosen(study: Study) -> bool:
+    """Whether the user has said where the programs are."""
+    return any(setting.knob == PROGRAM_KNOB for setting in study.settings)
+
+
+def _check(path: Path) -> None:
+    try:
+        true = path.resolve(strict=True)
+        found = true.stat()
+    except OSError as error:
+        raise RequestError(f"program {path}: {error.strerror}") from error
+    if not stat.S_ISDIR(found.st_mode) and not (stat.S_ISREG(found.st_mode) and found.st_mode & 0o111):
+        raise RequestError(f"program {path}: wanted a folder of programs or a program, found neither")
+    mine = {0, os.geteuid(), invoking_user()[0]}
+    for one in (true, *true.parents, path, *path.parents, *_within(true)):
+        status = one.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            continue  # what it leads to is looked at as well
+        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if status.st_uid not in mine or (status.st_mode & stat.S_IWOTH and not sticky):
+            whose = f"user {status.st_uid}" if status.st_uid not in mine else "everybody"
+            raise RequestError(
+                f"program {path}: {one} can be written to by {whose}, who could put another program there",
+                hint="install it where only root or you can write",
+            )
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (
+            entry.resolve() for entry in folder.iterdir() if entry.is_file() and os.access(entry, os.X_OK)
+        )

@@ -1,0 +1,61 @@
+"""Which program does the work: a folder of programs, or a program, that the user names on the command line.
+
+No study names one (``study.select`` makes the levels of what the user gave); who may have written to it is looked at before
+anything runs (``conduct.programs``).
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from iotrial.errors import KnobError, TargetError, UnsupportedLevel
+from iotrial.lab.knob import Knob, Stage, Subject
+from iotrial.study.model import Setting
+from iotrial.study.programs import PROGRAM, PROGRAM_KNOB
+
+
+class ProgramPath(Knob):
+    """The programs of a work that takes them from where the user says: those of a database, of a web server."""
+
+    name = PROGRAM_KNOB
+    title = "the folder of the work's programs, by path: another version (on the command line alone)"
+    stage = Stage.WORK
+    open_levels = "absolute paths, by --set program=PATH,PATH"
+
+    def parse(self, setting: Setting) -> str:
+        path = setting.value
+        if (
+            not path.startswith("/")
+            or path.startswith("//")
+            or posixpath.normpath(path) != path
+            or not path.isprintable()
+            or ":" in path
+        ):
+            raise UnsupportedLevel(
+                f'knob {self.name}: "{path}" is no plain absolute path',
+                hint="as in /usr/lib/postgresql/15/bin",
+            )
+        return path
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return subject.work.programs.get(PROGRAM, "")
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        subject.work.programs[PROGRAM] = value
+
+    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+        super().verify(subject, setting, value)
+        if not value:
+            return  # where Debian puts them
+        try:
+            subject.target.stat(value)
+        except TargetError as error:
+            raise KnobError(self.name, value, wrote=value, found=error.message) from error
+
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+        return tuple(
+            f"nothing, but programs of {path} are run, as the user who typed the command" for path in values
+        )

@@ -1,0 +1,117 @@
+"""Knobs of what use leaves behind on a file system: free space in pieces, and a disk that is told what is free, or not."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from iotrial.errors import KnobError, UnsupportedLevel
+from iotrial.lab.disk import disk_place
+from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.target import Target
+from iotrial.study.model import Setting
+
+PERCENT = re.compile(r"([1-9][0-9]?) ?%")
+MOST = 95
+#: points by which a file system may tell another fill than the files that were put there
+CLOSE = 4.0
+LONGEST_S = 60.0
+FRESH, NONE, TRIMMED = "fresh", "none", "fstrim"
+
+
+class FilesystemAge(Knob):
+    """How long the file system has been in use: files of many sizes made and removed in rounds, up to a fill level. The same
+    ones each time, so that all arms have the same past."""
+
+    name = "filesystem.age"
+    title = "use before the run: fresh, or filled to a share with files that came and went"
+    stage = Stage.FORMAT
+    rank = 1
+    open_levels = "fresh, 1 % to 95 %"
+
+    def parse(self, setting: Setting) -> str:
+        if setting.value == FRESH:
+            return FRESH
+        found = PERCENT.fullmatch(setting.value)
+        if found is None or int(found[1]) > MOST:
+            raise UnsupportedLevel(
+                f'knob filesystem.age: there is no level "{setting.value}"',
+                hint="fresh, or a share such as 80 %",
+            )
+        return f"{int(found[1])} %"
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=DISK_LABS)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        age = disk_place(self.name, subject.place).age
+        return f"{age} %" if age else FRESH
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        percent = 0 if value == FRESH else int(value.removesuffix(" %"))
+        disk_place(self.name, subject.place).want_age(percent)
+
+    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+        # right after it was made, when nothing else is there yet
+        super().verify(subject, setting, value)
+        if value == FRESH:
+            return
+        facts = subject.target.call("statfs", path=subject.place.root)
+        full = 100 * (1 - facts["free_bytes"] / facts["total_bytes"])
+        if abs(full - int(value.removesuffix(" %"))) > CLOSE:
+            raise KnobError(self.name, self.where(subject, setting), wrote=value, found=f"{full:.1f} % full")
+
+
+class FilesystemTrim(Knob):
+    """Whether the disk is told before the run which blocks are free. In every arm all free blocks are written over first, so
+    that what an earlier run has discarded is in use again: for a disk, and for an image whose holes a discard has punched."""
+
+    name = "filesystem.trim"
+    title = "free blocks before the run: none (written over once, as on a disk in use), fstrim (then trimmed)"
+    stage = Stage.FILES
+    rank = 9  # after all that makes and removes files
+
+    LEVELS = (NONE, TRIMMED)
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=DISK_LABS)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return TRIMMED if subject.work.trimmed_bytes else NONE
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        place = disk_place(self.name, subject.place)
+        target, folder = subject.target, f"/sys/block/{place.device}"
+        target.call("use_free_space", path=place.root)
+        before = _discarded(target, folder)
+        if value == TRIMMED:
+            target.call("trim", path=place.root)
+            self._await(subject, folder)
+        subject.work.trimmed_bytes = _discarded(target, folder) - before
+        subject.work.evidence["trimmed_bytes"] = float(subject.work.trimmed_bytes)
+
+    def _await(self, subject: Subject, folder: str) -> None:
+        """FITRIM of XFS comes back while the device is still discarding (fs/xfs/xfs_discard.c)."""
+        until = time.monotonic() + LONGEST_S
+        while subject.target.read(f"{folder}/inflight").split() != ["0", "0"]:
+            if time.monotonic() > until:
+                raise KnobError(
+                    self.name,
+                    subject.place.label,
+                    wrote=TRIMMED,
+                    found=f"discards under way after {LONGEST_S:g} s",
+                )
+
+
+def _discarded(target: Target, folder: str) -> int:
+    """Bytes so far, by the device's own counter (Documentation/block/stat.rst)."""
+    return int(target.read(f"{folder}/stat").split()[13]) * 512

@@ -1,0 +1,53 @@
+"""Programs by path: what the user says on the command line becomes a factor, or is pinned; no study can say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from iotrial.errors import RequestError
+from iotrial.study.kinds import kind_of
+from iotrial.study.model import Design, Factor, Level, Role, Setting, Study
+
+#: as --set has it, and the name of the factor that comes of it
+PROGRAM = "program"
+PROGRAM_KNOB = "program.path"
+
+
+def with_programs(
+    study: Study, sets: Mapping[str, Sequence[str]]
+) -> tuple[Study, Mapping[str, Sequence[str]]]:
+    """The study with the programs that ``sets`` names under ``program``, and the rest of ``sets``.
+
+    One path is pinned. Several are a treatment, the first the reference; treatments that ``sets`` does not name stay at
+    their reference then, so that the programs are what is compared. RequestError where no workload takes programs.
+    """
+    if PROGRAM not in sets or any(factor.name == PROGRAM for factor in study.factors):
+        return study, sets
+    paths = list(dict.fromkeys(sets[PROGRAM]))
+    rest = {name: labels for name, labels in sets.items() if name != PROGRAM}
+    takes = [workload for workload in study.workloads if kind_of(workload.work).takes_program]
+    if not takes:
+        raise RequestError(
+            f"{study.name}: --set {PROGRAM}=...: none of its workloads takes its programs from a path",
+            hint="workloads of kind database do, and those of kind pages that start a server",
+        )
+    settings = [Setting(PROGRAM_KNOB, path) for path in paths]
+    if len(paths) == 1:
+        return replace(study, workloads=tuple(takes), fixed=(*study.fixed, *settings)), rest
+    levels = tuple(Level(path, (setting,)) for path, setting in zip(paths, settings, strict=True))
+    factor = Factor(PROGRAM, Role.TREATMENT, levels, paths[0], tuple(paths))
+    pinned = [f for f in study.treatment_factors if f.name not in rest]
+    kept = [f for f in study.factors if f not in pinned]
+    names = {f.name for f in kept}
+    return (
+        replace(
+            study,
+            factors=(factor, *kept),
+            fixed=(*study.fixed, *(s for f in pinned for s in f.level(f.reference).settings)),
+            workloads=tuple(takes),
+            claims=tuple(claim for claim in study.claims if claim.factor in names),
+            design=Design() if pinned else study.design,
+        ),
+        rest,
+    )

@@ -1,0 +1,129 @@
+"""Every study that ships, found by being there: it is planned, runs one short block here, leaves nothing, and keeps its word
+on claims and time. A study whose programs are missing says which; its run is then skipped with that reason."""
+
+from __future__ import annotations
+
+import json
+from fnmatch import fnmatch
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from iotrial.conduct.rehearsal import cut_down
+from iotrial.conduct.resolve import Resolved, resolve
+from iotrial.design.plan import Plan
+from iotrial.errors import MissingTool
+from iotrial.study import catalogue
+from iotrial.study.model import Study
+from iotrial.study.select import select
+from left_behind import host_state, left_by_tests
+from program import iotrial
+
+SEED = "0" * 32
+MOST_S = 600
+STUDIES = catalogue.names()
+ROOT = Path(__file__).parents[2]
+AUDITS = ROOT / "docs" / "audits"
+SCHEMA = json.loads((ROOT / "schemas" / "rehearsal.schema.json").read_text())
+
+#: where the question behind each published table is asked again
+HOMES = {
+    "atime": "mount/atime", "atime-calls": "mount/read-calls", "database": "application/database*",
+    "filesystem-raid1": "filesystem/stream", "hdparm-buffered": "block/stream-read", "iozone-sample": "matrix/iozone",
+    "links": "files/links", "mkfs": "filesystem/make", "nas-knobs": "filesystem/writeback",
+    "nas-tuning": "filesystem/*fragment*", "opcache": "application/opcode-cache*", "permissions": "files/permissions",
+    "permissions-raw": "files/permissions", "scheduler": "block/scheduler", "throughput": "block/stream",
+    "trees": "filesystem/copy-tree",
+}  # fmt: skip
+#: those that one kernel without a network and an array of disks cannot ask
+GUESTS = {"nas-protocols", "raid1-layouts", "rebuild", "rebuild-minutes"}
+
+
+def resolved(study: Study) -> Resolved:
+    """As root could run it here; a study whose programs are missing is skipped with what it says."""
+    try:
+        return resolve(study, root=True)
+    except MissingTool as error:
+        if not error.hint:  # which package
+            raise
+        pytest.skip(f"{error.message} ({error.hint})")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_says_why_and_ends_in_time(name: str) -> None:
+    study = catalogue.find(name)
+    assert len(study.why.split()) >= 20
+    assert study.question.endswith("?")
+    assert 0 < study.budget.time_s <= MOST_S
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_claim_is_about_a_level_and_a_response_that_are_there(name: str) -> None:
+    study = catalogue.find(name)
+    for claim in study.claims:
+        factor = study.factor(claim.factor or study.treatment_factors[0].name)
+        labels = {level.label for level in factor.levels}
+        assert claim.level in labels
+        assert (claim.reference or factor.reference) in labels
+        assert claim.text
+        assert claim.source
+        for condition, label in claim.condition.items():
+            known = (
+                {workload.name for workload in study.workloads}
+                if condition == "workload"
+                else {level.label for level in study.factor(condition).levels}
+            )
+            assert label in known, (claim.text, condition)
+        if claim.workload is not None and claim.response is not None:
+            assert (claim.workload, claim.response) in {(r.workload, r.name) for r in study.responses}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_is_planned_at_its_defaults_and_with_everything(name: str) -> None:
+    study = catalogue.find(name)
+    usual = Plan(resolved(select(study)).study, SEED)
+    assert usual.conditions
+    assert usual.primary_effects >= 1
+    assert len(Plan(select(study, full=True), SEED).conditions) >= len(usual.conditions)
+
+
+@pytest.mark.parametrize("table", sorted(path.stem for path in AUDITS.glob("*.csv")))
+def test_every_published_table_has_a_study_that_asks_again(table: str) -> None:
+    if table in GUESTS:
+        return
+    homes = [name for name in STUDIES if fnmatch(name, HOMES[table])]
+    if not homes:
+        pytest.skip(f"no study of the catalogue is called {HOMES[table]} yet")
+    assert any(catalogue.find(name).claims for name in homes), homes
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_runs_one_short_block_here_and_leaves_nothing(name: str, state: Path) -> None:
+    resolved(select(cut_down(select(catalogue.find(name)))))
+    before = host_state()
+    done = iotrial("run", name, "--rehearse", "--json", timeout=120)
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, SCHEMA)
+    told = found["rehearsal"]
+    assert told["failures"] == 0
+    assert all(one["runs"] >= 2 for one in told["workloads"])
+    assert left_by_tests(before, host_state()) == {}
+    assert not list((state / "journal").glob("*.entry"))
+    assert not (state / "trials.db").exists()
+
+
+@pytest.mark.root
+@pytest.mark.long
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_runs_one_block_of_every_default_condition(name: str, state: Path) -> None:
+    resolved(select(catalogue.find(name)))
+    before = host_state()
+    done = iotrial("run", name, "--blocks", "1", "--no-stop", "--time", "30min", "--json", timeout=1800)
+    assert done.returncode in (0, 3), done.stderr
+    told = json.loads(done.stdout)
+    assert told["effects"]
+    assert not any(effect["failures"] for effect in told["effects"])
+    assert left_by_tests(before, host_state()) == {}

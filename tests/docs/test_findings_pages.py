@@ -1,0 +1,51 @@
+"""docs/catalogue.md and its pages are what the packed trials in docs/catalogue give.
+
+To make all of them anew takes a second or two each, so that is `long`; quick are the digests at the end of each page, and all
+that can be said of the index without a trial being read.
+"""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from iotrial.study import catalogue
+
+ROOT = Path(__file__).parents[2]
+FINDINGS = runpy.run_path(str(ROOT / "scripts" / "findings"))
+FOLDER = ROOT / "docs" / "catalogue"
+PACKED = sorted(FOLDER.glob("*/*.iotrial"))
+INDEX = (ROOT / "docs" / "catalogue.md").read_text()
+
+
+@pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.stem)
+def test_a_page_was_made_from_the_trial_and_the_mechanism_beside_it(packed: Path) -> None:
+    page = packed.with_suffix(".md").read_text()
+    assert page.rstrip().endswith(FINDINGS["stamp"](packed)), "run `make findings`"
+    assert packed.with_suffix(".why.md").exists(), "say why it came out so"
+    assert packed.stat().st_size <= FINDINGS["MOST_BYTES"]
+
+
+def test_there_is_no_page_without_a_trial() -> None:
+    made = {path.with_suffix(".md") for path in PACKED}
+    by_hand = (".why.md", ".missing.md")
+    assert {path for path in FOLDER.glob("*/*.md") if not path.name.endswith(by_hand)} == made
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_every_study_has_its_line_in_the_index(name: str) -> None:
+    rows = [
+        line
+        for line in INDEX.splitlines()
+        if line.startswith((f"| {name} |", f"| [{name}](catalogue/{name}.md) |"))
+    ]
+    assert len(rows) == 1, "run `make findings`"
+    assert ("](catalogue/" in rows[0]) == (FOLDER / f"{name}.iotrial").exists()
+
+
+@pytest.mark.long
+def test_pages_and_index_are_up_to_date() -> None:
+    for file, text in FINDINGS["pages"]().items():
+        assert file.read_text() == text, "run `make findings`"

@@ -1,0 +1,52 @@
+"""What a rehearsal says of work that fails, and that it leaves nothing (studies that pass: contract/test_catalogue.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from program import iotrial
+
+FAILING = """
+[study]
+name = "failing"
+question = "Does it run?"
+[lab]
+kind = "directory"
+[[factor]]
+name = "arm"
+knob = "environment.variable"
+variable = "ARM"
+levels = ["one", "two"]
+[[workload]]
+name = "wrong"
+kind = "command"
+argv = ["cat", "/nowhere/at/all"]
+[[workload]]
+name = "right"
+kind = "command"
+argv = ["cat", "{file}"]
+"""
+
+
+def test_work_that_fails_is_told_with_its_words_and_nothing_is_stored(state: Path, tmp_path: Path) -> None:
+    (tmp_path / "failing.toml").write_text(FAILING)
+    done = iotrial("run", str(tmp_path / "failing.toml"), "--rehearse")
+    assert done.returncode == 1, done.stderr
+    assert "wrong: 2 runs, 2 failed: cat ended with status 1: cat: /nowhere/at/all" in done.stdout
+    assert "right: 2 runs, all as they should be" in done.stdout
+    assert "It cannot run here as it is." in done.stdout
+    assert not (state / "trials.db").exists()
+    assert not (state / "reports").exists()
+    done = iotrial(
+        "run", str(tmp_path / "failing.toml"), "--rehearse", "--json", "--condition", "workload=right"
+    )
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["rehearsal"]["failures"] == 0
+
+
+def test_what_a_rehearsal_has_no_numbers_for_is_refused(state: Path) -> None:
+    for words in (("--html", "page.html"), ("--fail-if", "slower"), ("--sample", "20ms")):
+        done = iotrial("run", "mount/atime", "--rehearse", *words)
+        assert done.returncode == 2
+        assert f"--rehearse and {words[0]}" in done.stderr
