@@ -9,8 +9,8 @@ use std::process::exit;
 
 use libc::{c_int, c_ulong, pid_t};
 
-use crate::error::{last_errno, Error, Result};
-use crate::modelled::keeper::Keeper;
+use crate::error::{Error, Result};
+use crate::modelled::keeper::{self, Keeper};
 use crate::syscall::check;
 
 /// How the probe knows that its parent is still there. The kernel forgets the parent-death signal when a process
@@ -61,7 +61,7 @@ impl Lifeline {
 
 /// Moves to private namespaces. Returns in the inner process only; the outer one waits for it and ends as it ended.
 pub fn enter() -> Result<(Lifeline, Keeper)> {
-    let keeper = Keeper::start()?;
+    let (keeper, outer) = keeper::prepare()?;
     // SAFETY: no pointers are involved.
     check(
         unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWPID) },
@@ -81,13 +81,15 @@ pub fn enter() -> Result<(Lifeline, Keeper)> {
             drop(writing);
             let lifeline = Lifeline::Pipe(reading);
             lifeline.tie();
+            drop(outer);
             mount_privately()?;
             Ok((lifeline, keeper))
         }
         inner => {
+            drop(keeper);
+            outer.keep_until_end(inner);
             let status = wait_for(inner);
             drop(writing);
-            end_keeper(&keeper)?;
             pass_on(status)
         }
     }
@@ -118,19 +120,6 @@ fn mount_privately() -> Result<()> {
             ),
             || "mount a fresh /proc".to_string(),
         )?;
-    }
-    Ok(())
-}
-
-/// Ends what serves modelled disks, before this process gives up the mounts over them: what is not written back by now meets an
-/// error at once instead of a slow disk.
-fn end_keeper(keeper: &Keeper) -> Result<()> {
-    // The servers come to us when the keeper has gone.
-    adopt_orphans()?;
-    // SAFETY: no pointers are involved; a child that was not reaped keeps its id.
-    unsafe {
-        libc::kill(keeper.pid, libc::SIGKILL);
-        while libc::waitpid(-1, std::ptr::null_mut(), 0) > 0 || last_errno() == libc::EINTR {}
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ on (natural logarithms for ratios):
   approximation;
 * lag-1 autocorrelation of the contrast (mean over the effects);
 * drift: slope of the block's mean over time, per hour;
+* changes of level: places where the block's mean changes and stays changed (``analysis.changes``);
 * two modes: Sarle's coefficient (skewness**2 + 1) / kurtosis of the values about their arm's mean, with the
   correction for few values. 1/3 for a normal distribution, 5/9 for a uniform one, 1 for two points; above 5/9
   look at the distribution. A strong skew raises it too;
@@ -22,11 +23,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from iotrial.analysis.changes import changes
 from iotrial.analysis.contrast import Responses, usable
-from iotrial.analysis.model import Diagnostic, ObservedBlock
+from iotrial.analysis.model import Diagnostic, LevelChange, ObservedBlock
 from iotrial.analysis.spec import Spec
 from iotrial.design.model import ArmKind, Condition, TermKind
-from iotrial.study.model import Response
+from iotrial.study.model import Response, Scale
 
 Floats = npt.NDArray[np.float64]
 
@@ -65,7 +67,15 @@ def diagnose(spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock]) 
             drift_per_hour=drift,
             bimodality=modes,
             block_share=share,
+            changes=_changes(values.mean(axis=1), times, response) if found >= FEWEST_BLOCKS else (),
         ),
+    )
+
+
+def _changes(levels: Floats, times: Floats, response: Response) -> tuple[LevelChange, ...]:
+    return tuple(
+        LevelChange(float(times[one.place]), one.after - one.before, response.scale is Scale.LOG)
+        for one in changes(levels)
     )
 
 

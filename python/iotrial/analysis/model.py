@@ -142,6 +142,16 @@ class VoidCount:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelChange:
+    """The level of all arms' blocks changes with the block that begins at ``at_s``: by ``size``, in natural logarithms where
+    the response is compared by ratio."""
+
+    at_s: float
+    size: float
+    logarithmic: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """Facts about one condition's primary response that inform and never gate (None: too few blocks)."""
 
@@ -154,6 +164,7 @@ class Diagnostic:
     drift_per_hour: float | None
     bimodality: float | None
     block_share: float | None
+    changes: tuple[LevelChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

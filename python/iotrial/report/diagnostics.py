@@ -6,14 +6,19 @@ as wide as it is and what a next trial could do better. The thresholds choose wo
 
 from __future__ import annotations
 
+import math
+
+from iotrial.analysis.changes import FEWEST
 from iotrial.analysis.model import Diagnostic
 from iotrial.legible import shown
-from iotrial.report.notation import percent
+from iotrial.report.notation import joined, percent
+from iotrial.units import format_duration
 
 _NOTABLE_CORRELATION = 0.2
 _NOTABLE_DRIFT = 0.05
 _NOTABLE_SHARE = 0.5
 _ORDER_P = 0.01
+_MOST_CHANGES = 6
 # Sarle's coefficient is 5/9 for a uniform distribution; more hints at two modes.
 _TWO_MODES = 5 / 9
 
@@ -24,6 +29,7 @@ def diagnostic_sentences(diagnostic: Diagnostic) -> tuple[str, ...]:
         _order(diagnostic.order_effect, diagnostic.order_p),
         _autocorrelation(diagnostic.autocorrelation),
         _drift(diagnostic.drift_per_hour),
+        change_sentence(diagnostic),
         _modes(diagnostic.bimodality),
         _share(diagnostic.block_share),
     ]
@@ -62,6 +68,25 @@ def _drift(value: float | None) -> str | None:
     return (
         f"Drift: the level of the blocks moved by {value:+.1%} an hour; it is the same for all arms "
         "of a block and cancels."
+    )
+
+
+def change_sentence(diagnostic: Diagnostic) -> str | None:
+    """Where the level of the blocks changed, or that it did not; None where there are too few blocks to tell."""
+    if diagnostic.drift_per_hour is None or diagnostic.blocks < FEWEST:
+        return None
+    if not diagnostic.changes:
+        return "Steady state: no change of level between blocks."
+    times = [
+        f"after {format_duration(one.at_s)} by "
+        + (f"{math.expm1(one.size):+.1%}" if one.logarithmic else f"{one.size:+.3g}")
+        for one in diagnostic.changes[:_MOST_CHANGES]
+    ]
+    more = len(diagnostic.changes) - len(times)
+    tail = f" and {more} more" if more else ""
+    return (
+        f"Steady state: the level of the blocks changed {joined(times)}{tail}; it is the same for all arms of a block and "
+        "cancels, but what was measured before and behind it are two states."
     )
 
 

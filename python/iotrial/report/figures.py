@@ -29,6 +29,7 @@ from iotrial.report.series import (
 )
 from iotrial.report.within import WithinPanel, within_of
 from iotrial.study.model import Scale
+from iotrial.units import format_duration
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -110,12 +111,18 @@ def draw_figures(document: Document) -> Figures:
     latencies = latencies_of(document.data, document.conditions, arms, by)
     within = within_of(document.data, document.conditions, arms, by)
     drawn = _chosen(panels, document.primary)
+    changes = {
+        row.condition.key: tuple(one.at_s for one in row.diagnostic.changes) for row in document.diagnostics
+    }
     shown_latencies = latencies[:MOST_PANELS]
     most_marks = min(_MOST_MARKS, max(_LEAST_MARKS, _MARKS // max(1, len(drawn))))
     return Figures(
         arms=arms,
         forests=tuple(_forests(document)),
-        panels=tuple(_panel(i, panel, most_marks=most_marks) for i, panel in enumerate(drawn)),
+        panels=tuple(
+            _panel(i, panel, most_marks=most_marks, changes_s=changes.get(panel.condition.key, ()))
+            for i, panel in enumerate(drawn)
+        ),
         panels_left_out=len(panels) - len(drawn),
         latencies=tuple(_latency(i, panel) for i, panel in enumerate(shown_latencies)),
         latencies_left_out=len(latencies) - len(shown_latencies),
@@ -199,7 +206,7 @@ def _caption(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:
     return text
 
 
-def _panel(index: int, panel: Panel, *, most_marks: int) -> PanelFigure:
+def _panel(index: int, panel: Panel, *, most_marks: int, changes_s: Sequence[float]) -> PanelFigure:
     from markupsafe import Markup
 
     from iotrial.report.plots.small import distributions, runs_in_time
@@ -209,9 +216,12 @@ def _panel(index: int, panel: Panel, *, most_marks: int) -> PanelFigure:
         said.append(f"{counted(panel.void_blocks, 'void block')} (×)")
     if panel.gaps_s:
         said.append("dashed: here the trial went on after an interruption")
+    if changes_s:
+        said.append("dotted: the level of the blocks changes")
+    drawn = runs_in_time(f"runs-{index}", panel, most_points=most_marks, changes_s=changes_s)
     return PanelFigure(
         title=panel.condition.text,
-        runs=Markup(runs_in_time(f"runs-{index}", panel, most_points=most_marks)),
+        runs=Markup(drawn),
         runs_caption=", ".join(said),
         distribution=Markup(distributions(f"ecdf-{index}", panel)),
         distribution_caption=_medians(panel),
@@ -253,8 +263,20 @@ def _within(index: int, panel: WithinPanel) -> WithinFigure:
     return WithinFigure(
         f"{panel.what}: {panel.condition.text}",
         Markup(within_run(f"within-{index}", panel)),
-        f"Medians and middle halves of {counted(runs, 'run')}",
+        f"Medians and middle halves of {counted(runs, 'run')}" + _changed(panel),
     )
+
+
+def _changed(panel: WithinPanel) -> str:
+    """Where levels change, e.g. "; dotted: changes of level (noatime after 34 s from 1.2 GB/s to 0.8 GB/s)"."""
+    found = [
+        f"{elided(curve.arm.label, 24)} after {format_duration(at_s)} from {quantity(before, panel.unit)} "
+        f"to {quantity(after, panel.unit)}"
+        for curve in panel.curves
+        for at_s, before, after in curve.changes
+    ]
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return f"; dotted: changes of level ({', '.join(found[:_MOST_NAMED])}{more})" if found else ""
 
 
 def _run_rows(panel: Panel) -> list[tuple[str, ...]]:

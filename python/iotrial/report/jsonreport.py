@@ -15,6 +15,7 @@ from iotrial.analysis.reasons import Reason
 from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
+from iotrial.report.within import ChangeWithin, changes_within
 from iotrial.study.model import Scale
 
 SCHEMA = 1
@@ -39,6 +40,7 @@ def report_json(document: Document) -> dict[str, object]:
             "notes": list(document.analysis.notes),
             "not_accounted": list(document.data.not_accounted),
             "conditions": [_diagnostic(row.diagnostic) for row in document.diagnostics],
+            "within_runs": [_within(one) for one in changes_within(document.data, document.conditions)],
         },
         "claims": [_claim(held) for held in document.claims],
     }
@@ -157,6 +159,25 @@ def _diagnostic(diagnostic: Diagnostic) -> dict[str, object]:
         "drift_per_hour": _number(diagnostic.drift_per_hour),
         "bimodality": _number(diagnostic.bimodality),
         "block_share": _number(diagnostic.block_share),
+        "changes": [
+            {
+                "at_s": _number(one.at_s),
+                "ratio": _number(math.exp(one.size)) if one.logarithmic else None,
+                "difference": None if one.logarithmic else _number(one.size),
+            }
+            for one in diagnostic.changes
+        ],
+    }
+
+
+def _within(change: ChangeWithin) -> dict[str, object]:
+    return {
+        "condition": dict(change.condition.levels),
+        "what": change.what,
+        "arm": change.arm,
+        "at_s": _number(change.at_s),
+        "before": _number(change.before),
+        "after": _number(change.after),
     }
 
 

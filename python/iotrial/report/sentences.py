@@ -173,6 +173,17 @@ def _tone(effects: Sequence[Effect]) -> Tone:
     return Tone.MIXED
 
 
+def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
+    """The modelled disks of a lab; a packed trial may say anything."""
+    places = lab.get("places")
+    known = (
+        [one.get("modelled") for one in places if isinstance(one, Mapping)]
+        if isinstance(places, list | tuple)
+        else []
+    )
+    return tuple(dict.fromkeys(shown(one) for one in known if isinstance(one, str)))
+
+
 def _details(
     trial: StoredTrial,
     analysis: Analysis,
@@ -204,6 +215,8 @@ def _details(
     )
     for note in notes(known):
         yield f"{shown(note[:1].upper() + note[1:])}."
+    for disk in _modelled(header.lab):
+        yield f"The disk is modelled, not measured: {disk}."
     if told := _compared(header.study, effects):
         yield f"What is compared is {told}."
     for workload in header.study.workloads:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
+from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.fact_text import facts_lines
@@ -25,6 +26,7 @@ from iotrial.report.phrases import TIME_UNITS, interval, reason_in_words, spoken
 from iotrial.report.requests import COUNT, KINDS, SHARES
 from iotrial.report.rows import EffectRow
 from iotrial.report.sentences import Tone
+from iotrial.report.within import changes_within
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
@@ -254,6 +256,15 @@ def _notes(document: Document) -> Iterator[Text]:
         if len(every) > len(named):
             named.append(f"{len(every) - len(named)} more")
         yield line("Exploratory", f"{joined(named)} may differ too; a new trial would have to show it")
+    for row in document.diagnostics:
+        if row.diagnostic.changes and (sentence := change_sentence(row.diagnostic)):
+            yield line("Change", f"{row.condition.text}: {sentence}" if row.condition.text else sentence)
+    for within in changes_within(document.data, document.conditions)[:_MOST_FAILURES]:
+        yield line(
+            "Change",
+            f"within a run of {shown(within.arm)}, {within.what}: after {format_duration(within.at_s)} from "
+            f"{quantity(within.before, within.unit)} to {quantity(within.after, within.unit)}",
+        )
     if document.void:
         rules = joined(dict.fromkeys(block.rule for block in document.void))
         yield line("Void", f"{counted(len(document.void), 'block')} left out whole ({rules})")

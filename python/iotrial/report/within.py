@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from iotrial.analysis.changes import changes
 from iotrial.conduct.sampling import BY_SECOND, SERIES
 from iotrial.design.model import ArmKind
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import sound_runs
-from iotrial.report.series import Arm
+from iotrial.report.series import Arm, arms_of
 from iotrial.store.model import TrialData
 
 Floats = npt.NDArray[np.float64]
@@ -58,6 +59,8 @@ class Curve:
     low: Floats
     high: Floats
     runs: int
+    changes: tuple[tuple[float, float, float], ...] = ()
+    """Where its level changes: when, and the levels before and behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,4 +134,43 @@ def _curve(arm: Arm, runs: Sequence[Mapping[str, Floats]], name: str, factor: fl
     if not there.any():
         return None
     low, middle, high = np.nanquantile(table[:, there] * factor, (0.25, 0.5, 0.75), axis=0)
-    return Curve(arm, grid[there], middle, low, high, len(own))
+    return Curve(arm, grid[there], middle, low, high, len(own), _changes(own, name, factor))
+
+
+def _changes(
+    runs: Sequence[Mapping[str, Floats]], name: str, factor: float
+) -> tuple[tuple[float, float, float], ...]:
+    """Of the median of the runs at the moments of the longest, as far as half of them go; what lies between two moments that
+    were not looked at would resemble its neighbours too much."""
+    at_s = max((run["at_s"] for run in runs), key=len)
+    if not np.allclose(np.diff(at_s), np.diff(at_s).mean(), rtol=0.25):
+        return ()
+    table = np.array([np.interp(at_s, run["at_s"], run[name], left=np.nan, right=np.nan) for run in runs])
+    there = np.isfinite(table).sum(axis=0) * 2 >= len(runs)
+    if not there.any():
+        return ()
+    moments, middle = at_s[there], np.nanmedian(table[:, there] * factor, axis=0)
+    return tuple((float(moments[one.place]), one.before, one.after) for one in changes(middle))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWithin:
+    """The level of one thing that went on changes within the runs of one arm."""
+
+    condition: ConditionText
+    what: str
+    unit: str
+    arm: str
+    at_s: float
+    before: float
+    after: float
+
+
+def changes_within(data: TrialData, conditions: Conditions) -> tuple[ChangeWithin, ...]:
+    """Every change within the runs of any arm."""
+    return tuple(
+        ChangeWithin(panel.condition, panel.what, panel.unit, curve.arm.name, *change)
+        for panel in within_of(data, conditions, arms_of(data))
+        for curve in panel.curves
+        for change in curve.changes
+    )

@@ -1,8 +1,8 @@
-//! The keeper of modelled disks: forked before the probe moves to its namespaces, so that what it starts is in none of them.
+//! How the probe in its namespaces gets a modelled disk from the outer one, whose child the disk is, in neither of them.
 //!
 //! A server inside would be taken for something that a command has left behind, and worse, it would hold the probe's mounts: the
-//! last to leave a mount namespace unmounts what is in it, and would wait for answers of its own. The kernel ends keeper and
-//! servers with the outer probe.
+//! last to leave a mount namespace unmounts what is in it, and would wait for answers of its own. The kernel ends the servers
+//! with the outer probe, which ends them before it gives up the mounts over them.
 
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -12,17 +12,23 @@ use serde_json::{Map, Value};
 use super::server::{self, ACCOUNT};
 use crate::error::{last_errno, Error, Result};
 use crate::isolate::require_privilege;
-use crate::syscall::{c_text, check, mount_with, open, stat_of, try_open};
+use crate::syscall::{c_text, check, mount_with, open, process_descriptor, stat_of, try_open};
 use crate::wire;
 
 const LONGEST: usize = 1 << 16;
 /// How long a new disk may take for its memory.
 const BEGINS_WITHIN_S: libc::time_t = 120;
 
-/// The way to the keeper, and its process id.
+/// The way to the outer probe.
 pub struct Keeper {
     asking: OwnedFd,
-    pub pid: pid_t,
+}
+
+/// The outer probe's end of it, and the namespaces that it was started in.
+pub struct Outer {
+    asked: OwnedFd,
+    processes: OwnedFd,
+    mounts: OwnedFd,
 }
 
 /// A modelled disk of this session; it goes when this is dropped.
@@ -31,21 +37,18 @@ pub struct Disk {
     pub pid: u32,
 }
 
-impl Keeper {
-    /// Forks it. To be called while the process is still where the servers are to be.
-    pub fn start() -> Result<Self> {
-        let (asking, asked) = pair()?;
-        // SAFETY: getpid cannot fail; the process has one thread, so the child may go on as the parent would.
-        let parent = unsafe { libc::getpid() };
-        match check(unsafe { libc::fork() }, || "fork".to_string())? {
-            0 => {
-                drop(asking);
-                keep(&asked, parent)
-            }
-            pid => Ok(Keeper { asking, pid }),
-        }
-    }
+/// To be called before the process moves to namespaces of its own.
+pub fn prepare() -> Result<(Keeper, Outer)> {
+    let (asking, asked) = pair()?;
+    let outer = Outer {
+        asked,
+        processes: open("/proc/self/ns/pid", libc::O_RDONLY, 0)?,
+        mounts: open("/proc/self/ns/mnt", libc::O_RDONLY, 0)?,
+    };
+    Ok((Keeper { asking }, outer))
+}
 
+impl Keeper {
     /// Starts a modelled disk: its file, opened, and the disk itself.
     pub fn disk(&self, given: Map<String, Value>, size: u64) -> Result<(OwnedFd, Disk)> {
         require_privilege("make a modelled disk")?;
@@ -112,35 +115,83 @@ impl Disk {
     }
 }
 
-/// The keeper itself.
-fn keep(asked: &OwnedFd, parent: pid_t) -> ! {
-    tie(parent);
-    // What it starts is not waited for. The conductor must see the probe's output end when the probe does.
-    // SAFETY: no handler is installed; the descriptors are ours.
+impl Outer {
+    /// Starts what is asked for until the inner process has ended; then ends it. What is not written back by then meets an error
+    /// at once instead of a slow disk.
+    pub fn keep_until_end(self, inner: pid_t) {
+        let process = match process_descriptor(inner) {
+            Ok(process) => process,
+            Err(_) => return, // an old kernel: the one who asks is told that it has ended
+        };
+        // SAFETY: no pointers are involved. Children are to be born where we are ourselves.
+        if unsafe { libc::setns(self.processes.as_raw_fd(), libc::CLONE_NEWPID) } == -1 {
+            return;
+        }
+        let mut servers = Vec::new();
+        let mut polled = [process.as_raw_fd(), self.asked.as_raw_fd()].map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        while polled[0].revents == 0 {
+            // SAFETY: two structures, ours.
+            let n = unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
+            if n > 0 && polled[1].revents != 0 {
+                match take(&self.asked) {
+                    Ok(Some((text, fuse, control))) => {
+                        servers.extend(self.start(&text, fuse, control));
+                    }
+                    _ => polled[1].fd = -1, // hung up
+                }
+            }
+        }
+        for pid in servers {
+            // SAFETY: no pointers are involved; a child that was not reaped keeps its id.
+            unsafe {
+                libc::kill(pid, libc::SIGKILL);
+                while libc::waitpid(pid, std::ptr::null_mut(), 0) == -1
+                    && last_errno() == libc::EINTR
+                {}
+            }
+        }
+    }
+
+    /// One server; None where it could not be forked, which whoever asked for it sees as its end.
+    fn start(&self, text: &str, fuse: OwnedFd, control: OwnedFd) -> Option<pid_t> {
+        // SAFETY: getpid cannot fail; the process has one thread, so the child may go on as the parent would.
+        let parent = unsafe { libc::getpid() };
+        match unsafe { libc::fork() } {
+            -1 => None,
+            0 => {
+                tie(parent);
+                // SAFETY: no pointers are involved.
+                if unsafe { libc::setns(self.mounts.as_raw_fd(), libc::CLONE_NEWNS) } == -1 {
+                    leave();
+                }
+                keep_only([fuse.as_raw_fd(), control.as_raw_fd()]);
+                let given = serde_json::from_str(text).unwrap_or_default();
+                match wire::fields::<wire::ModelledImage>("image_modelled", given) {
+                    Ok(request) => server::run(&request, fuse, control),
+                    Err(_) => leave(),
+                }
+            }
+            pid => Some(pid),
+        }
+    }
+}
+
+/// Closes what belongs to the outer probe alone: by its pipes conductor and inner probe learn of its end.
+fn keep_only(ours: [RawFd; 2]) {
+    // SAFETY: descriptors of a process that uses none of them but these and standard error.
     unsafe {
-        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        let most = libc::sysconf(libc::_SC_OPEN_MAX).clamp(64, 4096) as RawFd;
+        for fd in (3..most).filter(|fd| !ours.contains(fd)) {
+            libc::close(fd);
+        }
         let nothing = libc::open(b"/dev/null\0".as_ptr().cast(), libc::O_RDWR);
         libc::dup2(nothing, 0);
         libc::dup2(nothing, 1);
         libc::close(nothing);
-    }
-    loop {
-        let (text, fuse, control) = match take(asked) {
-            Ok(Some(taken)) => taken,
-            _ => leave(),
-        };
-        // SAFETY: as in `start`.
-        let keeper = unsafe { libc::getpid() };
-        if unsafe { libc::fork() } == 0 {
-            tie(keeper);
-            // SAFETY: a descriptor that this process uses no more.
-            unsafe { libc::close(asked.as_raw_fd()) };
-            let given = serde_json::from_str(&text).unwrap_or_default();
-            match wire::fields::<wire::ModelledImage>("image_modelled", given) {
-                Ok(request) => server::run(&request, fuse, control),
-                Err(_) => leave(),
-            }
-        }
     }
 }
 

@@ -20,7 +20,7 @@ const LOOK_NS: u64 = 15_000;
 /// The question for the account, in one byte.
 pub const ACCOUNT: u8 = b'a';
 
-/// Serves until the connection or the probe's end of `control` is closed. Never returns to what the keeper would do next.
+/// Serves until the connection or the probe's end of `control` is closed. Never returns.
 pub fn run(request: &wire::ModelledImage, fuse: OwnedFd, control: OwnedFd) -> ! {
     let code = match Server::new(request, fuse, control).and_then(Server::serve) {
         Ok(()) => 0,

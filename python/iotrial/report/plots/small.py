@@ -30,14 +30,17 @@ if TYPE_CHECKING:
 SIZE_IN = (4.1, 2.35)
 _BOX = (0.17, 0.2, 0.77, 0.74)
 _MEDIANS = 30
+#: of a line where a level changes: dots
+CHANGE = (0, (1, 1.5))
 _FEWEST_FOR_MEDIANS = 24
 _ECDF_POINTS = 160
 _LATENCY_BINS = 70
 _NARROWEST_BIN = 1.08
 
 
-def runs_in_time(name: str, panel: Panel, *, most_points: int) -> str:
-    """Every run (or every n-th) over the time at which it began, with running medians of the treatments."""
+def runs_in_time(name: str, panel: Panel, *, most_points: int, changes_s: Sequence[float] = ()) -> str:
+    """Every run (or every n-th) over the time at which it began, with running medians of the treatments; the level of the
+    blocks changes at ``changes_s``."""
     values = np.concatenate([series.value for series in panel.series])
     scale = scale_of(values, panel.unit)
     last = max(float(series.at_s[-1]) for series in panel.series)
@@ -50,6 +53,8 @@ def runs_in_time(name: str, panel: Panel, *, most_points: int) -> str:
         axes.set_xlabel(f"{unit} since the trial began", color=MUTED, fontsize=FONT_PT - 0.5)
         for gap in panel.gaps_s:
             axes.axvline(gap / seconds, color=MUTED, linewidth=0.8, linestyle=(0, (3, 2)))
+        for change in changes_s:
+            axes.axvline(change / seconds, color=MUTED, linewidth=1.0, linestyle=CHANGE)
         for series in sorted(panel.series, key=lambda s: not s.arm.is_control):
             _points(axes, series, scale, seconds=seconds, step=step)
         for series in panel.series:
@@ -123,6 +128,8 @@ def within_run(name: str, panel: WithinPanel) -> str:
             ink = arm_ink(curve.arm.position)
             axes.fill_between(curve.at_s, curve.low, curve.high, color=ink, alpha=0.14, linewidth=0)
             _line(axes, curve.arm, curve.at_s, curve.middle)
+            for at_s, _, _ in curve.changes:
+                axes.axvline(at_s, color=ink, linewidth=0.9, linestyle=CHANGE, zorder=1)
 
     return draw(name, SIZE_IN, paint, description=f"Within a run: {panel.what}, {panel.condition.text}")
 

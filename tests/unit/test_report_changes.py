@@ -1,0 +1,61 @@
+"""Changes of level as a reader meets them: in words, in JSON's numbers, and within runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from report_fixtures import diagnostics
+
+from iotrial.analysis.model import LevelChange
+from iotrial.design.model import ArmKind
+from iotrial.report.diagnostics import change_sentence, diagnostic_sentences
+from iotrial.report.jsonreport import _diagnostic
+from iotrial.report.series import Arm
+from iotrial.report.within import _curve
+
+PLAIN = diagnostics()[0]
+
+
+def test_a_change_is_told_with_its_time_and_its_size() -> None:
+    doubled = replace(PLAIN, changes=(LevelChange(2040.0, float(np.log(2.0)), logarithmic=True),))
+    sentence = change_sentence(doubled)
+    assert sentence is not None
+    assert "after 34 min by +100.0%" in sentence
+    assert sentence in diagnostic_sentences(doubled)
+    by = replace(PLAIN, changes=(LevelChange(60.0, -1024.0, logarithmic=False),))
+    assert "by -1.02e+03" in str(change_sentence(by))
+
+
+def test_no_change_is_told_and_too_few_blocks_are_not() -> None:
+    assert change_sentence(PLAIN) == "Steady state: no change of level between blocks."
+    assert change_sentence(replace(PLAIN, blocks=59)) is None
+
+
+def test_json_has_a_ratio_or_a_difference() -> None:
+    both = replace(
+        PLAIN,
+        changes=(
+            LevelChange(1.0, float(np.log(0.5)), logarithmic=True),
+            LevelChange(2.0, 7.0, logarithmic=False),
+        ),
+    )
+    assert _diagnostic(both)["changes"] == [
+        {"at_s": 1.0, "ratio": 0.5, "difference": None},
+        {"at_s": 2.0, "ratio": None, "difference": 7.0},
+    ]
+
+
+def test_within_runs_it_is_the_median_of_the_runs_that_changes() -> None:
+    rng = np.random.default_rng(8)
+    at_s = np.arange(120) + 0.5
+    arm = Arm("a", "a", ArmKind.TREATMENT, 0)
+    steps = [{"at_s": at_s, "rate": np.where(at_s < 70, 100.0, 60.0) + rng.standard_normal(120)}] * 3
+    curve = _curve(arm, steps, "rate", 2.0)
+    assert curve is not None
+    [(when, before, after)] = curve.changes
+    assert when == 70.5
+    assert (round(before / 2), round(after / 2)) == (100, 60)
+    short = _curve(arm, [{"at_s": at_s[:50], "rate": steps[0]["rate"][:50]}], "rate", 1.0)
+    assert short is not None
+    assert short.changes == ()
