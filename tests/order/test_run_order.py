@@ -223,6 +223,28 @@ def test_a_file_system_that_varies_from_run_to_run_is_made_for_each(opened: Any)
     assert all(made == 1 for _, made in formats_by_run(opened, text, 1))
 
 
+def test_a_file_system_made_for_a_run_gets_the_files_of_that_runs_condition_alone(opened: Any) -> None:
+    """Of two conditions that work on files of different sizes: at the start both are made, for a run its own."""
+    text = WHOLE.replace("PLOT", "sub").replace("[design]\nrepeats = 3\n", "")
+    text += """
+[[workload]]
+name = "large"
+kind = "files"
+files = 1
+operations = ["stat"]
+size = "1 MiB"
+"""
+    session, plan, probe = opened(read_study(text, "test", trusted=False))
+    runner = Runner(session, injected=1.06)
+    assert sorted(f["size"] for verb, f in probe.calls if verb == "fileset") == [4096, 1 << 20]
+    for condition in plan.conditions:
+        for run in plan.block(condition, 0).runs:
+            probe.calls.clear()
+            assert runner.run(condition, run, block=0).problem is None
+            made = [f["size"] for verb, f in probe.calls if verb == "fileset"]
+            assert made == [1 << 20 if condition.workload == "large" else 4096]
+
+
 def test_the_probe_enters_before_the_cache_is_prepared_and_leaves_after_a_failure_too(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

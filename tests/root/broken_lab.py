@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
 from stand_in import replace_look_up
 
 from iotrial.cli import main
-from iotrial.conduct.runner import Outcome, Runner
+from iotrial.conduct.outcome import Outcome
+from iotrial.conduct.runner import Runner
 from iotrial.design.model import ArmKind, Condition, PlannedRun
 
 

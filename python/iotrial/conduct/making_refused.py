@@ -8,6 +8,7 @@ from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knob import Stage
 from iotrial.lab.knobs.filesystem import FilesystemType
+from iotrial.lab.knobs.use import FilesystemAge
 from iotrial.study.kinds import kind
 from iotrial.study.kinds.mkfs import VOLUME
 from iotrial.study.kinds.varied import varied
@@ -29,7 +30,7 @@ def check(study: Study, *, lab_bytes: int) -> None:
     if others:
         raise RequestError(f"{where}: it makes the file system anew, and takes the files of {others[0]} away")
     for setting in study.settings:
-        if registry.knob(setting.knob).stage in IDLE:
+        if setting.knob == FilesystemAge.name or registry.knob(setting.knob).stage in IDLE:
             raise RequestError(f"{where}: knob {setting.knob} turns nothing while a file system is made")
     types = {s.value for s in study.settings if s.knob == FilesystemType.name} or {study.lab.filesystem}
     smallest = max(FILESYSTEMS[name].smallest_bytes for name in types)

@@ -7,54 +7,28 @@ failure (counted by level), never a silent loss.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from iotrial.analysis.spec import stretched_response
-from iotrial.conduct import making, serving
-from iotrial.conduct.accounts import counted, summed
-from iotrial.conduct.activity import activity
-from iotrial.conduct.answers import clock_of, failure_of
+from iotrial.conduct import making
+from iotrial.conduct.answers import failure_of
+from iotrial.conduct.asking import Asking
 from iotrial.conduct.counted import Counted, Told, asked, told
-from iotrial.conduct.facts import FACTS, by_word
+from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, devices_of, outcome_of
 from iotrial.conduct.resolve import Turn
-from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
 from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
-from iotrial.conduct.user import invoking_user
-from iotrial.conduct.works import Asked, driver
-from iotrial.conduct.works.contract import is_cpu, to_take_off
+from iotrial.conduct.works import driver
 from iotrial.design.model import Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
-from iotrial.lab.knobs.environment import ProcessUser
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
-from iotrial.lab.server import NOBODY
 from iotrial.study import kinds
 from iotrial.study.kinds.varied import varied
-from iotrial.study.model import Role, Work, Workload
-
-KERNEL_BLOCK = 512
-READ_BACK_FAILED = "read_back_failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one run gave. Responses in seconds, bytes or counts; ``started_ns`` on the probe's
-    monotonic clock."""
-
-    responses: Mapping[str, float] = field(default_factory=dict)
-    evidence: Mapping[str, float] = field(default_factory=dict)
-    histograms: Mapping[str, list[list[int]]] = field(default_factory=dict)
-    checks: Mapping[str, object] = field(default_factory=dict)
-    started_ns: int = 0
-    failure: str | None = None
-    void: str | None = None
-    problem: str | None = None
+from iotrial.study.model import Role, Workload
 
 
 class Runner:
@@ -70,9 +44,10 @@ class Runner:
         varied_within = session.resolved.treatment_stages(within_stretches=True)
         self._formats_each_run = Stage.FORMAT in varied_within
         self._compares_places = Stage.PLACE in stages
-        self._syncs_after = bool(stages & {Stage.PLACE, Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE})
         self._entered: list[tuple[Turn, Subject]] = []
         self._serving = Serving(root=session.resolved.root)
+        syncs = stages & {Stage.PLACE, Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE}
+        self._asking = Asking(session, self._serving, syncs=bool(syncs))
 
     @property
     def alive(self) -> bool:
@@ -104,7 +79,7 @@ class Runner:
         place = self._session.place_of(condition, run.arm)
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
-            job = self._job(subject, workload, 0.0)
+            job = self._asking.job(subject, workload, 0.0)
             wrong = self._serving.warm(subject, workload.work, state, job)
             answer = subject.target.call(driver(workload.work).verb, **job, **asked(what))
             wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
@@ -118,7 +93,7 @@ class Runner:
         failure = failure_of(answer) or wrong
         if failure is not None:
             raise ProbeError(failure)
-        return told(answer, what, _devices(subject))
+        return told(answer, what, devices_of(subject))
 
     def _enter(self, subject: Subject, turns: list[Turn]) -> None:
         """Put the probe where the knobs of the work want it, for the rest of the run."""
@@ -152,7 +127,9 @@ class Runner:
                 raise
             return Outcome(failure=error.message)  # the work of an earlier run has filled the lab
         try:
-            wrong = self._serving.warm(subject, workload.work, state, self._job(subject, workload, 0.0))
+            wrong = self._serving.warm(
+                subject, workload.work, state, self._asking.job(subject, workload, 0.0)
+            )
             if wrong is not None:
                 return Outcome(failure=wrong)
             answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
@@ -168,7 +145,9 @@ class Runner:
                 raise
             health.check(place, error.message)
             return Outcome(failure=error.message)
-        outcome = self._outcome(answer, subject, workload, state)
+        declared = {response.name for response in self._session.plan.responses(workload.name)}
+        known = self._asking.asked(subject, workload)
+        outcome = outcome_of(answer, subject, workload.work, state, known, declared)
         if outcome.failure is None and wrong is not None:
             outcome = replace(outcome, failure=wrong)
         if run.arm.stretched:
@@ -212,7 +191,7 @@ class Runner:
         )
         scratch = driver(declared).scratch(declared)
         if scratch:
-            place.make_scratch(self._owner(by_stage[Stage.WORK], declared))
+            place.make_scratch(self._asking.owner(by_stage[Stage.WORK], declared))
         subject.files = session.files.selection(place, condition, run.files, size)
         files = [
             t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
@@ -281,7 +260,7 @@ class Runner:
     # the timed part
 
     def _measure(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, Any]:
-        verb, job = driver(workload.work).verb, self._job(subject, workload, stretch)
+        verb, job = driver(workload.work).verb, self._asking.job(subject, workload, stretch)
         sampler, device = self._session.sampler, subject.place.device
         if sampler is None:
             return subject.target.call(verb, **job)
@@ -291,149 +270,6 @@ class Runner:
         finally:
             samples = sampler.stop()
         return {**answer, "samples": samples}
-
-    def _job(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, object]:
-        files = subject.files
-        assert files is not None
-        work = workload.work
-        kind = driver(work)
-        # What a program writes is its own to sync; but what it leaves in the scratch folder must not be written back while
-        # the next run is timed.
-        scratch = kind.scratch(work)
-        writes = scratch or kind.leaves_dirty(work)
-        common: dict[str, object] = {
-            **(
-                {"set": files.set, "files": files.wire, "view": subject.work.view}
-                if kind.on_files(work)
-                else {}
-            ),
-            **({"out": subject.place.scratch} if scratch else {}),
-            "user": self._user(subject.work.reader, work),
-            "stretch": stretch,
-            "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
-            "devices": list(_devices(subject).values()),
-            "sync_after": subject.place.root if self._syncs_after or writes else None,
-            "replicates": work.replicates,
-        }
-        return {**common, **kind.fields(work, self._asked(subject, workload))}
-
-    def _asked(self, subject: Subject, workload: Workload) -> Asked:
-        draft = subject.work
-        folders = {name: f"{place.root}/own" for name, place in subject.beside.items()}
-        return Asked(
-            self._stretched(workload),
-            {**draft.arguments, **{f"{{place.{name}}}": folder for name, folder in folders.items()}},
-            draft.environment,
-            subject.place.device,
-            draft.sizes,
-            self._serving.situation(subject),
-            folders,
-            draft.mkfs,
-        )
-
-    def _owner(self, turns: list[Turn], work: Work) -> dict[str, int] | None:
-        """Whose the scratch folder is: who will do the work."""
-        reader = next((t.value for t in turns if t.knob.name == ProcessUser.name), "self")
-        return self._user(reader, work)
-
-    def _user(self, reader: str, work: Work) -> dict[str, int] | None:
-        if not self._session.resolved.root or reader == "root":
-            return None
-        if reader == "unprivileged":
-            return {"uid": NOBODY, "gid": NOBODY}
-        if driver(work).never_root:
-            return self._serving.user()
-        uid, gid = invoking_user()
-        return None if driver(work).as_root(work) or uid == 0 else {"uid": uid, "gid": gid}
-
-    def _stretched(self, workload: Workload) -> str:
-        response = stretched_response(self._session.plan.responses(workload.name))
-        return "" if response is None else response.name
-
-    # after it
-
-    def _outcome(self, answer: dict[str, Any], subject: Subject, workload: Workload, state: str) -> Outcome:
-        work = workload.work
-        files = subject.files
-        assert files is not None
-        usage = answer["usage"]
-        devices = _devices(subject)
-        counters = summed(answer["devices"], devices.values())
-        own = summed(answer["devices"], subject.place.devices.values())
-        served = serving.numbers(answer)
-        in_process = (
-            usage["blocks_in"] * KERNEL_BLOCK + served.get("server_fetched_bytes", 0.0),
-            usage["blocks_out"] * KERNEL_BLOCK + served.get("server_dirtied_bytes", 0.0),
-        )
-        bytes_read = own["read_bytes"] if own else in_process[0]
-        spun_wall, spun_cpu = to_take_off(answer, self._stretched(workload))
-        numbers: dict[str, float] = {
-            "wall": answer["wall_ns"] / 1e9 - spun_wall,
-            "user": max(0.0, answer["user_ns"] / 1e9 - spun_cpu),
-            "sys": answer["sys_ns"] / 1e9,
-            "cpu": answer["cpu_ns"] / 1e9 - spun_cpu,
-            "device_read_bytes": float(counters["read_bytes"] if counters else bytes_read),
-            "device_write_bytes": float(counters["write_bytes"] if counters else in_process[1]),
-            **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
-            **served,
-            **activity(answer, subject.place.device),
-        }
-        synced = answer.get("devices_after_sync")
-        if devices and synced:
-            numbers["device_write_bytes_synced"] = float(summed(synced, devices.values())["write_bytes"])
-        if not driver(work).timed:
-            for name in ("wall", "user", "sys", "cpu"):
-                del numbers[name]
-        if driver(work).of_client:
-            numbers["client_cpu"] = numbers["cpu"]
-            for name in ("user", "sys", "cpu"):
-                del numbers[name]
-        found = driver(work).measured(work, answer, self._asked(subject, workload))
-        numbers |= found.numbers
-        declared = {r.name for r in self._session.plan.responses(workload.name)}
-        evidence = {
-            "switches_voluntary": float(usage["switches_voluntary"]),
-            "switches_involuntary": float(usage["switches_involuntary"]),
-            **counted(answer, devices),
-            **subject.work.evidence,
-        }
-        expected = driver(work).reads_bytes(work, files.bytes_each, files.count)
-        return Outcome(
-            responses={name: value for name, value in numbers.items() if name in declared},
-            evidence=evidence | {k: v for k, v in numbers.items() if k not in declared},
-            histograms=found.histograms,
-            checks={
-                "cache": state,
-                "bytes_read": bytes_read,
-                "bytes_expected": expected,
-                **clock_of(answer),
-                **self._series(answer, subject.place.device),
-                **({BY_SECOND: found.seconds} if found.seconds else {}),
-                **found.checks,
-                **({FACTS: by_word(found.facts)} if found.facts else {}),
-            },
-            started_ns=int(answer["started_ns"]),
-            failure=failure_of(answer),
-            void=None
-            if state == "warm" and driver(work).may_read_warm(work)
-            else cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
-        )
-
-    def _series(self, answer: dict[str, Any], device: str | None) -> dict[str, object]:
-        if "samples" not in answer:
-            return {}
-        found = series_of(
-            answer["samples"], device, started_ns=int(answer["started_ns"]), wall_ns=int(answer["wall_ns"])
-        )
-        return {} if found is None else {SERIES: found}
-
-
-def _devices(subject: Subject) -> dict[str, str]:
-    """The block devices that the work of a run may reach, by what each holds: those of its place, and of places beside it."""
-    beside = {
-        f"beside {name}": place.device for name, place in subject.beside.items() if place.device is not None
-    }
-    return {**subject.place.devices, **beside}
 
 
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from iotrial.analysis.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.conduct.accounting import Accounting
+from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome
 from iotrial.conduct.progress import Snapshot, Watcher
-from iotrial.conduct.runner import READ_BACK_FAILED, Outcome, Runner
+from iotrial.conduct.runner import Runner
 from iotrial.conduct.session import Session
 from iotrial.conduct.signals import StopSignals
 from iotrial.conduct.works import driver

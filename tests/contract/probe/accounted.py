@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import traced
 from probe_client import Probe
 
 PYTHON = [sys.executable, "-I", "-S"]
@@ -15,3 +17,30 @@ def account(probe: Probe, way: str, argv: Sequence[str], **fields: Any) -> dict[
     found = probe("command", steps=[{"name": "it", "argv": list(argv)}], account=way, **fields)["account"]
     assert (found["way"], found["lost"]) == (way, 0)
     return found["calls"]
+
+
+class Known:
+    """What is known of commands already, so that each is asked once, whichever way of counting is held against it."""
+
+    def __init__(self) -> None:
+        self._run: set[tuple[str, ...]] = set()
+        self._counts: dict[tuple[str, ...], traced.Counts] = {}
+        self._errors: dict[tuple[str, ...], dict[str, dict[str, int]]] = {}
+
+    def run_before(self, probe: Probe, way: str, argv: Sequence[str]) -> None:
+        """So that nothing is read for the first time."""
+        if tuple(argv) not in self._run:
+            account(probe, way, argv)
+            self._run.add(tuple(argv))
+
+    def counts(self, argv: list[str], folder: Path) -> traced.Counts:
+        """Calls and errors by name, as strace counts them."""
+        if tuple(argv) not in self._counts:
+            self._counts[tuple(argv)] = traced.counted(argv, folder)
+        return self._counts[tuple(argv)]
+
+    def errors(self, argv: list[str], folder: Path) -> dict[str, dict[str, int]]:
+        """Errors by name of the call and of the error, as strace tells them."""
+        if tuple(argv) not in self._errors:
+            self._errors[tuple(argv)] = traced.errors(argv, folder)
+        return self._errors[tuple(argv)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import traced
-from accounted import PYTHON, account
+from accounted import PYTHON, Known, account
 from probe_client import NOBODY, Probe, ProbeError, eventually, inner, make_set, processes_with
 
 pytestmark = [
@@ -52,34 +52,8 @@ def tree(folder: Path, probe: Probe) -> Path:
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[tuple[str, ...], Any]:
-    """What strace has said of a command already: it is asked once, whichever way is held against it."""
-    return {}
-
-
-def run_before(probe: Probe, way: str, argv: list[str], known: dict[tuple[str, ...], Any]) -> None:
-    """Once, so that nothing is read for the first time."""
-    if ("run", *argv) not in known:
-        account(probe, way, argv)
-        known["run", *argv] = True
-
-
-def counted_by_strace(argv: list[str], folder: Path, known: dict[tuple[str, ...], Any]) -> traced.Counts:
-    key = ("counts", *argv)
-    if key not in known:
-        known[key] = traced.counted(argv, folder)
-    truth: traced.Counts = known[key]
-    return truth
-
-
-def errors_by_strace(
-    argv: list[str], folder: Path, known: dict[tuple[str, ...], Any]
-) -> dict[str, dict[str, int]]:
-    key = ("errors", *argv)
-    if key not in known:
-        known[key] = traced.errors(argv, folder)
-    truth: dict[str, dict[str, int]] = known[key]
-    return truth
+def known() -> Known:
+    return Known()
 
 
 SIGNALLED = """
@@ -126,21 +100,21 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_calls_and_errors_are_those_that_strace_counts(
-    probe: Probe, folder: Path, tree: Path, way: str, name: str, known: dict[tuple[str, ...], Any]
+    probe: Probe, folder: Path, tree: Path, way: str, name: str, known: Known
 ) -> None:
     argv = [word.replace("{tree}", str(tree)) for word in COMMANDS[name]]
-    run_before(probe, way, argv, known)
-    assert counts(account(probe, way, argv)) == counted_by_strace(argv, folder, known)
+    known.run_before(probe, way, argv)
+    assert counts(account(probe, way, argv)) == known.counts(argv, folder)
 
 
 @pytest.mark.parametrize("name", ["one that fails", "find", "an interrupted call", "a child that is ended"])
 def test_errors_are_told_by_number(
-    probe: Probe, folder: Path, tree: Path, way: str, name: str, known: dict[tuple[str, ...], Any]
+    probe: Probe, folder: Path, tree: Path, way: str, name: str, known: Known
 ) -> None:
     argv = [word.replace("{tree}", str(tree)) for word in COMMANDS[name]]
     found = named_errors(account(probe, way, argv))
     assert found
-    assert found == errors_by_strace(argv, folder, known)
+    assert found == known.errors(argv, folder)
 
 
 def test_a_call_that_is_none_is_told_by_its_number(probe: Probe, folder: Path, way: str) -> None:
@@ -209,11 +183,11 @@ time.sleep(0.3)
     ],
 )
 def test_a_call_in_which_another_thread_ends_the_task_is_counted_as_strace_does(
-    probe: Probe, folder: Path, way: str, end: str, known: dict[tuple[str, ...], Any]
+    probe: Probe, folder: Path, way: str, end: str, known: Known
 ) -> None:
     argv = [*PYTHON, "-c", SIBLING_WAITS.format(end=end)]
-    run_before(probe, way, argv, known)
-    assert counts(account(probe, way, argv))["read"] == counted_by_strace(argv, folder, known)["read"]
+    known.run_before(probe, way, argv)
+    assert counts(account(probe, way, argv))["read"] == known.counts(argv, folder)["read"]
 
 
 TURNED_DOWN = """

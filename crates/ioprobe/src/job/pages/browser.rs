@@ -98,6 +98,7 @@ impl<'a> Browser<'a> {
         clients: u32,
         starter: &mut Starter,
     ) -> Result<Self> {
+        take_away(start.profile)?; // one that could not be started has left its own
         make_folder(start.profile, 0o700)?;
         if let Some(user) = start.user {
             let path = c_text(start.profile)?;
@@ -329,16 +330,20 @@ impl<'a> Browser<'a> {
     pub fn close(self) -> Result<()> {
         kill_group(self.pid);
         stragglers::sweep(self.start.isolated, true)?;
-        remove::remove(Remove {
-            path: self.start.profile.to_string(),
-            recursive: true,
-            keep: false,
-        })?;
-        Ok(())
+        take_away(self.start.profile)
     }
 }
 
 /// As a program's environment has it.
 fn owned((name, value): (&str, &str)) -> (String, String) {
     (name.to_string(), value.to_string())
+}
+
+fn take_away(profile: &str) -> Result<()> {
+    let request = Remove {
+        path: profile.to_string(),
+        recursive: true,
+        keep: false,
+    };
+    remove::remove(request).map(drop)
 }

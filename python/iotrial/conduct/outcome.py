@@ -1,0 +1,124 @@
+"""What one run gave: from the probe's answer to responses, evidence and checks, by the words of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from iotrial.conduct import serving
+from iotrial.conduct.accounts import counted, summed
+from iotrial.conduct.activity import activity
+from iotrial.conduct.answers import clock_of, failure_of
+from iotrial.conduct.facts import FACTS, by_word
+from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
+from iotrial.conduct.works import Asked, driver
+from iotrial.conduct.works.contract import to_take_off
+from iotrial.lab import cache
+from iotrial.lab.knob import Subject
+from iotrial.study.model import Work
+
+KERNEL_BLOCK = 512
+READ_BACK_FAILED = "read_back_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run gave. Responses in seconds, bytes or counts; ``started_ns`` on the probe's
+    monotonic clock."""
+
+    responses: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    histograms: Mapping[str, list[list[int]]] = field(default_factory=dict)
+    checks: Mapping[str, object] = field(default_factory=dict)
+    started_ns: int = 0
+    failure: str | None = None
+    void: str | None = None
+    problem: str | None = None
+
+
+def outcome_of(
+    answer: dict[str, Any], subject: Subject, work: Work, state: str, asked: Asked, declared: Collection[str]
+) -> Outcome:
+    """What the answer says. ``state`` is the cache state that was prepared, ``declared`` the names of the study's responses;
+    every other number is evidence."""
+    files = subject.files
+    assert files is not None
+    usage = answer["usage"]
+    devices = devices_of(subject)
+    counters = summed(answer["devices"], devices.values())
+    own = summed(answer["devices"], subject.place.devices.values())
+    served = serving.numbers(answer)
+    in_process = (
+        usage["blocks_in"] * KERNEL_BLOCK + served.get("server_fetched_bytes", 0.0),
+        usage["blocks_out"] * KERNEL_BLOCK + served.get("server_dirtied_bytes", 0.0),
+    )
+    bytes_read = own["read_bytes"] if own else in_process[0]
+    spun_wall, spun_cpu = to_take_off(answer, asked.stretched)
+    numbers: dict[str, float] = {
+        "wall": answer["wall_ns"] / 1e9 - spun_wall,
+        "user": max(0.0, answer["user_ns"] / 1e9 - spun_cpu),
+        "sys": answer["sys_ns"] / 1e9,
+        "cpu": answer["cpu_ns"] / 1e9 - spun_cpu,
+        "device_read_bytes": float(counters["read_bytes"] if counters else bytes_read),
+        "device_write_bytes": float(counters["write_bytes"] if counters else in_process[1]),
+        **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
+        **served,
+        **activity(answer, subject.place.device),
+    }
+    synced = answer.get("devices_after_sync")
+    if devices and synced:
+        numbers["device_write_bytes_synced"] = float(summed(synced, devices.values())["write_bytes"])
+    if not driver(work).timed:
+        for name in ("wall", "user", "sys", "cpu"):
+            del numbers[name]
+    if driver(work).of_client:
+        numbers["client_cpu"] = numbers["cpu"]
+        for name in ("user", "sys", "cpu"):
+            del numbers[name]
+    found = driver(work).measured(work, answer, asked)
+    numbers |= found.numbers
+    evidence = {
+        "switches_voluntary": float(usage["switches_voluntary"]),
+        "switches_involuntary": float(usage["switches_involuntary"]),
+        **counted(answer, devices),
+        **subject.work.evidence,
+    }
+    expected = driver(work).reads_bytes(work, files.bytes_each, files.count)
+    return Outcome(
+        responses={name: value for name, value in numbers.items() if name in declared},
+        evidence=evidence | {k: v for k, v in numbers.items() if k not in declared},
+        histograms=found.histograms,
+        checks={
+            "cache": state,
+            "bytes_read": bytes_read,
+            "bytes_expected": expected,
+            **clock_of(answer),
+            **_series(answer, subject.place.device),
+            **({BY_SECOND: found.seconds} if found.seconds else {}),
+            **found.checks,
+            **({FACTS: by_word(found.facts)} if found.facts else {}),
+        },
+        started_ns=int(answer["started_ns"]),
+        failure=failure_of(answer),
+        void=None
+        if state == "warm" and driver(work).may_read_warm(work)
+        else cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
+    )
+
+
+def devices_of(subject: Subject) -> dict[str, str]:
+    """The block devices that the work of a run may reach, by what each holds: those of its place, and of places beside it."""
+    beside = {
+        f"beside {name}": place.device for name, place in subject.beside.items() if place.device is not None
+    }
+    return {**subject.place.devices, **beside}
+
+
+def _series(answer: dict[str, Any], device: str | None) -> dict[str, object]:
+    if "samples" not in answer:
+        return {}
+    found = series_of(
+        answer["samples"], device, started_ns=int(answer["started_ns"]), wall_ns=int(answer["wall_ns"])
+    )
+    return {} if found is None else {SERIES: found}
