@@ -17,7 +17,7 @@ from iotrial.conduct.resolve import resolve
 from iotrial.conduct.sharing import notes, sharing
 from iotrial.conduct.sites import Where
 from iotrial.conduct.start import default_folder, located_of
-from iotrial.errors import RequestError, StudyError, UnknownName
+from iotrial.errors import IotrialError, RequestError, StudyError, UnknownName
 from iotrial.lab.guard import Consent
 from iotrial.study.catalogue import find
 from iotrial.study.codec import study_from_json, study_to_json
@@ -411,3 +411,20 @@ def test_the_plan_lists_places_and_what_they_share_as_its_schema_says(
     assert (places["disk"]["folder"], places["disk"]["located"]) == (str(tmp_path / "there"), True)
     assert (places["ssd"]["folder"], places["ssd"]["located"]) == (str(state / "lab"), False)
     assert all(set(group["places"]) <= set(places) for group in document["shared"])
+
+
+def test_without_the_model_a_study_of_devices_compares_a_disk_with_itself(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {}
+    for words in ((), ("--disk", "none"), ("--place", "disk=/")):
+        try:
+            cli.main(["plan", "block/device", *words, "--json"], standalone_mode=False)
+        except IotrialError as error:
+            pytest.skip(error.message)  # not root, or no FUSE
+        document = json.loads(capsys.readouterr().out)
+        places = {place["name"]: place["modelled"] for place in document["places"]}
+        found[words] = (places["disk"], any(group["compared"] for group in document["shared"]))
+    assert found[()] == ("disk-7200", False)
+    assert found["--disk", "none"] == (None, True)
+    assert found["--place", "disk=/"][0] is None

@@ -276,9 +276,12 @@ def _on_disk(study: Study, disk: str | None) -> Study:
     if disk is None:
         return study
     try:
-        return replace(study, lab=replace(study.lab, disk=parse_disk(disk)))
+        wanted = parse_disk(disk)
     except ValueError as error:
         raise RequestError(f"--disk: {error}") from error
+    # none is for every place; another model is the lab's, and places keep theirs
+    places = study.places if wanted is not None else tuple(replace(p, disk=None) for p in study.places)
+    return replace(study, lab=replace(study.lab, disk=wanted), places=places)
 
 
 def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
