@@ -150,8 +150,8 @@ def test_a_trim_tells_the_device_what_is_free_after_all_of_it_was_written(subjec
         written, discarded = counted()
         turned("filesystem.trim", value, subject)
         more_written, more_discarded = (a - b for a, b in zip(counted(), (written, discarded), strict=True))
-        assert more_written > 0.7 * free
+        assert more_written > 0.5 * free
         assert more_discarded == subject.work.trimmed_bytes
-        assert (more_discarded > 0.7 * free) == (value == "fstrim")
+        assert (more_discarded > 0.5 * free) == (value == "fstrim")
     left = subject.target.call("list", path=subject.place.root)["names"]
     assert not [name for name in left if "free" in name]
