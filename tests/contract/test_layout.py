@@ -89,7 +89,7 @@ def test_defragmented_and_rewritten_files_are_whole_and_untouched_ones_stay_in_p
         assert within[0] <= by_filefrag(subject, 1) <= within[1], value
         assert 95 <= one.work.evidence["extents_before"] <= 105
         assert one.work.evidence["extents"] == by_filefrag(subject, 1)
-        assert one.work.evidence["relayout_time"] > 0
+        assert (one.work.evidence["relayout_time"] > 0) == (value != "untouched")
         assert subject.target.call("fileset_verify", set="s")["files"] == FILES
         names = subject.target.call("list", path=f"{subject.place.root}/s")["names"]
         assert sorted(names) == [f"f{n:06}" for n in range(FILES)]
