@@ -89,7 +89,7 @@ def test_defragmented_and_rewritten_files_are_whole_and_untouched_ones_stay_in_p
         assert within[0] <= by_filefrag(subject, 1) <= within[1], value
         assert 95 <= one.work.evidence["extents_before"] <= 105
         assert one.work.evidence["extents"] == by_filefrag(subject, 1)
-        assert one.work.evidence["relayout_time"] > 0
+        assert (one.work.evidence["relayout_time"] > 0) == (value != "untouched")
         assert subject.target.call("fileset_verify", set="s")["files"] == FILES
         names = subject.target.call("list", path=f"{subject.place.root}/s")["names"]
         assert sorted(names) == [f"f{n:06}" for n in range(FILES)]
@@ -145,13 +145,14 @@ def test_a_trim_tells_the_device_what_is_free_after_all_of_it_was_written(subjec
         numbers = Path(f"/sys/block/{subject.place.device}/stat").read_text().split()
         return int(numbers[6]) * 512, int(numbers[13]) * 512
 
-    free = int(subject.target.run(["stat", "-f", "-c", "%a", subject.place.root]).stdout) * 4096
+    told = subject.target.run(["stat", "-f", "-c", "%a %S", subject.place.root]).stdout.split()
+    free = int(told[0]) * int(told[1])  # a small ext4 has blocks of 1 KiB
     for value in ("none", "fstrim"):
         written, discarded = counted()
         turned("filesystem.trim", value, subject)
         more_written, more_discarded = (a - b for a, b in zip(counted(), (written, discarded), strict=True))
-        assert more_written > 0.7 * free
+        assert more_written > 0.5 * free
         assert more_discarded == subject.work.trimmed_bytes
-        assert (more_discarded > 0.7 * free) == (value == "fstrim")
+        assert (more_discarded > 0.5 * free) == (value == "fstrim")
     left = subject.target.call("list", path=subject.place.root)["names"]
     assert not [name for name in left if "free" in name]
