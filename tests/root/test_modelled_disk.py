@@ -14,7 +14,7 @@ pytestmark = pytest.mark.root
 
 STUDY = """
 [study]
-name = "modelled"
+name = "sticks"
 question = "Is a stick slow to write at random?"
 [lab]
 kind = "image"
@@ -60,7 +60,7 @@ def test_plan_and_report_say_that_the_disk_was_modelled_and_how(state: Path, tmp
     assert "The disk is modelled, not measured: disk-15000" in text
     assert "disk-15000" in place.get("modelled", "disk-15000")
     for run in stored_runs(state):
-        assert run["evidence"]["device_read_bytes"] >= 256 << 10
+        assert run["checks"]["bytes_read"] >= 256 << 10
     nothing_left(state)
 
 
@@ -84,7 +84,7 @@ def test_a_disk_that_dies_ends_the_trial_as_a_failure_of_the_lab(state: Path, tm
     os.kill(server, signal.SIGKILL)
     status, _, err = trial.end()
     assert status == 1, err
-    assert last_trial()["trial"]["state"] in ("failed", "interrupted")
+    assert last_trial()["state"] in ("failed", "interrupted")
     nothing_left(state)
 
 

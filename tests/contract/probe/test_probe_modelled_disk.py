@@ -46,6 +46,24 @@ FLAT = {
 }
 
 
+#: of loop devices, as it was: attaching changes it, and putting it back is the conductor's
+ROTATIONAL: dict[Path, str] = {}
+
+
+def remember_rotational(name: str) -> None:
+    file = Path(f"/sys/block/{name}/queue/rotational")
+    with contextlib.suppress(OSError):
+        ROTATIONAL.setdefault(file, file.read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rotational_is_put_back() -> Iterator[None]:
+    yield
+    for file, text in ROTATIONAL.items():
+        if file.exists() and file.read_text() != text:
+            file.write_text(text)
+
+
 class Disk:
     """A modelled disk under a loop device."""
 
@@ -53,7 +71,9 @@ class Disk:
         image = probe("image_modelled", size=SIZE, **model)
         self.probe = probe
         self.server: int = image["server"]
-        loop = probe("loop_attach", image=image["image"], direct_io=True)
+        free = probe("loop_free")["name"]
+        remember_rotational(free)
+        loop = probe("loop_attach", image=image["image"], direct_io=True, device=free)
         self.path, self.name = loop["device"], loop["name"]
         assert loop["direct_io"]
 
