@@ -36,6 +36,8 @@ HOMES = {
     "permissions-raw": "files/permissions", "scheduler": "block/scheduler", "throughput": "block/stream",
     "trees": "filesystem/copy-tree",
 }  # fmt: skip
+#: its images of some GiB are written in full; the same work is done small in tests/root/test_mkfs_trial.py
+SLOW = {"filesystem/make"}
 #: those that one kernel without a network and an array of disks cannot ask
 GUESTS = {"nas-protocols", "raid1-layouts", "rebuild", "rebuild-minutes"}
 
@@ -99,7 +101,9 @@ def test_every_published_table_has_a_study_that_asks_again(table: str) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in SLOW)) for name in STUDIES]
+)
 def test_every_study_runs_one_short_block_here_and_leaves_nothing(name: str, state: Path) -> None:
     resolved(select(cut_down(select(catalogue.find(name)))))
     before = host_state()

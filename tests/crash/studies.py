@@ -285,15 +285,50 @@ levels = ["xfs", "btrfs"]
 role = "condition"
 """ + reading()
 
+LAID = """
+[study]
+name = "laid"
+account = false
+question = "Are files in pieces, on a file system in use, taken away again?"
+[lab]
+kind = "image"
+size = "64 MiB"
+[budget]
+time = "10 min"
+blocks = 2
+[[factor]]
+name = "laid"
+reference = "whole"
+levels = [
+  { label = "whole", set = { "file.fragmentation" = "0 %", "file.defragment" = "untouched", "file.rewritten" = "0 %" } },
+  { label = "pieces", set = { "file.fragmentation" = "50 %", "file.defragment" = "rewritten", "file.rewritten" = "50 %" } },
+]
+[[factor]]
+name = "use"
+knob = "filesystem.age"
+levels = ["30 %"]
+role = "condition"
+[[factor]]
+name = "trim"
+knob = "filesystem.trim"
+levels = ["fstrim"]
+role = "condition"
+[[factor]]
+name = "size"
+knob = "file.size"
+levels = ["64 KiB"]
+role = "condition"
+""" + reading(files=4)
+
 ALL = {"settings": SETTINGS, "mounts": MOUNTS, "formats": FORMATS, "folder": FOLDER, "commands": COMMANDS}
 ALL["places"] = PLACES
 
 #: what takes some seconds a run, or many steps
-SLOW = {"kinds": KINDS, "queue": QUEUE}
+SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID}
 
 #: moves the probe out of the caller's control group: killed there and restored in contract/test_memory_limit.py
 #: and what is a key of the job itself: nothing of it outlives the job
-ELSEWHERE = {"memory.limit", "matrix.file_size", "matrix.record_size", "work.option"}
+ELSEWHERE = {"memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path"}
 
 
 def knobs_of(text: str) -> set[str]:

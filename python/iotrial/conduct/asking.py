@@ -76,7 +76,7 @@ class Asking:
             return None
         if reader == "unprivileged":
             return {"uid": NOBODY, "gid": NOBODY}
-        if driver(work).never_root:
+        if driver(work).never_root(work):
             return self._serving.user()
         uid, gid = invoking_user()
         return None if driver(work).as_root(work) or uid == 0 else {"uid": uid, "gid": gid}

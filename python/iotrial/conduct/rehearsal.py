@@ -75,11 +75,16 @@ class Rehearsal:
 def cut_down(study: Study) -> Study:
     """The study with less work, and one level of each condition: those under which most of its workloads run."""
     varied = {dict(s.options).get("option") for s in study.settings if s.knob == "work.option"}
-    keep_sizes = bool(varied & {"block_size", "volume", "size"})
+    # a share in pieces is a share of files of this size
+    pieces = any(setting.knob == "file.fragmentation" for setting in study.settings)
+    keep_sizes = pieces or bool(varied & {"block", "block_size", "volume", "size"})
+    most = {name: most for name, most in MOST.items() if not (pieces and name == "files")}
     smaller = replace(
         study,
         account=False,
-        workloads=tuple(_smaller(study, workload, keep_sizes=keep_sizes) for workload in study.workloads),
+        workloads=tuple(
+            _smaller(study, workload, most, keep_sizes=keep_sizes) for workload in study.workloads
+        ),
     )
     narrowed = _narrowed(smaller)
     return narrowed if keep_sizes else replace(narrowed, lab=_smaller_lab(narrowed))
@@ -129,9 +134,9 @@ def _told(plan: Plan, data: TrialData) -> list[Rehearsed]:
     return found
 
 
-def _smaller(study: Study, workload: Workload, *, keep_sizes: bool) -> Workload:
+def _smaller(study: Study, workload: Workload, most: Mapping[str, float], *, keep_sizes: bool) -> Workload:
     """The workload with less to do; as it is where nobody could plan it then."""
-    less = replace(workload, work=_less(workload.work, keep_sizes=keep_sizes))
+    less = replace(workload, work=_less(workload.work, most, keep_sizes=keep_sizes))
     others = tuple(less if one.name == workload.name else one for one in study.workloads)
     try:
         Plan(replace(study, workloads=others), "0" * SEED_DIGITS)
@@ -140,11 +145,11 @@ def _smaller(study: Study, workload: Workload, *, keep_sizes: bool) -> Workload:
     return less
 
 
-def _less(work: Work, *, keep_sizes: bool) -> Work:
+def _less(work: Work, limits: Mapping[str, float], *, keep_sizes: bool) -> Work:
     has: dict[str, Any] = {field.name: getattr(work, field.name) for field in dataclasses.fields(work)}
     new = {
         name: type(has[name])(min(has[name], most))
-        for name, most in MOST.items()
+        for name, most in limits.items()
         if isinstance(has.get(name), int | float) and has[name] > most
     }
     new |= {name: most for name, most in MOST_OF_ALL.items() if name in has and not 0 < has[name] <= most}

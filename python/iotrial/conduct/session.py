@@ -271,7 +271,7 @@ class Session:
             for turn in turns
         ):
             users.append({"uid": NOBODY, "gid": NOBODY})
-        served = any(driver(workload.work).never_root for workload in self.plan.study.workloads)
+        served = any(driver(one.work).never_root(one.work) for one in self.plan.study.workloads)
         if self.resolved.root and served and owner is None:
             users.append({"uid": NOBODY, "gid": NOBODY})
         for user in users:

@@ -92,7 +92,7 @@ def disk_bytes(study: Study, spec: PlaceSpec | None = None) -> int:
 
 def image_bytes(study: Study, spec: PlaceSpec | None = None) -> int:
     """The size of an image: enough for every file system that is made in it. A condition's has an image of its own."""
-    return _enough(study, study.treatment_factors, spec)
+    return whole_blocks(_enough(study, study.treatment_factors, spec))
 
 
 def _enough(study: Study, factors: Sequence[Factor], spec: PlaceSpec | None) -> int:

@@ -22,8 +22,8 @@ INTERNAL, EXTERNAL = "internal", "external"
 LOGGED = ("ext4", "xfs")
 #: what mkfs.xfs gives an internal log at the least, unless it is told otherwise
 LOG_BYTES = 64 << 20
-#: 1,024 blocks, the least that mke2fs makes a journal of
-LEAST_BYTES = 4 << 20
+#: the kernel wants 1,024 blocks behind those two in which a journal on a device of its own says what it is
+LEAST_BYTES = 5 << 20
 #: the journal of an ext4 has its blocks, so neither is left to mke2fs
 BLOCK = "-b 4096"
 _XFS_SIZE = re.compile(r"-l size=([0-9]+)m")

@@ -134,7 +134,11 @@ def test_a_file_says_that_a_server_is_ready(probe: Probe, folder: Path) -> None:
 
 def test_a_free_port_can_be_listened_on(probe: Probe, folder: Path) -> None:
     port = probe("free_port")["port"]
-    script = "import socket, sys\ns = socket.create_server(('127.0.0.1', int(sys.argv[2])))\nwhile True: s.accept()"
+    # Python's own way of ending at SIGINT is lost where it arrives while a connection is being closed.
+    script = (
+        "import signal, socket, sys\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+        "s = socket.create_server(('127.0.0.1', int(sys.argv[2])))\nwhile True: s.accept()"
+    )
     argv = [sys.executable, "-I", "-c", script, "x", str(port)]
     probe("server_start", name="web", argv=argv, ready={"tcp": port})
     with pytest.raises(ProbeError, match="a name of its own"):

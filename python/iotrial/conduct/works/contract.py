@@ -104,8 +104,6 @@ class WorkDriver(ABC, Generic[W]):
     work: ClassVar[type[Any]]
     starts_programs: ClassVar[bool] = False
     accountable: ClassVar[bool] = False
-    #: root has the programs run as the invoking user, or as nobody where root typed the command
-    never_root: ClassVar[bool] = False
     own_file: ClassVar[bool] = False
     timed: ClassVar[bool] = True
     #: the processor time of a run is that of a client, which is evidence; the work is another process's
@@ -212,6 +210,10 @@ class WorkDriver(ABC, Generic[W]):
     def as_root(self, work: W) -> bool:
         """Whether it is done by the probe itself and not under the user who typed the command."""
         return True
+
+    def never_root(self, work: W) -> bool:
+        """Whether root has its programs run as the invoking user, or as nobody where root typed the command."""
+        return False
 
 
 def minimal_environment() -> dict[str, str]:

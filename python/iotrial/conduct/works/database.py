@@ -34,7 +34,9 @@ class Database(WorkDriver[DatabaseWork]):
     work = DatabaseWork
     starts_programs = True
     accountable = True
-    never_root = True
+
+    def never_root(self, work: DatabaseWork) -> bool:
+        return True
 
     def fields(self, work: DatabaseWork, asked: Asked) -> dict[str, object]:
         assert asked.at is not None

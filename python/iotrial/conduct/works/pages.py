@@ -39,7 +39,6 @@ class Pages(WorkDriver[PagesWork]):
     work = PagesWork
     of_client = True
     starts_programs = True
-    never_root = True
 
     def fields(self, work: PagesWork, asked: Asked) -> dict[str, object]:
         at = asked.at
@@ -64,6 +63,9 @@ class Pages(WorkDriver[PagesWork]):
             # a request has no user; a browser has one
             **(browser if work.browser else {"user": None}),
         }
+
+    def never_root(self, work: PagesWork) -> bool:
+        return bool(work.serve) or work.browser
 
     def provide(self, work: PagesWork, at: Situation) -> None:
         if not (work.serve or work.browser):
