@@ -36,8 +36,8 @@ HOMES = {
     "permissions-raw": "files/permissions", "scheduler": "block/scheduler", "throughput": "block/stream",
     "trees": "filesystem/copy-tree",
 }  # fmt: skip
-#: its images of some GiB are written in full; the same work is done small in tests/root/test_mkfs_trial.py
-SLOW = {"filesystem/make"}
+#: whose like is done small in tests/root: images of some GiB are written in full, and a screen makes sixty runs
+SLOW = {"filesystem/make", "system/screen"}
 #: those that one kernel without a network and an array of disks cannot ask
 GUESTS = {"nas-protocols", "raid1-layouts", "rebuild", "rebuild-minutes"}
 

@@ -156,6 +156,7 @@ def test_after_sigkill_restore_empties_the_disk_and_resume_completes_the_trial(
     assert failures_of(state) == []
 
 
+@pytest.mark.long
 def test_resume_refuses_a_disk_that_has_been_used_since(
     state: Path, disk: StandIn, disk_folder: Path
 ) -> None:

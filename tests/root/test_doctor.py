@@ -78,6 +78,7 @@ def test_a_short_doctor_measures_three_workloads_and_leaves_nothing(state: Path)
     assert left_in(state.parent) == []
 
 
+@pytest.mark.long
 def test_a_user_has_the_doctor_too(everybody: Path) -> None:
     home, probe = str(everybody / "home"), str(everybody / "ioprobe")
     done = subprocess.run(

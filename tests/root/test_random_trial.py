@@ -90,6 +90,7 @@ cache = "warm"
 """
 
 
+@pytest.mark.long
 def test_open_arrivals_end_to_end(state: Path, tmp_path: Path) -> None:
     study = write_study(tmp_path, LOAD)
     report = run_json(study, "--lab", "directory", "--no-stop", "--blocks", "1")

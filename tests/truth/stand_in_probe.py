@@ -96,7 +96,7 @@ class StandInProbe:
         return found | {"operations": operations}
 
     def _command(self, *, stretch: float, **_: object) -> dict[str, Any]:
-        return self._job(stretch) | {"steps": [{}], "max_rss_bytes": 1 << 20, "stragglers": 0}
+        return self._job(stretch) | {"steps": [{}], "max_rss_bytes": 1 << 20, "stragglers": 0, "out": None}
 
     def _job(self, stretch: float) -> dict[str, Any]:
         StandInProbe.jobs += 1
