@@ -224,7 +224,7 @@ def kill_at_random(place: Site, times: int, names: list[str]) -> None:
 
 
 def test_killed_at_some_random_instants_nothing_is_left(place: Site) -> None:
-    kill_at_random(place, 7, sorted(studies.ALL))
+    kill_at_random(place, 6, sorted(studies.ALL))
 
 
 @pytest.mark.long
