@@ -36,7 +36,7 @@ HOMES = {
     "permissions-raw": "files/permissions", "scheduler": "block/scheduler", "throughput": "block/stream",
     "trees": "filesystem/copy-tree",
 }  # fmt: skip
-#: whose like is done small in tests/root and tests/contract: images of some GiB written in full, files in thousands of pieces, screens
+#: whose like is done small elsewhere: images of some GiB written in full, files in thousands of pieces, screens
 SLOW = {"filesystem/make", "filesystem/fragmentation", "system/screen", "system/screen-follow-up"}
 #: those that one kernel without a network and an array of disks cannot ask
 GUESTS = {"nas-protocols", "raid1-layouts", "rebuild", "rebuild-minutes"}

@@ -144,4 +144,4 @@ def test_a_log_that_does_not_fit_is_refused_and_its_device_is_made_large_enough_
     assert log_bytes(None, ["-b size=4096", "-l size=200m"], 512 * MIB) == 200 * MIB
     assert log_bytes(None, ["-l size=8m", "-J size=16"], 512 * MIB) == 64 * MIB
     assert log_bytes(8 * MIB, [], 512 * MIB) == 8 * MIB
-    assert log_bytes(None, [], 16 * MIB) == 4 * MIB
+    assert log_bytes(None, [], 16 * MIB) == 5 * MIB
