@@ -36,8 +36,11 @@ HOMES = {
     "permissions-raw": "files/permissions", "scheduler": "block/scheduler", "throughput": "block/stream",
     "trees": "filesystem/copy-tree",
 }  # fmt: skip
-#: whose like is done small elsewhere: images of some GiB written in full, files in thousands of pieces, screens
-SLOW = {"filesystem/make", "filesystem/fragmentation", "system/screen", "system/screen-follow-up"}
+#: whose like is done small elsewhere: images of some GiB written in full, files in thousands of pieces, screens, a PHP site
+SLOW = {
+    "application/opcode-cache", "block/stream", "filesystem/fragmentation", "filesystem/make", "system/screen",
+    "system/screen-follow-up",
+}  # fmt: skip
 #: those that one kernel without a network and an array of disks cannot ask
 GUESTS = {"nas-protocols", "raid1-layouts", "rebuild", "rebuild-minutes"}
 

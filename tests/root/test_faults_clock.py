@@ -69,6 +69,7 @@ def shifting(tmp_path: Path) -> tuple[dict[str, str], Path]:
     return {**os.environ, "LD_PRELOAD": str(library), "SHIFT_WHEN": str(when)}, when
 
 
+@pytest.mark.long
 def test_a_clock_that_is_set_back_does_not_touch_a_trial(
     state: Path, tmp_path: Path, shifting: tuple[dict[str, str], Path]
 ) -> None:

@@ -41,6 +41,7 @@ def test_permissions_end_to_end_on_an_image(state: Path) -> None:
     assert list((state / "reports").glob("1-*.html"))
 
 
+@pytest.mark.long
 def test_the_other_levels_are_one_option_away(state: Path) -> None:
     report = run_json(
         "files/permissions",
