@@ -201,6 +201,16 @@ class OneFile:
         """Folders that they are spread over."""
         return 1
 
+    @property
+    def content(self) -> str:
+        """What is in it."""
+        return "text"
+
+    @property
+    def replicates(self) -> int:
+        """Repeats inside one run."""
+        return 1
+
 
 @dataclass(frozen=True, slots=True)
 class MkfsWork(OneFile):
@@ -215,11 +225,6 @@ class MkfsWork(OneFile):
         """Of the lab's file, which goes with what is made."""
         return "zeros"
 
-    @property
-    def replicates(self) -> int:
-        """Repeats inside a run."""
-        return 1
-
 
 @dataclass(frozen=True, slots=True)
 class AtimeWork(OneFile):
@@ -232,16 +237,6 @@ class AtimeWork(OneFile):
     calls: tuple[str, ...]
     each: tuple[str, ...] = ()
     burst: int = 1000
-
-    @property
-    def content(self) -> str:
-        """Of the lab's file."""
-        return "text"
-
-    @property
-    def replicates(self) -> int:
-        """Each call is done once, and once more."""
-        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,16 +280,6 @@ class DatabaseWork(OneFile):
     connection: str = "socket"
     timeout_s: float = 600.0
 
-    @property
-    def content(self) -> str:
-        """Of the lab's file, which it does not need."""
-        return "text"
-
-    @property
-    def replicates(self) -> int:
-        """Repeats inside one run."""
-        return 1
-
 
 @dataclass(frozen=True, slots=True)
 class PagesWork(OneFile):
@@ -326,11 +311,6 @@ class PagesWork(OneFile):
     make: tuple[str, ...] = ()
     make_input: str = ""
     replicates: int = 1
-
-    @property
-    def content(self) -> str:
-        """Of the lab's file."""
-        return "text"
 
 
 Work = (
