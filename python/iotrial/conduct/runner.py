@@ -80,7 +80,7 @@ class Runner:
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
             job = self._asking.job(subject, workload, 0.0)
-            wrong = self._serving.warm(subject, workload.work, state, job)
+            wrong = self._serving.warm(subject, workload.work, state, lambda: job)
             answer = subject.target.call(driver(workload.work).verb, **job, **asked(what))
             wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
         except BaseException as error:
@@ -128,7 +128,7 @@ class Runner:
             return Outcome(failure=error.message)  # the work of an earlier run has filled the lab
         try:
             wrong = self._serving.warm(
-                subject, workload.work, state, self._asking.job(subject, workload, 0.0)
+                subject, workload.work, state, lambda: self._asking.job(subject, workload, 0.0)
             )
             if wrong is not None:
                 return Outcome(failure=wrong)

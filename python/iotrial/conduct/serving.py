@@ -5,7 +5,7 @@ Most works need neither; for them nothing is done here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from iotrial.conduct.user import invoking_user
@@ -76,11 +76,14 @@ class Serving:
         if state == "warm":
             cache.prepare(subject, state)
 
-    def warm(self, subject: Subject, work: Work, state: str, job: Mapping[str, object]) -> str | None:
-        """Do the job as often as the work wants that before its timed one; what was wrong with its outcome."""
+    def warm(
+        self, subject: Subject, work: Work, state: str, job: Callable[[], Mapping[str, object]]
+    ) -> str | None:
+        """Do the job as often as the work wants that before its timed one; what was wrong with its outcome. It is asked for
+        only then: most works want none."""
         kind = driver(work)
         for _ in range(kind.warm(work, state)):
-            answer = subject.target.call(kind.verb, **job)
+            answer = subject.target.call(kind.verb, **job())
             wrong = self.settle(subject, work, answer)
             subject.place.syncfs()
             if wrong is not None:

@@ -209,9 +209,12 @@ class Session:
 
     def make_files(self, place: Place, *, only: Condition | None = None) -> None:
         """Create every file set that a condition of this place needs, or the one that ``only`` needs."""
+        if only is not None:
+            self.files.make(place, [only])
+            return
         arms = self.plan.arms(controls=True)
         conditions = [c for c in self.plan.conditions if any(self.place_of(c, arm) is place for arm in arms)]
-        self.files.make(place, conditions if only is None else [only])
+        self.files.make(place, conditions)
 
     def verify_files(self) -> None:
         """Raises ProbeError where a file that no workload writes to is not as it was made."""
