@@ -1,4 +1,5 @@
-"""Stand-ins for disks, known by the look-up of serial numbers of this process alone; nothing may hold one at the end."""
+"""Stand-ins for disks, known by the look-up of serial numbers of this process alone, which nothing may hold at the end; and a
+target in namespaces of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +11,9 @@ import pytest
 from stand_in import SERIAL, SIZE, StandIn, replace_look_up
 
 from iotrial.lab import guard, identity
+from iotrial.lab.lock import MachineLock
+from iotrial.lab.target import Target
+from iotrial.probe.client import Probe
 
 SERIALS = {"disk.img": SERIAL, "other.img": "STANDIN-0002", "nameless.img": "0000"}
 
@@ -41,3 +45,16 @@ def attach(disk_folder: Path, look_up: None) -> Iterator[Callable[..., StandIn]]
 @pytest.fixture
 def disk(attach: Callable[..., StandIn]) -> StandIn:
     return attach()
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    """With a folder for mounts, as trials have it."""
+    # the lock, because a trial that runs meanwhile has its mounts in the same folder
+    with MachineLock(), Probe(isolate=True) as probe:
+        target = Target(probe)
+        target.call("mkdir", path="/run/iotrial", mode="0755")
+        target.mount("iotrial", "/run/iotrial", "tmpfs", ["mode=0755", "size=1m"])
+        yield target
+        target.unmount("/run/iotrial")
+        target.call("remove", path="/run/iotrial", recursive=True)

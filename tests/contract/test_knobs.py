@@ -16,11 +16,9 @@ from iotrial.lab import host, registry, superblock
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import FileSelection, Stage, Subject, WorkDraft
-from iotrial.lab.lock import MachineLock
 from iotrial.lab.place import FileSet
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
-from iotrial.probe.client import Probe
 from iotrial.study.model import Setting
 
 pytestmark = pytest.mark.root
@@ -76,18 +74,6 @@ VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "work.option": (("4 KiB", "1 MiB"), (("option", "block_size"),)),
     "sysctl": (("50", "200"), (("key", "vm.vfs_cache_pressure"),)),
 }
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[Target]:
-    # the lock, because a trial that runs meanwhile has its mounts in the same folder
-    with MachineLock(), Probe(isolate=True) as probe:
-        target = Target(probe)
-        target.call("mkdir", path="/run/iotrial", mode="0755")
-        target.mount("iotrial", "/run/iotrial", "tmpfs", ["mode=0755", "size=1m"])
-        yield target
-        target.unmount("/run/iotrial")
-        target.call("remove", path="/run/iotrial", recursive=True)
 
 
 @pytest.fixture(scope="module")

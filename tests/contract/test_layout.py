@@ -14,27 +14,14 @@ from iotrial.lab import registry
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import FileSelection, Subject, WorkDraft
-from iotrial.lab.lock import MachineLock
 from iotrial.lab.place import FileSet
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
-from iotrial.probe.client import Probe
 from iotrial.study.model import FilesWork, Setting
 
 pytestmark = pytest.mark.root
 MIB = 1 << 20
 FILES, SIZE = 4, 2 * MIB + 123
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[Target]:
-    with MachineLock(), Probe(isolate=True) as probe:
-        target = Target(probe)
-        target.call("mkdir", path="/run/iotrial", mode="0755")
-        target.mount("iotrial", "/run/iotrial", "tmpfs", ["mode=0755", "size=1m"])
-        yield target
-        target.unmount("/run/iotrial")
-        target.call("remove", path="/run/iotrial", recursive=True)
 
 
 @pytest.fixture(scope="module", params=["ext4", "xfs", "btrfs"])
