@@ -38,7 +38,11 @@ def test_two_by_two_cells_of_two_file_systems(state: Path) -> None:
         times = {name for name in run["responses"] if name.endswith("_time")}
         assert times == {f"{test}_time" for test in TESTS}
         assert all(run["responses"][name] > 0 for name in times)
-        assert run["responses"]["wall"] >= sum(run["responses"][name] for name in times) / 1.2
+        together = sum(run["responses"][name] for name in times)
+        if "positive" in run["arm"]:  # the slow-down is in the tests, and not in the whole
+            assert run["responses"]["wall"] < together
+        else:
+            assert run["responses"]["wall"] == pytest.approx(together, rel=1e-6)
     # The median: a spin that loses the processor is not made good.
     slowed = [run["checks"]["injected"] for run in runs if "positive" in run["arm"]]
     assert median(slowed) == pytest.approx(1.1, abs=0.02)
