@@ -39,6 +39,7 @@ def on_shifting(effects: Sequence[Effect], conditions: Conditions) -> str | None
     if len(found) > _MOST_NAMED:
         named.append(f"{len(found) - _MOST_NAMED} more")
     return (
-        f"In {counted(len(found), 'comparison')} later blocks say more, or less, than earlier ones have left open: {joined(named)}. "
-        "The effect was not the same all the time there, and the interval is too narrow for one number: look at the runs over time."
+        f"In {counted(len(found), 'comparison')} later blocks say more, or less, than earlier ones have left open: "
+        f"{joined(named)}. The effect was not the same all the time there, and the interval is too narrow for one number: look at "
+        "the runs over time."
     )
