@@ -40,6 +40,6 @@ def on_shifting(effects: Sequence[Effect], conditions: Conditions) -> str | None
         named.append(f"{len(found) - _MOST_NAMED} more")
     return (
         f"In {counted(len(found), 'comparison')} later blocks say more, or less, than earlier ones have left open: "
-        f"{joined(named)}. The effect was not the same all the time there, and the interval is too narrow for one number: look at "
-        "the runs over time."
+        f"{joined(named)}. The effect was not the same all the time there, and the interval is too narrow for one number: "
+        "look at the runs over time."
     )
