@@ -15,9 +15,9 @@ rules, in this order (a difference within the margin counts as none):
 
 A claim that names the levels the other way round is compared with the inverse ratio.
 
-A claim of a direction ("faster", without a size) is *confirmed* by an effect in that direction, *contradicted* by one in the
-other, *not confirmed* by equivalence; a claim that there is no difference ("same") is confirmed by equivalence and contradicted
-by any effect.
+A claim of a direction ("faster", without a size) is *confirmed* by an effect in that direction, *contradicted* by one in
+the other, *not confirmed* by equivalence; a claim that there is no difference ("same") is confirmed by equivalence and
+contradicted by any effect.
 """
 
 from __future__ import annotations
