@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from marked import put
-from simulated import alarms, designs, families, power, stopping, widths
+from simulated import alarms, designs, families, levels, power, stopping, widths
 
 Table = Callable[[np.random.Generator, float], str]
 
@@ -40,6 +40,7 @@ TABLES: dict[str, Table] = {
     "responses": families.many_responses,
     "controls": families.controls,
     "voids": families.voids,
+    "changes": levels.changes_of_level,
 }
 
 

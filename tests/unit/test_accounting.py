@@ -7,132 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accounting_fixtures import COMMAND, STUDY, Runs, Site, sites, study
 
-from iotrial.conduct import accounting
-from iotrial.conduct.accounting import Accounting, accounts
+from iotrial.conduct.accounting import accounts
 from iotrial.conduct.counted import Counted, Lost, Told, asked, told
 from iotrial.conduct.resolve import resolve
-from iotrial.conduct.signals import Stopped, StopSignals
-from iotrial.design.model import Condition, PlannedRun
-from iotrial.design.plan import Plan
+from iotrial.conduct.signals import Stopped
 from iotrial.errors import NotSupported, ProbeError, TargetError
 from iotrial.report.intent import intent_lines
-from iotrial.store import Store
-from iotrial.store.model import TrialHeader
-from iotrial.study.model import Study
-from iotrial.study.reader import read_study
 
 CALLS, REQUESTS = frozenset({Counted.CALLS}), frozenset({Counted.REQUESTS})
 BOTH = CALLS | REQUESTS
 
-STUDY = """
-[study]
-name = "modes"
-question = "?"
-[[factor]]
-name = "mode"
-knob = "file.mode"
-levels = ["0444", "0777"]
-[[factor]]
-name = "pressure"
-knob = "sysctl"
-key = "vm.vfs_cache_pressure"
-levels = ["50", "200"]
-role = "condition"
-[[workload]]
-name = "read"
-kind = "files"
-operations = ["open", "read", "close"]
-"""
-COMMAND = '[[workload]]\nname = "cat"\nkind = "command"\nargv = ["cat", "{file}"]\n'
-
-
-def study(text: str = STUDY) -> Study:
-    return read_study(text, "modes.toml", trusted=True)
-
-
-class Runs:
-    """Stands for the runner: remembers what was asked of it; ``does`` may raise instead of telling."""
-
-    def __init__(self, does: Callable[[str, frozenset[Counted]], None] | None = None) -> None:
-        self.asked: list[tuple[str, str, int, frozenset[Counted]]] = []
-        self.alive = True
-        self._does = does or (lambda *_: None)
-
-    def account(self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]) -> Told:
-        self.asked.append((condition.key, run.arm.name, block, what))
-        self._does(condition.key, what)
-        call = {"count": 3, "errors": {}, "total_ns": 30, "untimed": 0, "histogram": [[11, 3]]}
-        request = {"count": 2, "total_ns": 20, "histogram": [[11, 2]]}
-        return Told(
-            {"read": call} if Counted.CALLS in what else None,
-            {"read": request} if Counted.REQUESTS in what else None,
-        )
-
-
-class Heard:
-    """A watcher that remembers."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def update(self, snapshot: object) -> None: ...
-
-
-class Site:
-    """A store with a trial of a study, and the accounting of it."""
-
-    def __init__(self, folder: Path, text: str = STUDY) -> None:
-        self.plan = Plan(study(text), "00" * 16)
-        self.store = Store.open(folder / "s.db")
-        self.trial = "0123456789abcdef"
-        self.heard = Heard()
-        facts: dict[str, Any] = {"lab": {"kind": "image"}, "host": {}, "options": {}}
-        self.store.create_trial(
-            TrialHeader(
-                id=self.trial,
-                study=self.plan.study,
-                seed="00" * 16,
-                seed_chosen=False,
-                alpha=0.05,
-                margin=0.03,
-                started="2024-05-01T12:00:00Z",
-                version="0",
-                **facts,
-            )
-        )
-
-    def account(self, runs: Runs, *, lab: str = "image", measured_s: float = 60.0) -> None:
-        made = Accounting(
-            self.plan,
-            lab,
-            runs,  # type: ignore[arg-type]
-            self.store,
-            self.trial,
-            self.heard,
-            StopSignals(),
-        )
-        made.run([(condition, 5) for condition in self.plan.conditions], measured_s=measured_s)
-
-    @property
-    def notes(self) -> list[str]:
-        return [e.text for e in self.store.events(self.trial) if e.kind == "not-accounted"]
-
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    made: list[Site] = []
-
-    def make(text: str = STUDY) -> Site:
-        made.append(Site(tmp_path, text))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.store.close()
+    yield from sites(tmp_path)
 
 
 def test_calls_of_commands_and_requests_where_the_lab_has_a_device() -> None:
@@ -352,67 +242,6 @@ def test_a_store_that_cannot_be_read_does_not_fail_the_trial(
     here.account(runs)
     assert runs.asked == []
     assert len(here.notes) == 1
-    assert "damaged record" in here.notes[0]
-
-
-class Clock:
-    """Seconds that pass only while something is done."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-def timed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Runs:
-    clock = Clock()
-    monkeypatch.setattr(accounting, "time", clock)
-
-    def take(*_: object) -> None:
-        clock.now += seconds
-
-    return Runs(take)
-
-
-def test_requests_alone_take_no_more_than_a_tenth_of_the_trial(
-    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, runs = site(), timed(monkeypatch, 4.0)
-    first, second = (condition.key for condition in here.plan.conditions)
-    here.account(runs, measured_s=60.0)  # 6 s of it; the two arms of a condition take 8
-    assert {key for key, *_ in runs.asked} == {first}
-    assert len(runs.asked) == 2, "both arms of a condition that was begun"
-    assert here.notes == [
-        "requests were not counted in 1 of 2 conditions: that would have taken more than a tenth of the time "
-        "that was measured"
-    ]
-    assert second not in here.notes[0]
-
-
-def test_commands_are_accounted_once_however_long_they_take_and_again_only_if_that_is_short(
-    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = site(STUDY[: STUDY.index("[[workload]]")] + COMMAND)
-    runs = timed(monkeypatch, 1000.0)
-    here.account(runs, measured_s=1.0)
-    assert len(runs.asked) == 4
-    assert here.notes == []
-
-
-def test_further_repetitions_are_begun_only_within_five_seconds(
-    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, runs = site(), timed(monkeypatch, 1.0)
-    here.account(runs, measured_s=3600.0)
-    assert len(runs.asked) == 8, "4 s, then 4 s more; a third time would begin after 8 s"
-
-
-def test_a_short_trial_is_accounted_once(site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
-    here, runs = site(), timed(monkeypatch, 0.2)
-    here.account(runs, measured_s=1.0)
-    assert len(runs.asked) == 4, "all arms of both conditions take less than a second, and more than 0.1 s"
-    assert here.notes == []
 
 
 def plan_said(text: str, lab: str) -> str:

@@ -8,7 +8,7 @@ from report_fixtures import CONDITIONS, document, effect, study
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.report.claims import HeldClaim, Outcome, grouped, hold_claims
 from iotrial.report.conditions import Conditions
-from iotrial.study.model import Claim, Scale
+from iotrial.study.model import Claim, Says, Scale
 
 PUBLISHED = Claim("a blog", "mode 444 reads 12 % faster", "mode", "0444", "0777", 0.89)
 
@@ -43,6 +43,36 @@ def claimed(ratio: float | None) -> Claim:
 )
 def test_a_claim_stands_as_the_rules_say(ratio: float | None, found: Effect, outcome: Outcome) -> None:
     assert held(claimed(ratio), found).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("says", "found", "outcome"),
+    [
+        (Says.FASTER, effect(Verdict.FASTER, 0.53, 0.50, 0.56), Outcome.CONFIRMED),
+        (Says.SLOWER, effect(Verdict.FASTER, 0.53, 0.50, 0.56), Outcome.CONTRADICTED),
+        (Says.FASTER, effect(Verdict.SLOWER, 1.9, 1.7, 2.1), Outcome.CONTRADICTED),
+        (Says.SLOWER, effect(Verdict.SLOWER, 1.9, 1.7, 2.1), Outcome.CONFIRMED),
+        (Says.SAME, effect(Verdict.SLOWER, 1.9, 1.7, 2.1), Outcome.CONTRADICTED),
+        (Says.SAME, effect(Verdict.EQUIVALENT, 1.001, 0.992, 1.010), Outcome.CONFIRMED),
+        (Says.FASTER, effect(Verdict.EQUIVALENT, 1.001, 0.992, 1.010), Outcome.NOT_CONFIRMED),
+        (Says.FASTER, effect(Verdict.INCONCLUSIVE, 0.95, 0.85, 1.05), Outcome.CANNOT_SAY),
+        (Says.SAME, effect(Verdict.INCONCLUSIVE, 0.95, 0.85, 1.05), Outcome.CANNOT_SAY),
+        (Says.HIGHER, effect(Verdict.HIGHER, 5.0, 4.0, 6.0, scale=Scale.DIFFERENCE), Outcome.CONFIRMED),
+        (Says.LOWER, effect(Verdict.WORSE, 5.0, 4.0, 6.0, scale=Scale.DIFFERENCE), Outcome.CONTRADICTED),
+        (Says.LOWER, effect(Verdict.BETTER, -5.0, -6.0, -4.0, scale=Scale.DIFFERENCE), Outcome.CONFIRMED),
+        (Says.HIGHER, effect(Verdict.SLOWER, 1.9, 1.7, 2.1), Outcome.CONFIRMED),
+        (Says.FASTER, effect(Verdict.WORSE, 1.9, 1.7, 2.1), Outcome.CANNOT_SAY),
+    ],
+)
+def test_a_claim_of_a_direction_stands_as_the_verdict_does(
+    says: Says, found: Effect, outcome: Outcome
+) -> None:
+    claim = Claim("", "", "mode", "0444", "0777", says=says)
+    assert held(claim, found).outcome is outcome
+    turned = Claim("", "", "mode", "0777", "0444", says=says)
+    flipped = {Outcome.CONFIRMED: Outcome.CONTRADICTED, Outcome.CONTRADICTED: Outcome.CONFIRMED}
+    either_way = outcome if says is Says.SAME else flipped.get(outcome, outcome)
+    assert held(turned, found).outcome is either_way
 
 
 def test_the_sentence_sets_published_and_measured_side_by_side() -> None:

@@ -134,6 +134,7 @@ def test_runs_of_void_blocks_and_failed_runs_and_controls_do_not_count() -> None
         ("read_ios", "1"),
         ("device_queue_time", "s"),
         ("device_busy_time_synced", "s"),
+        ("device_inodes_dirtied_by_time", "1"),
         ("work_cache_hit_bytes", "bytes"),
         ("system_io_pressure_some_time", "s"),
         ("energy", "J"),

@@ -79,6 +79,21 @@ def test_other_responses_are_not_called_fast() -> None:
     assert headline([found]) == ("Read ios is higher under mode 0444 than under 0777: by +12.0 [10.0, 14.0].")
 
 
+def test_no_margin_is_named_for_values_that_are_subtracted() -> None:
+    counted = effect(
+        Verdict.HIGHER, 12.0, 10.0, 14.0, condition=ONE, response="read_ios", unit="1",
+        scale=Scale.DIFFERENCE, better=Better.NONE,
+    )  # fmt: skip
+    timed = effect(Verdict.FASTER, 0.5, 0.4, 0.6, condition=ONE)
+    margin = "differences of less than 3 % do not count as an effect"
+    every = "where values are subtracted, every difference counts"
+    for effects, told in (([counted], every), ([timed], margin), ([timed, counted], f"{margin}; {every}")):
+        (measured_in,) = (
+            line for line in document(effects).summary.details if line.startswith("Measured in")
+        )
+        assert measured_in.endswith(f"; {told}.")
+
+
 def test_a_ratio_of_amounts_is_no_time() -> None:
     found = effect(
         Verdict.WORSE, 1.5, 1.4, 1.6, condition=ONE, response="faults_minor", unit="1", level="0" * 99

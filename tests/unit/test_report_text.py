@@ -11,7 +11,7 @@ from rich.console import Console
 from iotrial.analysis.model import Control, Verdict, VoidCount
 from iotrial.report.document import Document
 from iotrial.report.text import print_report
-from iotrial.study.model import Claim, Role
+from iotrial.study.model import Claim, Role, Scale
 
 CLAIM = Claim("a blog", "12 %", "mode", "0444", "0777", 0.89, condition={"cache": "cold", "size": "10 KiB"})
 
@@ -32,6 +32,13 @@ def test_the_table_has_a_line_for_each_effect() -> None:
     lines = printed(document(all_equivalent())).splitlines()
     assert " mode 0444 / 0777              ratio [interval]   blocks   verdict    " in lines
     assert " cache cold, size 10 KiB   1.002 [0.985, 1.021]      120   equivalent " in lines
+
+
+def test_the_column_of_intervals_says_whether_values_are_divided_or_subtracted() -> None:
+    timed = effect(Verdict.FASTER, 0.5, 0.4, 0.6, condition=CONDITIONS[0])
+    counted = replace(timed, response="calls.read", unit="1", scale=Scale.DIFFERENCE)
+    assert " difference [interval] " in printed(document([counted]))
+    assert " ratio or difference [interval] " in printed(document([timed, counted]))
 
 
 def test_claim_controls_and_way_back_are_told() -> None:

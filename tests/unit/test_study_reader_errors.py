@@ -159,6 +159,14 @@ def test_a_claim_names_its_factor_where_there_are_several() -> None:
     assert error.line == 92
 
 
+def test_a_claim_of_a_direction_has_no_number() -> None:
+    error = _complaint(WHOLE.replace("\nratio = ", '\nsays = "faster"\nratio = ', 1))
+    assert "no ratio and no value" in error.message
+    assert 'wanted one of "faster"' not in error.message
+    misspelt = _complaint(WHOLE.replace("\nratio = ", '\nsays = "quicker"\n# ', 1))
+    assert "faster" in str(misspelt)
+
+
 def test_what_a_study_cannot_do_without_is_named() -> None:
     assert "lacks the table [study]" in _complaint("").message
     head = '[study]\nname = "x"\nquestion = "?"\n'

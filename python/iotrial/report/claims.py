@@ -3,8 +3,8 @@
 A claim is a ratio r of a response at one level over another; here there is an interval [L, U] for the same pair. The
 rules, in this order (a difference within the margin counts as none):
 
-1. no such comparison, no ratio in the claim, an unbounded interval, an inconclusive effect or an invalid trial:
-   *cannot say*; but an effect that is open only for want of time, with an interval that excludes the published
+1. no such comparison, neither ratio nor direction in the claim, an unbounded interval, an inconclusive effect or an invalid
+   trial: *cannot say*; but an effect that is open only for want of time, with an interval that excludes the published
    ratio, is *not confirmed*: that much is known;
 2. claim within the margin and effect equivalent: *confirmed*;
 3. effect equivalent and claim beyond the margin: *not confirmed* (there is no such effect here);
@@ -14,6 +14,10 @@ rules, in this order (a difference within the margin counts as none):
 7. else the effect has the claimed direction but another size: *smaller* or *larger* than claimed.
 
 A claim that names the levels the other way round is compared with the inverse ratio.
+
+A claim of a direction ("faster", without a size) is *confirmed* by an effect in that direction, *contradicted* by one in
+the other, *not confirmed* by equivalence; a claim that there is no difference ("same") is confirmed by equivalence and
+contradicted by any effect.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ from iotrial.analysis.model import Effect, Verdict
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.notation import bracketed, percent
-from iotrial.study.model import Claim, Scale
+from iotrial.report.phrases import null_value
+from iotrial.study.model import Claim, Says, Scale
 
 
 class Outcome(StrEnum):
@@ -177,8 +182,10 @@ def _judge(
     ratio, low, high = here
     if not valid:
         return Outcome.CANNOT_SAY, "the trial is invalid"
+    if claim.says is not None:
+        return _in_words(claim.says, effect, same_way=effect.level == claim.level, margin=margin)
     if claim.ratio is None:
-        return Outcome.CANNOT_SAY, "the claim gives no ratio"
+        return Outcome.CANNOT_SAY, "the claim gives neither ratio nor direction"
     if effect.scale is not Scale.LOG:
         return Outcome.CANNOT_SAY, "the claim is a ratio, the effect here a difference"
     if ratio is None or low is None or high is None:
@@ -204,6 +211,31 @@ def _judge(
     if abs(log(ratio)) < abs(claimed):
         return Outcome.SMALLER, "the same direction, but the interval excludes the published size"
     return Outcome.LARGER, "the same direction, but the interval excludes the published size"
+
+
+def _in_words(says: Says, effect: Effect, *, same_way: bool, margin: float) -> tuple[Outcome, str]:
+    """A direction, or that there is none, against a verdict; ``same_way``: both name the levels in the same order."""
+    if effect.verdict is Verdict.INCONCLUSIVE:
+        return Outcome.CANNOT_SAY, "the comparison is inconclusive"
+    if effect.verdict is Verdict.EQUIVALENT:
+        excluded = (
+            "any difference" if effect.scale is Scale.DIFFERENCE else f"an effect beyond {percent(margin)}"
+        )
+        outcome = Outcome.CONFIRMED if says is Says.SAME else Outcome.NOT_CONFIRMED
+        return outcome, f"{excluded} is excluded here"
+    if says is Says.SAME:
+        return Outcome.CONTRADICTED, "the claim says there is no difference, here there is one"
+    if effect.value is None or (
+        says in (Says.FASTER, Says.SLOWER) and effect.verdict not in (Verdict.FASTER, Verdict.SLOWER)
+    ):
+        return Outcome.CANNOT_SAY, f'{shown(effect.response)} is nothing that could be called "{says.value}"'
+    if says in (Says.FASTER, Says.SLOWER):
+        found = Says.FASTER if effect.verdict is Verdict.FASTER else Says.SLOWER
+    else:
+        found = Says.HIGHER if effect.value > null_value(effect) else Says.LOWER
+    if (found is says) is same_way:
+        return Outcome.CONFIRMED, "the same direction; the claim gives no size"
+    return Outcome.CONTRADICTED, "the effect here points the other way"
 
 
 def _unmatched(claim: Claim) -> HeldClaim:

@@ -203,6 +203,7 @@ def _claim(held: HeldClaim) -> dict[str, object]:
         "level": claim.level,
         "reference": claim.reference,
         "ratio": _number(claim.ratio),
+        "says": None if claim.says is None else claim.says.value,
         "note": claim.note,
         "condition": None if condition is None else _levels(condition.levels, condition.workload),
         "response": held.response,

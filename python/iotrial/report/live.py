@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from iotrial.legible import shown
 from iotrial.report.notation import counted, elided
+from iotrial.report.phrases import interval_title
 from iotrial.report.progress import GOING_ON, EffectLine, Progress
+from iotrial.study.model import Scale
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
@@ -176,7 +178,8 @@ def progress_table(progress: Progress, *, most_rows: int) -> Group:
         table.add_column("condition", overflow="fold", max_width=28)
         name = shown(next(iter(factors))) if len(factors) == 1 else "comparison"
         table.add_column(Text(elided(name, 28)), overflow="fold")
-    for title in ("ratio [interval]", "blocks"):
+    scales = (Scale.LOG if line.null else Scale.DIFFERENCE for line in progress.effects)
+    for title in (interval_title(scales), "blocks"):
         table.add_column(Text(title), justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     above = None

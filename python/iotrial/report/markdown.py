@@ -17,7 +17,7 @@ from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import counted, quantity
 from iotrial.report.page_figures import page_rows
-from iotrial.report.phrases import interval, reason_in_words, spoken
+from iotrial.report.phrases import interval, interval_title, reason_in_words, spoken
 from iotrial.report.rows import EffectRow
 from iotrial.report.screens import arms_are_rows
 
@@ -128,7 +128,8 @@ def effect_rows(rows: Sequence[EffectRow]) -> Iterator[str]:
 
 def effect_table(rows: Sequence[EffectRow]) -> Iterator[str]:
     """Effects with their intervals and verdicts."""
-    yield from table_head(("condition", "comparison", "response", "ratio [interval]", "blocks", "verdict"))
+    numbers = interval_title(row.effect.scale for row in rows)
+    yield from table_head(("condition", "comparison", "response", numbers, "blocks", "verdict"))
     for row in rows:
         effect = row.effect
         verdict = row.verdict

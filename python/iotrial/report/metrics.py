@@ -24,7 +24,7 @@ _UNITS = (
     (re.compile(r"_ms$"), "ms"),
     (
         re.compile(
-            r"_s$|_seconds$|_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p|^response_p|^server_(cpu|user|sys)$|_cpu$"
+            r"_s$|_seconds$|(?<!_by)_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p|^response_p|^server_(cpu|user|sys)$|_cpu$"
         ),
         "s",
     ),

@@ -98,9 +98,10 @@ def _claims(claims: tuple[HeldClaim, ...]) -> Iterator[str]:
     for held in claims:
         where = f" ({held.condition.text})" if held.condition is not None and held.condition.parts else ""
         verdict = f"{held.outcome.value}: {held.why}"
-        yield table_row(
-            f"{held.claim.text} ({held.published})", held.claim.source, f"{held.here}{where}", verdict
-        )
+        # a claim in words is its own text, which stands there already
+        said = held.published if held.published.startswith(shown(held.claim.text)) else None
+        published = said or f"{held.claim.text} ({held.published})"
+        yield table_row(published, held.claim.source, f"{held.here}{where}", verdict)
     yield ""
     notes = dict.fromkeys(held.claim.note for held in claims if held.claim.note)
     yield from (f"- {escaped(note)}" for note in notes)

@@ -6,6 +6,7 @@ said, since nobody agrees on what it means. The words of the verdict are the ana
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from iotrial.analysis.model import Effect, Verdict
@@ -56,6 +57,14 @@ def interval(effect: Effect) -> str:
     """E.g. "0.53 [0.50, 0.56]", with the unit where the effect is a difference."""
     text = bracketed(effect.value, effect.low, effect.high, null=null_value(effect))
     return text + _unit_of(effect)
+
+
+def interval_title(scales: Iterable[Scale]) -> str:
+    """What heads a column of intervals: "ratio [interval]", "difference [interval]", or what both have in common."""
+    found = set(scales)
+    if found == {Scale.DIFFERENCE}:
+        return "difference [interval]"
+    return "ratio or difference [interval]" if Scale.DIFFERENCE in found else "ratio [interval]"
 
 
 def label(text: str) -> str:

@@ -26,9 +26,10 @@ from iotrial.report.invalid import reason_sentences
 from iotrial.report.notation import bracketed, counted, joined, percent, quantity
 from iotrial.report.phrases import spoken
 from iotrial.report.screens import is_screen, screen_details, screen_finding
+from iotrial.report.shifting import on_shifting
 from iotrial.store.model import StoredTrial, TrialState
 from iotrial.study.kinds import kind_of
-from iotrial.study.model import Study, Workload
+from iotrial.study.model import Scale, Study, Workload
 from iotrial.units import format_duration, format_ratio
 
 # So many levels are said one by one beside a sentence that only counts them; the table has all.
@@ -184,6 +185,16 @@ def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(shown(one) for one in known if isinstance(one, str)))
 
 
+def _counts(effects: Sequence[Effect], margin: float) -> str:
+    """From where on a difference counts: the margin is one of ratios."""
+    by_ratio = f"differences of less than {percent(margin)} do not count as an effect"
+    compared = {effect.scale for effect in effects if effect.blocks}
+    if Scale.DIFFERENCE not in compared:
+        return by_ratio
+    by_difference = "where values are subtracted, every difference counts"
+    return by_difference if compared == {Scale.DIFFERENCE} else f"{by_ratio}; {by_difference}"
+
+
 def _details(
     trial: StoredTrial,
     analysis: Analysis,
@@ -207,8 +218,10 @@ def _details(
         yield (
             f"Measured in {span} a comparison over {format_duration(trial.duration_s)}"
             + (f", with {conditions.constant}" if conditions.constant else "")
-            + f"; differences of less than {percent(header.margin)} do not count as an effect."
+            + f"; {_counts(effects, header.margin)}."
         )
+    if not is_invalid(trial, analysis) and (shifting := on_shifting(effects, conditions)):
+        yield shifting
     together = header.lab.get("shared")
     known = (
         [one for one in together if isinstance(one, Mapping)] if isinstance(together, list | tuple) else []

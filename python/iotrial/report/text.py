@@ -22,7 +22,7 @@ from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import counted, elided, joined, percent, quantity
 from iotrial.report.pages_text import pages_text
-from iotrial.report.phrases import TIME_UNITS, interval, reason_in_words, spoken
+from iotrial.report.phrases import TIME_UNITS, interval, interval_title, reason_in_words, spoken
 from iotrial.report.requests import COUNT, KINDS, SHARES
 from iotrial.report.rows import EffectRow
 from iotrial.report.sentences import Tone
@@ -118,7 +118,7 @@ def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
     first = elided(comparisons.pop(), 40) if single else "comparison"
     table.add_column(Text(first), overflow="fold", max_width=40)
-    table.add_column(Text("ratio [interval]"), justify="right", no_wrap=True)
+    table.add_column(Text(interval_title(row.effect.scale for row in rows)), justify="right", no_wrap=True)
     table.add_column("blocks", justify="right", no_wrap=True)
     table.add_column("verdict", overflow="fold")
     grouped = groupby(

@@ -7,7 +7,7 @@ from typing import Any
 
 from iotrial.study import wire
 from iotrial.study.factors import WORKLOAD, known_label
-from iotrial.study.model import Claim, Factor, Response, Role, Workload
+from iotrial.study.model import Claim, Factor, Response, Role, Says, Workload
 from iotrial.study.source import Source
 
 
@@ -41,6 +41,8 @@ def read_claims(
             raise source.error(
                 "a claim of a value names its workload and response, and has no ratio", *path, "value"
             )
+        if table.says is not None and (table.ratio is not None or table.value is not None):
+            raise source.error("a claim of a direction has no ratio and no value", *path, "says")
         condition = {
             name: _condition(source, name, text, factors, names, (*path, "condition", name))
             for name, text in table.condition.items()
@@ -58,6 +60,7 @@ def read_claims(
                 condition=condition,
                 note=table.note,
                 value=table.value,
+                says=None if table.says is None else Says(table.says),
             )
         )
     return tuple(claims)

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from iotrial.study.disks import DiskSpec
 from iotrial.study.places import LAB_DEVICE, LOG_KNOB, Holds, PlaceSpec
-from iotrial.study.scales import Better, Scale
+from iotrial.study.scales import Better, Says, Scale
 from iotrial.study.works import (
     AtimeWork,
     CallsWork,
@@ -55,6 +55,7 @@ __all__ = [
     "RandomWork",
     "Response",
     "Role",
+    "Says",
     "Scale",
     "Setting",
     "Step",
@@ -158,7 +159,8 @@ class Claim:
     """A published number that the study is held against.
 
     ``ratio`` is response at ``level`` over response at ``reference``; None where the claim is in words only. ``value`` is
-    instead the response itself at ``level``, a count say, which is compared exactly. ``condition`` (factor name or
+    instead the response itself at ``level``, a count say, which is compared exactly; ``says`` is a direction without a
+    size. ``condition`` (factor name or
     ``workload`` to label) says which condition comes nearest to what was published.
     """
 
@@ -173,6 +175,7 @@ class Claim:
     condition: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     value: float | None = None
+    says: Says | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,16 @@ class Scale(StrEnum):
     DIFFERENCE = "difference"
 
 
+class Says(StrEnum):
+    """What a claim without a number says of a response at its level, against its reference."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    HIGHER = "higher"
+    LOWER = "lower"
+    SAME = "same"
+
+
 class Better(StrEnum):
     """Which direction of a response its reader prefers."""
 

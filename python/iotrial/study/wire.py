@@ -276,6 +276,7 @@ class ClaimTable(Table):
     reference: Scalar | None = None
     ratio: float | None = Field(None, gt=0, le=1e9, allow_inf_nan=False)
     value: float | None = Field(None, ge=0, le=1e15, allow_inf_nan=False)
+    says: Literal["faster", "slower", "higher", "lower", "same"] | None = None
     workload: Line | None = None
     response: Line | None = None
     condition: dict[str, Scalar] = Field({}, max_length=MAX_FACTORS)

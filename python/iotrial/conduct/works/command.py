@@ -37,11 +37,11 @@ class Command(WorkDriver[CommandWork]):
             ],
             "environment": {
                 **minimal_environment(),
-                **dict(work.environment),
+                **{name: filled(value, asked.arguments) for name, value in work.environment},
                 **asked.environment,
             },
-            "cwd": work.cwd,
-            "stdin": work.stdin,
+            "cwd": filled(work.cwd, asked.arguments),
+            "stdin": filled(work.stdin, asked.arguments),
             "timeout_s": work.timeout_s,
             "expect_exit": work.expect_exit,
         }

@@ -1,0 +1,126 @@
+"""A trial to be accounted for, and stand-ins for the runner and the watcher that remember what they were asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from iotrial.conduct.accounting import Accounting
+from iotrial.conduct.counted import Counted, Told
+from iotrial.conduct.signals import StopSignals
+from iotrial.design.model import Condition, PlannedRun
+from iotrial.design.plan import Plan
+from iotrial.store import Store
+from iotrial.store.model import TrialHeader
+from iotrial.study.model import Study
+from iotrial.study.reader import read_study
+
+STUDY = """
+[study]
+name = "modes"
+question = "?"
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0444", "0777"]
+[[factor]]
+name = "pressure"
+knob = "sysctl"
+key = "vm.vfs_cache_pressure"
+levels = ["50", "200"]
+role = "condition"
+[[workload]]
+name = "read"
+kind = "files"
+operations = ["open", "read", "close"]
+"""
+COMMAND = '[[workload]]\nname = "cat"\nkind = "command"\nargv = ["cat", "{file}"]\n'
+
+
+def study(text: str = STUDY) -> Study:
+    return read_study(text, "modes.toml", trusted=True)
+
+
+class Runs:
+    """Stands for the runner: remembers what was asked of it; ``does`` may raise instead of telling."""
+
+    def __init__(self, does: Callable[[str, frozenset[Counted]], None] | None = None) -> None:
+        self.asked: list[tuple[str, str, int, frozenset[Counted]]] = []
+        self.alive = True
+        self._does = does or (lambda *_: None)
+
+    def account(self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]) -> Told:
+        self.asked.append((condition.key, run.arm.name, block, what))
+        self._does(condition.key, what)
+        call = {"count": 3, "errors": {}, "total_ns": 30, "untimed": 0, "histogram": [[11, 3]]}
+        request = {"count": 2, "total_ns": 20, "histogram": [[11, 2]]}
+        return Told(
+            {"read": call} if Counted.CALLS in what else None,
+            {"read": request} if Counted.REQUESTS in what else None,
+        )
+
+
+class Heard:
+    """A watcher that remembers."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def update(self, snapshot: object) -> None: ...
+
+
+class Site:
+    """A store with a trial of a study, and the accounting of it."""
+
+    def __init__(self, folder: Path, text: str = STUDY) -> None:
+        self.plan = Plan(study(text), "00" * 16)
+        self.store = Store.open(folder / "s.db")
+        self.trial = "0123456789abcdef"
+        self.heard = Heard()
+        facts: dict[str, Any] = {"lab": {"kind": "image"}, "host": {}, "options": {}}
+        self.store.create_trial(
+            TrialHeader(
+                id=self.trial,
+                study=self.plan.study,
+                seed="00" * 16,
+                seed_chosen=False,
+                alpha=0.05,
+                margin=0.03,
+                started="2024-05-01T12:00:00Z",
+                version="0",
+                **facts,
+            )
+        )
+
+    def account(self, runs: Runs, *, lab: str = "image", measured_s: float = 60.0) -> None:
+        made = Accounting(
+            self.plan,
+            lab,
+            runs,  # type: ignore[arg-type]
+            self.store,
+            self.trial,
+            self.heard,
+            StopSignals(),
+        )
+        made.run([(condition, 5) for condition in self.plan.conditions], measured_s=measured_s)
+
+    @property
+    def notes(self) -> list[str]:
+        return [e.text for e in self.store.events(self.trial) if e.kind == "not-accounted"]
+
+
+def sites(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    """Makes sites in a folder, and closes their stores in the end: what a fixture yields from."""
+    made: list[Site] = []
+
+    def make(text: str = STUDY) -> Site:
+        made.append(Site(tmp_path, text))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.store.close()

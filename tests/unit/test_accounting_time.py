@@ -1,0 +1,76 @@
+"""How much time accounted repetitions may take, by a clock that passes only while something is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from accounting_fixtures import COMMAND, STUDY, Runs, Site, sites
+
+from iotrial.conduct import accounting
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    yield from sites(tmp_path)
+
+
+class Clock:
+    """Seconds that pass only while something is done."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Runs:
+    clock = Clock()
+    monkeypatch.setattr(accounting, "time", clock)
+
+    def take(*_: object) -> None:
+        clock.now += seconds
+
+    return Runs(take)
+
+
+def test_requests_alone_take_no_more_than_a_tenth_of_the_trial(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, runs = site(), timed(monkeypatch, 4.0)
+    first, second = (condition.key for condition in here.plan.conditions)
+    here.account(runs, measured_s=60.0)  # 6 s of it; the two arms of a condition take 8
+    assert {key for key, *_ in runs.asked} == {first}
+    assert len(runs.asked) == 2, "both arms of a condition that was begun"
+    assert here.notes == [
+        "requests were not counted in 1 of 2 conditions: that would have taken more than a tenth of the time "
+        "that was measured"
+    ]
+    assert second not in here.notes[0]
+
+
+def test_commands_are_accounted_once_however_long_they_take_and_again_only_if_that_is_short(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = site(STUDY[: STUDY.index("[[workload]]")] + COMMAND)
+    runs = timed(monkeypatch, 1000.0)
+    here.account(runs, measured_s=1.0)
+    assert len(runs.asked) == 4
+    assert here.notes == []
+
+
+def test_further_repetitions_are_begun_only_within_five_seconds(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, runs = site(), timed(monkeypatch, 1.0)
+    here.account(runs, measured_s=3600.0)
+    assert len(runs.asked) == 8, "4 s, then 4 s more; a third time would begin after 8 s"
+
+
+def test_a_short_trial_is_accounted_once(site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
+    here, runs = site(), timed(monkeypatch, 0.2)
+    here.account(runs, measured_s=1.0)
+    assert len(runs.asked) == 4, "all arms of both conditions take less than a second, and more than 0.1 s"
+    assert here.notes == []

@@ -1,0 +1,43 @@
+"""What the probe is asked for a command: placeholders have their values wherever the check of a study accepts them."""
+
+from __future__ import annotations
+
+from iotrial.conduct.works.command import DRIVER
+from iotrial.conduct.works.contract import Asked
+from iotrial.study.kinds.command import texts
+from iotrial.study.works import CommandWork, Step
+
+WORK = CommandWork(
+    steps=(Step("copy", ("cp", "{x}", "{out}")), Step("pack", ("tar", "-c{x}", "."))),
+    cwd="{out}/{x}",
+    stdin="{x} and {y}\n",
+    environment=(("WITH", "-{x}"), ("WITHOUT", "{dir}")),
+)
+
+
+def test_placeholders_are_filled_in_arguments_folder_input_and_environment() -> None:
+    fields = DRIVER.fields(WORK, Asked(arguments={"{x}": "one", "{y}": "two"}))
+    assert fields["steps"] == [
+        {"name": "copy", "argv": ["cp", "one", "{out}"]},
+        {"name": "pack", "argv": ["tar", "-cone", "."]},
+    ]
+    assert fields["cwd"] == "{out}/one"
+    assert fields["stdin"] == "one and two\n"
+    environment = fields["environment"]
+    assert isinstance(environment, dict)
+    assert (environment["WITH"], environment["WITHOUT"]) == ("-one", "{dir}")
+
+
+def test_no_text_in_which_a_placeholder_is_accepted_is_left_as_it_was() -> None:
+    held = [text for text in texts(WORK) if "{x}" in text]
+    asked = str(DRIVER.fields(WORK, Asked(arguments={"{x}": "one", "{y}": "two"})))
+    assert len(held) == 5
+    assert "{x}" not in asked
+    assert "{y}" not in asked
+
+
+def test_what_a_knob_sets_in_the_environment_wins_over_what_the_study_says() -> None:
+    fields = DRIVER.fields(WORK, Asked(environment={"WITH": "knob"}))
+    environment = fields["environment"]
+    assert isinstance(environment, dict)
+    assert environment["WITH"] == "knob"
