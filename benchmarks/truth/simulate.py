@@ -41,6 +41,7 @@ TABLES: dict[str, Table] = {
     "controls": families.controls,
     "voids": families.voids,
     "changes": levels.changes_of_level,
+    "ends": levels.ends,
 }
 
 

@@ -1,17 +1,21 @@
-"""Changes of level in a series: how often one is marked where none is, and found where one is."""
+"""Changes in time: of a level, and of an effect. How often one is told where none is, and where one is."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from exact import rate
 from iotrial.analysis.changes import changes
-from simulated.noise import Floats, Rng
+from iotrial.analysis.eprocess import interval
+from iotrial.report.shifting import is_at_an_end
+from simulated.noise import Floats, Rng, heavy_tailed, spiky
 
 CORRELATIONS = (0.0, 0.4, 0.6, 0.8)
 LENGTHS = (60, 100, 400)
+END_BLOCKS, END_ALPHA = (12, 30, 120), 0.0125
 STEP, STEP_LENGTH, STEP_CORRELATION, NEAR = 3.0, 120, 0.4, 2
 
 
@@ -43,6 +47,40 @@ def changes_of_level(rng: Rng, scale: float) -> str:
         f"{rate(near, series)}.",
     ]
     return "\n".join(out)
+
+
+def ends(rng: Rng, scale: float) -> str:
+    """Estimates at an end of their interval, for effects that stay and for one that changes half-way."""
+    series = max(30, int(400 * scale))
+    kinds: dict[str, Callable[[int], Floats]] = {
+        "normal": lambda blocks: rng.normal(size=(series, blocks)),
+        "heavy-tailed (t, 3 df)": lambda blocks: heavy_tailed(rng, series, blocks),
+        "spiky (1 run in 20 stalls)": lambda blocks: spiky(rng, series, blocks) - spiky(rng, series, blocks),
+        "neighbours correlate by .6": lambda blocks: correlated(rng, series, blocks, 0.6),
+        "normal, and the effect changes by 1 SD half-way": lambda blocks: (
+            rng.normal(size=(series, blocks)) + 1.0 * (np.arange(blocks) >= blocks // 2)
+        ),
+        "normal, and the effect changes by 3 SD half-way": lambda blocks: (
+            rng.normal(size=(series, blocks)) + 3.0 * (np.arange(blocks) >= blocks // 2)
+        ),
+    }
+    out = [
+        f"**Comparisons whose estimate is at an end of their interval: {series} of each, alpha {END_ALPHA}** [95 % bounds]",
+        "",
+        "| contrasts | " + " | ".join(f"{blocks} blocks" for blocks in END_BLOCKS) + " |",
+        "| --- |" + " --- |" * len(END_BLOCKS),
+    ]
+    for name, noise in kinds.items():
+        cells = [rate(sum(map(_at_an_end, noise(blocks))), series) for blocks in END_BLOCKS]
+        out.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(out)
+
+
+def _at_an_end(contrasts: Floats) -> bool:
+    found = interval(contrasts, END_ALPHA)
+    if found.estimate is None or found.low is None or found.high is None:
+        return False
+    return is_at_an_end(found.estimate, found.low, found.high)
 
 
 def correlated(rng: Rng, trials: int, values: int, correlation: float) -> Floats:

@@ -24,6 +24,11 @@ def at_an_end(effect: Effect) -> bool:
     value, low, high = effect.value, effect.low, effect.high
     if value is None or low is None or high is None or not low < high:
         return False
+    return is_at_an_end(value, low, high)
+
+
+def is_at_an_end(value: float, low: float, high: float) -> bool:
+    """Whether a number is as good as at one of the ends of an interval around it."""
     return min(value - low, high - value) <= _NEAR * (high - low)
 
 
