@@ -15,7 +15,7 @@ from iotrial.conduct.resolve import Resolved, resolve
 from iotrial.design.plan import Plan
 from iotrial.errors import MissingTool
 from iotrial.study import catalogue
-from iotrial.study.model import Study
+from iotrial.study.model import FilesWork, Study
 from iotrial.study.select import select
 from left_behind import host_state, left_by_tests
 from program import iotrial
@@ -38,8 +38,8 @@ HOMES = {
 }  # fmt: skip
 #: whose like is done small elsewhere: images of some GiB written in full, files in thousands of pieces, screens, a PHP site
 SLOW = {
-    "application/opcode-cache", "block/stream", "filesystem/fragmentation", "filesystem/make", "system/screen",
-    "system/screen-follow-up",
+    "application/opcode-cache", "block/stream", "filesystem/copy-tree", "filesystem/fragmentation", "filesystem/make",
+    "filesystem/small-files", "system/screen", "system/screen-follow-up",
 }  # fmt: skip
 #: those that one kernel without a network and an array of disks cannot ask
 GUESTS = {"nas-protocols", "raid1-layouts", "rebuild", "rebuild-minutes"}
@@ -82,6 +82,19 @@ def test_every_claim_is_about_a_level_and_a_response_that_are_there(name: str) -
             assert label in known, (claim.text, condition)
         if claim.workload is not None and claim.response is not None:
             assert (claim.workload, claim.response) in {(r.workload, r.name) for r in study.responses}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_where_many_files_are_made_on_btrfs_the_lab_has_room_for_its_metadata(name: str) -> None:
+    study = select(catalogue.find(name))
+    values = {setting.value for f in study.factors for level in f.levels for setting in level.settings}
+    made = [
+        work.work
+        for work in study.workloads
+        if isinstance(work.work, FilesWork) and "create" in work.work.operations and work.work.files >= 1000
+    ]
+    if "btrfs" in values and made:
+        assert study.lab.size_bytes >= 2 << 30
 
 
 @pytest.mark.parametrize("name", STUDIES)
