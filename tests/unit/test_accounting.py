@@ -242,6 +242,7 @@ def test_a_store_that_cannot_be_read_does_not_fail_the_trial(
     here.account(runs)
     assert runs.asked == []
     assert len(here.notes) == 1
+    assert "damaged record" in here.notes[0]
 
 
 def plan_said(text: str, lab: str) -> str:

@@ -23,7 +23,7 @@ from iotrial.report.shifting import at_an_end
 def test_only_an_interval_with_two_ends_and_a_width_can_have_its_estimate_at_one(
     value: float | None, low: float | None, high: float | None, shifted: bool
 ) -> None:
-    assert at_an_end(effect(Verdict.FASTER, value, low, high)) is shifted
+    assert at_an_end(value, low, high) is shifted
 
 
 def test_such_comparisons_are_named_beside_the_verdict() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,8 +9,8 @@ import numpy as np
 from exact import rate
 from iotrial.analysis.changes import changes
 from iotrial.analysis.eprocess import interval
-from iotrial.report.shifting import is_at_an_end
-from simulated.noise import Floats, Rng, heavy_tailed, spiky
+from iotrial.report.shifting import at_an_end
+from simulated.noise import Floats, Rng, correlated, heavy_tailed, spiky
 
 CORRELATIONS = (0.0, 0.4, 0.6, 0.8)
 LENGTHS = (60, 100, 400)
@@ -78,14 +77,4 @@ def ends(rng: Rng, scale: float) -> str:
 
 def _at_an_end(contrasts: Floats) -> bool:
     found = interval(contrasts, END_ALPHA)
-    if found.estimate is None or found.low is None or found.high is None:
-        return False
-    return is_at_an_end(found.estimate, found.low, found.high)
-
-
-def correlated(rng: Rng, trials: int, values: int, correlation: float) -> Floats:
-    """Stationary normal series of standard deviation 1, of which neighbours correlate."""
-    out: Floats = rng.normal(size=(trials, values))
-    for i in range(1, values):
-        out[:, i] = correlation * out[:, i - 1] + math.sqrt(1 - correlation**2) * out[:, i]
-    return out
+    return at_an_end(found.estimate, found.low, found.high)

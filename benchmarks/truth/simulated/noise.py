@@ -34,9 +34,14 @@ def spiky(rng: Rng, trials: int, slots: int) -> Floats:
 
 def autocorrelated(rng: Rng, trials: int, slots: int) -> Floats:
     """Lag-1 autocorrelation .9 from run to run, stationary."""
-    out = rng.normal(size=(trials, slots))
+    return correlated(rng, trials, slots, 0.9)
+
+
+def correlated(rng: Rng, trials: int, slots: int, correlation: float) -> Floats:
+    """Normal, stationary, of standard deviation 1; neighbours correlate."""
+    out: Floats = rng.normal(size=(trials, slots))
     for i in range(1, slots):
-        out[:, i] = 0.9 * out[:, i - 1] + math.sqrt(1 - 0.81) * out[:, i]
+        out[:, i] = correlation * out[:, i - 1] + math.sqrt(1 - correlation**2) * out[:, i]
     return out
 
 

@@ -98,9 +98,8 @@ def _claims(claims: tuple[HeldClaim, ...]) -> Iterator[str]:
     for held in claims:
         where = f" ({held.condition.text})" if held.condition is not None and held.condition.parts else ""
         verdict = f"{held.outcome.value}: {held.why}"
-        # a claim in words is its own text, which stands there already
-        said = held.published if held.published.startswith(shown(held.claim.text)) else None
-        published = said or f"{held.claim.text} ({held.published})"
+        in_words = held.claim.ratio is None and held.claim.value is None
+        published = held.published if in_words else f"{held.claim.text} ({held.published})"
         yield table_row(published, held.claim.source, f"{held.here}{where}", verdict)
     yield ""
     notes = dict.fromkeys(held.claim.note for held in claims if held.claim.note)

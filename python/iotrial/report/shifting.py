@@ -19,22 +19,16 @@ _NEAR = 1e-3
 _MOST_NAMED = 3
 
 
-def at_an_end(effect: Effect) -> bool:
-    """Whether the estimate is one of the interval's ends; never of an interval without width, or without two ends."""
-    value, low, high = effect.value, effect.low, effect.high
+def at_an_end(value: float | None, low: float | None, high: float | None) -> bool:
+    """Whether an estimate is one of its interval's ends; never of an interval without width, or without two ends."""
     if value is None or low is None or high is None or not low < high:
         return False
-    return is_at_an_end(value, low, high)
-
-
-def is_at_an_end(value: float, low: float, high: float) -> bool:
-    """Whether a number is as good as at one of the ends of an interval around it."""
     return min(value - low, high - value) <= _NEAR * (high - low)
 
 
 def on_shifting(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     """One sentence on all such effects; None where there is none."""
-    found = [effect for effect in effects if at_an_end(effect)]
+    found = [effect for effect in effects if at_an_end(effect.value, effect.low, effect.high)]
     if not found:
         return None
     named = []
