@@ -40,8 +40,16 @@ def page(document: Document, *, packed: str, mechanism: str | None, changed: boo
 
 
 def claims_in_brief(document: Document) -> str:
-    """Each claim with how it stands: "noatime halves the time in read(): confirmed"."""
-    return "; ".join(f"{held.claim.text}: {held.outcome.value}" for held in document.claims)
+    """Each claim with how it stands: "noatime halves the time in read(): confirmed". A text said of several levels names
+    each."""
+    levels: dict[str, set[str]] = {}
+    for held in document.claims:
+        levels.setdefault(held.claim.text, set()).add(held.claim.level)
+    said = []
+    for held in document.claims:
+        of = f" ({shown(held.claim.level)})" if len(levels[held.claim.text]) > 1 else ""
+        said.append(f"{held.claim.text}{of}: {held.outcome.value}")
+    return "; ".join(said)
 
 
 def _lines(document: Document, packed: str, mechanism: str | None, *, changed: bool) -> Iterator[str]:
