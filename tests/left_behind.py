@@ -35,13 +35,20 @@ def host_state() -> dict[str, str]:
 
 def left_by_tests(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
     """What tests have changed. No damage are a loop device that the kernel has made on demand, which stays, unused, until the
-    next boot, and a folder in /run that was there before and is gone: that is what restoring an earlier trial does."""
+    next boot; the write cache of one that was attached for the first time since boot (RELIABILITY.md); and a folder in /run
+    that was there before and is gone: that is what restoring an earlier trial does."""
     made = {key.split()[0] for key in after if key.startswith("loop")} - {key.split()[0] for key in before}
     meant = {
         key: value for key, value in after.items() if key.split()[0] not in made or key.endswith("backing")
     }
     if before.get("run folder") == "True":
         meant["run folder"] = "True"
-    return {
+    changed = {
         key: (before.get(key), meant.get(key)) for key in before | meant if before.get(key) != meant.get(key)
     }
+    return {key: values for key, values in changed.items() if not is_first_attach(key, values)}
+
+
+def is_first_attach(key: str, values: tuple[object, object]) -> bool:
+    """Whether this is what the kernel does for good to a loop device when a file is attached to it for the first time."""
+    return "loop" in key and key.endswith(" write_cache") and values == ("write through", "write back")

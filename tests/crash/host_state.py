@@ -11,6 +11,8 @@ import os
 import stat
 from pathlib import Path
 
+from left_behind import is_first_attach
+
 #: keys of /proc/sys that count or draw something
 MOVING = (
     "fs/aio-nr",
@@ -132,9 +134,9 @@ def processes(token: str) -> list[str]:
 
 
 def differences(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:
-    """Whatever is not the same."""
+    """Whatever is not the same, but for what the kernel does for good when it attaches a file for the first time."""
     return {
         key: (before.get(key), after.get(key))
         for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key)
+        if before.get(key) != after.get(key) and not is_first_attach(key, (before.get(key), after.get(key)))
     }

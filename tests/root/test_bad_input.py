@@ -108,3 +108,14 @@ def test_a_lab_that_the_user_of_its_commands_cannot_enter_is_told_before_the_fir
     disk_folder.chmod(0o755)
     iotrial("run", study, "--blocks", "2", "--on", str(disk_folder), "--no-controls")
     assert failures_of(state) == []
+
+
+def test_a_folder_needs_the_room_of_a_lab_where_commands_write(state: Path, disk_folder: Path) -> None:
+    text = REACH.replace('kind = "directory"', 'kind = "directory"\nsize = "9 TiB"')
+    iotrial("run", write_study(disk_folder, text), "--blocks", "1", "--no-controls", check=0)
+    writing = text.replace('["cat", "{file}"]', '["cp", "{file}", "{out}/copy"]')
+    done = iotrial("run", write_study(disk_folder, writing), "--blocks", "1", check=None)
+    assert done.returncode == 2, done.stderr
+    assert "MiB free" in done.stderr
+    assert "--on" in done.stderr
+    assert not list(state.rglob("iotrial-lab-*"))

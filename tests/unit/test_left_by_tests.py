@@ -22,6 +22,14 @@ def test_a_setting_a_mount_an_image_and_a_folder_that_are_left_are_damage() -> N
         assert left_by_tests(BEFORE, {**BEFORE, key: value}) == {key: (BEFORE.get(key), value)}
 
 
+def test_a_write_cache_that_attaching_turns_on_is_none_and_one_that_is_left_off_is() -> None:
+    through, back = {"loop0 write_cache": "write through"}, {"loop0 write_cache": "write back"}
+    assert left_by_tests({**BEFORE, **through}, {**BEFORE, **back}) == {}
+    assert left_by_tests({**BEFORE, **back}, {**BEFORE, **through}).keys() == {"loop0 write_cache"}
+    disk = {"sda write_cache": "write through"}
+    assert left_by_tests(disk, {"sda write_cache": "write back"}) != {}
+
+
 def test_what_is_gone_is_damage_but_for_the_folder_of_a_trial_that_was_cut_off() -> None:
     held = {**BEFORE, "loop1 backing": "/home/anna/disk.img", "run folder": "True"}
     assert left_by_tests(held, {**held, "run folder": "False"}) == {}

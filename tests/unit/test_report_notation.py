@@ -42,6 +42,27 @@ def test_a_ratio_is_never_printed_as_nothing() -> None:
     assert bracketed(0.7, 0.0412, 6.5) == "0.70 [0.04, 6.50]"
 
 
+@pytest.mark.parametrize(
+    ("numbers", "unit", "text"),
+    [
+        ((542_402.7, 509_952.0, 599_932.0), "bytes", "530 [498, 586] KiB"),
+        ((-3 * 2**30, -4 * 2**30, -(2**31)), "bytes", "-3.0 [-4.0, -2.0] GiB"),
+        ((-700.0, -800.0, 600.0), "bytes", "-700 [-800, 600] bytes"),
+        ((0.0021, 0.0018, 0.0024), "s", "2.1 [1.8, 2.4] ms"),
+        ((2100.0, 1800.0, 2400.0), "ns", "2.1 [1.8, 2.4] µs"),
+        ((0.0021, None, None), "s", "2.10 [no interval yet] ms"),
+        ((3_000_000.0, 2_000_000.0, None), "bytes/s", "2.86 [1.91, …] MiB/s"),
+        ((12.0, 10.0, 14.0), "requests", "12.0 [10.0, 14.0] requests"),
+        ((12.0, 10.0, 14.0), "1", "12.0 [10.0, 14.0]"),
+        ((0.0, 0.0, 0.0), "bytes", "0.0 [0.0, 0.0] bytes"),
+    ],
+)
+def test_a_difference_has_the_unit_that_suits_the_largest_of_its_numbers(
+    numbers: tuple[float | None, float | None, float | None], unit: str, text: str
+) -> None:
+    assert bracketed(*numbers, null=0.0, unit=unit) == text
+
+
 def test_control_characters_and_marks_of_direction_are_shown_instead_of_obeyed() -> None:
     assert shown("a\x1b[31mb") == "a\\x1b[31mb"
     assert shown("abc\u202edef") == "abc\\u202edef"

@@ -207,6 +207,9 @@ class Runner:
         for turn in by_stage[Stage.MOUNT]:
             turn.knob.write(subject, turn.setting, turn.value)
         place.settle(always=treated, fresh=fresh)
+        for other in subject.beside.values():
+            if fresh and isinstance(other, DiskPlace):  # what the work keeps there is as cold as its files
+                other.settle(always=False, fresh=True)
         for turn in by_stage[Stage.PLACE] + by_stage[Stage.MOUNT]:
             turn.knob.verify(subject, turn.setting, turn.value)
         self._enter(subject, by_stage[Stage.WORK])

@@ -255,11 +255,16 @@ class Session:
             self.target,
             self.journal,
             folder=f"{folder}/{name}",
-            bytes_needed=self.files.bytes_needed(),
+            bytes_needed=self._room(site),
             trial=self.trial,
         )
         place.site = site.name
         return place
+
+    def _room(self, site: Site) -> int:
+        """Bytes that a folder must have free: its files; and where a command writes others, what the study gives a lab."""
+        writing = any(driver(one.work).scratch(one.work) for one in self.plan.study.workloads)
+        return max(self.files.bytes_needed(), site.size_bytes if writing else 0)
 
     def _check_reach(self, place: Place) -> None:
         """Whoever works in the lab must be able to enter it: root's state folder is closed to everybody else.

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.design.ablation import EVERYTHING, NOTHING, WITHOUT
-from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import counted, interval_numbers, joined, percent
-from iotrial.report.phrases import Kind, kind_of, label, null_value, response_name
+from iotrial.report.notation import counted, joined, percent
+from iotrial.report.phrases import Kind, effect_numbers, kind_of, label, response_name
 from iotrial.report.screens import Setting, settings_of
 from iotrial.study.model import Study
 
@@ -99,7 +98,7 @@ def _place(effect: Effect, conditions: Conditions, *, several: bool) -> str:
 
 
 def _taken(effect: Effect) -> str:
-    estimate, low, high = interval_numbers(effect.value, effect.low, effect.high, null=null_value(effect))
+    estimate, low, high, unit = effect_numbers(effect)
     bounds = f"[{low}, {high}]"
     match kind_of(effect):
         case Kind.TIME:
@@ -109,5 +108,4 @@ def _taken(effect: Effect) -> str:
         case Kind.AMOUNT:
             return f"{response_name(effect)} is {estimate} times as much {bounds}"
         case Kind.DIFFERENCE:
-            unit = "" if effect.unit in ("", "1") else f" {shown(effect.unit)}"
-            return f"{response_name(effect)} changes by {estimate}{unit} {bounds}"
+            return f"{response_name(effect)} changes by {estimate} {bounds}{unit}"

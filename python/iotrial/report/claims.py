@@ -31,8 +31,8 @@ from math import log, log1p
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
-from iotrial.report.notation import bracketed, percent
-from iotrial.report.phrases import null_value
+from iotrial.report.notation import percent
+from iotrial.report.phrases import interval_of, null_value
 from iotrial.study.model import Claim, Says, Scale
 
 
@@ -155,7 +155,6 @@ def _held(claim: Claim, effect: Effect, conditions: Conditions, *, margin: float
     if effect.scale is Scale.LOG and not same_way:
         ratio, low, high = _inverse(ratio), _inverse(high), _inverse(low)
     outcome, why = _judge(claim, effect, (ratio, low, high), margin=margin, valid=valid)
-    null = 1.0 if effect.scale is Scale.LOG else 0.0
     return HeldClaim(
         claim,
         conditions.of_levels(effect.condition, effect.workload),
@@ -166,7 +165,7 @@ def _held(claim: Claim, effect: Effect, conditions: Conditions, *, margin: float
         outcome,
         why,
         _published(claim),
-        bracketed(ratio, low, high, null=null),
+        interval_of(effect, (ratio, low, high)),
     )
 
 

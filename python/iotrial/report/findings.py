@@ -14,16 +14,16 @@ from math import inf, log
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import counted, interval_numbers, joined, percent
+from iotrial.report.notation import counted, joined, percent
 from iotrial.report.phrases import (
     Kind,
+    effect_numbers,
     excluded_beyond,
     interval,
     is_speed,
     kind_of,
     label,
     level_name,
-    null_value,
     reason_in_words,
     response_name,
     size_in_words,
@@ -201,8 +201,8 @@ def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
     number = len(effects)
     text = f"{_beyond(effects, margin)} are excluded in {number} of {counted(number, 'comparison')}"
     widest = max(effects, key=width)
-    _, low, high = interval_numbers(None, widest.low, widest.high, null=null_value(widest))
-    text += f"; widest interval {low} to {high}"
+    _, low, high, unit = effect_numbers(widest, (None, widest.low, widest.high))
+    text += f"; widest interval {low} to {high}{unit}"
     detectable = [effect for effect in effects if effect.detectably]
     if detectable:
         words = joined(sorted({shown(effect.detectably) for effect in detectable}), last="or")

@@ -1,7 +1,7 @@
 """What a run would do to this machine, in lines: every change as root, every command with its values.
 
 The same lines under ``iotrial plan`` and before a run of a study that is not from the catalogue. They are what
-the user consents to, so nothing is shortened, and nothing in them can steer a terminal.
+the user consents to, so nothing of somebody else's is shortened, and nothing in them can steer a terminal.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sharing import notes, sharing
 from iotrial.conduct.sites import Where
 from iotrial.conduct.works import driver
-from iotrial.legible import shown
+from iotrial.legible import shown, shown_lines
+from iotrial.study import catalogue
 from iotrial.study.model import Setting, Study
 
 _WIDTH = 11
+_FEW_LINES = 12
 
 
 def intent_lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]] = ()) -> tuple[str, ...]:
@@ -80,9 +82,27 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
             yield _line("command", f"{shown(workload.name)}: {shown(command)}")
         for detail in launched.details:
             yield _line("", shown(detail))
+        for line in _input(launched.input, resolved.study):
+            yield _line("", line)
     if runs_commands(resolved.study):
         yield from _values(resolved.study)
     yield from _accounted(resolved)
+
+
+def _input(text: str, study: Study) -> Iterator[str]:
+    """What a command reads: whole, line by line; of what ships with iotrial, and is long, only how long."""
+    lines = text.removesuffix("\n").split("\n") if text else []
+    if len(lines) == 1:
+        yield shown(f"with the input {shlex.quote(text)}")
+    elif len(lines) > _FEW_LINES and _ships(study):
+        yield f"with an input of {len(lines)} lines, {len(text.encode()):,} bytes, which ships with iotrial"
+    elif lines:
+        yield "with the input"
+        yield from (f"  {line}" for line in shown_lines("\n".join(lines)).split("\n"))
+
+
+def _ships(study: Study) -> bool:
+    return study.name in catalogue.names() and catalogue.find(study.name).text == study.text
 
 
 def _places(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -15,8 +15,8 @@ from iotrial.analysis.model import Effect, Verdict
 from iotrial.design.ablation import EVERYTHING
 from iotrial.legible import shown
 from iotrial.report.adjusted import Adjusted
-from iotrial.report.notation import bracketed, joined, percent, plain
-from iotrial.report.phrases import is_speed, label, null_value, reason_in_words
+from iotrial.report.notation import joined, percent, plain
+from iotrial.report.phrases import interval_of, is_speed, label, reason_in_words
 from iotrial.study.model import Scale, Study
 
 TIMES = " × "
@@ -91,17 +91,16 @@ def interaction_sentence(effect: Effect, study: Study, *, margin: float) -> str:
     times what it is with mode 0777: together they are slower than their separate effects make"."""
     pair = pair_of(effect, study)
     if pair is None:
-        size = bracketed(*doubled(effect), null=null_value(effect))
+        size = interval_of(effect, doubled(effect))
         return f"{comparison(effect, study)}: {verdict_word(effect)}, {size}"
     (a, level, reference), (b, on, off) = ((label(t) for t in part) for part in (pair.first, pair.second))
     what = "ratio" if effect.scale is Scale.LOG else "difference"
-    size = bracketed(*doubled(effect), null=null_value(effect))
-    unit = "" if effect.scale is Scale.LOG or effect.unit in ("", "1") else f" {shown(effect.unit)}"
+    size = interval_of(effect, doubled(effect))
     between = f"of {a} {level} {'to' if what == 'ratio' else 'from'} {reference}"
-    times = f"{size} times what it is" if what == "ratio" else f"{size}{unit} more than it is"
+    times = f"{size} times what it is" if what == "ratio" else f"{size} more than it is"
     if effect.verdict is Verdict.EQUIVALENT:
         within = f", within {percent((1 + margin) ** 2 - 1)}" if what == "ratio" else ""
-        return f"the {what} {between} is the same with {b} {on} as with {b} {off}{within}: {size}{unit}"
+        return f"the {what} {between} is the same with {b} {on} as with {b} {off}{within}: {size}"
     if effect.verdict is Verdict.INCONCLUSIVE:
         why = f" ({reason_in_words(effect.reason)})" if effect.reason not in (None, "budget_spent") else ""
         return (

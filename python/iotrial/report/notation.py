@@ -8,13 +8,15 @@ study files that anybody may have written, and go through ``shown``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from iotrial.legible import shown
 from iotrial.units import format_bytes, format_duration
 
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _BYTES = {"bytes", "byte", "B"}
+_TIME_STEPS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
+_BYTE_STEPS = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0))
 _MOST_DECIMALS = 7
 _NEAR_ONE = (0.9, 1.1)
 
@@ -90,18 +92,57 @@ def interval_numbers(
     return estimate, lower, upper
 
 
+def difference_numbers(
+    value: float | None, low: float | None, high: float | None, unit: str
+) -> tuple[str, str, str, str]:
+    """Estimate and ends of a difference, and their unit: of times and bytes one that suits the largest of the three.
+
+    The unit is "" for plain counts, and else begins with a blank: "530", "498", "586", " KiB".
+    """
+    size, name = suited_unit(unit, [abs(number) for number in (value, low, high) if number is not None])
+    estimate, lower, upper = interval_numbers(
+        *(n if n is None else n / size for n in (value, low, high)), null=0.0
+    )
+    return estimate, lower, upper, "" if name in ("", "1") else f" {shown(name)}"
+
+
+def suited_unit(unit: str, sizes: Sequence[float]) -> tuple[float, str]:
+    """How many of ``unit`` are one of the unit in which numbers of these sizes are read best, and its name."""
+    per_second = unit.endswith("/s")
+    bare = unit.removesuffix("/s")
+    largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
+    steps: tuple[tuple[str, float], ...]
+    if bare in _BYTES:
+        steps, own = _BYTE_STEPS, 1.0
+    elif unit in _TIMES:
+        steps, own = _TIME_STEPS, _TIMES[unit]
+    else:
+        return 1.0, unit
+    if not largest:
+        return 1.0, unit
+    name, size = next((step for step in steps if largest * own >= step[1]), steps[-1])
+    return size / own, f"{name}/s" if per_second else name
+
+
 def _tells_another_story(end: float, decimals: int, null: float) -> bool:
     """Whether so few decimals make an end "no effect" or 0 that is neither."""
     rounded = float(f"{end:.{decimals}f}")
     return rounded != end and rounded in (null, 0.0)
 
 
-def bracketed(value: float | None, low: float | None, high: float | None, *, null: float = 1.0) -> str:
-    """E.g. "1.012 [1.004, 1.020]"; "0.9 [no interval yet]" where neither end is bounded."""
-    estimate, lower, upper = interval_numbers(value, low, high, null=null)
-    if low is None and high is None:
-        return f"{estimate} [no interval yet]"
-    return f"{estimate} [{lower}, {upper}]"
+def bracketed(
+    value: float | None, low: float | None, high: float | None, *, null: float = 1.0, unit: str = ""
+) -> str:
+    """E.g. "1.012 [1.004, 1.020]", of a difference "530 [498, 586] KiB".
+
+    ``unit`` is that of a difference; a ratio has none. "0.9 [no interval yet]" where neither end is bounded.
+    """
+    if null == 0.0:
+        estimate, lower, upper, behind = difference_numbers(value, low, high, unit)
+    else:
+        (estimate, lower, upper), behind = interval_numbers(value, low, high, null=null), ""
+    ends = "no interval yet" if low is None and high is None else f"{lower}, {upper}"
+    return f"{estimate} [{ends}]{behind}"
 
 
 def percent(fraction: float) -> str:

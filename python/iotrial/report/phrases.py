@@ -11,7 +11,16 @@ from enum import StrEnum
 
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.legible import shown
-from iotrial.report.notation import bracketed, change, elided, interval_numbers, percent, plain, quantity
+from iotrial.report.notation import (
+    bracketed,
+    change,
+    difference_numbers,
+    elided,
+    interval_numbers,
+    percent,
+    plain,
+    quantity,
+)
 from iotrial.study.model import Better, Scale
 
 _LONGEST_LABEL = 48
@@ -55,8 +64,22 @@ def null_value(effect: Effect) -> float:
 
 def interval(effect: Effect) -> str:
     """E.g. "0.53 [0.50, 0.56]", with the unit where the effect is a difference."""
-    text = bracketed(effect.value, effect.low, effect.high, null=null_value(effect))
-    return text + _unit_of(effect)
+    return interval_of(effect, (effect.value, effect.low, effect.high))
+
+
+def interval_of(effect: Effect, numbers: tuple[float | None, float | None, float | None]) -> str:
+    """As ``interval``, of other numbers on the effect's scale: what a claim is held against, an interaction doubled."""
+    return bracketed(*numbers, null=null_value(effect), unit=effect.unit)
+
+
+def effect_numbers(
+    effect: Effect, numbers: tuple[float | None, float | None, float | None] | None = None
+) -> tuple[str, str, str, str]:
+    """Estimate, both ends and their unit as text: "" behind ratios and counts, else with a blank before it (" KiB")."""
+    value, low, high = numbers or (effect.value, effect.low, effect.high)
+    if effect.scale is Scale.DIFFERENCE:
+        return difference_numbers(value, low, high, effect.unit)
+    return (*interval_numbers(value, low, high, null=null_value(effect)), "")
 
 
 def interval_title(scales: Iterable[Scale]) -> str:
@@ -103,7 +126,7 @@ def statement(effect: Effect) -> str:
 def size_in_words(effect: Effect) -> str:
     """What follows the statement: "it takes 0.53 times the time of strictatime [0.50, 0.56], 47 % less"."""
     reference = label(effect.reference)
-    estimate, low, high = interval_numbers(effect.value, effect.low, effect.high, null=null_value(effect))
+    estimate, low, high, unit = effect_numbers(effect)
     bounds = f"[{low}, {high}]"
     percentage = _in_percent(effect)
     match kind_of(effect):
@@ -115,7 +138,7 @@ def size_in_words(effect: Effect) -> str:
             return f"{estimate} times {bounds}{percentage}"
         case Kind.DIFFERENCE:
             sign = "+" if effect.value is not None and effect.value > 0 else ""
-            return f"by {sign}{estimate} {bounds}{_unit_of(effect)}"
+            return f"by {sign}{estimate} {bounds}{unit}"
 
 
 def effect_sentence(effect: Effect, *, margin: float) -> str:
@@ -142,7 +165,6 @@ def open_question(effect: Effect) -> str:
 
 def excluded_beyond(effect: Effect) -> str | None:
     """E.g. "less than 0.93 and more than 1.08 times is excluded": the smallest effects ruled out on each side."""
-    _, low, high = interval_numbers(effect.value, effect.low, effect.high, null=null_value(effect))
     if effect.scale is Scale.DIFFERENCE:
         if effect.low is None or effect.high is None:
             return None
@@ -150,6 +172,7 @@ def excluded_beyond(effect: Effect) -> str | None:
         return f"a change of more than {size} is excluded"
     if effect.low is None and effect.high is None:
         return None
+    _, low, high, _ = effect_numbers(effect)
     if effect.low is None:
         return f"more than {high} times is excluded"
     if effect.high is None:
@@ -168,11 +191,6 @@ def amount(value: float | None, unit: str, *, relative_to: float | None = None) 
     if value is None or not relative_to or value / relative_to < 0:  # what has another sign is no multiple
         return text
     return f"{text} (× {plain(value / relative_to)})"
-
-
-def _unit_of(effect: Effect) -> str:
-    """E.g. " bytes" behind a difference; nothing behind a ratio or a plain count."""
-    return "" if effect.scale is Scale.LOG or effect.unit in ("", "1") else f" {shown(effect.unit)}"
 
 
 def _in_percent(effect: Effect) -> str:

@@ -33,6 +33,7 @@ class EffectLine:
     blocks: int
     verdict: str | None = None
     null: float = 1.0
+    unit: str = ""
     crossed: bool = False
 
     @property
@@ -45,7 +46,7 @@ class EffectLine:
     @property
     def numbers(self) -> str:
         """E.g. "0.53 [0.50, 0.56]"."""
-        return bracketed(self.value, self.low, self.high, null=self.null)
+        return bracketed(self.value, self.low, self.high, null=self.null, unit=self.unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, .
             blocks=effect.blocks,
             verdict=effect.verdict.value if effect.decided else None,
             null=null_value(effect),
+            unit=effect.unit,
             crossed=effect.kind == "interaction",
         )
         for effect in ordered

@@ -70,9 +70,10 @@ class Command(WorkDriver[CommandWork]):
     def launched(self, work: CommandWork) -> Launched:
         details = [f"in the folder {work.cwd}"] if work.cwd != "{dir}" else []
         details += [f"with {name}={value}" for name, value in work.environment]
-        details += [f"with the input {shlex.quote(work.stdin)}"] if work.stdin else []
         details += ["as root"] if work.run_as == "root" else []
-        return Launched(tuple(" ".join(map(_word, step.argv)) for step in work.steps), tuple(details))
+        return Launched(
+            tuple(" ".join(map(_word, step.argv)) for step in work.steps), tuple(details), work.stdin or ""
+        )
 
     def scratch(self, work: CommandWork) -> bool:
         return writes_to_scratch(work)

@@ -88,10 +88,11 @@ class Measured:
 @dataclass(frozen=True, slots=True)
 class Launched:
     """What a work has started of the study's choosing, as the user consents to it: labels are not made safe yet, nothing is
-    shortened. ``details`` hold for all ``commands``."""
+    shortened. ``details`` and the ``input`` of the first that has one hold for all ``commands``."""
 
     commands: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
+    input: str = ""
 
 
 class WorkDriver(ABC, Generic[W]):

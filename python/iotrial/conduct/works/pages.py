@@ -175,11 +175,9 @@ class Pages(WorkDriver[PagesWork]):
 
     def launched(self, work: PagesWork) -> Launched:
         asked = () if work.serve else tuple(f"requests pages from {url}" for _, url in work.servers)
-        given = (f"with the input {shlex.quote(work.make_input)}",) if work.make_input else ()
         variables = tuple(f"with {name}={value}" for name, value in work.serve_environment)
-        return Launched(
-            tuple(shlex.join(argv) for argv in (work.serve, work.make) if argv), (*asked, *variables, *given)
-        )
+        commands = tuple(shlex.join(argv) for argv in (work.serve, work.make) if argv)
+        return Launched(commands, (*asked, *variables), work.make_input)
 
     def as_root(self, work: PagesWork) -> bool:
         return False

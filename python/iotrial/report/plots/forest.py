@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Verdict
 from iotrial.legible import shown
-from iotrial.report.notation import elided, percent
+from iotrial.report.notation import elided, percent, suited_unit
 from iotrial.report.phrases import interval, null_value
 from iotrial.report.plots.axis import linear_ticks, ratio_ticks
 from iotrial.report.plots.canvas import BAND, FONT_PT, INK, LINE, MUTED, PAPER, VERDICT_INKS, calm, draw
@@ -123,9 +123,10 @@ def _axis(axes: Axes, rows: Sequence[EffectRow], lines: int, *, margin: float) -
             f"ratio to the reference (band: within {percent(margin)})", color=MUTED, fontsize=FONT_PT - 0.5
         )
     else:
-        axes.set_xticks(linear_ticks(low, high))
-        unit = shown(rows[0].effect.unit)
-        label = "difference to the reference" + (f", {unit}" if unit not in ("", "1") else "")
+        size, unit = suited_unit(rows[0].effect.unit, (abs(low), abs(high)))
+        ticks = linear_ticks(low / size, high / size)
+        axes.set_xticks([tick * size for tick in ticks], [f"{tick:g}" for tick in ticks])
+        label = "difference to the reference" + (f", {shown(unit)}" if unit not in ("", "1") else "")
         axes.set_xlabel(label, color=MUTED, fontsize=FONT_PT - 0.5)
     null = 0.0
     axes.axvline(null, color=MUTED, linewidth=0.8, zorder=1)
