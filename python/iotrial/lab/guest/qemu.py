@@ -29,7 +29,8 @@ class Accelerator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A virtio disk over a file that QEMU is given open. ``serial``: at most 20 characters."""
+    """A virtio disk over a file that QEMU is given open, for reading and writing with O_DIRECT. ``serial``: at most 20
+    characters."""
 
     descriptor: int
     serial: str
@@ -101,15 +102,22 @@ _PARAMETERS: Sequence[str] = (
 
 
 def _disk(number: int, disk: Disk) -> list[str]:
-    set_number = number + 2
-    limits = "".join(
-        f",throttling.{name}={value}"
+    set_number, node = number + 2, f"disk{number}"
+    words = [
+        "-add-fd", f"fd={disk.descriptor},set={set_number}",
+        "-blockdev",
+        f"driver=file,node-name={node}-file,filename=/dev/fdset/{set_number},auto-read-only=off,locking=off,"
+        "cache.direct=on,aio=threads,discard=unmap",
+        "-blockdev", f"driver=raw,node-name={node}-raw,file={node}-file,discard=unmap",
+    ]  # fmt: skip
+    limits = ",".join(
+        f"x-{name}={value}"
         for name, value in (("bps-total", disk.bytes_per_s), ("iops-total", disk.requests_per_s))
         if value
     )
-    return [
-        "-add-fd", f"fd={disk.descriptor},set={set_number}",
-        "-drive",
-        f"if=none,id=disk{number},file=/dev/fdset/{set_number},format=raw,cache=none,aio=threads,discard=unmap{limits}",
-        "-device", f"virtio-blk-pci,drive=disk{number},serial={disk.serial}",
-    ]  # fmt: skip
+    top = f"{node}-raw"
+    if limits:
+        words += ["-object", f"throttle-group,id={node}-limits,{limits}"]
+        words += ["-blockdev", f"driver=throttle,node-name={node},throttle-group={node}-limits,file={top}"]
+        top = node
+    return [*words, "-device", f"virtio-blk-pci,drive={top},serial={disk.serial}"]

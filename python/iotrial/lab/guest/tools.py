@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
@@ -80,8 +80,7 @@ class Tools:
                 return []  # a script, or data
             names: list[str] = []
             runpath: list[str] = []
-            for segment in elf.iter_segments("PT_INTERP"):
-                names.append(PurePosixPath(segment.get_interp_name()).name)
+            interpreters = [self._tree / s.get_interp_name().lstrip("/") for s in elf.iter_segments("PT_INTERP")]
             section = elf.get_section_by_name(".dynamic")
             for tag in section.iter_tags() if isinstance(section, DynamicSection) else ():
                 if tag.entry.d_tag == "DT_NEEDED":
@@ -89,7 +88,7 @@ class Tools:
                 elif tag.entry.d_tag in ("DT_RUNPATH", "DT_RPATH"):
                     text = tag.runpath if tag.entry.d_tag == "DT_RUNPATH" else tag.rpath
                     runpath += text.split(":")
-        return [self._library(name, path, runpath) for name in names]
+        return [*interpreters, *(self._library(name, path, runpath) for name in names)]
 
     def _library(self, name: str, needed_by: Path, runpath: Iterable[str]) -> Path:
         folders = [
