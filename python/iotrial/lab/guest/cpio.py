@@ -23,10 +23,10 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Bytes:
     """A regular file of the guest with this content."""
 
-    text: str
+    content: bytes
     mode: int = 0o644
 
 
@@ -37,7 +37,7 @@ class Link:
     target: str
 
 
-Entry = File | Text | Link
+Entry = File | Bytes | Link
 
 
 def archive(entries: Mapping[str, Entry], folders: Iterable[str] = ()) -> Iterator[bytes]:
@@ -56,8 +56,8 @@ def archive(entries: Mapping[str, Entry], folders: Iterable[str] = ()) -> Iterat
         match entry:
             case File(source, mode):
                 yield _member(number, str(name), stat.S_IFREG | mode, source.read_bytes())
-            case Text(text, mode):
-                yield _member(number, str(name), stat.S_IFREG | mode, text.encode())
+            case Bytes(content, mode):
+                yield _member(number, str(name), stat.S_IFREG | mode, content)
             case Link(target):
                 yield _member(number, str(name), stat.S_IFLNK | 0o777, target.encode())
     yield _member(0, _TRAILER, 0, b"")

@@ -1,8 +1,8 @@
 """Which modules of a kernel a guest needs, and in which order they are loaded: from what the modules say of themselves.
 
-A distribution makes modules.dep when a kernel is installed; one that is only unpacked has none, but every module names what it
-depends on (``depends=`` in its .modinfo). A module that a kernel has built in is none to load, and one that it does not have
-at all is told by name, because what a study needs is then not possible with that kernel.
+A distribution makes modules.dep when a kernel is installed; one that is only unpacked has none, but every module names what
+it depends on (``depends=`` in its .modinfo). A module that a kernel has built in is none to load, and one that it does not
+have at all is told by name, because what a study needs is then not possible with that kernel.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Modules:
 
 
 def content(module: Path) -> bytes:
-    """What is loaded: the module itself, unpacked where the distribution has packed it. Raises LabError for what it cannot."""
+    """What is loaded: the module itself, unpacked where the distribution has packed it. Raises LabError where it cannot."""
     data = module.read_bytes()
     if module.suffix == ".ko":
         return data

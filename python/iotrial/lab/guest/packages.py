@@ -57,7 +57,9 @@ class Packages:
         Raises LabError that lists what there is.
         """
         fitting = [
-            name for name in self._kernel_packages if (_version(name) + ".").startswith(version.rstrip(".") + ".")
+            name
+            for name in self._kernel_packages
+            if (_version(name) + ".").startswith(version.rstrip(".") + ".")
         ]
         if not fitting:
             raise LabError(
@@ -129,7 +131,12 @@ class Packages:
 
     @property
     def _own_lists(self) -> tuple[str, ...]:
-        return ("-o", f"Dir::State::lists={self._folder / 'lists'}", "-o", f"Dir::Cache={self._folder / 'cache'}")
+        return (
+            "-o",
+            f"Dir::State::lists={self._folder / 'lists'}",
+            "-o",
+            f"Dir::Cache={self._folder / 'cache'}",
+        )
 
     def _update(self) -> None:
         for name in ("lists/partial", "cache/archives/partial"):

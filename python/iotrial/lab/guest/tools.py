@@ -19,9 +19,7 @@ from iotrial.errors import LabError
 from iotrial.lab.guest.cpio import Entry, File, Link
 
 #: a system whose /bin and /usr/bin are one
-MERGED: Mapping[str, Entry] = {
-    f"/{name}": Link(f"usr/{name}") for name in ("bin", "sbin", "lib", "lib64")
-}
+MERGED: Mapping[str, Entry] = {f"/{name}": Link(f"usr/{name}") for name in ("bin", "sbin", "lib", "lib64")}
 _PROGRAMS = ("usr/sbin", "usr/bin", "sbin", "bin", "usr/lib/nfs-utils")
 _LIBRARIES = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib64", "lib", "usr/lib")
 
@@ -33,7 +31,7 @@ class Tools:
         self._tree = tree
 
     def entries(self, programs: Iterable[str], files: Iterable[str] = ()) -> dict[str, Entry]:
-        """These programs and ``files`` (absolute paths, or patterns of them, as the system has them) by their path in the guest,
+        """These programs and ``files`` (absolute paths, or patterns of them) by their path in the guest,
         with all libraries.
 
         Raises LabError that names a program or library that no package has brought.
@@ -61,7 +59,7 @@ class Tools:
         if place in found:
             return
         if path.is_symlink():
-            target = os.readlink(path)
+            target = str(path.readlink())
             found[place] = Link(target)
             inside = self._tree / target.lstrip("/") if target.startswith("/") else path.parent / target
             self._add(Path(os.path.normpath(inside)), found)
@@ -80,7 +78,9 @@ class Tools:
                 return []  # a script, or data
             names: list[str] = []
             runpath: list[str] = []
-            interpreters = [self._tree / s.get_interp_name().lstrip("/") for s in elf.iter_segments("PT_INTERP")]
+            interpreters = [
+                self._tree / s.get_interp_name().lstrip("/") for s in elf.iter_segments("PT_INTERP")
+            ]
             section = elf.get_section_by_name(".dynamic")
             for tag in section.iter_tags() if isinstance(section, DynamicSection) else ():
                 if tag.entry.d_tag == "DT_NEEDED":
