@@ -7,22 +7,27 @@ on, until this machine is booted anew.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.sites import GUEST
 from iotrial.errors import ProbeError
 from iotrial.lab.guest import qemu
 from iotrial.lab.guest.initramfs import Needs, initramfs
 from iotrial.lab.guest.machine import DiskImage, GuestMachine
 from iotrial.lab.guest.packages import Packages
+from iotrial.lab.guest.place import serial_of
 from iotrial.probe.binary import find_binary
 from iotrial.probe.client import Probe
 from iotrial.probe.launch import Launch
 
 #: the kernel of a guest for which the study wants none
 DEFAULT_KERNEL = "6.12"
+#: memory of a guest besides that of modelled disks
+MEMORY_MIB = 512
 KVM = Path("/dev/kvm")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -39,6 +44,19 @@ class GuestSpec:
     processors: int = 1
 
 
+def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
+    """The guest that a study needs: a disk for each place that is not modelled, and the memory for those that are."""
+    assert resolved.needs is not None
+    disks = [
+        DiskImage(serial_of(site.place(filesystem)), site.size_bytes)
+        for site in resolved.sites
+        if site.kind == GUEST
+        for filesystem in site.filesystems
+    ]
+    modelled = sum(site.size_bytes * max(len(site.filesystems), 1) for site in resolved.sites if site.disk)
+    return GuestSpec(folder, disks, resolved.needs, memory_mib=MEMORY_MIB + (modelled >> 20))
+
+
 class Guest:
     """One guest machine, off at first. Use as a context manager; leaving it ends the guest and gives its disks up."""
 
@@ -49,6 +67,7 @@ class Guest:
         state: Path,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        self._spec = spec
         self._waiting = waiting
         self._store = state / "guest"
         packages = Packages(self._store)
@@ -80,12 +99,31 @@ class Guest:
                 return probe
         raise AssertionError("TCG is always tried")
 
+    def facts(self) -> Mapping[str, object]:
+        """What a report should say of the guest."""
+        return {
+            "kernel": self.release,
+            "accelerator": None if self.accelerator is None else self.accelerator.value,
+            "memory_mib": self._spec.memory_mib,
+            "processors": self._spec.processors,
+        }
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of numbers from such a guest."""
+        if self.accelerator is not qemu.Accelerator.TCG:
+            return ()
+        return (
+            "the guest is emulated (QEMU's TCG): its processor is slow and unlike any real one, so times mean nothing by "
+            "themselves; ratios do, and where an effect is one of processor time they are an indication only",
+        )
+
     def _boot(self, accelerator: qemu.Accelerator) -> Probe:
         with self._machine.command(accelerator) as (argv, passed):
             launch = Launch(
                 argv,
                 name=f"the guest (Linux {self.release}, {accelerator.name})",
                 contained=True,
+                elsewhere=True,
                 passed=passed,
                 begins_within_s=self._machine.boots_within_s(accelerator),
                 last_words=self._machine.last_words,

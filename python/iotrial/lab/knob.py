@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 #: labs that have a block device and a file system of their own
-DISK_LABS = frozenset({"image", "device"})
+DISK_LABS = frozenset({"image", "device", "guest"})
 
 
 class Stage(IntEnum):

@@ -178,6 +178,18 @@ class Probe:
         return self._process.pid
 
     @property
+    def session(self) -> int:
+        """The session of all its processes, as this machine numbers it."""
+        return self.pid if self._launch.elsewhere else int(self.facts["session"])
+
+    @property
+    def session_started(self) -> int:
+        """When the leader of that session started, in clock ticks since this machine's boot."""
+        if not self._launch.elsewhere:
+            return int(self.facts["session_started"])
+        return int(Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+
+    @property
     def alive(self) -> bool:
         """Whether the process still runs."""
         return self._process.poll() is None

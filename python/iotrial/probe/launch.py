@@ -16,6 +16,8 @@ class Launch:
     name: str = "this machine"
     #: SIGKILL of this one process ends everything that it has started
     contained: bool = False
+    #: whether the probe is on another machine than the process that is started
+    elsewhere: bool = False
     #: descriptors that it inherits
     passed: tuple[int, ...] = ()
     #: how long it may take to answer for the first time; None: as long as it lives
