@@ -11,7 +11,7 @@ from iotrial.lab.guest.initramfs import Needs
 from iotrial.lab.modelled import FUSE
 
 #: modules of schedulers that are not in the kernel itself
-_SCHEDULERS = {"bfq": "bfq", "kyber": "kyber_iosched"}
+_SCHEDULERS = {"mq-deadline": "mq_deadline", "kyber": "kyber_iosched", "bfq": "bfq"}
 TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
 
 

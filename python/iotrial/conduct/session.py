@@ -178,7 +178,10 @@ class Session:
             self._lock.__exit__(None, None, None)
             return
         try:
-            if probe.alive:
+            if self._guest is not None:  # all that was changed there is gone with it
+                probe.close()
+                self._undo_through_a_fresh_probe()
+            elif probe.alive:
                 self._close_gently(probe)
             else:
                 self._undo_through_a_fresh_probe()

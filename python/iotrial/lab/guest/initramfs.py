@@ -18,7 +18,7 @@ from iotrial.lab.guest.tools import MERGED, Tools
 #: raised where what is below makes something else of the same needs
 _EDITION = 1
 _FOLDERS = ("/dev", "/proc", "/sys", "/run", "/tmp", "/root", "/etc", "/var/lib", "/var/tmp", "/var/run")
-_ALWAYS = ("virtio_pci", "virtio_console", "virtio_blk", "i6300esb")
+_ALWAYS = ("virtio_pci", "virtio_console", "virtio_blk")
 
 
 @dataclass(frozen=True, slots=True)

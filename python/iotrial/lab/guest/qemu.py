@@ -71,7 +71,7 @@ def command(program: str, machine: Machine, accelerator: Accelerator, *, console
         "-no-reboot",
         "-display", "none",
         "-machine", f"q35,accel={accelerator},sata=off,smbus=off,i8042=off,hpet=off",
-        "-cpu", "host" if accelerator is Accelerator.KVM else "max",
+        "-cpu", _PROCESSORS[accelerator],
         "-smp", str(machine.processors),
         "-m", f"{machine.memory_mib}M",
         "-kernel", str(machine.kernel),
@@ -88,6 +88,10 @@ def command(program: str, machine: Machine, accelerator: Accelerator, *, console
         words += _disk(number, disk)
     return words
 
+
+#: emulated, a processor that can do more boots longer: the kernel looks for the fastest way to do everything that it can;
+#: without instructions that give random numbers, programs wait for the kernel to have collected some
+_PROCESSORS = {Accelerator.KVM: "host", Accelerator.TCG: "qemu64,+rdrand,+rdseed"}
 
 #: no line of the boot is written but what is wrong: a serial line is slow; a panic ends the guest, and with it QEMU
 _PARAMETERS: Sequence[str] = (

@@ -14,6 +14,7 @@ from pathlib import Path
 from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import InterpSegment
 
 from iotrial.errors import LabError
 from iotrial.lab.guest.cpio import Entry, File, Link
@@ -79,15 +80,16 @@ class Tools:
             names: list[str] = []
             runpath: list[str] = []
             interpreters = [
-                self._tree / s.get_interp_name().lstrip("/") for s in elf.iter_segments("PT_INTERP")
+                self._tree / segment.get_interp_name().lstrip("/")
+                for segment in elf.iter_segments("PT_INTERP")
+                if isinstance(segment, InterpSegment)
             ]
             section = elf.get_section_by_name(".dynamic")
             for tag in section.iter_tags() if isinstance(section, DynamicSection) else ():
                 if tag.entry.d_tag == "DT_NEEDED":
-                    names.append(tag.needed)
+                    names.append(str(tag.needed))  # type: ignore[attr-defined] # made for each kind of tag
                 elif tag.entry.d_tag in ("DT_RUNPATH", "DT_RPATH"):
-                    text = tag.runpath if tag.entry.d_tag == "DT_RUNPATH" else tag.rpath
-                    runpath += text.split(":")
+                    runpath += str(getattr(tag, tag.entry.d_tag.removeprefix("DT_").lower())).split(":")
         return [*interpreters, *(self._library(name, path, runpath) for name in names)]
 
     def _library(self, name: str, needed_by: Path, runpath: Iterable[str]) -> Path:
