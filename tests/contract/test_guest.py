@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -25,18 +24,11 @@ NEEDS = Needs(
     programs=frozenset({"mkfs.ext4", "mkfs.xfs"}),
 )
 DISKS = (DiskImage("one", 64 << 20), DiskImage("two", 384 << 20))
-MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def store() -> Path:
-    """Packages are fetched once for all test runs on this machine: nothing of them is the user's."""
-    return Path(os.environ.get("IOTRIAL_TEST_GUESTS", "/var/tmp/iotrial-test-guests"))
-
-
-@pytest.fixture(scope="module")
-def guest(store: Path, disk_folder: Path) -> Iterator[Guest]:
-    with Guest(GuestSpec(disk_folder, DISKS, NEEDS), state=store) as made:
+def guest(guests: Path, disk_folder: Path) -> Iterator[Guest]:
+    with Guest(GuestSpec(disk_folder, DISKS, NEEDS), store=guests) as made:
         yield made
 
 
@@ -85,9 +77,9 @@ def test_a_file_system_is_made_mounted_and_keeps_what_is_written(
 
 
 def test_a_panic_is_told_with_its_reason_and_the_guest_can_be_booted_anew(
-    store: Path, disk_folder: Path
+    guests: Path, disk_folder: Path
 ) -> None:
-    with Guest(GuestSpec(disk_folder, DISKS[:1]), state=store) as guest:
+    with Guest(GuestSpec(disk_folder, DISKS[:1]), store=guests) as guest:
         with guest.start() as first, pytest.raises(ProbeError, match="sysrq triggered crash"):
             Target(first).write("/proc/sysrq-trigger", "c")
         with guest.start() as second:
@@ -98,14 +90,14 @@ CONDUCTOR = """
 import sys, time
 from pathlib import Path
 from iotrial.conduct.guest import Guest, GuestSpec
-with Guest(GuestSpec(Path(sys.argv[1])), state=Path(sys.argv[2])) as guest, guest.start() as probe:
+with Guest(GuestSpec(Path(sys.argv[1])), store=Path(sys.argv[2])) as guest, guest.start() as probe:
     print(probe.pid, flush=True)
     time.sleep(600)
 """
 
 
-def test_after_sigkill_of_the_conductor_no_guest_is_left(store: Path, disk_folder: Path) -> None:
-    argv = [sys.executable, "-c", CONDUCTOR, str(disk_folder), str(store)]
+def test_after_sigkill_of_the_conductor_no_guest_is_left(guests: Path, disk_folder: Path) -> None:
+    argv = [sys.executable, "-c", CONDUCTOR, str(disk_folder), str(guests)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as conductor:
         assert conductor.stdout
         qemu = int(conductor.stdout.readline())

@@ -58,23 +58,23 @@ def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
 
 
 class Guest:
-    """One guest machine, off at first. Use as a context manager; leaving it ends the guest and gives its disks up."""
+    """One guest machine, off at first. Use as a context manager; leaving it gives its disks up. ``store`` is the folder of
+    kernels and tools."""
 
     def __init__(
         self,
         spec: GuestSpec,
         *,
-        state: Path,
+        store: Path,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._spec = spec
         self._waiting = waiting
-        self._store = state / "guest"
-        packages = Packages(self._store)
+        packages = Packages(store)
         kernel = packages.kernel(spec.kernel)
         self.release = kernel.release
-        archive = initramfs(kernel, spec.needs, find_binary(), packages, self._store)
-        self._accelerators = Accelerators(self._store / "accelerator.json")
+        archive = initramfs(kernel, spec.needs, find_binary(), packages, store)
+        self._accelerators = Accelerators(store / "accelerator.json")
         self._machine = GuestMachine(
             kernel=kernel.image,
             initramfs=archive,

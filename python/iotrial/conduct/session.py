@@ -37,6 +37,7 @@ from iotrial.lab.place import Place
 from iotrial.lab.restore import Restored, restore
 from iotrial.lab.server import NOBODY
 from iotrial.lab.target import Target
+from iotrial.paths import guests_folder
 from iotrial.probe.client import Probe
 from iotrial.study.model import Holds, Role
 from iotrial.study.places import LAB_DEVICE
@@ -63,7 +64,6 @@ class Session:
         self.trial = trial
         self.journal = Journal(state / "journal")
         self.folder = folder
-        self._state = state
         self._guest: Guest | None = None
         #: by how much the probe's clock is ahead of ours: a guest has one of its own
         self.clock_ahead_ns = 0
@@ -92,7 +92,7 @@ class Session:
                 _make_folder(self._own_folder)
             if self.resolved.needs is not None:
                 self._guest = Guest(
-                    guest_spec(self.resolved, Path(self.folder)), state=self._state, waiting=self._waiting
+                    guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
                 )
             self._start_probe()
             if self._sample_s is not None:
