@@ -70,6 +70,7 @@ def command(program: str, machine: Machine, accelerator: Accelerator, *, console
         "-no-user-config",
         "-no-reboot",
         "-display", "none",
+        "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny",
         "-machine", f"q35,accel={accelerator},sata=off,smbus=off,i8042=off,hpet=off",
         "-cpu", _PROCESSORS[accelerator],
         "-smp", str(machine.processors),
