@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,29 +80,3 @@ def test_a_panic_is_told_with_its_reason_and_the_guest_can_be_booted_anew(
             Target(first).write("/proc/sysrq-trigger", "c")
         with guest.start() as second:
             assert Target(second).read("/proc/sys/kernel/osrelease") == guest.release
-
-
-CONDUCTOR = """
-import sys, time
-from pathlib import Path
-from iotrial.conduct.guest import Guest, GuestSpec
-with Guest(GuestSpec(Path(sys.argv[1])), store=Path(sys.argv[2])) as guest, guest.start() as probe:
-    print(probe.pid, flush=True)
-    time.sleep(600)
-"""
-
-
-def test_after_sigkill_of_the_conductor_no_guest_is_left(guests: Path, disk_folder: Path) -> None:
-    argv = [sys.executable, "-c", CONDUCTOR, str(disk_folder), str(guests)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as conductor:
-        assert conductor.stdout
-        qemu = int(conductor.stdout.readline())
-        assert (
-            Path(f"/proc/{qemu}/cmdline").read_bytes().startswith(b"qemu-system")
-            or "qemu" in Path(f"/proc/{qemu}/comm").read_text()
-        )
-        conductor.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{qemu}").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not Path(f"/proc/{qemu}").exists()

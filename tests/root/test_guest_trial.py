@@ -14,6 +14,7 @@ import pytest
 from running import failures_of, iotrial, run_json, stored_runs, write_study
 
 from as_nobody import NOBODY
+from iotrial.conduct.guest import DEFAULT_KERNEL
 from left_behind import host_state, left_by_tests
 from study_texts import reading
 
@@ -58,8 +59,8 @@ def test_a_trial_in_a_guest_measures_there_and_leaves_this_machine_alone(state: 
     assert len(runs) == 2 * (4 + 2 + 4)  # controls take part in the first block and the third
     # cold: every run has read its five files from the guest's own disk
     assert all(run["checks"]["bytes_read"] >= 5 * 4096 for run in runs)
+    assert report["trial"]["host"]["kernel"].startswith(f"{DEFAULT_KERNEL}.")
     assert report["trial"]["host"]["kernel"] != os.uname().release
-    assert report["trial"]["lab"]["guest"]["kernel"] == report["trial"]["host"]["kernel"]
     started = [run["started_s"] for run in sorted(runs, key=lambda r: r["sequence"])]
     assert started == sorted(started)
     assert 0 <= started[0] < 60
@@ -102,6 +103,7 @@ def test_a_guest_that_dies_is_a_failure_of_its_run_and_the_trial_goes_on(state: 
     assert not list(state.rglob("*.entry"))
 
 
+@pytest.mark.long
 def test_after_sigkill_of_the_conductor_the_guest_is_gone_and_the_trial_can_be_resumed(
     state: Path, study: str
 ) -> None:
@@ -118,6 +120,7 @@ def test_after_sigkill_of_the_conductor_the_guest_is_gone_and_the_trial_can_be_r
     assert len({(run["condition"], run["block"]) for run in stored_runs(state)}) == 2 * 4
 
 
+@pytest.mark.long
 def test_it_needs_no_root(everybody: Path, guests: Path, study: str) -> None:
     home = everybody / "home"
     copy = home / "mine.toml"

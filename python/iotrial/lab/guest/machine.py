@@ -20,7 +20,7 @@ from iotrial.lab.guest import qemu
 #: left free on the disk of whoever runs guests
 _MARGIN_BYTES = 1 << 30
 _PIECE_BYTES = 1 << 20
-_BOOTS_WITHIN_S = {qemu.Accelerator.KVM: 20.0, qemu.Accelerator.TCG: 120.0}
+_BOOTS_WITHIN_S = {qemu.Accelerator.KVM: 8.0, qemu.Accelerator.TCG: 120.0}
 
 
 @dataclass(frozen=True, slots=True)
