@@ -25,7 +25,7 @@ from iotrial.conduct.sites import FILESYSTEM, Site
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
-from iotrial.errors import IotrialError, LabError, RestoreError
+from iotrial.errors import IotrialError, LabError, RequestError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace
 from iotrial.lab.journal import Entry, Journal
@@ -91,6 +91,8 @@ class Session:
             if Path(self.folder) == self._own_folder:
                 _make_folder(self._own_folder)
             if self.resolved.needs is not None:
+                if self._sample_s is not None:
+                    raise RequestError("--sample looks at this machine, and the trial happens in a guest")
                 self._guest = Guest(
                     guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
                 )

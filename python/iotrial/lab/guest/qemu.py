@@ -5,7 +5,6 @@ A /dev/kvm can be there and hang (a nested one, for instance), so its presence s
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,7 +52,7 @@ class Machine:
 
 def find() -> str:
     """The path of QEMU. Raises MissingTool that names the package."""
-    found = shutil.which(os.environ.get("IOTRIAL_QEMU", PROGRAM))
+    found = shutil.which(PROGRAM)
     if found is None:
         raise MissingTool(
             f"the guest lab needs {PROGRAM}, which is not installed",
