@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ from iotrial.errors import LabError, MissingTool
 #: a kernel of Debian's for virtual machines: few modules, and those that a guest needs
 _KERNEL = re.compile(r"linux-image-(\d+\.\d+(?:\.\d+)?)((?:-\d+)?(?:\+deb\d+)?)-cloud-(amd64|arm64)")
 _LEAST_FREE_BYTES = 1 << 30
+_NOTED = "kernels.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,20 @@ class Packages:
         return tuple(_version(name) for _, (_, name) in sorted(newest.items()))
 
     def kernel(self, version: str) -> Kernel:
-        """The newest kernel of this version or series ("6.12" or "6.12.117"), fetched where it is not there yet.
+        """The newest kernel of this version or series ("6.12" or "6.12.117"), fetched where none is there yet: one that is
+        there stays in use, so that trials can be compared, and no network is needed.
 
         Raises LabError that lists what there is.
         """
+        name = self._fetched.get(version) or self._newest(version)
+        tree = self._tree([name], alone=True)
+        self._note_fetched(version, name)
+        (image,) = (tree / "boot").glob("vmlinuz-*")
+        release = image.name.removeprefix("vmlinuz-")
+        modules = next(path for path in (tree / "lib/modules", tree / "usr/lib/modules") if path.is_dir())
+        return Kernel(release, image, modules / release)
+
+    def _newest(self, version: str) -> str:
         fitting = [
             name
             for name in self._kernel_packages
@@ -66,12 +78,21 @@ class Packages:
                 f"guest kernel {version}: the package sources of this machine have none",
                 hint="there are: " + ", ".join(self.kernels()),
             )
-        name = max(fitting, key=_numbers)
-        tree = self._tree([name], alone=True)
-        (image,) = (tree / "boot").glob("vmlinuz-*")
-        release = image.name.removeprefix("vmlinuz-")
-        modules = next(path for path in (tree / "lib/modules", tree / "usr/lib/modules") if path.is_dir())
-        return Kernel(release, image, modules / release)
+        return max(fitting, key=_numbers)
+
+    @property
+    def _fetched(self) -> dict[str, str]:
+        """Kernel packages by what was asked for, of those that have been fetched."""
+        try:
+            noted = json.loads((self._folder / _NOTED).read_text())
+        except (OSError, ValueError):
+            return {}
+        return {str(key): str(name) for key, name in noted.items()} if isinstance(noted, dict) else {}
+
+    def _note_fetched(self, version: str, name: str) -> None:
+        if self._fetched.get(version) != name:
+            with self._locked():
+                (self._folder / _NOTED).write_text(json.dumps({**self._fetched, version: name}))
 
     def tree(self, names: Iterable[str]) -> Path:
         """A folder with these packages and all that they depend on, unpacked over one another as a system has them."""
