@@ -19,7 +19,7 @@ from iotrial.lab.guest import qemu
 from iotrial.lab.guest.initramfs import Needs, initramfs
 from iotrial.lab.guest.machine import DiskImage, GuestMachine
 from iotrial.lab.guest.packages import Packages
-from iotrial.lab.guest.place import serial_of
+from iotrial.lab.guest.place import serials_of
 from iotrial.probe.binary import find_binary
 from iotrial.probe.client import Probe
 from iotrial.probe.launch import Launch
@@ -48,12 +48,15 @@ def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
     """The guest that a study needs: a disk for each place that is not modelled, and the memory for those that are."""
     assert resolved.needs is not None
     disks = [
-        DiskImage(serial_of(site.place(filesystem)), site.size_bytes)
+        DiskImage(serial, site.size_bytes)
         for site in resolved.sites
-        if site.kind == GUEST
+        if site.kind == GUEST and site.disk is None
         for filesystem in site.filesystems
+        for serial in serials_of(site.place(filesystem), site.disks)
     ]
-    modelled = sum(site.size_bytes * max(len(site.filesystems), 1) for site in resolved.sites if site.disk)
+    modelled = sum(
+        site.size_bytes * site.disks * max(len(site.filesystems), 1) for site in resolved.sites if site.disk
+    )
     return GuestSpec(folder, disks, resolved.needs, memory_mib=MEMORY_MIB + (modelled >> 20))
 
 

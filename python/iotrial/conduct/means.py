@@ -10,8 +10,6 @@ from iotrial.errors import MissingTool
 from iotrial.lab.guest.initramfs import Needs
 from iotrial.lab.modelled import FUSE
 
-#: modules of schedulers that are not in the kernel itself
-_SCHEDULERS = {"mq-deadline": "mq_deadline", "kyber": "kyber_iosched", "bfq": "bfq"}
 TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
 
 
@@ -23,12 +21,8 @@ class Means(ABC):
         """A program, with the Debian package that brings it. Raises MissingTool."""
 
     @abstractmethod
-    def filesystem(self, name: str) -> None:
-        """A file system of the kernel."""
-
-    @abstractmethod
-    def scheduler(self, name: str) -> None:
-        """An I/O scheduler of the kernel."""
+    def module(self, name: str) -> None:
+        """A module of the kernel."""
 
     @abstractmethod
     def modelled_disk(self) -> None:
@@ -42,11 +36,8 @@ class Installed(Means):
         if shutil.which(name, path=TOOL_FOLDERS) is None:
             raise MissingTool(f"{name} is not installed", hint=f"apt-get install {package}")
 
-    def filesystem(self, name: str) -> None:
-        """mount(2) says so."""
-
-    def scheduler(self, name: str) -> None:
-        """The device says so."""
+    def module(self, name: str) -> None:
+        """The kernel loads it when it is asked for."""
 
     def modelled_disk(self) -> None:
         if not os.path.exists(FUSE):  # noqa: PTH110
@@ -64,12 +55,8 @@ class Brought(Means):
     def program(self, name: str, package: str) -> None:
         self.needs |= Needs(packages=frozenset({package}), programs=frozenset({name}))
 
-    def filesystem(self, name: str) -> None:
+    def module(self, name: str) -> None:
         self.needs |= Needs(modules=frozenset({name}))
-
-    def scheduler(self, name: str) -> None:
-        if name in _SCHEDULERS:
-            self.needs |= Needs(modules=frozenset({_SCHEDULERS[name]}))
 
     def modelled_disk(self) -> None:
         self.needs |= Needs(modules=frozenset({"fuse", "loop"}))

@@ -154,12 +154,14 @@ def check_requirement(setting: Setting, need: Requirement, kind: str, means: Mea
         raise PrivilegeError(f"knob {setting.knob}: needs root", hint="run it with sudo")
     for tool, package in need.tools.items():
         means.program(tool, package)
+    for module in sorted(need.modules):
+        means.module(module)
 
 
 def check_filesystem(filesystem: str, means: Means) -> None:
     """The file system of the lab without its mkfs."""
     kind = FILESYSTEMS[filesystem]
-    means.filesystem(filesystem)
+    means.module(filesystem)
     means.program(kind.mkfs[0], kind.package)
 
 

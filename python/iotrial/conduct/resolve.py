@@ -19,9 +19,9 @@ from iotrial.design.model import Arm, Condition
 from iotrial.errors import PrivilegeError, RequestError
 from iotrial.lab import cache, registry
 from iotrial.lab.guard import Consent
+from iotrial.lab.guest.array import DEFAULTS, LEVELS
 from iotrial.lab.guest.initramfs import Needs
 from iotrial.lab.knob import DISK_LABS, Knob, Stage
-from iotrial.lab.knobs.block_queue import BlockScheduler
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
 from iotrial.study.web import check_servers
@@ -127,8 +127,6 @@ def resolve(
     every = [turn for group in turns.values() for turn in group] + list(pinned)
     for turn in every:
         refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, means, root=root)
-        if turn.knob.name == BlockScheduler.name:
-            means.scheduler(turn.value)
     refusals.check_bundles(study)
     refusals.check_work_options(study)
     refusals.check_made_files(study, kind)
@@ -136,6 +134,9 @@ def resolve(
     refusals.check_labs(study, kind)
     if any(site.disk is not None for site in sites):
         means.modelled_disk()
+    if any(site.disks > 1 for site in sites):
+        means.program("mdadm", "mdadm")
+        means.module(LEVELS[DEFAULTS["level"]].module)
     check_servers(study)
     if kind in DISK_LABS:
         for filesystem in dict.fromkeys(name for site in sites for name in site.filesystems):

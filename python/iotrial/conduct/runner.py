@@ -19,7 +19,7 @@ from iotrial.conduct.resolve import Turn
 from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
 from iotrial.conduct.works import driver
-from iotrial.design.model import Condition, PlannedRun
+from iotrial.design.model import Arm, Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
@@ -184,7 +184,7 @@ class Runner:
         by_the_work = making.wished(subject, declared, by_stage[Stage.FORMAT])
         if not by_the_work and self._format_due(subject, by_stage[Stage.FORMAT], stretch):
             self._stretch_formatted[place.name] = None  # until it is done
-            self._format(subject, by_stage[Stage.FORMAT], condition)
+            self._format(subject, by_stage[Stage.FORMAT], condition, run.arm)
             self._stretch_formatted[place.name] = stretch
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
@@ -249,7 +249,7 @@ class Runner:
             return self._formats_each_run or stretch is None or stretch != made_for
         return any(turn.knob.read(subject, turn.setting) != turn.value for turn in turns)
 
-    def _format(self, subject: Subject, turns: list[Turn], condition: Condition) -> None:
+    def _format(self, subject: Subject, turns: list[Turn], condition: Condition, arm: Arm) -> None:
         place = subject.place
         assert isinstance(place, DiskPlace)
         for turn in turns:
@@ -257,6 +257,9 @@ class Runner:
         place.format()
         for turn in turns:
             turn.knob.verify(subject, turn.setting, turn.value)
+        if place.forgets_settings:
+            self._turn_settings(subject, self._session.resolved.turns_of(condition, arm))
+            self._session.settings.repin(place)
         # Where every run or stretch has a file system of its own, other conditions' files would be made for nothing.
         self._session.make_files(place, only=condition if self._formats else None)
 

@@ -44,6 +44,8 @@ class Site:
     where: Where
     text: str = ""
     disk: DiskSpec | None = None
+    #: of how many disks it consists, joined to an array where there are several
+    disks: int = 1
 
     def place(self, filesystem: str) -> str:
         """The name of the place for one of its file systems."""
@@ -126,7 +128,12 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
         raise RequestError(f"{label}: the study wants an image, and it is located on a disk")
     base = spec.filesystem or study.lab.filesystem
     disk = _disk(study, spec, where) if kind in ("image", GUEST) else None
-    if kind == GUEST and disk is not None:
+    disks = study.lab.disks if spec.holds is Holds.RUNS else 1
+    if disks > 1 and kind != GUEST:
+        raise RequestError(
+            f"{label}: {disks} disks make an array, which only a guest lab has", hint="use --lab guest"
+        )
+    if kind == GUEST and disk is not None and disks == 1:
         kind = "image"  # a modelled disk is the probe's own, in the guest's memory, and none of QEMU's
     return Site(
         spec.name,
@@ -137,6 +144,7 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
         where,
         spec.text,
         disk,
+        disks,
     )
 
 

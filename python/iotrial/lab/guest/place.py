@@ -28,7 +28,7 @@ class GuestPlace(DiskPlace):
         return f"{self.filesystem} on {self.device or 'a disk'} of {self.target.name}"
 
     def open(self) -> None:
-        self.device = self._find()
+        self.device = disk_with_serial(self.target, self._serial)
         # The claim lets the probe empty what is cached of the disk itself; mount(2) wants it for itself.
         self.target.call("device_claim", path=f"/dev/{self.device}")
         self.target.call("device_release", device=self.device)
@@ -44,14 +44,19 @@ class GuestPlace(DiskPlace):
             self.target.call("device_close", device=self.device)
             self.device = None
 
-    def _find(self) -> str:
-        names = self.target.call("list", path="/sys/block")["names"]
-        for name in names:
-            if self.target.read_or_none(f"/sys/block/{name}/serial") == self._serial:
-                return str(name)
-        raise LabError(
-            f"{self.target.name}: no disk has the serial number {self._serial}, found {', '.join(names)}"
-        )
+
+def disk_with_serial(target: Target, serial: str) -> str:
+    """The disk of a guest with this serial number. Raises LabError where there is none."""
+    names = target.call("list", path="/sys/block")["names"]
+    for name in names:
+        if target.read_or_none(f"/sys/block/{name}/serial") == serial:
+            return str(name)
+    raise LabError(f"{target.name}: no disk has the serial number {serial}, found {', '.join(names)}")
+
+
+def serials_of(place: str, disks: int) -> list[str]:
+    """The serial numbers of the disks of a place."""
+    return [serial_of(place if disks == 1 else f"{place}.{number}") for number in range(disks)]
 
 
 def serial_of(place: str) -> str:
