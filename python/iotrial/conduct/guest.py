@@ -20,6 +20,7 @@ from iotrial.lab.guest.initramfs import Needs, initramfs
 from iotrial.lab.guest.machine import DiskImage, GuestMachine
 from iotrial.lab.guest.packages import Packages
 from iotrial.lab.guest.place import serials_of
+from iotrial.lab.modelled import MARGIN_BYTES as MODELLED_MARGIN_BYTES
 from iotrial.probe.binary import find_binary
 from iotrial.probe.client import Probe
 from iotrial.probe.launch import Launch
@@ -57,7 +58,8 @@ def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
     modelled = sum(
         site.size_bytes * site.disks * max(len(site.filesystems), 1) for site in resolved.sites if site.disk
     )
-    return GuestSpec(folder, disks, resolved.needs, memory_mib=MEMORY_MIB + (modelled >> 20))
+    memory = modelled + MODELLED_MARGIN_BYTES if modelled else 0
+    return GuestSpec(folder, disks, resolved.needs, memory_mib=MEMORY_MIB + (memory >> 20))
 
 
 class Guest:
