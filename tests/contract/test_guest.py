@@ -14,6 +14,8 @@ from iotrial.lab.guest.machine import DiskImage
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
 
+pytestmark = pytest.mark.xdist_group("machine")
+
 NEEDS = Needs(
     modules=frozenset({"ext4", "xfs"}),
     packages=frozenset({"e2fsprogs", "xfsprogs"}),

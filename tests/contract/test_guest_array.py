@@ -20,6 +20,8 @@ from iotrial.lab.place import FileSet
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
+pytestmark = pytest.mark.xdist_group("machine")
+
 DISKS, SIZE = 4, 64 << 20
 NEEDS = Needs(
     modules=frozenset({"ext4", "mq_deadline", *(level.module for level in LEVELS.values())}),

@@ -18,6 +18,8 @@ from iotrial.conduct.guest import DEFAULT_KERNEL
 from left_behind import host_state, left_by_tests
 from study_texts import reading
 
+pytestmark = pytest.mark.xdist_group("machine")
+
 STUDY = """
 [study]
 name = "in-a-guest"
