@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 
 from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
-from iotrial.lab.guest.array import BITMAPS, LEVELS, ArrayPlace
+from iotrial.lab.guest import array
+from iotrial.lab.guest.array import ArrayPlace
 from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, whole_number
 from iotrial.study.model import Setting
 from iotrial.units import UnitError, format_size, parse_size
@@ -36,15 +37,16 @@ class RaidLevel(ArrayKnob):
     name = "raid.level"
     title = "level of the array that the guest's disks are joined to"
     about = "level"
+    LEVELS = tuple(array.LEVELS)
 
     def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, tuple(LEVELS))
+        return one_of(self.name, setting.value, self.LEVELS)
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
-        return tuple(LEVELS)
+        return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
-        module = LEVELS.get(setting.value, LEVELS["raid0"]).module
+        module = array.LEVELS[self.parse(setting)].module
         return Requirement(root=True, labs=_GUEST, tools={"mdadm": "mdadm"}, modules=frozenset({module}))
 
 
@@ -75,12 +77,13 @@ class RaidBitmap(ArrayKnob):
     name = "raid.bitmap"
     title = "write-intent bitmap of the array"
     about = "bitmap"
+    LEVELS = array.BITMAPS
 
     def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, BITMAPS)
+        return one_of(self.name, setting.value, self.LEVELS)
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
-        return BITMAPS
+        return self.LEVELS
 
 
 class RaidStripeCache(Knob):
@@ -116,14 +119,14 @@ class RaidStripeCache(Knob):
             raise KnobError(self.name, path, wrote=value, found=found, hint=error.message) from error
 
     def _ask(self, subject: Subject) -> str:
-        array = array_of(self.name, subject)
+        place = array_of(self.name, subject)
         try:
-            return subject.target.read(array.file("stripe_cache_size"))
+            return subject.target.read(place.file("stripe_cache_size"))
         except TargetError as error:
             if error.errno not in (errno.ENOENT, errno.EINVAL):
                 raise
             raise UnsupportedLevel(
-                f"knob {self.name}: {array.label} has no stripe cache",
+                f"knob {self.name}: {place.label} has no stripe cache",
                 hint="raid4, raid5 and raid6 have one: fix raid.level to one of these",
             ) from error
 
