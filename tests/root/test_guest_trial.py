@@ -142,3 +142,42 @@ def test_it_needs_no_root(everybody: Path, guests: Path, study: str) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["trial"]["host"]["kernel"] != os.uname().release
     assert (home / "state").stat().st_uid == NOBODY
+
+
+ARRAY = """
+[study]
+name = "levels"
+question = "Which level of an array writes fastest?"
+[lab]
+kind = "guest"
+size = "64 MiB"
+disks = 3
+disk = "disk-7200"
+[[factor]]
+name = "level"
+knob = "raid.level"
+levels = ["raid0", "raid1", "raid5"]
+plot = "whole"
+[[workload]]
+name = "write"
+kind = "stream"
+operation = "write"
+size = "8 MiB"
+volume = "8 MiB"
+block_size = "1 MiB"
+direct = true
+"""
+
+
+@pytest.mark.long
+def test_levels_of_an_array_of_modelled_disks_are_a_factor(
+    guests: Path, disk_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    report = run_json(write_study(disk_folder, ARRAY), "--blocks", "1", "--no-controls")
+    assert failures_of(state) == []
+    runs = {run["treatment"]["level"]: run for run in stored_runs(state)}
+    assert set(runs) == {"raid0", "raid1", "raid5"}
+    # at the array all write the same
+    assert all(run["evidence"]["device_write_ios"] >= 8 for run in runs.values())
+    assert "were not counted" not in str(report)

@@ -14,7 +14,7 @@ from iotrial.conduct import making
 from iotrial.conduct.answers import failure_of
 from iotrial.conduct.asking import Asking
 from iotrial.conduct.counted import Counted, Told, asked, told
-from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, devices_of, outcome_of
+from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, outcome_of, requested_of
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
@@ -79,7 +79,8 @@ class Runner:
         place = self._session.place_of(condition, run.arm)
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
-            job = self._asking.job(subject, workload, 0.0)
+            requested = requested_of(subject)
+            job = {**self._asking.job(subject, workload, 0.0), "devices": list(requested)}
             wrong = self._serving.warm(subject, workload.work, state, lambda: job)
             answer = subject.target.call(driver(workload.work).verb, **job, **asked(what))
             wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
@@ -93,7 +94,7 @@ class Runner:
         failure = failure_of(answer) or wrong
         if failure is not None:
             raise ProbeError(failure)
-        return told(answer, what, devices_of(subject))
+        return told(answer, what, requested)
 
     def _enter(self, subject: Subject, turns: list[Turn]) -> None:
         """Put the probe where the knobs of the work want it, for the rest of the run."""
