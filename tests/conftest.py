@@ -42,6 +42,14 @@ def disk_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def guests(disk_folder: Path) -> Path:
+    """Kernels and tools of guests, fetched once a session; tests of whole trials name it in IOTRIAL_GUESTS."""
+    folder = disk_folder / "guests"
+    folder.mkdir(mode=0o755)
+    return folder
+
+
 @pytest.fixture
 def state(monkeypatch: pytest.MonkeyPatch, disk_folder: Path) -> Iterator[Path]:
     """A state folder of the test's own, so that no test touches the user's trials or journal."""

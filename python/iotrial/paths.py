@@ -1,8 +1,8 @@
 """Where iotrial keeps what outlives it: the state folder and the store in it.
 
 One rule for all parts: ``$XDG_STATE_HOME/iotrial``; for root ``/var/lib/iotrial``; else
-``~/.local/state/iotrial``. ``$IOTRIAL_STORE`` names another file for the trials. Pure functions of an
-environment; nothing is created here.
+``~/.local/state/iotrial``. ``$IOTRIAL_STORE`` names another file for the trials, ``$IOTRIAL_GUESTS``
+another folder for kernels and tools of guests. Pure functions of an environment; nothing is created here.
 """
 
 from __future__ import annotations
@@ -36,3 +36,10 @@ def store_path(environment: Mapping[str, str] | None = None, *, uid: int | None 
     if named:
         return Path(named).expanduser()
     return state_folder(environment, uid=uid) / "trials.db"
+
+
+def guests_folder(environment: Mapping[str, str] | None = None, *, uid: int | None = None) -> Path:
+    """Kernels and tools of guests: ``$IOTRIAL_GUESTS``, else ``guest`` in the state folder."""
+    environment = os.environ if environment is None else environment
+    named = environment.get("IOTRIAL_GUESTS", "")
+    return Path(named).expanduser() if named else state_folder(environment, uid=uid) / "guest"

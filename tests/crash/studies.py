@@ -328,7 +328,11 @@ SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID}
 
 #: moves the probe out of the caller's control group: killed there and restored in contract/test_memory_limit.py
 #: and what is a key of the job itself: nothing of it outlives the job
-ELSEWHERE = {"memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path"}
+#: and what is a guest's alone, which is gone with it
+ELSEWHERE = {
+    "memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path",
+    "raid.bitmap", "raid.chunk", "raid.level", "raid.stripe_cache",
+}  # fmt: skip
 
 
 def knobs_of(text: str) -> set[str]:

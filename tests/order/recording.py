@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, ClassVar
+from typing import Any
 
 from iotrial.errors import TargetError
 
@@ -16,7 +16,7 @@ class Recording:
     name = "a recording"
     alive = True
     token = "t"
-    facts: ClassVar[dict[str, int]] = {"session": 1, "session_started": 1}
+    session = session_started = 1
 
     def __init__(self, *, isolate: bool, **_: object) -> None:
         self.isolated = isolate

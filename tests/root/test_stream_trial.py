@@ -270,8 +270,8 @@ def test_a_machine_without_fio_says_what_to_install(state: Path, tmp_path: Path)
     (state.parent / "random.fio").write_text(JOB)
     study = write_study(state.parent, FIO)
     code = (
-        "import sys; from iotrial.conduct import refusals; "
-        "refusals.TOOL_FOLDERS = sys.argv.pop(1); from iotrial.cli import main; main()"
+        "import sys; from iotrial.conduct import means; "
+        "means.TOOL_FOLDERS = sys.argv.pop(1); from iotrial.cli import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path), "plan", study, "--lab", "directory", "--json"],

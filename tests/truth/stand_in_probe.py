@@ -33,7 +33,7 @@ class StandInProbe:
 
     def __init__(self, **_: object) -> None:
         self.name, self.token, self.alive = "a stand-in", "0" * 32, True
-        self.facts = {"session": 1, "session_started": 1}
+        self.session = self.session_started = 1
         self._rng = np.random.default_rng()
 
     def call(self, verb: str, **fields: Any) -> dict[str, Any]:

@@ -58,13 +58,13 @@ def test_what_is_asked_of_the_probe_and_what_it_tells() -> None:
         "account": {"way": "bpf", "lost": 0, "calls": {"read": {}}},
         "requests": {"loop3": {"read": {}}, "loop4": {}},
     }
-    assert told(answer, BOTH, {"data": "loop3"}) == Told({"read": {}}, {"read": {}})
-    assert told(answer, REQUESTS, {"data": "loop4"}) == Told(None, {})
+    assert told(answer, BOTH, ["loop3"]) == Told({"read": {}}, {"read": {}})
+    assert told(answer, REQUESTS, ["loop4"]) == Told(None, {})
     with pytest.raises(ProbeError, match="requests: wanted those of loop5"):
-        told(answer, REQUESTS, {"data": "loop5"})
+        told(answer, REQUESTS, ["loop5"])
     lost = {"account": {"way": "perf", "lost": 2, "calls": {}}}
     with pytest.raises(ProbeError, match="2 events were lost"):
-        told(lost, CALLS, {})
+        told(lost, CALLS, [])
 
 
 @pytest.mark.parametrize("where", ["devices", "devices_after_sync"])
@@ -75,9 +75,9 @@ def test_fewer_requests_than_the_device_has_counted_are_not_all(where: str) -> N
         return {"devices": None, where: {"loop3": counters}, "requests": {"loop3": requests}}
 
     for seen in (3, 4):  # what was read before the counters is seen too
-        assert told(answer(seen), REQUESTS, {"data": "loop3"}).requests is not None
+        assert told(answer(seen), REQUESTS, ["loop3"]).requests is not None
     with pytest.raises(Lost, match="loop3 has counted 3 of kind read, of which 2 were seen"):
-        told(answer(2), REQUESTS, {"data": "loop3"})
+        told(answer(2), REQUESTS, ["loop3"])
 
 
 def test_a_repetition_that_lost_requests_is_done_again_twice_at_most(site: Callable[..., Site]) -> None:

@@ -21,6 +21,7 @@ from iotrial.study.catalogue import names
 
 STAT = "cpu  1 1 1 1 1 1 1 1 0 0\n"
 TOOLS = ("/usr/sbin/mkfs.ext4", "/usr/sbin/blkid", "/usr/sbin/wipefs", "/dev/loop-control")
+GUESTS = ("/usr/bin/qemu-system-x86_64", "/usr/bin/setpriv", "/usr/bin/apt-get", "/usr/bin/dpkg-deb")
 
 
 def examined(machine: CannedMachine) -> Examination:
@@ -52,16 +53,22 @@ def test_root_with_the_tools_has_all_labs(state: Path) -> None:
     assert [lab.kind for lab in found.labs if not lab.lacks] == ["directory", "image", "device"]
 
 
+def test_a_guest_needs_no_root(state: Path) -> None:
+    found = examined(CannedMachine(LAPTOP, there=(*TOOLS, *GUESTS)))
+    assert [lab.kind for lab in found.labs if not lab.lacks] == ["directory", "guest"]
+
+
 @pytest.mark.parametrize(
     ("gone", "kind", "word"),
     [
         ("/usr/sbin/mkfs.ext4", "image", "e2fsprogs"),
         ("/usr/sbin/wipefs", "device", "util-linux"),
         ("/dev/loop-control", "image", "loop"),
+        ("/usr/bin/qemu-system-x86_64", "guest", "qemu-system-x86"),
     ],
 )
 def test_what_is_missing_is_named_with_its_package(state: Path, gone: str, kind: str, word: str) -> None:
-    there = tuple(path for path in TOOLS if path != gone)
+    there = tuple(path for path in (*TOOLS, *GUESTS) if path != gone)
     found = examined(CannedMachine(LAPTOP, uid=0, privileged=True, there=there))
     (lab,) = [lab for lab in found.labs if lab.kind == kind]
     assert any(word in lack for lack in lab.lacks)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.conduct import refusals
+from iotrial.conduct import means, refusals
+from iotrial.conduct.means import Installed
 from iotrial.conduct.resolve import resolve
 from iotrial.errors import MissingTool, UnsupportedLevel
 from iotrial.lab import registry
@@ -74,11 +75,13 @@ def test_a_missing_defragmenter_names_its_package(
 ) -> None:
     wanted = FILESYSTEMS[filesystem]
     asked = study("file.defragment", "untouched", "rewritten", "defragmented", filesystem=filesystem)
-    monkeypatch.setattr(refusals, "TOOL_FOLDERS", str(tmp_path))
+    monkeypatch.setattr(means, "TOOL_FOLDERS", str(tmp_path))
     with pytest.raises(MissingTool, match=wanted.defragment[0]) as caught:
-        refusals.check_files(asked)
+        refusals.check_files(asked, Installed())
     assert caught.value.hint == f"apt-get install {wanted.package}"
-    refusals.check_files(study("file.defragment", "untouched", "rewritten", filesystem=filesystem))
+    refusals.check_files(
+        study("file.defragment", "untouched", "rewritten", filesystem=filesystem), Installed()
+    )
 
 
 def test_a_share_of_rewritten_files_is_a_whole_number_of_them() -> None:

@@ -131,7 +131,7 @@ def test_the_keys_of_hdparm_are_what_the_probe_is_asked() -> None:
 
 
 def test_a_stream_of_a_device_needs_a_lab_that_has_one() -> None:
-    assert driver(work(HDPARM)).labs(work(HDPARM)) == {"image", "device"}
+    assert driver(work(HDPARM)).labs(work(HDPARM)) == {"image", "device", "guest"}
     plain = work('operation = "read"')
     assert "directory" in driver(plain).labs(plain)
 

@@ -6,11 +6,14 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{json, Map, Value};
 
 use crate::around::debugfs::{self, WriteBack};
 use crate::around::{number, write_back_of};
+use crate::clock::monotonic_ns;
 use crate::error::{Doing, Error, Result};
 
 /// `stat` counts in sectors of 512 bytes whatever the device's own block size
@@ -62,10 +65,40 @@ const FIELDS: [(&str, u64); 17] = [
 pub const READ_SECTORS: usize = 2;
 pub const WRITTEN_SECTORS: usize = 6;
 const IN_FLIGHT: usize = 8;
+const SETTLES_NS: u64 = 2_000_000;
+const LOOKS_EVERY: Duration = Duration::from_micros(50);
 /// In milliseconds, as the kernel has it.
 pub const BUSY_MS: usize = 9;
 /// As many as every kernel has had.
 const OLDEST: usize = 11;
+
+impl Device {
+    fn read(&self) -> Result<Stat> {
+        let mut text = [0; 512];
+        let name = &self.name;
+        let n = self
+            .stat
+            .read_at(&mut text, 0)
+            .doing(|| format!("read counters of {name}"))?;
+        parse(&text[..n]).ok_or_else(|| {
+            Error::verify(format!(
+                "read counters of {name}: wanted at least {OLDEST} numbers, found {:?}",
+                String::from_utf8_lossy(&text[..n])
+            ))
+        })
+    }
+}
+
+/// What `read` gives once nothing is in flight, or at `until`.
+fn settled(until: u64, mut read: impl FnMut() -> Result<Stat>) -> Result<Stat> {
+    loop {
+        let stat = read()?;
+        if stat[IN_FLIGHT] == 0 || monotonic_ns() >= until {
+            return Ok(stat);
+        }
+        thread::sleep(LOOKS_EVERY);
+    }
+}
 
 impl Counters {
     /// Opens the counters of the named devices, as in /sys/block.
@@ -90,21 +123,13 @@ impl Counters {
         vec![none; self.devices.len()]
     }
 
-    /// Reads all counters, into what `room` gave.
+    /// Reads all counters, into what `room` gave. A request wakes whoever waits for it before the kernel counts it as done, so a
+    /// reader can be one short: while a device says that something is in flight, the processor is left to whoever completes it, for
+    /// two milliseconds at most (write-back in the background never stops).
     pub fn read(&self, into: &mut [Activity]) -> Result<()> {
+        let until = monotonic_ns() + SETTLES_NS;
         for (device, activity) in self.devices.iter().zip(into) {
-            let mut text = [0; 512];
-            let name = &device.name;
-            let n = device
-                .stat
-                .read_at(&mut text, 0)
-                .doing(|| format!("read counters of {name}"))?;
-            activity.stat = parse(&text[..n]).ok_or_else(|| {
-                Error::verify(format!(
-                    "read counters of {name}: wanted at least {OLDEST} numbers, found {:?}",
-                    String::from_utf8_lossy(&text[..n])
-                ))
-            })?;
+            activity.stat = settled(until, || device.read())?;
             activity.write_back = debugfs::read(&device.write_back);
         }
         Ok(())
@@ -235,6 +260,26 @@ mod tests {
             (&found["read_ios"], &found["read_ns"]),
             (&json!(2), &json!(2_000_000))
         );
+    }
+
+    #[test]
+    fn a_request_that_is_being_counted_is_waited_for() {
+        let (late, counted) = (
+            parse(b"63 0 0 0 0 0 0 0 1 0 0").unwrap(),
+            parse(b"64 0 0 0 0 0 0 0 0 0 0").unwrap(),
+        );
+        let mut readings = vec![counted, late, late];
+        let stat = settled(u64::MAX, || Ok(readings.pop().unwrap())).unwrap();
+        assert_eq!(stat[0], 64);
+    }
+
+    #[test]
+    fn what_never_ends_is_not_waited_for() {
+        let late = parse(b"63 0 0 0 0 0 0 0 1 0 0").unwrap();
+        let before = monotonic_ns();
+        let stat = settled(before + SETTLES_NS, || Ok(late)).unwrap();
+        assert_eq!(stat[0], 63);
+        assert!(monotonic_ns() >= before + SETTLES_NS);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod devices;
 mod error;
 mod fileset;
 mod identity;
+mod init;
 mod isolate;
 mod job;
 mod modelled;
@@ -42,10 +43,11 @@ use crate::error::{Doing, Error, Result};
 use crate::isolate::Lifeline;
 use crate::session::Session;
 
-const USAGE: &str = "usage: ioprobe [--isolate] [--powercap FOLDER] | --version | --help
+const USAGE: &str = "usage: ioprobe [--isolate] [--powercap FOLDER] | --init | --version | --help
 
 Answers one JSON object a line from standard input with one on standard output.
 --isolate   (root) private mount and PID namespaces: what it mounts and starts dies with it
+--init      as process 1 of a guest: load its modules, then answer from the virtio port \"iotrial\", and turn the guest off
 --powercap  where the energy meters are, instead of /sys/class/powercap (for tests)";
 
 fn main() -> ExitCode {
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         ["--isolate"] => (true, around::POWERCAP),
         ["--powercap", folder] => (false, folder),
         ["--isolate", "--powercap", folder] => (true, folder),
+        ["--init"] => init::run(),
         ["--version"] => {
             println!("ioprobe {}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;

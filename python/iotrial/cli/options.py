@@ -78,7 +78,7 @@ def study_options(function: F) -> F:
             metavar="FILE",
             help="The study and the plan of a packed trial, instead of STUDY (--seed: another plan).",
         ),
-        click.option("--lab", metavar="KIND", help="directory, image or device."),
+        click.option("--lab", metavar="KIND", help="directory, image, device or guest."),
         click.option(
             "--disk", metavar="MODEL", help="The modelled disk of an image lab, or none (docs/labs.md)."
         ),

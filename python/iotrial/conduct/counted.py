@@ -45,14 +45,12 @@ def asked(what: frozenset[Counted]) -> dict[str, object]:
     }
 
 
-def told(answer: Mapping[str, Any], what: frozenset[Counted], devices: Mapping[str, str]) -> Told:
+def told(answer: Mapping[str, Any], what: frozenset[Counted], devices: Sequence[str]) -> Told:
     """What of it was asked for, of all devices together. ProbeError where system calls were lost, or something is missing;
     Lost where a device has counted more requests than were seen."""
     return Told(
         calls_of(answer) if Counted.CALLS in what else None,
-        _together([_requests_of(answer, device) for device in devices.values()])
-        if Counted.REQUESTS in what
-        else None,
+        _together([_requests_of(answer, device) for device in devices]) if Counted.REQUESTS in what else None,
     )
 
 

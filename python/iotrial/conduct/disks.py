@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.sites import Site
+from iotrial.conduct.sites import GUEST, Site
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.guest.array import ArrayPlace
+from iotrial.lab.guest.place import GuestPlace, serials_of
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knobs.mount import MountOption
@@ -46,6 +48,11 @@ def place_for(
     }
     if site.where.consent is not None:
         place: DiskPlace = DevicePlace(name, target, journal, consent=site.where.consent, **common)
+    elif site.kind == GUEST and site.disks > 1:
+        serials = tuple(serials_of(name, site.disks))
+        place = ArrayPlace(name, target, journal, serials=serials, disk=site.disk, **common)
+    elif site.kind == GUEST:
+        place = GuestPlace(name, target, journal, **common)
     else:
         place = ImagePlace(
             name, target, journal, folder=site.where.folder or folder, disk=site.disk, **common

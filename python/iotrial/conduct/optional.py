@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 
-from iotrial.conduct.refusals import TOOL_FOLDERS
+from iotrial.conduct.means import TOOL_FOLDERS
 from iotrial.conduct.works import driver
 from iotrial.study.model import Study
 

@@ -115,6 +115,13 @@ def devices_of(subject: Subject) -> dict[str, str]:
     return {**subject.place.devices, **beside}
 
 
+def requested_of(subject: Subject) -> tuple[str, ...]:
+    """The block devices that requests are made to: an array has none of its own, its disks have."""
+    place = subject.place
+    others = [device for device in devices_of(subject).values() if device != place.device]
+    return (*place.queues, *others)
+
+
 def _series(answer: dict[str, Any], device: str | None) -> dict[str, object]:
     if "samples" not in answer:
         return {}

@@ -12,6 +12,7 @@ from itertools import islice, product
 
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct import combinations, programs
+from iotrial.conduct.means import TOOL_FOLDERS, Brought, Means
 from iotrial.conduct.works import driver
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.lab import cache, registry
@@ -19,7 +20,6 @@ from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement, Stage
 from iotrial.lab.log import LOGGED
-from iotrial.lab.modelled import FUSE
 from iotrial.study.kinds import KeyProblem, kind, kind_of
 from iotrial.study.kinds.varied import varied
 from iotrial.study.model import Role, Setting, Study, Workload
@@ -27,7 +27,6 @@ from iotrial.study.trust import unmet
 
 #: of values of a workload's keys that are tried out beforehand; the rest is met by the run
 MOST_COMBINATIONS = 10_000
-TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
 
 
 def check_names(study: Study) -> None:
@@ -142,7 +141,7 @@ def check_one_filesystem(study: Study) -> None:
             )
 
 
-def check_requirement(setting: Setting, need: Requirement, kind: str, *, root: bool) -> None:
+def check_requirement(setting: Setting, need: Requirement, kind: str, means: Means, *, root: bool) -> None:
     """A setting that this lab cannot turn, or that wants root or a program that is missing."""
     if kind not in need.labs:
         raise RequestError(
@@ -154,30 +153,19 @@ def check_requirement(setting: Setting, need: Requirement, kind: str, *, root: b
     if need.root and not root:
         raise PrivilegeError(f"knob {setting.knob}: needs root", hint="run it with sudo")
     for tool, package in need.tools.items():
-        check_program(tool, package)
+        means.program(tool, package)
+    for module in sorted(need.modules):
+        means.module(module)
 
 
-def check_tool(filesystem: str) -> None:
+def check_filesystem(filesystem: str, means: Means) -> None:
     """The file system of the lab without its mkfs."""
     kind = FILESYSTEMS[filesystem]
-    check_program(kind.mkfs[0], kind.package)
+    means.module(filesystem)
+    means.program(kind.mkfs[0], kind.package)
 
 
-def check_program(tool: str, package: str) -> None:
-    """A program that is not installed; the hint names its package."""
-    if shutil.which(tool, path=TOOL_FOLDERS) is None:
-        raise MissingTool(f"{tool} is not installed", hint=f"apt-get install {package}")
-
-
-def check_fuse() -> None:
-    """A modelled disk on a kernel without FUSE."""
-    if not os.path.exists(FUSE):  # noqa: PTH110
-        raise MissingTool(
-            f"a modelled disk is served through {FUSE}, which is not there", hint="modprobe fuse"
-        )
-
-
-def check_files(study: Study) -> None:
+def check_files(study: Study, means: Means) -> None:
     """Files that cannot be brought to a level, and a program that a level needs on one of the file systems."""
     settings = study.settings
     sizes = [int(registry.knob(s.knob).parse(s)) for s in settings if s.knob == "file.size"]
@@ -190,10 +178,10 @@ def check_files(study: Study) -> None:
         for filesystem in sorted(made):
             needed = knob.needs(setting, filesystem)
             if needed is not None:
-                check_program(*needed)
+                means.program(*needed)
 
 
-def check_commands(study: Study) -> None:
+def check_commands(study: Study, means: Means) -> None:
     """A command whose program is not installed."""
     packages = {
         "md5sum": "coreutils",
@@ -209,8 +197,12 @@ def check_commands(study: Study) -> None:
         if programs.chosen(study) and kind_of(workload.work).takes_program:
             continue
         for program, package in kind.programs(workload.work).items():
-            check_program(program, package)
+            means.program(program, package)
         for program in kind.named_programs(workload.work):
+            if isinstance(means, Brought):
+                if "{" not in program:
+                    means.program(program, packages.get(program, program))
+                continue
             search = os.environ.get("PATH", "") + ":" + TOOL_FOLDERS
             if "{" in program or shutil.which(program, path=search):
                 continue

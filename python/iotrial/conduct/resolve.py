@@ -10,14 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.conduct import combinations, making_refused, refusals
+from iotrial.conduct.means import Brought, Installed, Means
 from iotrial.conduct.optional import without_missing
 from iotrial.conduct.own_files import check_own_files
-from iotrial.conduct.sites import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
+from iotrial.conduct.sites import GUEST, Site, Where, disk_bytes, image_bytes, lab_of, sites_of
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.errors import PrivilegeError, RequestError
 from iotrial.lab import cache, registry
 from iotrial.lab.guard import Consent
+from iotrial.lab.guest.array import DEFAULTS, LEVELS
+from iotrial.lab.guest.initramfs import Needs
 from iotrial.lab.knob import DISK_LABS, Knob, Stage
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
@@ -25,7 +28,7 @@ from iotrial.study.web import check_servers
 
 __all__ = ["Resolved", "Turn", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
 
-LABS = ("directory", "image", "device")
+LABS = ("directory", "image", "device", GUEST)
 FILES_FOR_ATIME = 1000
 MODELLED = "in the memory of a process that answers for it as a modelled disk (FUSE, mounted nowhere)"
 
@@ -45,7 +48,8 @@ class Turn:
 class Resolved:
     """A study as it can be run here.
 
-    ``notes`` say what this lab leaves out, ``changes`` what is changed as root; ``sites`` are the places to be made.
+    ``notes`` say what this lab leaves out, ``changes`` what is changed as root; ``sites`` are the places to be made;
+    ``needs``, what a guest must bring.
     """
 
     study: Study
@@ -56,6 +60,7 @@ class Resolved:
     turns: Mapping[tuple[str, str], tuple[Turn, ...]]
     pinned: tuple[Turn, ...]
     sites: tuple[Site, ...]
+    needs: Needs | None = None
 
     def turns_of(self, condition: Condition, arm: Arm) -> tuple[Turn, ...]:
         """Every knob of a run in the order of stages."""
@@ -103,7 +108,12 @@ def resolve(
     refusals.check_trust(study, trust=trust)
     kind = _choose_lab(study, lab, root=root)
     refusals.check_consent(study, kind, consent)
-    study, missing = without_missing(study)
+    means: Means = Installed()
+    missing: list[str] = []
+    if kind == GUEST:
+        means, root = Brought(), True  # in there we are root, whoever we are here
+    else:
+        study, missing = without_missing(study)
     study, notes = _fit_to_lab(study, kind, root=root, asked=frozenset(asked))
     notes += missing
     sites = sites_of(study, kind, located or {}, consent)
@@ -116,24 +126,27 @@ def resolve(
     pinned = tuple(_pin(setting, kind) for setting in study.fixed)
     every = [turn for group in turns.values() for turn in group] + list(pinned)
     for turn in every:
-        refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, root=root)
+        refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, means, root=root)
     refusals.check_bundles(study)
     refusals.check_work_options(study)
     refusals.check_made_files(study, kind)
-    refusals.check_files(study)
+    refusals.check_files(study, means)
     refusals.check_labs(study, kind)
     if any(site.disk is not None for site in sites):
-        refusals.check_fuse()
+        means.modelled_disk()
+    if any(site.disks > 1 for site in sites):
+        means.program("mdadm", "mdadm")
+        means.module(LEVELS[DEFAULTS["level"]].module)
     check_servers(study)
     if kind in DISK_LABS:
         for filesystem in dict.fromkeys(name for site in sites for name in site.filesystems):
-            refusals.check_tool(filesystem)
+            refusals.check_filesystem(filesystem, means)
         combinations.check_mkfs(study)
     if any(site.kind == "device" for site in sites):
         for tool in ("blkid", "wipefs"):
-            refusals.check_program(tool, "util-linux")
+            means.program(tool, "util-linux")
         refusals.check_one_filesystem(study)
-    refusals.check_commands(study)
+    refusals.check_commands(study, means)
     smallest = min(site.size_bytes for site in sites if site.holds is Holds.RUNS)
     making_refused.check(study, lab_bytes=image_bytes(study))
     check_own_files(study, lab=kind, lab_bytes=smallest)
@@ -143,7 +156,10 @@ def resolve(
             cache.resolve(workload.cache, kind)
     notes += _coarse_clock(study, every)
     notes += _modelled(study, sites)
-    return Resolved(study, kind, root, tuple(notes), _changes(sites, every), turns, pinned, sites)
+    changes = _changes(sites, every)
+    if isinstance(means, Brought):  # what is changed there is gone with it
+        return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)
+    return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites)
 
 
 def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:

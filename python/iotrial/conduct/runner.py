@@ -14,12 +14,12 @@ from iotrial.conduct import making
 from iotrial.conduct.answers import failure_of
 from iotrial.conduct.asking import Asking
 from iotrial.conduct.counted import Counted, Told, asked, told
-from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, devices_of, outcome_of
+from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, outcome_of, requested_of
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
 from iotrial.conduct.works import driver
-from iotrial.design.model import Condition, PlannedRun
+from iotrial.design.model import Arm, Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
@@ -79,7 +79,8 @@ class Runner:
         place = self._session.place_of(condition, run.arm)
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
-            job = self._asking.job(subject, workload, 0.0)
+            requested = requested_of(subject)
+            job = {**self._asking.job(subject, workload, 0.0), "devices": list(requested)}
             wrong = self._serving.warm(subject, workload.work, state, lambda: job)
             answer = subject.target.call(driver(workload.work).verb, **job, **asked(what))
             wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
@@ -93,7 +94,7 @@ class Runner:
         failure = failure_of(answer) or wrong
         if failure is not None:
             raise ProbeError(failure)
-        return told(answer, what, devices_of(subject))
+        return told(answer, what, requested)
 
     def _enter(self, subject: Subject, turns: list[Turn]) -> None:
         """Put the probe where the knobs of the work want it, for the rest of the run."""
@@ -184,7 +185,7 @@ class Runner:
         by_the_work = making.wished(subject, declared, by_stage[Stage.FORMAT])
         if not by_the_work and self._format_due(subject, by_stage[Stage.FORMAT], stretch):
             self._stretch_formatted[place.name] = None  # until it is done
-            self._format(subject, by_stage[Stage.FORMAT], condition)
+            self._format(subject, by_stage[Stage.FORMAT], condition, run.arm)
             self._stretch_formatted[place.name] = stretch
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
@@ -249,7 +250,7 @@ class Runner:
             return self._formats_each_run or stretch is None or stretch != made_for
         return any(turn.knob.read(subject, turn.setting) != turn.value for turn in turns)
 
-    def _format(self, subject: Subject, turns: list[Turn], condition: Condition) -> None:
+    def _format(self, subject: Subject, turns: list[Turn], condition: Condition, arm: Arm) -> None:
         place = subject.place
         assert isinstance(place, DiskPlace)
         for turn in turns:
@@ -257,6 +258,9 @@ class Runner:
         place.format()
         for turn in turns:
             turn.knob.verify(subject, turn.setting, turn.value)
+        if place.forgets_settings:
+            self._turn_settings(subject, self._session.resolved.turns_of(condition, arm))
+            self._session.settings.repin(place)
         # Where every run or stretch has a file system of its own, other conditions' files would be made for nothing.
         self._session.make_files(place, only=condition if self._formats else None)
 

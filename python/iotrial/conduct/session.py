@@ -8,12 +8,14 @@ down, and the journal is undone through a fresh probe.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from iotrial.conduct.disks import place_for
 from iotrial.conduct.filesets import FileSets
+from iotrial.conduct.guest import BOOT_ID, Guest, guest_spec
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sampling import Sampler
 from iotrial.conduct.settings import Settings
@@ -23,7 +25,7 @@ from iotrial.conduct.sites import FILESYSTEM, Site
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
-from iotrial.errors import IotrialError, LabError, RestoreError
+from iotrial.errors import IotrialError, LabError, RequestError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace
 from iotrial.lab.journal import Entry, Journal
@@ -35,6 +37,7 @@ from iotrial.lab.place import Place
 from iotrial.lab.restore import Restored, restore
 from iotrial.lab.server import NOBODY
 from iotrial.lab.target import Target
+from iotrial.paths import guests_folder
 from iotrial.probe.client import Probe
 from iotrial.study.model import Holds, Role
 from iotrial.study.places import LAB_DEVICE
@@ -61,6 +64,9 @@ class Session:
         self.trial = trial
         self.journal = Journal(state / "journal")
         self.folder = folder
+        self._guest: Guest | None = None
+        #: by how much the probe's clock is ahead of ours: a guest has one of its own
+        self.clock_ahead_ns = 0
         self._own_folder = state / "lab"
         #: by name: those of runs, and those beside them
         self.places: dict[str, Place] = {}
@@ -84,28 +90,16 @@ class Session:
             # a user's folder is there already, or it is not the one that was meant
             if Path(self.folder) == self._own_folder:
                 _make_folder(self._own_folder)
-            self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
-            self.target = Target(self.probe)
-            self.boot_id = host.boot_id(self.target)
-            LabProcess().announce(
-                self.journal,
-                session=self.probe.facts["session"],
-                started=self.probe.facts["session_started"],
-                token=self.probe.token,
-                boot_id=self.boot_id,
-                trial=self.trial,
-            )
+            if self.resolved.needs is not None:
+                if self._sample_s is not None:
+                    raise RequestError("--sample looks at this machine, and the trial happens in a guest")
+                self._guest = Guest(
+                    guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
+                )
+            self._start_probe()
             if self._sample_s is not None:
                 self.sampler = Sampler(self._sample_s)
-            self._open_places()
-            beside = self.beside()
-            self.settings.settle(
-                [p for name, p in self.places.items() if name not in beside], beside.values()
-            )
-            for place in self.places.values():
-                self.make_files(place)
-            for place in beside.values():
-                self.files.make_folder(place)
+            self._furnish()
         except BaseException as error:
             if isinstance(error, Stopped):
                 self.abandon_probe()
@@ -113,6 +107,45 @@ class Session:
             with suppress(IotrialError):
                 self.close()
             raise
+
+    def _start_probe(self) -> None:
+        guest = self._guest
+        self.probe = (
+            guest.start() if guest is not None else Probe(isolate=self.resolved.root, waiting=self._waiting)
+        )
+        self.target = Target(self.probe)
+        self.boot_id = host.boot_id(self.target)
+        LabProcess().announce(
+            self.journal,
+            session=self.probe.session,
+            started=self.probe.session_started,
+            token=self.probe.token,
+            boot_id=self.boot_id if guest is None else own_boot_id(),
+            trial=self.trial,
+        )
+        self.clock_ahead_ns = 0 if guest is None else _clock_ahead_ns(self.target)
+
+    def _furnish(self) -> None:
+        """Places, settings, files."""
+        self._open_places()
+        beside = self.beside()
+        self.settings.settle([p for name, p in self.places.items() if name not in beside], beside.values())
+        for place in self.places.values():
+            self.make_files(place)
+        for place in beside.values():
+            self.files.make_folder(place)
+
+    @property
+    def revivable(self) -> bool:
+        """Whether the probe has died with a guest, which can be booted anew."""
+        return self._guest is not None and not self.probe.alive
+
+    def revive(self) -> None:
+        """Boot the guest anew, with everything in it as at the beginning of the trial."""
+        self.probe.close()
+        self._undo_through_a_fresh_probe()
+        self._start_probe()
+        self._furnish()
 
     def check_restored(self, error: BaseException | None = None) -> None:
         """Raises RestoreError where something could not be put back; ``error`` is what had ended the trial before."""
@@ -143,10 +176,14 @@ class Session:
             self.sampler = None
         probe = getattr(self, "probe", None)
         if probe is None:
+            self._give_up_guest()
             self._lock.__exit__(None, None, None)
             return
         try:
-            if probe.alive:
+            if self._guest is not None:  # all that was changed there is gone with it
+                probe.close()
+                self._undo_through_a_fresh_probe()
+            elif probe.alive:
                 self._close_gently(probe)
             else:
                 self._undo_through_a_fresh_probe()
@@ -158,7 +195,13 @@ class Session:
             self.places.clear()
             probe.close()
             del self.probe
+            self._give_up_guest()
             self._lock.__exit__(None, None, None)
+
+    def _give_up_guest(self) -> None:
+        if self._guest is not None:
+            self._guest.close()
+            self._guest = None
 
     def _close_gently(self, probe: Probe) -> None:
         self._restore_settings()
@@ -312,8 +355,9 @@ class Session:
             "kind": self.resolved.lab,
             "places": [dict(place.facts()) for place in self.places.values()],
             "pinned": dict(self.settings.pinned()),
-            "notes": list(self.resolved.notes),
+            "notes": [*self.resolved.notes, *(self._guest.notes() if self._guest is not None else ())],
             "file_sets": dict(self.files.names()),
+            **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
             **({"shared": together} if together else {}),
         }
 
@@ -327,6 +371,18 @@ def refuse_leftovers(journal: Journal) -> None:
             f"(first: {pending[0].knob} on {pending[0].target})",
             hint="run `iotrial restore` first",
         )
+
+
+def own_boot_id() -> str:
+    """Of the machine that this process runs on."""
+    return BOOT_ID.read_text().strip()
+
+
+def _clock_ahead_ns(target: Target) -> int:
+    """From the middle of one question to its answer: within a millisecond or two, and only for the order of runs."""
+    before = time.monotonic_ns()
+    there = int(target.call("time")["monotonic_ns"])
+    return there - (before + time.monotonic_ns()) // 2
 
 
 def _make_folder(folder: Path) -> None:

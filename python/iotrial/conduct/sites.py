@@ -19,6 +19,7 @@ from iotrial.study.model import Factor, Holds, PlaceSpec, Study
 from iotrial.study.places import LAB_DEVICE
 
 FILESYSTEM = "filesystem.type"
+GUEST = "guest"
 LOOK_IT_UP = "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`"
 
 
@@ -32,7 +33,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One place to be made. ``name`` is the study's (empty where it declares none), ``kind`` directory, image, device or log;
+    """One place to be made. ``name`` is the study's (empty where it declares none), ``kind`` that of the lab, or log;
     ``filesystems``: those between which conditions choose, each on an image of its own."""
 
     name: str
@@ -43,6 +44,8 @@ class Site:
     where: Where
     text: str = ""
     disk: DiskSpec | None = None
+    #: of how many disks it consists, joined to an array where there are several
+    disks: int = 1
 
     def place(self, filesystem: str) -> str:
         """The name of the place for one of its file systems."""
@@ -75,14 +78,14 @@ def sites_of(
     _check_disks(found)
     if log is not None:
         smallest = min(site.size_bytes for site in found if site.holds is Holds.RUNS)
-        found.append(_log(study, log, located.get(log.name, Where()), smallest))
+        found.append(_log(study, log, lab, located.get(log.name, Where()), smallest))
     return tuple(found)
 
 
 def lab_of(sites: Sequence[Site], lab: str) -> str:
     """The kind of lab that all of these are: images and disks together are called an image lab."""
     kinds = {site.kind for site in sites if site.holds is Holds.RUNS}
-    return lab if lab == "directory" else "device" if kinds == {"device"} else "image"
+    return lab if lab in ("directory", GUEST) else "device" if kinds == {"device"} else "image"
 
 
 def disk_bytes(study: Study, spec: PlaceSpec | None = None) -> int:
@@ -124,6 +127,14 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
     if kind == "device" and spec.kind == "image":
         raise RequestError(f"{label}: the study wants an image, and it is located on a disk")
     base = spec.filesystem or study.lab.filesystem
+    disk = _disk(study, spec, where) if kind in ("image", GUEST) else None
+    disks = study.lab.disks if spec.holds is Holds.RUNS else 1
+    if disks > 1 and kind != GUEST:
+        raise RequestError(
+            f"{label}: {disks} disks make an array, which only a guest lab has", hint="use --lab guest"
+        )
+    if kind == GUEST and disk is not None and disks == 1:
+        kind = "image"  # a modelled disk is the probe's own, in the guest's memory, and none of QEMU's
     return Site(
         spec.name,
         spec.holds,
@@ -132,7 +143,8 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
         disk_bytes(study, spec) if kind == "device" else image_bytes(study, spec),
         where,
         spec.text,
-        _disk(study, spec, where) if kind == "image" else None,
+        disk,
+        disks,
     )
 
 
@@ -141,15 +153,21 @@ def _disk(study: Study, spec: PlaceSpec, where: Where) -> DiskSpec | None:
     return (spec.disk or study.lab.disk) if where == Where() else None
 
 
-def _log(study: Study, spec: PlaceSpec, where: Where, lab_bytes: int) -> Site:
+def _log(study: Study, spec: PlaceSpec, lab: str, where: Where, lab_bytes: int) -> Site:
     if where.consent is not None:
         raise RequestError(
             f"place {spec.name}: a log lies on an image, not on a bare disk",
             hint=f"make a file system on that disk, and name a folder of it: --place {spec.name}=FOLDER",
         )
     options = [*study.lab.mkfs_options, *(s.value for s in study.settings if s.knob == "mkfs.option")]
+    disk = _disk(study, spec, where)
+    if lab == GUEST and disk is None:
+        raise RequestError(
+            f"place {spec.name}: in a guest lab a log lies on a modelled disk",
+            hint='say which: `disk = "ssd-sata"` in its [[place]]',
+        )
     size = log_bytes(spec.size_bytes, options, lab_bytes)
-    return Site(spec.name, Holds.LOG, "log", (), size, where, spec.text, _disk(study, spec, where))
+    return Site(spec.name, Holds.LOG, "log", (), size, where, spec.text, disk)
 
 
 def _filesystems(study: Study) -> tuple[str, ...]:

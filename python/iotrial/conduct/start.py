@@ -19,7 +19,7 @@ from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.session import Session, refuse_leftovers
 from iotrial.conduct.sharing import notes, sharing
 from iotrial.conduct.signals import Stopped, StopSignals
-from iotrial.conduct.sites import Where
+from iotrial.conduct.sites import GUEST, Where
 from iotrial.conduct.trial import Conductor, Limits
 from iotrial.conduct.user import invoking_user
 from iotrial.design.plan import Plan, new_seed
@@ -33,6 +33,9 @@ from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
 from iotrial.store import Store
 from iotrial.store.model import StoredTrial, TrialData, TrialHeader, TrialState
+
+_ON = {"device": "the disk that you named", GUEST: "a disk of {} MiB"}
+_GUEST = "a guest (kernel and tools are fetched where they are not there yet), in it "
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,9 +315,8 @@ def _making(resolved: Resolved) -> str:
         return "making the lab: a folder on your own file system (nothing is mounted, nothing needs root)"
     made = []
     for site in resolved.sites:
-        on = (
-            "the disk that you named" if site.kind == "device" else f"an image of {site.size_bytes >> 20} MiB"
-        )
+        on = _ON.get(site.kind, "an image of {} MiB").format(site.size_bytes >> 20)
         what = f" for {' and '.join(site.filesystems)}" if site.filesystems else ""
         made.append(f"{site.name}: {on}{what}" if site.name else f"{on}{what}")
-    return "making the lab: " + "; ".join(made)
+    where = "" if resolved.needs is None else _GUEST
+    return f"making the lab: {where}{'; '.join(made)}"

@@ -22,7 +22,7 @@ from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
-from iotrial.errors import LabError, TargetError
+from iotrial.errors import LabError, ProbeError, TargetError
 from iotrial.lab import health
 from iotrial.store import Store
 from iotrial.store.model import BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
@@ -196,7 +196,7 @@ class Conductor:
                 void = void or _void_of_record(kept)
                 continue
             with self._signals.interruptible():
-                outcome = self._runner.run(line.condition, planned, block=block.index)
+                outcome = self._run(line.condition, planned, block)
             record = self._record(line.condition, block, planned, outcome)
             self._store.append_run(self._trial, record)
             observations.append(_observation_of_record(record, planned))
@@ -222,6 +222,18 @@ class Conductor:
         self._show()
         self._signals.check()
 
+    def _run(self, condition: Condition, planned: PlannedRun, block: Block) -> Outcome:
+        """One run. A guest that dies over it is the run's failure; it is booted anew, and the trial goes on."""
+        try:
+            return self._runner.run(condition, planned, block=block.index)
+        except ProbeError as error:
+            if not self._session.revivable:
+                raise
+            self._watcher.say(f"{error.message}: booting it anew")
+            self._session.revive()
+            self._runner = Runner(self._session, injected=self._spec.injected)
+            return Outcome(failure=error.message)
+
     def _count_read_back(self, outcome: Outcome) -> None:
         self._read_backs += 1
         if self._read_backs >= READ_BACKS_TO_FAIL:
@@ -231,7 +243,9 @@ class Conductor:
             )
 
     def _record(self, condition: Condition, block: Block, planned: PlannedRun, outcome: Outcome) -> RunRecord:
-        started = outcome.started_ns or time.monotonic_ns()
+        started = (
+            outcome.started_ns - self._session.clock_ahead_ns if outcome.started_ns else time.monotonic_ns()
+        )
         checks = dict(outcome.checks)
         if outcome.void is not None:
             checks["void"] = outcome.void

@@ -16,6 +16,7 @@ ON_A_DISK = ("cold-files", "cold-data", "cold-system", "warm", "as-is")
 STATES: dict[str, tuple[str, ...]] = {
     "image": ON_A_DISK,
     "device": ON_A_DISK,
+    "guest": ON_A_DISK,
     "directory": ("cold-data", "cold-system", "warm", "as-is"),
 }
 

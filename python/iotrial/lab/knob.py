@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 #: labs that have a block device and a file system of their own
-DISK_LABS = frozenset({"image", "device"})
+DISK_LABS = frozenset({"image", "device", "guest"})
 
 
 class Stage(IntEnum):
@@ -109,11 +109,13 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a setting needs: root, one of some labs, programs (name to Debian package)."""
+    """What a setting needs: root, one of some labs, programs (name to Debian package), modules of the kernel (a guest has
+    only those that it is given)."""
 
     root: bool = False
     labs: frozenset[str] = frozenset({"directory"}) | DISK_LABS
     tools: Mapping[str, str] = field(default_factory=dict)
+    modules: frozenset[str] = frozenset()
 
 
 class Knob(ABC):

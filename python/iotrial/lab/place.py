@@ -45,6 +45,8 @@ class Place(ABC):
     site: str = ""
     #: queue settings of the device as they were before the lab took it, where taking it changes some
     queue_before: Mapping[str, str] = MappingProxyType({})
+    #: whether making its file system anew resets what was set of its device
+    forgets_settings = False
     #: what to do where it is too small
     more_space = "make some room there, or name another folder with --on FOLDER"
 
@@ -57,6 +59,11 @@ class Place(ABC):
     def devices(self) -> Mapping[str, str]:
         """Its block devices by what each holds: ``data``, and ``log`` where the file system is given one of its own."""
         return {} if self.device is None else {"data": self.device}
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The block devices whose queues are set: its own, or those of the disks that it is made of."""
+        return () if self.device is None else (self.device,)
 
     @property
     @abstractmethod

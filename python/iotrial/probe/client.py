@@ -22,6 +22,7 @@ from typing import Any
 
 from iotrial.errors import NotSupported, ProbeError, TargetError
 from iotrial.probe.binary import find_binary
+from iotrial.probe.launch import Launch, local
 
 PROTOCOL = 1
 POLL_MS = 500
@@ -36,55 +37,59 @@ TOKEN = "IOTRIAL_SESSION"
 class Probe:
     """A running probe. Use as a context manager; leaving it ends the process and all that it holds.
 
-    ``isolate`` (root) gives it a mount and a PID namespace of its own. Raises ProbeError where the binary is
-    missing or speaks another protocol. ``waiting`` makes a context that is entered for each wait for an answer,
-    and may raise what ends the waiting.
+    ``isolate`` (root) gives it a mount and a PID namespace of its own; ``launch`` starts it elsewhere. ``waiting`` makes a
+    context that is entered for each wait for an answer, and may raise what ends the waiting. Raises ProbeError where the
+    binary is missing or speaks another protocol.
     """
 
     def __init__(
         self,
         *,
-        isolate: bool,
+        isolate: bool = False,
         binary: Path | None = None,
+        launch: Launch | None = None,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self.binary = binary or find_binary()
-        self.name = "this machine"
+        self._launch = launch or local(binary or find_binary(), isolate=isolate)
+        self.name = self._launch.name
         self._last = 0
         self._waiting = waiting
-        self._isolated = isolate
         #: in the environment of the probe and of all that it starts: by this they are known, whoever's child they are
         self.token = secrets.token_hex(16)
         self._received = b""
         self._stopped_since: float | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        argv = [str(self.binary)] + (["--isolate"] if isolate else [])
+        program = self._launch.argv[0]
         try:
             self._process = subprocess.Popen(
-                argv,
+                self._launch.argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 start_new_session=True,
                 close_fds=True,
+                pass_fds=self._launch.passed,
                 env={**os.environ, TOKEN: self.token},
             )
         except OSError as error:
-            raise ProbeError(f"cannot start the probe {self.binary}: {error.strerror}") from error
+            raise ProbeError(f"cannot start the probe {program}: {error.strerror}") from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests = self._process.stdin.fileno()
         self._answers = self._process.stdout.fileno()
         os.set_blocking(self._requests, False)
+        within_s = self._launch.begins_within_s
+        self._silent_at = None if within_s is None else time.monotonic() + within_s
         try:
             self.facts = self.call("hello")
         except BaseException:
             self.kill()
             raise
+        self._silent_at = None
         if self.facts.get("protocol") != PROTOCOL:
             self.kill()
             raise ProbeError(
-                f"the probe {self.binary} speaks protocol {self.facts.get('protocol')}, wanted {PROTOCOL}",
+                f"the probe {program} speaks protocol {self.facts.get('protocol')}, wanted {PROTOCOL}",
                 hint="package and probe are of different versions: install again",
             )
 
@@ -136,6 +141,9 @@ class Probe:
                 self._stopped_since = None
                 return True
         self._give_up_if_stopped(verb)
+        if self._silent_at is not None and time.monotonic() > self._silent_at:
+            self.kill()
+            raise ProbeError(f"{self.name} did not answer in time{self._epitaph()}")
         return False
 
     def _give_up_if_stopped(self, verb: str) -> None:
@@ -160,12 +168,26 @@ class Probe:
             status = self._process.wait()
         self._log.seek(0)
         tail = self._log.read()[-400:].decode(errors="replace").strip()
-        return f" (status {status})" + (f": {tail}" if tail else "")
+        more = self._launch.last_words() if self._launch.last_words is not None else ""
+        said = "; ".join(text for text in (tail, more) if text)
+        return f" (status {status})" + (f": {said}" if said else "")
 
     @property
     def pid(self) -> int:
         """Process id on this machine (of the outer process, where isolated)."""
         return self._process.pid
+
+    @property
+    def session(self) -> int:
+        """The session of all its processes, as this machine numbers it."""
+        return self.pid if self._launch.elsewhere else int(self.facts["session"])
+
+    @property
+    def session_started(self) -> int:
+        """When the leader of that session started, in clock ticks since this machine's boot."""
+        if not self._launch.elsewhere:
+            return int(self.facts["session_started"])
+        return int(Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
 
     @property
     def alive(self) -> bool:
@@ -198,7 +220,7 @@ class Probe:
 
     def kill(self) -> None:
         """End it at once; nothing that it holds outlives it."""
-        if not self._isolated and self._process.poll() is None:
+        if not self._launch.contained and self._process.poll() is None:
             # What we have started is the guard, which ends all below it first: orphans in sessions of their own too.
             self._process.send_signal(signal.SIGTERM)
             self._process.send_signal(signal.SIGCONT)

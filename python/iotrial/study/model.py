@@ -180,7 +180,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class LabSpec:
-    """Where runs happen; ``kind`` None means the first lab that can serve. ``disk``: what an image lab's disk is like."""
+    """Where runs happen; ``kind`` None means the first lab that can serve. ``disk``: what the disk of an image lab or a guest
+    is like; ``disks``, of how many the array consists on which a guest's file system lies, 1: no array."""
 
     kind: str | None = None
     filesystem: str = "ext4"
@@ -188,6 +189,7 @@ class LabSpec:
     mkfs_options: tuple[str, ...] = ()
     mount_options: tuple[str, ...] = ()
     disk: DiskSpec | None = None
+    disks: int = 1
 
 
 @dataclass(frozen=True, slots=True)

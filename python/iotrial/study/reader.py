@@ -92,6 +92,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
             tuple(lab.mkfs_options),
             tuple(lab.mount_options),
             lab.disk,
+            lab.disks,
         ),
         budget=Budget(budget.time, budget.blocks),
         factors=factors,

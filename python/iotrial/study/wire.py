@@ -187,6 +187,7 @@ class LabTable(Table):
     mkfs_options: list[Line] = Field([], max_length=64)
     mount_options: list[Line] = Field([], max_length=64)
     disk: Disk = None
+    disks: int = Field(1, ge=1, le=16)
 
 
 class PlaceTable(Table):

@@ -10,7 +10,7 @@ from iotrial.conduct.doctor.finding import Finding, Grade
 from iotrial.errors import IotrialError, TargetError
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.journal import Journal
-from iotrial.lab.machine.programs import Program
+from iotrial.lab.machine.programs import GUEST_PROGRAMS, Program
 from iotrial.lab.target import Target
 
 
@@ -24,7 +24,7 @@ class LabFinding:
 
 
 def labs(target: Target, programs: Sequence[Program]) -> tuple[LabFinding, ...]:
-    """Directory, image and device, as the probe of this user could use them."""
+    """Directory, image, device and guest, as the probe of this user could use them."""
     hello = target.call("hello")
     root, privileged = hello["uid"] == 0, bool(hello["privileged"])
     found = {program.name for program in programs if program.path is not None}
@@ -40,12 +40,14 @@ def labs(target: Target, programs: Sequence[Program]) -> tuple[LabFinding, ...]:
     ]
     if not target.exists("/dev/loop-control"):
         image.append("loop devices (/dev/loop-control; modprobe loop)")
+    guest = [f"{name} (apt-get install {p})" for name, p in GUEST_PROGRAMS.items() if name not in found]
     return (
         LabFinding("directory", (), "files and commands in a folder of yours; data can be made cold"),
         LabFinding(
             "image", tuple(image), "also file systems, mounts, queues; names and inodes can be made cold"
         ),
         LabFinding("device", tuple(disk), "the same on a spare disk, which you name twice"),
+        LabFinding("guest", tuple(guest), "file systems, mounts, queues and sysctls of a virtual machine"),
     )
 
 

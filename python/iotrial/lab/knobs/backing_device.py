@@ -19,6 +19,7 @@ class BdiMaxRatio(BlockNumber):
     name = "bdi.max_ratio"
     title = "largest share of the dirty pages that the lab's device may have, in per cent"
     folder = "bdi"
+    of_the_whole = True
     file = "max_ratio"
     least, most = 10, 100
     open_levels = "10 to 100"
@@ -33,6 +34,7 @@ class BdiMinRatio(BlockNumber):
     name = "bdi.min_ratio"
     title = "least share of the dirty pages that is kept for the lab's device, in per cent"
     folder = "bdi"
+    of_the_whole = True
     file = "min_ratio"
     least, most = 0, 10
     open_levels = "0 to 10"
@@ -47,4 +49,5 @@ class BdiStrictLimit(BlockChoice):
     name = "bdi.strict_limit"
     title = "whether the device's share of dirty pages holds also while few pages are dirty in all"
     folder = "bdi"
+    of_the_whole = True
     file = "strict_limit"

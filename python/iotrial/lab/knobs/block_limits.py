@@ -38,7 +38,7 @@ class BlockChoice(BlockKnob):
         return one_of(self.name, setting.value, self.LEVELS)
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
-        subject.target.read(self.path(subject, setting))  # a kernel or device that lacks it has no levels
+        subject.target.read(self.paths(subject, setting)[0])  # a kernel or device that lacks it has no levels
         return self.LEVELS
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002

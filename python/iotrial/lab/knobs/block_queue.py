@@ -31,26 +31,29 @@ class BlockKnob(KernelFileKnob):
 
     folder: str = "queue"
     file: str
+    #: whether of an array it is the array's own, and not that of each of its disks
+    of_the_whole: bool = False
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
         return Requirement(root=True, labs=DISK_LABS)
 
-    def path(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
-        device = subject.place.device
-        if device is None:
+    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        place = subject.place
+        devices = (place.device,) if self.of_the_whole else place.queues
+        if place.device is None or not devices:
             raise RequestError(
-                f"knob {self.name}: a {subject.place.kind} lab has no device of its own",
+                f"knob {self.name}: a {place.kind} lab has no device of its own",
                 hint="use the image lab (needs root)",
             )
-        return f"/sys/block/{device}/{self.folder}/{self.file}"
+        return tuple(f"/sys/block/{device}/{self.folder}/{self.file}" for device in devices)
 
-    def original(self, subject: Subject, setting: Setting) -> str:
+    def original(self, subject: Subject, path: str) -> str:
         # Attaching an image changes read-ahead, and detaching it may: both are ours, what stood before is not.
         place = subject.place
         before = None
         if self.folder == "queue":
             before = place.queue_before.get(self.file)
-        return self.read(subject, setting) if before is None else self.shown(before)
+        return super().original(subject, path) if before is None else self.shown(before)
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
         super().prepare(subject, setting, (*values, self.read(subject, setting)))
@@ -102,6 +105,10 @@ class BlockNumber(BlockKnob):
         return "128"
 
 
+#: modules of schedulers that are not in every kernel itself
+SCHEDULER_MODULES = {"mq-deadline": "mq_deadline", "kyber": "kyber_iosched", "bfq": "bfq"}
+
+
 class BlockScheduler(BlockKnob):
     """The I/O scheduler."""
 
@@ -114,6 +121,10 @@ class BlockScheduler(BlockKnob):
             if word.startswith("["):
                 return word.strip("[]")
         return text.strip()
+
+    def requires(self, setting: Setting) -> Requirement:
+        module = SCHEDULER_MODULES.get(setting.value)
+        return Requirement(root=True, labs=DISK_LABS, modules=frozenset({module} if module else ()))
 
     def parse(self, setting: Setting) -> str:
         value = setting.value
@@ -133,7 +144,7 @@ class BlockScheduler(BlockKnob):
         return value
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
-        text = subject.target.read(self.path(subject, setting))
+        text = subject.target.read(self.paths(subject, setting)[0])
         return tuple(word.strip("[]") for word in text.split())
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
@@ -168,6 +179,7 @@ class BlockReadAhead(BlockNumber):
     title = "read-ahead of the lab's device in KiB"
     file = "read_ahead_kb"
     rank = 1  # after the limits of the queue, which drag it along
+    of_the_whole = True
     least, most = 0, 65536
     open_levels = "0 to 65536"
 

@@ -38,8 +38,8 @@ class MemoryHugePages(KernelFileKnob):
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
         return Requirement(root=True)
 
-    def path(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
-        return HUGE_PAGES
+    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return (HUGE_PAGES,)
 
     def is_own(self, path: str, entry: Entry) -> bool:  # noqa: ARG002
         return path == HUGE_PAGES

@@ -13,14 +13,14 @@ from iotrial.study.model import Setting
 
 
 class KernelFileKnob(Knob):
-    """A knob whose value is the text of one file in /sys or /proc/sys. It outlives the conductor,
-    so it is journaled."""
+    """A knob whose value is the text of one file in /sys or /proc/sys, or the same text of several. It outlives the
+    conductor, so it is journaled."""
 
     stage = Stage.DEVICE
 
     @abstractmethod
-    def path(self, subject: Subject, setting: Setting) -> str:
-        """The file."""
+    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+        """The files, one at least."""
 
     @abstractmethod
     def is_own(self, path: str, entry: Entry) -> bool:
@@ -36,10 +36,13 @@ class KernelFileKnob(Knob):
         return " ".join(text.split())
 
     def where(self, subject: Subject, setting: Setting) -> str:
-        return self.path(subject, setting)
+        return ", ".join(self.paths(subject, setting))
 
     def read(self, subject: Subject, setting: Setting) -> str:
-        path = self.path(subject, setting)
+        found = [self._read(subject, path) for path in self.paths(subject, setting)]
+        return found[0] if len(set(found)) == 1 else " and ".join(found)
+
+    def _read(self, subject: Subject, path: str) -> str:
         try:
             return self.shown(subject.target.read(path))
         except TargetError as error:
@@ -51,28 +54,29 @@ class KernelFileKnob(Knob):
             ) from error
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
-        path = self.path(subject, setting)
-        try:
-            subject.target.write(path, value)
-        except TargetError as error:
-            raise KnobError(
-                self.name, path, wrote=value, found=self.read(subject, setting), hint=error.message
-            ) from error
+        for path in self.paths(subject, setting):
+            try:
+                subject.target.write(path, value)
+            except TargetError as error:
+                raise KnobError(
+                    self.name, path, wrote=value, found=self._read(subject, path), hint=error.message
+                ) from error
 
-    def original(self, subject: Subject, setting: Setting) -> str:
-        """The value to put back: what stands there before the trial's first change."""
-        return self.read(subject, setting)
+    def original(self, subject: Subject, path: str) -> str:
+        """The value to put back in one file: what stands there before the trial's first change."""
+        return self._read(subject, path)
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
-        subject.journal.record(
-            self.name,
-            {"path": self.path(subject, setting)},
-            self.original(subject, setting),
-            values,
-            identity=self.identity(subject, setting),
-            boot_id=subject.boot_id,
-            trial=subject.trial,
-        )
+        for path in self.paths(subject, setting):
+            subject.journal.record(
+                self.name,
+                {"path": path},
+                self.original(subject, path),
+                values,
+                identity=self.identity(subject, setting),
+                boot_id=subject.boot_id,
+                trial=subject.trial,
+            )
 
     def still_same(self, target: Target, entry: Entry) -> bool:  # noqa: ARG002
         """Whether the entry's address still means what it meant."""

@@ -76,8 +76,8 @@ class Sysctl(KernelFileKnob):
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ()
 
-    def path(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
-        return _file(self._key(setting))
+    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return (_file(self._key(setting)),)
 
     def is_own(self, path: str, entry: Entry) -> bool:  # noqa: ARG002
         return path in {_file(key) for key in self.ALLOWED}

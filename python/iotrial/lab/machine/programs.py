@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from iotrial.errors import IotrialError
 from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.guest import qemu
 from iotrial.lab.knob import Subject
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
 FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 _UTIL_LINUX = ("blkid", "wipefs")
+#: by package: what starts a guest, and what fetches kernel and tools for it
+GUEST_PROGRAMS = {qemu.PROGRAM: qemu.PACKAGE, "setpriv": "util-linux", "apt-get": "apt", "dpkg-deb": "dpkg"}
 #: what iotrial itself never calls, and those who tune storage use beside it
 _BESIDE = (
     ("fio", "fio", "studies that run fio as their command"),
     ("strace", "strace", "counting system calls beside a trial (a traced run is never timed)"),
-    ("qemu-system-x86_64", "qemu-system-x86", "guests, which no lab of this version uses yet"),
 )
 
 
@@ -44,6 +46,8 @@ def programs(
         _want(wanted, kind.mkfs[0], kind.package, f"image and device labs with {kind.name}")
     for tool in _UTIL_LINUX:
         _want(wanted, tool, "util-linux", "device lab")
+    for tool, package in GUEST_PROGRAMS.items():
+        _want(wanted, tool, package, "guest lab")
     for tool, package, knob in _of_knobs(subject):
         _want(wanted, tool, package, f"knob {knob}")
     for tool, package, who in more:

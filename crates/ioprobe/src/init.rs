@@ -1,0 +1,140 @@
+//! The probe as process 1 of a guest: brings up the little that a kernel needs to serve, then serves from the conductor's port.
+//!
+//! There is nothing else in a guest: no shell, no init system, no daemon that could do anything meanwhile. Modules are loaded
+//! in the order of a list that was made with the initramfs, so that nothing has to be looked for.
+
+use std::ffi::CStr;
+use std::fs;
+use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, c_long, pid_t};
+
+use crate::error::{Doing, Error, Result};
+use crate::syscall::{c_text, check, open};
+
+/// The port's name on the virtio bus, which QEMU is told too.
+const PORT: &str = "iotrial";
+/// A line for each module: its path, and behind a blank its parameters.
+const MODULES: &str = "/modules";
+const PORTS: &str = "/sys/class/virtio-ports";
+const PORT_WITHIN: Duration = Duration::from_secs(20);
+
+/// Serves as process 1, and turns the guest off when the conductor has hung up. Does not return.
+pub fn run() -> ! {
+    if std::process::id() != 1 {
+        eprintln!("ioprobe: --init: wanted to be process 1 of a guest");
+        std::process::exit(2);
+    }
+    match bring_up().and_then(serve) {
+        Ok(status) => println!("ioprobe: init: the probe ended with {status}"),
+        Err(error) => println!("ioprobe: init: {error}"),
+    }
+    // SAFETY: no pointers are involved.
+    unsafe {
+        libc::sync();
+        libc::reboot(libc::RB_POWER_OFF);
+    }
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+fn bring_up() -> Result<OwnedFd> {
+    for (kind, target) in [
+        ("devtmpfs", "/dev"),
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("tmpfs", "/run"),
+        ("tmpfs", "/tmp"),
+    ] {
+        fs::create_dir_all(target).doing(|| format!("make {target}"))?;
+        mount(kind, target)?;
+    }
+    let list = fs::read_to_string(MODULES).doing(|| format!("read {MODULES}"))?;
+    for line in list.lines().filter(|line| !line.is_empty()) {
+        let (path, parameters) = line.split_once(' ').unwrap_or((line, ""));
+        load(path, parameters)?;
+    }
+    port()
+}
+
+fn mount(kind: &str, target: &str) -> Result<()> {
+    let (kind_text, target_text) = (c_text(kind)?, c_text(target)?);
+    let nothing: *const libc::c_void = std::ptr::null();
+    // SAFETY: the texts end with NUL.
+    check(
+        unsafe {
+            libc::mount(
+                kind_text.as_ptr(),
+                target_text.as_ptr(),
+                kind_text.as_ptr(),
+                0,
+                nothing,
+            )
+        },
+        || format!("mount {kind} on {target}"),
+    )?;
+    Ok(())
+}
+
+/// One that is there already is fine: a kernel may have it built in.
+fn load(path: &str, parameters: &str) -> Result<()> {
+    let file = open(path, libc::O_RDONLY, 0)?;
+    let text = c_text(parameters)?;
+    match finit_module(file.as_raw_fd(), &text) {
+        -1 if crate::error::last_errno() == libc::EEXIST => Ok(()),
+        -1 => Err(Error::last_os(format!("load module {path}"))),
+        _ => Ok(()),
+    }
+}
+
+fn finit_module(file: c_int, parameters: &CStr) -> c_long {
+    // SAFETY: the text ends with NUL; the descriptor is open.
+    unsafe { libc::syscall(libc::SYS_finit_module, file, parameters.as_ptr(), 0) }
+}
+
+/// The conductor's port, as soon as the bus has shown it.
+fn port() -> Result<OwnedFd> {
+    let until = Instant::now() + PORT_WITHIN;
+    loop {
+        for entry in fs::read_dir(PORTS).into_iter().flatten().flatten() {
+            let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
+            if name.trim_end() == PORT {
+                let node = format!("/dev/{}", entry.file_name().to_string_lossy());
+                return open(&node, libc::O_RDWR, 0);
+            }
+        }
+        if Instant::now() > until {
+            return Err(Error::verify(format!(
+                "look for the port {PORT} in {PORTS}: not there after {PORT_WITHIN:?}"
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Has the probe itself answer from the port; ends what is orphaned meanwhile, until the probe has ended.
+fn serve(port: OwnedFd) -> Result<c_int> {
+    let own = "/proc/self/exe";
+    let input = port.try_clone().doing(|| "open the port twice")?;
+    let child = Command::new(own)
+        .arg("--isolate")
+        .stdin(input)
+        .stdout(port)
+        .spawn()
+        .doing(|| format!("start {own}"))?;
+    let pid = child.id() as pid_t;
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        match unsafe { libc::waitpid(-1, &mut status, 0) } {
+            -1 if crate::error::last_errno() != libc::EINTR => {
+                return Err(Error::last_os("wait for the probe"))
+            }
+            ended if ended == pid => return Ok(status),
+            _ => {}
+        }
+    }
+}

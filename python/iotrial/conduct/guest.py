@@ -1,0 +1,178 @@
+"""A guest as a trial uses it: kernel and tools fetched, an initramfs made, QEMU started, the probe in it asked.
+
+How it is executed is found out by doing it: a guest is booted by KVM once, and where that does not answer, by TCG from then
+on, until this machine is booted anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.sites import GUEST
+from iotrial.errors import ProbeError
+from iotrial.lab.guest import qemu
+from iotrial.lab.guest.initramfs import Needs, initramfs
+from iotrial.lab.guest.machine import DiskImage, GuestMachine
+from iotrial.lab.guest.packages import Packages
+from iotrial.lab.guest.place import serials_of
+from iotrial.lab.modelled import MARGIN_BYTES as MODELLED_MARGIN_BYTES
+from iotrial.probe.binary import find_binary
+from iotrial.probe.client import Probe
+from iotrial.probe.launch import Launch
+
+#: the kernel of a guest for which the study wants none
+DEFAULT_KERNEL = "6.12"
+#: memory of a guest besides that of modelled disks
+MEMORY_MIB = 512
+KVM = Path("/dev/kvm")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSpec:
+    """What a guest is to be. ``folder`` holds the images of its disks."""
+
+    folder: Path
+    disks: Sequence[DiskImage] = ()
+    needs: Needs = field(default_factory=Needs)
+    kernel: str = DEFAULT_KERNEL
+    memory_mib: int = 512
+    processors: int = 1
+
+
+def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
+    """The guest that a study needs: a disk for each place that is not modelled, and the memory for those that are."""
+    assert resolved.needs is not None
+    disks = [
+        DiskImage(serial, site.size_bytes)
+        for site in resolved.sites
+        if site.kind == GUEST and site.disk is None
+        for filesystem in site.filesystems
+        for serial in serials_of(site.place(filesystem), site.disks)
+    ]
+    modelled = sum(
+        site.size_bytes * site.disks * max(len(site.filesystems), 1) for site in resolved.sites if site.disk
+    )
+    memory = modelled + MODELLED_MARGIN_BYTES if modelled else 0
+    return GuestSpec(folder, disks, resolved.needs, memory_mib=MEMORY_MIB + (memory >> 20))
+
+
+class Guest:
+    """One guest machine, off at first. Use as a context manager; leaving it gives its disks up. ``store`` is the folder of
+    kernels and tools."""
+
+    def __init__(
+        self,
+        spec: GuestSpec,
+        *,
+        store: Path,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._spec = spec
+        self._waiting = waiting
+        packages = Packages(store)
+        kernel = packages.kernel(spec.kernel)
+        self.release = kernel.release
+        archive = initramfs(kernel, spec.needs, find_binary(), packages, store)
+        self._accelerators = Accelerators(store / "accelerator.json")
+        self._machine = GuestMachine(
+            kernel=kernel.image,
+            initramfs=archive,
+            disks=spec.disks,
+            folder=spec.folder,
+            memory_mib=spec.memory_mib,
+            processors=spec.processors,
+        )
+        self.accelerator: qemu.Accelerator | None = None
+
+    def start(self) -> Probe:
+        """Boot it, anew where it has died; the probe in it. Raises ProbeError where it does not come up by any means."""
+        for accelerator in self._accelerators.to_try():
+            try:
+                probe = self._boot(accelerator)
+            except ProbeError:
+                if accelerator is qemu.Accelerator.TCG:
+                    raise
+                self._accelerators.note_broken(accelerator)
+            else:
+                self.accelerator = accelerator
+                return probe
+        raise AssertionError("TCG is always tried")
+
+    def facts(self) -> Mapping[str, object]:
+        """What a report should say of the guest."""
+        return {
+            "kernel": self.release,
+            "accelerator": None if self.accelerator is None else self.accelerator.value,
+            "memory_mib": self._spec.memory_mib,
+            "processors": self._spec.processors,
+        }
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of numbers from such a guest."""
+        if self.accelerator is not qemu.Accelerator.TCG:
+            return ()
+        return (
+            "the guest is emulated (QEMU's TCG): its processor is slow and unlike any real one, so times mean nothing by "
+            "themselves; ratios do, and where an effect is one of processor time they are an indication only",
+        )
+
+    def _boot(self, accelerator: qemu.Accelerator) -> Probe:
+        with self._machine.command(accelerator) as (argv, passed):
+            launch = Launch(
+                argv,
+                name=f"the guest (Linux {self.release}, {accelerator.name})",
+                contained=True,
+                elsewhere=True,
+                passed=passed,
+                begins_within_s=self._machine.boots_within_s(accelerator),
+                last_words=self._machine.last_words,
+            )
+            return Probe(launch=launch, waiting=self._waiting)
+
+    def close(self) -> None:
+        """Give its disks up; the probe's process must have ended."""
+        self._machine.close()
+
+    def __enter__(self) -> Guest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Accelerators:
+    """What was found of KVM since this machine was booted, in a small file."""
+
+    def __init__(self, file: Path, device: Path = KVM, boot: Path = BOOT_ID) -> None:
+        self._file = file
+        self._device = device
+        self._boot = boot
+
+    def to_try(self) -> tuple[qemu.Accelerator, ...]:
+        """In this order. KVM where it can be opened and has not failed since boot."""
+        try:
+            self._device.open("r+b", buffering=0).close()
+        except OSError:
+            return (qemu.Accelerator.TCG,)
+        if self._known_broken():
+            return (qemu.Accelerator.TCG,)
+        return (qemu.Accelerator.KVM, qemu.Accelerator.TCG)
+
+    def note_broken(self, accelerator: qemu.Accelerator) -> None:
+        """A guest did not come up by this one."""
+        with suppress(OSError):  # then it is found out again next time
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps({"broken": accelerator.value, "boot": self._boot.read_text()}))
+
+    def _known_broken(self) -> bool:
+        try:
+            noted = json.loads(self._file.read_text())
+            return bool(noted["boot"] == self._boot.read_text())
+        except (OSError, ValueError, KeyError, TypeError):
+            return False

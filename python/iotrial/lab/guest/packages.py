@@ -1,0 +1,214 @@
+"""Kernels and tools for guests: a distribution's packages, fetched and unpacked into the state folder, never installed.
+
+apt finds them, with all that they depend on, and checks their signatures; it works on folders of ours beside those of the
+system, so that neither its lists nor its record of what is installed is touched. Nothing of a package is executed here:
+its files are unpacked, and run in guests alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from iotrial.errors import LabError, MissingTool
+
+#: a kernel of Debian's for virtual machines: few modules, and those that a guest needs
+_KERNEL = re.compile(r"linux-image-(\d+\.\d+(?:\.\d+)?)((?:-\d+)?(?:\+deb\d+)?)-cloud-(amd64|arm64)")
+_LEAST_FREE_BYTES = 1 << 30
+_NOTED = "kernels.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An unpacked kernel: its release as uname has it, its image, its modules."""
+
+    release: str
+    image: Path
+    modules: Path
+
+
+class Packages:
+    """Packages below one folder. What has been fetched once is there for good; several processes may fetch at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def kernels(self) -> tuple[str, ...]:
+        """Versions of kernels that can be had, the newest of each series, oldest series first: ("6.1.0", "6.12.117")."""
+        newest: dict[tuple[int, int], tuple[tuple[int, ...], str]] = {}
+        for name in self._kernel_packages:
+            key = _numbers(name)
+            series = (key[0], key[1])
+            if series not in newest or key > newest[series][0]:
+                newest[series] = (key, name)
+        return tuple(_version(name) for _, (_, name) in sorted(newest.items()))
+
+    def kernel(self, version: str) -> Kernel:
+        """The newest kernel of this version or series ("6.12" or "6.12.117"), fetched where none is there yet: one that is
+        there stays in use, so that trials can be compared, and no network is needed.
+
+        Raises LabError that lists what there is.
+        """
+        name = self._fetched.get(version) or self._newest(version)
+        tree = self._tree([name], alone=True)
+        self._note_fetched(version, name)
+        (image,) = (tree / "boot").glob("vmlinuz-*")
+        release = image.name.removeprefix("vmlinuz-")
+        modules = next(path for path in (tree / "lib/modules", tree / "usr/lib/modules") if path.is_dir())
+        return Kernel(release, image, modules / release)
+
+    def _newest(self, version: str) -> str:
+        fitting = [
+            name
+            for name in self._kernel_packages
+            if (_version(name) + ".").startswith(version.rstrip(".") + ".")
+        ]
+        if not fitting:
+            raise LabError(
+                f"guest kernel {version}: the package sources of this machine have none",
+                hint="there are: " + ", ".join(self.kernels()),
+            )
+        return max(fitting, key=_numbers)
+
+    @property
+    def _fetched(self) -> dict[str, str]:
+        """Kernel packages by what was asked for, of those that have been fetched."""
+        try:
+            noted = json.loads((self._folder / _NOTED).read_text())
+        except (OSError, ValueError):
+            return {}
+        return {str(key): str(name) for key, name in noted.items()} if isinstance(noted, dict) else {}
+
+    def _note_fetched(self, version: str, name: str) -> None:
+        if self._fetched.get(version) != name:
+            with self._locked():
+                (self._folder / _NOTED).write_text(json.dumps({**self._fetched, version: name}))
+
+    def tree(self, names: Iterable[str]) -> Path:
+        """A folder with these packages and all that they depend on, unpacked over one another as a system has them."""
+        return self._tree(sorted(set(names)), alone=False)
+
+    @cached_property
+    def _kernel_packages(self) -> tuple[str, ...]:
+        """In apt's own lists, or in ours where those are empty."""
+        for lists in ((), self._own_lists):
+            if lists:
+                self._update()
+            said = self._apt(["apt-cache", *lists, "pkgnames", "linux-image-"], "list kernels")
+            found = tuple(sorted(name for name in said.split() if _KERNEL.fullmatch(name)))
+            if found:
+                return found
+        return ()
+
+    def _tree(self, names: Sequence[str], *, alone: bool) -> Path:
+        key = hashlib.sha256("\n".join([str(alone), *names]).encode()).hexdigest()[:16]
+        tree = self._folder / "trees" / key
+        if tree.is_dir():
+            return tree
+        with self._locked():
+            if tree.is_dir():  # another process was first
+                return tree
+            self._check_space()
+            making, packages = self._folder / f"making-{key}", self._folder / f"packages-{key}"
+            for old in (making, packages):
+                shutil.rmtree(old, ignore_errors=True)
+            making.mkdir(parents=True)
+            (packages / "partial").mkdir(parents=True)
+            self._download(names, packages, alone=alone)
+            for package in sorted(packages.glob("*.deb")):
+                self._apt(["dpkg-deb", "-x", str(package), str(making)], f"unpack {package.name}")
+            shutil.rmtree(packages)
+            tree.parent.mkdir(exist_ok=True)
+            making.rename(tree)
+        return tree
+
+    def _download(self, names: Sequence[str], into: Path, *, alone: bool) -> None:
+        empty = self._folder / "status"
+        empty.write_text("")  # as if nothing were installed: what a tool depends on comes too
+        what = f"fetch {', '.join(names)}"
+        if alone:
+            words = ["apt-get", "-q", "download", *names]
+        else:
+            words = [
+                "apt-get", "-q", "--yes", "--download-only", "--no-install-recommends",
+                "-o", f"Dir::State::status={empty}", "-o", f"Dir::Cache::archives={into}",
+                "-o", "Debug::NoLocking=true", "install", *names,
+            ]  # fmt: skip
+        try:
+            self._apt(words, what, cwd=into)
+        except LabError:
+            self._update()
+            self._apt([words[0], *self._own_lists, *words[1:]], what, cwd=into)
+
+    @property
+    def _own_lists(self) -> tuple[str, ...]:
+        return (
+            "-o",
+            f"Dir::State::lists={self._folder / 'lists'}",
+            "-o",
+            f"Dir::Cache={self._folder / 'cache'}",
+        )
+
+    def _update(self) -> None:
+        for name in ("lists/partial", "cache/archives/partial"):
+            (self._folder / name).mkdir(parents=True, exist_ok=True)
+        self._apt(["apt-get", *self._own_lists, "-q", "update"], "look up what packages there are")
+
+    def _apt(self, words: Sequence[str], what: str, cwd: Path | None = None) -> str:
+        # root would hand the work to a user who cannot write here
+        argv = [words[0], *(("-o", "APT::Sandbox::User=") if words[0] == "apt-get" else ()), *words[1:]]
+        try:
+            done = subprocess.run(
+                argv, cwd=cwd, env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise MissingTool(
+                f"guest: {what}: {words[0]} is not installed",
+                hint="the guest lab takes kernels and tools from the packages of Debian or Ubuntu",
+            ) from error
+        if done.returncode != 0:
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
+            raise LabError(
+                f"guest: {what}: {words[0]} ended with {done.returncode}: {' / '.join(said)}",
+                hint="`apt-get update` tells whether the package sources of this machine can be reached",
+            )
+        return done.stdout
+
+    def _check_space(self) -> None:
+        free = shutil.disk_usage(self._folder).free
+        if free < _LEAST_FREE_BYTES:
+            raise LabError(
+                f"guest: {self._folder} has {free >> 20} MiB free, wanted {_LEAST_FREE_BYTES >> 20} for packages",
+                hint="make some room there, or set XDG_STATE_HOME to a folder on another disk",
+            )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _version(package: str) -> str:
+    found = _KERNEL.fullmatch(package)
+    assert found is not None
+    return found[1]
+
+
+def _numbers(package: str) -> tuple[int, ...]:
+    """To compare: the version's numbers and those behind it."""
+    found = _KERNEL.fullmatch(package)
+    assert found is not None
+    return tuple(int(number) for number in re.findall(r"\d+", found[1] + found[2].partition("+")[0]))

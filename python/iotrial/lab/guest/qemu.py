@@ -1,0 +1,127 @@
+"""QEMU's command line for a guest, and how the guest is run: by KVM where a boot shows that it works, else by TCG.
+
+A /dev/kvm can be there and hang (a nested one, for instance), so its presence says nothing; a guest that has answered does.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from iotrial.errors import MissingTool
+
+PROGRAM = "qemu-system-x86_64"
+PACKAGE = "qemu-system-x86"
+#: name of the port on the virtio bus; the probe looks for it
+PORT = "iotrial"
+
+
+class Accelerator(StrEnum):
+    """What executes the guest's instructions."""
+
+    KVM = "kvm"
+    TCG = "tcg"
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A virtio disk over a file that QEMU is given open, for reading and writing with O_DIRECT. ``serial``: at most 20
+    characters."""
+
+    descriptor: int
+    serial: str
+    #: bytes a second and requests a second at which QEMU holds it, 0: no limit
+    bytes_per_s: int = 0
+    requests_per_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A guest as it is to be: kernel and initramfs, memory, processors, disks."""
+
+    kernel: Path
+    initramfs: Path
+    memory_mib: int = 512
+    processors: int = 1
+    disks: tuple[Disk, ...] = ()
+    parameters: tuple[str, ...] = ()
+
+
+def find() -> str:
+    """The path of QEMU. Raises MissingTool that names the package."""
+    found = shutil.which(PROGRAM)
+    if found is None:
+        raise MissingTool(
+            f"the guest lab needs {PROGRAM}, which is not installed",
+            hint=f"apt-get install --no-install-recommends {PACKAGE}",
+        )
+    return found
+
+
+def command(program: str, machine: Machine, accelerator: Accelerator, *, console: int) -> list[str]:
+    """The whole command. Standard input and output are the port; what the kernel says goes to descriptor ``console``."""
+    words = [
+        program,
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display", "none",
+        "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny",
+        "-machine", f"q35,accel={accelerator},sata=off,smbus=off,i8042=off,hpet=off",
+        "-cpu", _PROCESSORS[accelerator],
+        "-smp", str(machine.processors),
+        "-m", f"{machine.memory_mib}M",
+        "-kernel", str(machine.kernel),
+        "-initrd", str(machine.initramfs),
+        "-append", " ".join((*_PARAMETERS, *machine.parameters, "--", "--init")),
+        "-chardev", "stdio,id=port,signal=off",
+        "-device", "virtio-serial-pci,max_ports=2",
+        "-device", f"virtserialport,chardev=port,name={PORT}",
+        "-add-fd", f"fd={console},set=1",
+        "-chardev", "file,id=console,path=/dev/fdset/1,append=on",
+        "-serial", "chardev:console",
+    ]  # fmt: skip
+    for number, disk in enumerate(machine.disks):
+        words += _disk(number, disk)
+    return words
+
+
+#: emulated, a processor that can do more boots longer: the kernel looks for the fastest way to do everything that it can;
+#: without instructions that give random numbers, programs wait for the kernel to have collected some
+_PROCESSORS = {Accelerator.KVM: "host", Accelerator.TCG: "qemu64,+rdrand,+rdseed"}
+
+#: no line of the boot is written but what is wrong: a serial line is slow; a panic ends the guest, and with it QEMU
+_PARAMETERS: Sequence[str] = (
+    "console=ttyS0",
+    "quiet",
+    "loglevel=4",
+    "panic=-1",
+    "rdinit=/init",
+    "mitigations=off",
+    "random.trust_cpu=on",
+)
+
+
+def _disk(number: int, disk: Disk) -> list[str]:
+    set_number, node = number + 2, f"disk{number}"
+    words = [
+        "-add-fd", f"fd={disk.descriptor},set={set_number}",
+        "-blockdev",
+        f"driver=file,node-name={node}-file,filename=/dev/fdset/{set_number},auto-read-only=off,locking=off,"
+        "cache.direct=on,aio=threads,discard=unmap",
+        "-blockdev", f"driver=raw,node-name={node}-raw,file={node}-file,discard=unmap",
+    ]  # fmt: skip
+    limits = ",".join(
+        f"x-{name}={value}"
+        for name, value in (("bps-total", disk.bytes_per_s), ("iops-total", disk.requests_per_s))
+        if value
+    )
+    top = f"{node}-raw"
+    if limits:
+        words += ["-object", f"throttle-group,id={node}-limits,{limits}"]
+        words += ["-blockdev", f"driver=throttle,node-name={node},throttle-group={node}-limits,file={top}"]
+        top = node
+    return [*words, "-device", f"virtio-blk-pci,drive={top},serial={disk.serial}"]

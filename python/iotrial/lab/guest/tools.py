@@ -1,0 +1,117 @@
+"""Programs of an unpacked distribution with everything that they need to run in a guest that has nothing else.
+
+What a program needs is read from the program (ELF: its interpreter, and the libraries that it and they name), never from a
+list. Scripts need an interpreter that is named as a program itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import InterpSegment
+
+from iotrial.errors import LabError
+from iotrial.lab.guest.cpio import Entry, File, Link
+
+#: a system whose /bin and /usr/bin are one
+MERGED: Mapping[str, Entry] = {f"/{name}": Link(f"usr/{name}") for name in ("bin", "sbin", "lib", "lib64")}
+_PROGRAMS = ("usr/sbin", "usr/bin", "sbin", "bin", "usr/lib/nfs-utils")
+_LIBRARIES = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib64", "lib", "usr/lib")
+
+
+class Tools:
+    """Programs in a tree of unpacked packages."""
+
+    def __init__(self, tree: Path) -> None:
+        self._tree = tree
+
+    def entries(self, programs: Iterable[str], files: Iterable[str] = ()) -> dict[str, Entry]:
+        """These programs and ``files`` (absolute paths, or patterns of them) by their path in the guest,
+        with all libraries.
+
+        Raises LabError that names a program or library that no package has brought.
+        """
+        found: dict[str, Entry] = {}
+        for name in programs:
+            self._add(self._program(name), found)
+        for pattern in files:
+            matching = sorted(self._tree.glob(pattern.lstrip("/")))
+            if not matching:
+                raise LabError(f"guest: no package has brought {pattern}")
+            for path in matching:
+                self._add(path, found)
+        return found
+
+    def _program(self, name: str) -> Path:
+        for folder in _PROGRAMS:
+            path = self._tree / folder / name
+            if os.path.lexists(path):
+                return path
+        raise LabError(f"guest: no package has brought the program {name}")
+
+    def _add(self, path: Path, found: dict[str, Entry]) -> None:
+        place = _merged("/" + str(path.relative_to(self._tree)))
+        if place in found:
+            return
+        if path.is_symlink():
+            target = str(path.readlink())
+            found[place] = Link(target)
+            inside = self._tree / target.lstrip("/") if target.startswith("/") else path.parent / target
+            self._add(Path(os.path.normpath(inside)), found)
+            return
+        if not path.is_file():
+            raise LabError(f"guest: no package has brought {place}")
+        found[place] = File(path, path.stat().st_mode & 0o777)
+        for library in self._needed(path):
+            self._add(library, found)
+
+    def _needed(self, path: Path) -> list[Path]:
+        with path.open("rb") as file:
+            try:
+                elf = ELFFile(file)
+            except ELFError:
+                return []  # a script, or data
+            names: list[str] = []
+            runpath: list[str] = []
+            interpreters = [
+                self._tree / segment.get_interp_name().lstrip("/")
+                for segment in elf.iter_segments("PT_INTERP")
+                if isinstance(segment, InterpSegment)
+            ]
+            section = elf.get_section_by_name(".dynamic")
+            for tag in section.iter_tags() if isinstance(section, DynamicSection) else ():
+                if tag.entry.d_tag == "DT_NEEDED":
+                    names.append(str(tag.needed))  # type: ignore[attr-defined] # made for each kind of tag
+                elif tag.entry.d_tag in ("DT_RUNPATH", "DT_RPATH"):
+                    runpath += str(getattr(tag, tag.entry.d_tag.removeprefix("DT_").lower())).split(":")
+        return [*interpreters, *(self._library(name, path, runpath) for name in names)]
+
+    def _library(self, name: str, needed_by: Path, runpath: Iterable[str]) -> Path:
+        folders = [
+            (
+                needed_by.parent / folder.removeprefix("$ORIGIN").lstrip("/")
+                if folder.startswith("$ORIGIN")
+                else self._tree / folder.lstrip("/")
+            )
+            for folder in runpath
+        ]
+        for folder in (*folders, *self._folders):
+            if os.path.lexists(folder / name):
+                return folder / name
+        raise LabError(f"guest: {needed_by.name} needs {name}, which no package has brought")
+
+    @cached_property
+    def _folders(self) -> tuple[Path, ...]:
+        return tuple(self._tree / folder for folder in _LIBRARIES)
+
+
+def _merged(path: str) -> str:
+    """Where a system that has /bin in /usr/bin keeps it."""
+    first = path.split("/")[1]
+    return f"/usr{path}" if f"/{first}" in MERGED else path

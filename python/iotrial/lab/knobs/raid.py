@@ -1,0 +1,140 @@
+"""Knobs of an array of a guest's disks: how it is made (level, chunk, bitmap), and its stripe cache."""
+
+from __future__ import annotations
+
+import errno
+
+from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
+from iotrial.lab.guest import array
+from iotrial.lab.guest.array import ArrayPlace
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, whole_number
+from iotrial.study.model import Setting
+from iotrial.units import UnitError, format_size, parse_size
+
+_GUEST = frozenset({"guest"})
+_LEAST_CHUNK, _MOST_CHUNK = 4 << 10, 64 << 20
+
+
+class ArrayKnob(Knob):
+    """Something with which the array is made: a wish until the next making of the file system, and read back from md."""
+
+    stage = Stage.FORMAT
+    about: str
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=_GUEST, tools={"mdadm": "mdadm"})
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return array_of(self.name, subject).found(self.about)
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        array_of(self.name, subject).want_array(self.about, value)
+
+
+class RaidLevel(ArrayKnob):
+    """raid0, raid1, raid4, raid5, raid6 or raid10."""
+
+    name = "raid.level"
+    title = "level of the array that the guest's disks are joined to"
+    about = "level"
+    LEVELS = tuple(array.LEVELS)
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+    def requires(self, setting: Setting) -> Requirement:
+        module = array.LEVELS[self.parse(setting)].module
+        return Requirement(root=True, labs=_GUEST, tools={"mdadm": "mdadm"}, modules=frozenset({module}))
+
+
+class RaidChunk(ArrayKnob):
+    """How many bytes lie side by side on one disk."""
+
+    name = "raid.chunk"
+    title = "chunk of the array: so much lies together on one disk"
+    about = "chunk"
+    open_levels = "4 KiB to 64 MiB, powers of two (raid1 has none)"
+
+    def parse(self, setting: Setting) -> str:
+        try:
+            size = parse_size(setting.value)
+        except UnitError as error:
+            raise RequestError(f"knob {self.name}: {error.message}", hint=error.hint) from error
+        if not _LEAST_CHUNK <= size <= _MOST_CHUNK or size & (size - 1):
+            raise UnsupportedLevel(f'knob {self.name}: "{setting.value}" is no chunk', hint=self.open_levels)
+        return format_size(size)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+
+class RaidBitmap(ArrayKnob):
+    """Whether writes are noted beforehand, so that after a crash not all has to be compared."""
+
+    name = "raid.bitmap"
+    title = "write-intent bitmap of the array"
+    about = "bitmap"
+    LEVELS = array.BITMAPS
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+
+class RaidStripeCache(Knob):
+    """Pages for each disk in which raid4, 5 and 6 collect what belongs together."""
+
+    name = "raid.stripe_cache"
+    title = "entries of the stripe cache of raid4, raid5 and raid6"
+    stage = Stage.DEVICE
+    open_levels = "17 to 32768"
+
+    def parse(self, setting: Setting) -> str:
+        return whole_number(f"knob {self.name}", setting.value, 17, 32768)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=_GUEST, tools={"mdadm": "mdadm"})
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+        return "256"
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return self._ask(subject).strip()
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+        self._ask(subject)
+        path = array_of(self.name, subject).file("stripe_cache_size")
+        try:
+            subject.target.write(path, value)
+        except TargetError as error:
+            found = self.read(subject, setting)
+            raise KnobError(self.name, path, wrote=value, found=found, hint=error.message) from error
+
+    def _ask(self, subject: Subject) -> str:
+        place = array_of(self.name, subject)
+        try:
+            return subject.target.read(place.file("stripe_cache_size"))
+        except TargetError as error:
+            if error.errno not in (errno.ENOENT, errno.EINVAL):
+                raise
+            raise UnsupportedLevel(
+                f"knob {self.name}: {place.label} has no stripe cache",
+                hint="raid4, raid5 and raid6 have one: fix raid.level to one of these",
+            ) from error
+
+
+def array_of(knob: str, subject: Subject) -> ArrayPlace:
+    """The array that a knob acts on. Raises RequestError where the lab has none."""
+    if isinstance(subject.place, ArrayPlace):
+        return subject.place
+    raise RequestError(
+        f"knob {knob}: this lab has one disk and no array", hint="add `disks = 4` to [lab], of kind guest"
+    )

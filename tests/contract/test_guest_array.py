@@ -1,0 +1,155 @@
+"""Arrays of a guest's disks, held against what md and the kernel say of them; knobs of arrays and of their disks' queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iotrial.conduct.guest import Guest, GuestSpec
+from iotrial.errors import LabError, UnsupportedLevel
+from iotrial.lab import host, registry
+from iotrial.lab.guest.array import LEVELS, ArrayPlace
+from iotrial.lab.guest.initramfs import Needs
+from iotrial.lab.guest.machine import DiskImage
+from iotrial.lab.guest.place import serials_of
+from iotrial.lab.journal import Journal
+from iotrial.lab.knob import Subject, WorkDraft
+from iotrial.lab.place import FileSet
+from iotrial.lab.target import Target
+from iotrial.study.model import Setting
+
+pytestmark = pytest.mark.xdist_group("machine")
+
+DISKS, SIZE = 4, 64 << 20
+NEEDS = Needs(
+    modules=frozenset({"ext4", "mq_deadline", *(level.module for level in LEVELS.values())}),
+    packages=frozenset({"e2fsprogs", "mdadm"}),
+    programs=frozenset({"mkfs.ext4", "mdadm"}),
+)
+#: how many of four disks hold data that no other disk has
+OF_FOUR = {"raid0": 4, "raid1": 1, "raid4": 3, "raid5": 3, "raid6": 2, "raid10": 2}
+
+
+@pytest.fixture(scope="module")
+def array(guests: Path, disk_folder: Path) -> Iterator[ArrayPlace]:
+    serials = tuple(serials_of("lab", DISKS))
+    disks = [DiskImage(serial, SIZE) for serial in serials]
+    with Guest(GuestSpec(disk_folder, disks, NEEDS), store=guests) as guest, guest.start() as probe:
+        target = Target(probe)
+        target.call("mkdir", path="/run/iotrial", mode="0755")
+        place = ArrayPlace(
+            "lab",
+            target,
+            Journal(disk_folder / "journal-of-the-array"),
+            serials=serials,
+            disk=None,
+            mount_point="/run/iotrial/lab",
+            filesystem="ext4",
+            size_bytes=SIZE,
+        )
+        place.open()
+        yield place
+        place.close()
+        assert (
+            "md0" not in target.call("list", path="/sys/block")["names"]
+            or target.read("/proc/mdstat").count("active") == 0
+        )
+
+
+@pytest.fixture
+def subject(array: ArrayPlace, tmp_path: Path) -> Subject:
+    return Subject(
+        target=array.target,
+        place=array,
+        journal=Journal(tmp_path / "journal"),
+        files=None,
+        work=WorkDraft(),
+        boot_id=host.boot_id(array.target),
+    )
+
+
+def turn(subject: Subject, name: str, value: str) -> str:
+    """Write it, make the array anew, read back and verify; what is read."""
+    knob, setting = registry.knob(name), Setting(name, value)
+    wanted = knob.parse(setting)
+    knob.write(subject, setting, wanted)
+    assert isinstance(subject.place, ArrayPlace)
+    if knob.stage.name == "FORMAT":
+        subject.place.format()
+    knob.verify(subject, setting, wanted)
+    return knob.read(subject, setting)
+
+
+@pytest.mark.parametrize("level", sorted(LEVELS))
+def test_an_array_has_the_level_disks_and_size_that_it_should(subject: Subject, level: str) -> None:
+    turn(subject, "raid.level", level)
+    told = subject.target.read("/proc/mdstat")
+    (line,) = [line for line in told.splitlines() if line.startswith("md0 :")]
+    assert f" active {level} " in line
+    assert all(f"{disk}[" in line for disk in ("vda", "vdb", "vdc", "vdd"))
+    assert "resync" not in told
+    size = int(subject.target.read("/sys/block/md0/size")) * 512
+    # each disk keeps a little for md itself
+    assert 0.9 * OF_FOUR[level] * SIZE < size <= OF_FOUR[level] * SIZE
+    place = subject.place
+    place.make_files(FileSet(f"{level}-s0", f"{place.root}/{level}", 8, 100_000, "random", 1), seed=7)
+    place.settle(always=True, fresh=True)
+    assert subject.target.call("fileset_verify", set=f"{level}-s0")["bytes"] == 800_000
+
+
+def test_chunk_and_bitmap_are_what_md_says(subject: Subject) -> None:
+    turn(subject, "raid.level", "raid5")
+    turn(subject, "raid.chunk", "128 KiB")
+    assert int(subject.target.read("/sys/block/md0/md/chunk_size")) == 131072
+    turn(subject, "raid.bitmap", "internal")
+    assert "bitmap:" in subject.target.read("/proc/mdstat")
+    turn(subject, "raid.bitmap", "none")
+    assert "bitmap:" not in subject.target.read("/proc/mdstat")
+    turn(subject, "raid.chunk", "64 KiB")
+
+
+def test_the_stripe_cache_is_raid5s_and_no_other_has_one(subject: Subject) -> None:
+    turn(subject, "raid.level", "raid5")
+    assert turn(subject, "raid.stripe_cache", "1024") == "1024"
+    assert subject.target.read("/sys/block/md0/md/stripe_cache_size") == "1024"
+    turn(subject, "raid.level", "raid1")
+    with pytest.raises(UnsupportedLevel, match="no stripe cache"):
+        registry.knob("raid.stripe_cache").read(subject, Setting("raid.stripe_cache", "256"))
+
+
+def test_a_queue_setting_is_turned_on_every_disk_and_read_ahead_on_the_array(subject: Subject) -> None:
+    for value in ("mq-deadline", "none"):
+        turn(subject, "block.scheduler", value)
+        for disk in ("vda", "vdb", "vdc", "vdd"):
+            assert f"[{value}]" in subject.target.read(f"/sys/block/{disk}/queue/scheduler")
+    before = subject.target.read("/sys/block/vda/queue/read_ahead_kb")
+    turn(subject, "block.read_ahead_kb", "640")
+    assert subject.target.read("/sys/block/md0/queue/read_ahead_kb") == "640"
+    assert subject.target.read("/sys/block/vda/queue/read_ahead_kb") == before
+
+
+def test_disks_that_differ_are_told(subject: Subject) -> None:
+    turn(subject, "block.nr_requests", "64")
+    subject.target.write("/sys/block/vdc/queue/nr_requests", "32")
+    setting = Setting("block.nr_requests", "64")
+    assert registry.knob("block.nr_requests").read(subject, setting) == "64 and 64 and 32 and 64"
+    turn(subject, "block.nr_requests", "64")
+
+
+def test_too_few_disks_for_a_level_are_told(array: ArrayPlace, tmp_path: Path) -> None:
+    few = ArrayPlace(
+        "few",
+        array.target,
+        Journal(tmp_path / "journal"),
+        serials=("few.0", "few.1"),
+        disk=None,
+        mount_point="/run/iotrial/few",
+        filesystem="ext4",
+        size_bytes=SIZE,
+    )
+    few.members = ("x", "y")
+    few.want_array("level", "raid5")
+    with pytest.raises(LabError, match="raid5 wants 3 disks, and the lab has 2"):
+        few.format()

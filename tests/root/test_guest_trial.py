@@ -1,0 +1,183 @@
+"""Trials in a guest: nothing of this machine is touched, a guest that dies is a failure of its run, nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from running import failures_of, iotrial, run_json, stored_runs, write_study
+
+from as_nobody import NOBODY
+from iotrial.conduct.guest import DEFAULT_KERNEL
+from left_behind import host_state, left_by_tests
+from study_texts import reading
+
+pytestmark = pytest.mark.xdist_group("machine")
+
+STUDY = """
+[study]
+name = "in-a-guest"
+question = "Do modes or schedulers matter to reading?"
+[lab]
+kind = "guest"
+size = "64 MiB"
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0777", "0444"]
+[[factor]]
+name = "scheduler"
+knob = "block.scheduler"
+levels = ["none", "mq-deadline"]
+role = "condition"
+[[factor]]
+name = "swappiness"
+knob = "sysctl"
+key = "vm.vfs_cache_pressure"
+levels = ["100"]
+role = "condition"
+""" + reading()
+
+
+@pytest.fixture
+def study(guests: Path, disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    return write_study(disk_folder, STUDY)
+
+
+def test_a_trial_in_a_guest_measures_there_and_leaves_this_machine_alone(state: Path, study: str) -> None:
+    before = host_state()
+    report = run_json(study, "--blocks", "3")
+    assert left_by_tests(before, host_state()) == {}
+    assert failures_of(state) == []
+    assert not list(state.rglob("*.entry"))
+    runs = stored_runs(state)
+    assert len(runs) == 2 * (4 + 2 + 4)  # controls take part in the first block and the third
+    # cold: every run has read its five files from the guest's own disk
+    assert all(run["checks"]["bytes_read"] >= 5 * 4096 for run in runs)
+    assert report["trial"]["host"]["kernel"].startswith(f"{DEFAULT_KERNEL}.")
+    assert report["trial"]["host"]["kernel"] != os.uname().release
+    started = [run["started_s"] for run in sorted(runs, key=lambda r: r["sequence"])]
+    assert started == sorted(started)
+    assert 0 <= started[0] < 60
+
+
+def qemu_of(conductor: int) -> int | None:
+    children = Path(f"/proc/{conductor}/task/{conductor}/children").read_text().split()
+    return next(
+        (int(pid) for pid in children if b"virtserialport" in Path(f"/proc/{pid}/cmdline").read_bytes()), None
+    )
+
+
+def begun(study: str, state: Path, *words: str) -> tuple[subprocess.Popen[str], int]:
+    """The program as a process of its own, and its guest, once a few runs have been stored."""
+    argv = [sys.executable, "-m", "iotrial", "run", study, *words]
+    conductor = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and conductor.poll() is None:
+        if (state / "trials.db").exists() and len(stored_runs(state)) >= 3:
+            guest = qemu_of(conductor.pid)
+            assert guest is not None
+            return conductor, guest
+        time.sleep(0.05)
+    conductor.kill()
+    raise AssertionError(conductor.communicate())
+
+
+def test_a_guest_that_dies_is_a_failure_of_its_run_and_the_trial_goes_on(state: Path, study: str) -> None:
+    conductor, guest = begun(study, state, "--blocks", "6", "--no-stop", "--json")
+    os.kill(guest, signal.SIGKILL)
+    said, log = conductor.communicate(timeout=240)
+    assert conductor.returncode == 0, log
+    failures = failures_of(state)
+    assert len(failures) == 1
+    assert "died" in failures[0]
+    runs = stored_runs(state)
+    assert len({(run["condition"], run["block"]) for run in runs}) == 2 * 6
+    verdicts = {effect["verdict"] for effect in json.loads(said)["effects"] if effect["failures"]}
+    assert verdicts <= {"inconclusive"}
+    assert not list(state.rglob("*.entry"))
+
+
+@pytest.mark.long
+def test_after_sigkill_of_the_conductor_the_guest_is_gone_and_the_trial_can_be_resumed(
+    state: Path, study: str
+) -> None:
+    conductor, guest = begun(study, state, "--blocks", "4", "--no-stop")
+    conductor.kill()
+    conductor.communicate()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{guest}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{guest}").exists()
+    iotrial("restore")
+    assert not list(state.rglob("*.entry"))
+    iotrial("resume")
+    assert len({(run["condition"], run["block"]) for run in stored_runs(state)}) == 2 * 4
+
+
+@pytest.mark.long
+def test_it_needs_no_root(everybody: Path, guests: Path, study: str) -> None:
+    home = everybody / "home"
+    copy = home / "mine.toml"
+    copy.write_text(Path(study).read_text())
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "XDG_STATE_HOME": str(home / "state"),
+        "IOTRIAL_PROBE": str(everybody / "ioprobe"),
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    }
+    script = Path(__file__).parents[1] / "as_nobody.py"
+    argv = [sys.executable, str(script), "run", str(copy), "--blocks", "1", "--json"]
+    done = subprocess.run(
+        argv, env=environment, cwd=home, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trial"]["host"]["kernel"] != os.uname().release
+    assert (home / "state").stat().st_uid == NOBODY
+
+
+ARRAY = """
+[study]
+name = "levels"
+question = "Which level of an array writes fastest?"
+[lab]
+kind = "guest"
+size = "64 MiB"
+disks = 3
+disk = "disk-7200"
+[[factor]]
+name = "level"
+knob = "raid.level"
+levels = ["raid0", "raid1", "raid5"]
+plot = "whole"
+[[workload]]
+name = "write"
+kind = "stream"
+operation = "write"
+size = "8 MiB"
+volume = "8 MiB"
+block_size = "1 MiB"
+direct = true
+"""
+
+
+@pytest.mark.long
+def test_levels_of_an_array_of_modelled_disks_are_a_factor(
+    guests: Path, disk_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    report = run_json(write_study(disk_folder, ARRAY), "--blocks", "1", "--no-controls")
+    assert failures_of(state) == []
+    runs = {run["treatment"]["level"]: run for run in stored_runs(state)}
+    assert set(runs) == {"raid0", "raid1", "raid5"}
+    # at the array all write the same
+    assert all(run["evidence"]["device_write_ios"] >= 8 for run in runs.values())
+    assert "were not counted" not in str(report)
