@@ -34,8 +34,10 @@ def load() -> None:
     for name in LATE:
         importlib.import_module(name)
     from iotrial.lab import registry
+    from iotrial.report import html
     from iotrial.study import catalogue
 
+    html._template()
     registry.knobs()
     catalogue.find("files/permissions")
 

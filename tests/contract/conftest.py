@@ -8,12 +8,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from booted import DISKS, NEEDS, Booted
 from stand_in import SERIAL, SIZE, StandIn, replace_look_up
 
+from iotrial.conduct.guest import Guest, GuestSpec
 from iotrial.lab import guard, identity
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
+
+
+@pytest.fixture(scope="session")
+def booted(guests: Path, disk_folder: Path) -> Iterator[Booted]:
+    with Guest(GuestSpec(disk_folder, DISKS, NEEDS), store=guests) as guest, guest.start() as probe:
+        yield Booted(guest, Target(probe))
+
 
 SERIALS = {"disk.img": SERIAL, "other.img": "STANDIN-0002", "nameless.img": "0000"}
 

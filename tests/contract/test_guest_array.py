@@ -6,56 +6,39 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from booted import MEMBER_SIZE, SERIALS, Booted
 
-from iotrial.conduct.guest import Guest, GuestSpec
 from iotrial.errors import LabError, UnsupportedLevel
 from iotrial.lab import host, registry
 from iotrial.lab.guest.array import LEVELS, ArrayPlace
-from iotrial.lab.guest.initramfs import Needs
-from iotrial.lab.guest.machine import DiskImage
-from iotrial.lab.guest.place import serials_of
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Subject, WorkDraft
 from iotrial.lab.place import FileSet
-from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
 pytestmark = pytest.mark.xdist_group("machine")
 
-DISKS, SIZE = 4, 64 << 20
-NEEDS = Needs(
-    modules=frozenset({"ext4", "mq_deadline", *(level.module for level in LEVELS.values())}),
-    packages=frozenset({"e2fsprogs", "mdadm"}),
-    programs=frozenset({"mkfs.ext4", "mdadm"}),
-)
 #: how many of four disks hold data that no other disk has
 OF_FOUR = {"raid0": 4, "raid1": 1, "raid4": 3, "raid5": 3, "raid6": 2, "raid10": 2}
 
 
 @pytest.fixture(scope="module")
-def array(guests: Path, disk_folder: Path) -> Iterator[ArrayPlace]:
-    serials = tuple(serials_of("lab", DISKS))
-    disks = [DiskImage(serial, SIZE) for serial in serials]
-    with Guest(GuestSpec(disk_folder, disks, NEEDS), store=guests) as guest, guest.start() as probe:
-        target = Target(probe)
-        target.call("mkdir", path="/run/iotrial", mode="0755")
-        place = ArrayPlace(
-            "lab",
-            target,
-            Journal(disk_folder / "journal-of-the-array"),
-            serials=serials,
-            disk=None,
-            mount_point="/run/iotrial/lab",
-            filesystem="ext4",
-            size_bytes=SIZE,
-        )
-        place.open()
-        yield place
-        place.close()
-        assert (
-            "md0" not in target.call("list", path="/sys/block")["names"]
-            or target.read("/proc/mdstat").count("active") == 0
-        )
+def array(booted: Booted, disk_folder: Path) -> Iterator[ArrayPlace]:
+    booted.target.call("mkdir", path="/run/iotrial", mode="0755")
+    place = ArrayPlace(
+        "lab",
+        booted.target,
+        Journal(disk_folder / "journal-of-the-array"),
+        serials=SERIALS,
+        disk=None,
+        mount_point="/run/iotrial/lab",
+        filesystem="ext4",
+        size_bytes=MEMBER_SIZE,
+    )
+    place.open()
+    yield place
+    place.close()
+    assert " active " not in booted.target.read("/proc/mdstat")
 
 
 @pytest.fixture
@@ -92,7 +75,7 @@ def test_an_array_has_the_level_disks_and_size_that_it_should(subject: Subject, 
     assert "resync" not in told
     size = int(subject.target.read("/sys/block/md0/size")) * 512
     # each disk keeps a little for md itself
-    assert 0.9 * OF_FOUR[level] * SIZE < size <= OF_FOUR[level] * SIZE
+    assert 0.9 * OF_FOUR[level] * MEMBER_SIZE < size <= OF_FOUR[level] * MEMBER_SIZE
     place = subject.place
     place.make_files(FileSet(f"{level}-s0", f"{place.root}/{level}", 8, 100_000, "random", 1), seed=7)
     place.settle(always=True, fresh=True)
@@ -147,7 +130,7 @@ def test_too_few_disks_for_a_level_are_told(array: ArrayPlace, tmp_path: Path) -
         disk=None,
         mount_point="/run/iotrial/few",
         filesystem="ext4",
-        size_bytes=SIZE,
+        size_bytes=MEMBER_SIZE,
     )
     few.members = ("x", "y")
     few.want_array("level", "raid5")

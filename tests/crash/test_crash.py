@@ -129,7 +129,7 @@ def kill_at_each_step(
     assert not failures, report(failures)
 
 
-@pytest.mark.parametrize(("study", "every"), [("settings", 9), ("commands", 4)])
+@pytest.mark.parametrize(("study", "every"), [("settings", 16), ("commands", 8)])
 def test_killed_at_each_step_of_the_journal_nothing_is_left(place: Site, study: str, every: int) -> None:
     kill_at_each_step(place, study, ("journal",), every=every)
 
@@ -224,7 +224,7 @@ def kill_at_random(place: Site, times: int, names: list[str]) -> None:
 
 
 def test_killed_at_some_random_instants_nothing_is_left(place: Site) -> None:
-    kill_at_random(place, 6, sorted(studies.ALL))
+    kill_at_random(place, 3, sorted(studies.ALL))
 
 
 @pytest.mark.long

@@ -149,6 +149,7 @@ def test_killed_around_the_adding_of_a_run_exactly_the_added_ones_are_there(plac
     killed_around_runs(place, "folder", wanted, range(0, 2 * len(wanted["runs"]), 9))  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_round_that_was_cut_off_goes_on_in_the_order_drawn_for_the_whole_of_it(place: Site) -> None:
     wanted, _ = undisturbed(place, "mounts")
     count = len(wanted["runs"])  # type: ignore[arg-type]

@@ -58,6 +58,7 @@ class Deaf:
 class Disk:
     kind = "image"
     device = "loop9"
+    queues = ("loop9",)
     root = "/run/lab"
     label = "ext4 on loop9"
 

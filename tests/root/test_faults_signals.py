@@ -74,7 +74,7 @@ def at_random_instants(state: Path, folder: Path, lab: str, how_often: int, seed
 
 
 @pytest.mark.parametrize(
-    ("lab", "how_often"), [("image", 2), pytest.param("directory", 3, marks=pytest.mark.long)]
+    ("lab", "how_often"), [("image", 1), pytest.param("directory", 3, marks=pytest.mark.long)]
 )
 def test_a_signal_at_any_instant_leaves_nothing_and_no_trace(
     state: Path, tmp_path: Path, lab: str, how_often: int
@@ -116,6 +116,7 @@ def test_a_ctrl_c_of_the_terminal_reaches_the_whole_group_and_ends_well(state: P
     nothing_left(state)
 
 
+@pytest.mark.long
 def test_a_signal_that_was_ignored_at_the_start_stays_ignored(state: Path, tmp_path: Path) -> None:
     """As under nohup."""
 

@@ -51,6 +51,7 @@ def test_a_disk_that_fills_up_makes_runs_of_a_folder_fail_and_is_said(state: Pat
         nothing_left(state, disk)
 
 
+@pytest.mark.long
 def test_a_disk_that_fills_up_does_not_reach_an_image(state: Path, tmp_path: Path) -> None:
     with own_disk(state.parent, ROOMY) as (_, disk):
         trial = Trial(state, command_study(tmp_path, WRITES, lab="image", blocks=40), "--on", str(disk))

@@ -18,6 +18,7 @@ CELLS = ("--condition", "file_size=256KiB,1MiB", "--condition", "record_size=4Ki
 MIB = 1 << 20
 
 
+@pytest.mark.long
 def test_two_by_two_cells_of_two_file_systems(state: Path) -> None:
     report = run_json("matrix/iozone", *CELLS, "--blocks", "2", "--no-stop", "--time", "120s")
     assert report["trial"]["state"] == "done"

@@ -91,6 +91,7 @@ def test_a_bundle_is_taken_apart_and_the_one_knob_that_matters_is_found(state: P
     assert again["trial"]["verdict"].startswith("1 of 3 settings earned the gain: without level it takes ")
 
 
+@pytest.mark.long
 def test_a_screen_is_run_and_followed_up(state: Path, tmp_path: Path) -> None:
     on = ("--on", str(state.parent))
     study = write_study(tmp_path, SCREEN)

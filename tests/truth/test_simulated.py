@@ -218,6 +218,7 @@ def test_a_rule_that_hits_one_arm_makes_effects_and_the_comparison_of_void_rates
             assert compare_void_rates(void)[1]
 
 
+@pytest.mark.long
 def test_going_on_to_a_width_leaves_a_useful_interval_where_the_first_chance_to_stop_leaves_a_wide_one(
     rng: Rng,
 ) -> None:

@@ -103,8 +103,11 @@ def test_two_blocks_are_too_few_and_single_arms_say_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("noise", "low", "high"),
-    [(normal, 0.75, 1.35), (heavy, 0.6, 1.6), (stalling, 0.4, 1.8)],
-    ids=["normal", "heavy", "stalling"],
+    [
+        pytest.param(normal, 0.75, 1.35, id="normal"),
+        pytest.param(heavy, 0.6, 1.6, id="heavy", marks=pytest.mark.long),
+        pytest.param(stalling, 0.4, 1.8, id="stalling", marks=pytest.mark.long),
+    ],
 )
 def test_four_trials_in_five_end_by_about_the_predicted_block(
     noise: Noise, low: float, high: float, rng: np.random.Generator
@@ -193,6 +196,7 @@ def test_the_range_follows_from_the_range_of_the_scatter() -> None:
     assert one.blocks.low < one.blocks.likely < one.blocks.high  # type: ignore[operator]
 
 
+@pytest.mark.long
 def test_the_slowest_of_many_comparisons_is_what_a_condition_waits_for(rng: np.random.Generator) -> None:
     effects, margin = 24, 0.6
     alpha = 0.05 / effects

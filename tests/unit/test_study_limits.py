@@ -36,7 +36,9 @@ def _narrowed(study: Study) -> list[Study]:
     return found
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "system/screen")) for name in names()]
+)
 def test_every_shipped_study_keeps_the_limits_however_it_is_narrowed(name: str) -> None:
     studies = _narrowed(find(name))
     assert len(studies) > 4

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ from iotrial.report.series import Arm
 from iotrial.units import format_duration, format_ratio
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Template
     from markupsafe import Markup
 
 MOST_LISTED = 200
@@ -63,7 +64,7 @@ def html_report(document: Document) -> str:
     """The whole page."""
     figures = draw_figures(document)
     header = document.trial.header
-    template = _environment().get_template("report.html.j2")
+    template = _template()
     treatments = [arm for arm in figures.arms if arm.kind is ArmKind.TREATMENT]
     by_level = arms_are_rows(header.study)
     page = template.render(
@@ -106,7 +107,8 @@ def _unbroken(page: str) -> str:
     return "".join(part if i % 2 else part.replace(" %", "\u00a0%") for i, part in enumerate(parts))
 
 
-def _environment() -> Environment:
+@cache
+def _template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -131,7 +133,7 @@ def _environment() -> Environment:
         outcome_class=lambda outcome: _OUTCOME_CLASSES.get(outcome, "partly"),
         swatch=_swatch,
     )
-    return environment
+    return environment.get_template("report.html.j2")
 
 
 def _started(started: str) -> str:

@@ -94,7 +94,9 @@ def test_the_stretch_of_commands_is_in_every_step(probe: Probe, by: str) -> None
             assert done["cpu_ns"] == done["user_ns"] + done["sys_ns"]
             ratios[name].append(ratio(done[f"{by}_ns"], done["stretched_ns"]))
     for found in ratios.values():
-        assert sorted(found)[4] == pytest.approx(1.5, rel=5e-3)
+        assert min(found) == pytest.approx(
+            1.5, rel=5e-3
+        )  # a spin that loses the processor is longer, never shorter
     whole = probe("command", steps=steps, stretch=0.5, stretch_clock=by, replicates=2)
     assert sum(step["wall_ns"] for step in whole["steps"]) == whole["wall_ns"]
     assert 1.4 < whole["injected"] < 3.0

@@ -1,0 +1,31 @@
+"""The guest that all tests share which only ask it: four disks for arrays, and two others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iotrial.conduct.guest import Guest
+from iotrial.lab.guest.array import LEVELS
+from iotrial.lab.guest.initramfs import Needs
+from iotrial.lab.guest.machine import DiskImage
+from iotrial.lab.guest.place import serials_of
+from iotrial.lab.target import Target
+
+MEMBERS, MEMBER_SIZE = 4, 64 << 20
+SERIALS = tuple(serials_of("lab", MEMBERS))
+DISKS = (
+    *(DiskImage(serial, MEMBER_SIZE) for serial in SERIALS),
+    DiskImage("one", 64 << 20),
+    DiskImage("two", 384 << 20),
+)
+NEEDS = Needs(
+    modules=frozenset({"ext4", "xfs", "mq_deadline", *(level.module for level in LEVELS.values())}),
+    packages=frozenset({"e2fsprogs", "xfsprogs", "mdadm"}),
+    programs=frozenset({"mkfs.ext4", "mkfs.xfs", "mdadm"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Booted:
+    guest: Guest
+    target: Target
