@@ -93,13 +93,12 @@ def test_the_stretch_of_commands_is_in_every_step(probe: Probe, by: str) -> None
             done = probe("command", steps=[step], stretch=0.5, stretch_clock=by)
             assert done["cpu_ns"] == done["user_ns"] + done["sys_ns"]
             ratios[name].append(ratio(done[f"{by}_ns"], done["stretched_ns"]))
+    # A spin that loses the processor is longer, never shorter.
     for found in ratios.values():
-        assert min(found) == pytest.approx(
-            1.5, rel=5e-3
-        )  # a spin that loses the processor is longer, never shorter
+        assert min(found) == pytest.approx(1.5, rel=5e-3)
     whole = probe("command", steps=steps, stretch=0.5, stretch_clock=by, replicates=2)
     assert sum(step["wall_ns"] for step in whole["steps"]) == whole["wall_ns"]
-    assert 1.4 < whole["injected"] < 3.0
+    assert 1.4 < whole["injected"] < 1.1 * ratio(whole[f"{by}_ns"], whole["stretched_ns"])
 
 
 def test_the_cpu_time_of_short_operations_is_counted(probe: Probe, folder: Path) -> None:
