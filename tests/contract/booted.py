@@ -19,9 +19,11 @@ DISKS = (
     DiskImage("two", 384 << 20),
 )
 NEEDS = Needs(
-    modules=frozenset({"ext4", "xfs", "mq_deadline", *(level.module for level in LEVELS.values())}),
-    packages=frozenset({"e2fsprogs", "xfsprogs", "mdadm"}),
-    programs=frozenset({"mkfs.ext4", "mkfs.xfs", "mdadm"}),
+    modules=frozenset(
+        {"ext4", "xfs", "btrfs", "dm_mod", "mq_deadline", *(level.module for level in LEVELS.values())}
+    ),
+    packages=frozenset({"e2fsprogs", "xfsprogs", "btrfs-progs", "mdadm", "dmsetup"}),
+    programs=frozenset({"mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "btrfs", "mdadm", "dmsetup"}),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from booted import DISKS, Booted
 
 from iotrial.conduct.guest import Guest, GuestSpec
 from iotrial.errors import ProbeError
+from iotrial.lab.guest import machine
+from iotrial.lab.guest.qemu import Accelerator
 from iotrial.lab.target import Target
 
 pytestmark = pytest.mark.xdist_group("machine")
@@ -61,3 +64,23 @@ def test_a_panic_is_told_with_its_reason_and_the_guest_can_be_booted_anew(
             Target(first).write("/proc/sysrq-trigger", "c")
         with guest.start() as second:
             assert Target(second).read("/proc/sys/kernel/osrelease") == guest.release
+
+
+def test_a_guest_that_stands_still_is_ended_and_one_like_it_goes_on_from_memory(
+    guests: Path, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still as a hung one does: its process lives and its processor does nothing."""
+    monkeypatch.setattr(machine, "HUNG_AFTER_S", 3.0)
+    with Guest(GuestSpec(disk_folder, DISKS[-2:-1]), store=guests) as guest:
+        with guest.start() as first:
+            guest._machine._monitor._ask("stop")  # type: ignore[union-attr]
+            with pytest.raises(ProbeError, match="no sign of life"):
+                Target(first).read("/proc/version")
+        if guest.accelerator is not Accelerator.TCG:
+            return
+        began = time.monotonic()
+        with guest.start() as second:
+            lasted = time.monotonic() - began
+            up = float(Target(second).read("/proc/uptime").split()[0])
+        # of a guest that has just been booted both are alike
+        assert lasted < up

@@ -102,6 +102,50 @@ def test_the_stripe_cache_is_raid5s_and_no_other_has_one(subject: Subject) -> No
         registry.knob("raid.stripe_cache").read(subject, Setting("raid.stripe_cache", "256"))
 
 
+def test_btrfs_mirrors_its_disks_itself_and_reads_are_counted_at_all_of_them(subject: Subject) -> None:
+    place = subject.place
+    assert isinstance(place, ArrayPlace)
+    place.want_filesystem("btrfs")
+    turn(subject, "raid.level", "raid1")
+    assert turn(subject, "raid.maker", "btrfs") == "btrfs"
+    assert registry.knob("raid.level").read(subject, Setting("raid.level", "raid1")) == "raid1"
+    assert set(place.devices.values()) == {"vda", "vdb", "vdc", "vdd"}
+    assert "md0" not in subject.target.call("list", path="/sys/block")["names"]
+    kinds = subject.target.call("list", path="/sys/fs/btrfs")["names"]
+    (uuid,) = [name for name in kinds if len(name) == 36]
+    assert subject.target.call("list", path=f"/sys/fs/btrfs/{uuid}/devices")["names"] == sorted(place.members)
+    place.make_files(FileSet("b-s0", f"{place.root}/b", 8, 100_000, "random", 1), seed=7)
+    place.settle(always=True, fresh=True)
+    assert subject.target.call("fileset_verify", set="b-s0")["bytes"] == 800_000
+    place.want_filesystem("ext4")
+    with pytest.raises(LabError, match="btrfs joins disks for no file system but its own"):
+        place.format()
+    turn(subject, "raid.maker", "md")
+
+
+def test_the_device_mapper_stripes_whole_chunks_over_all_disks(subject: Subject) -> None:
+    turn(subject, "raid.level", "raid0")
+    turn(subject, "raid.chunk", "256 KiB")
+    assert turn(subject, "raid.maker", "lvm") == "lvm"
+    place = subject.place
+    assert isinstance(place, ArrayPlace)
+    assert place.found("chunk") == "256 KiB"
+    size = int(subject.target.read(f"/sys/block/{place.device}/size")) * 512
+    assert size % (4 * 256 << 10) == 0
+    assert 0.98 * 4 * MEMBER_SIZE < size < 4 * MEMBER_SIZE
+    before = [int(subject.target.read(f"/sys/block/{disk}/stat").split()[6]) for disk in place.members]
+    place.make_files(FileSet("l-s0", f"{place.root}/l", 8, 1_000_000, "random", 1), seed=7)
+    place.settle(always=True, fresh=True)
+    after = [int(subject.target.read(f"/sys/block/{disk}/stat").split()[6]) for disk in place.members]
+    assert all(b - a > 2 * 1_000_000 // 512 * 0.8 for a, b in zip(before, after, strict=True))
+    place.want_array("level", "raid1")
+    with pytest.raises(LabError, match="the device mapper stripes"):
+        place.format()
+    place.want_array("level", "raid0")
+    turn(subject, "raid.chunk", "64 KiB")
+    turn(subject, "raid.maker", "md")
+
+
 def test_a_queue_setting_is_turned_on_every_disk_and_read_ahead_on_the_array(subject: Subject) -> None:
     for value in ("mq-deadline", "none"):
         turn(subject, "block.scheduler", value)

@@ -331,7 +331,7 @@ SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID}
 #: and what is a guest's alone, which is gone with it
 ELSEWHERE = {
     "memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path",
-    "raid.bitmap", "raid.chunk", "raid.level", "raid.stripe_cache",
+    "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.stripe_cache",
 }  # fmt: skip
 
 

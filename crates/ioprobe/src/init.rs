@@ -4,7 +4,8 @@
 //! in the order of a list that was made with the initramfs, so that nothing has to be looked for.
 
 use std::ffi::CStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -14,8 +15,11 @@ use libc::{c_int, c_long, pid_t};
 use crate::error::{Doing, Error, Result};
 use crate::syscall::{c_text, check, open};
 
-/// The port's name on the virtio bus, which QEMU is told too.
+/// The ports' names on the virtio bus, which QEMU is told too: that of the protocol, and one on which a guest that is not hung
+/// gives a sign of life every second.
 const PORT: &str = "iotrial";
+const PULSE: &str = "iotrial.pulse";
+const PULSE_EVERY: Duration = Duration::from_secs(1);
 /// A line for each module: its path, and behind a blank its parameters.
 const MODULES: &str = "/modules";
 const PORTS: &str = "/sys/class/virtio-ports";
@@ -57,7 +61,7 @@ fn bring_up() -> Result<OwnedFd> {
         let (path, parameters) = line.split_once(' ').unwrap_or((line, ""));
         load(path, parameters)?;
     }
-    port()
+    port(PORT)
 }
 
 fn mount(kind: &str, target: &str) -> Result<()> {
@@ -95,20 +99,20 @@ fn finit_module(file: c_int, parameters: &CStr) -> c_long {
     unsafe { libc::syscall(libc::SYS_finit_module, file, parameters.as_ptr(), 0) }
 }
 
-/// The conductor's port, as soon as the bus has shown it.
-fn port() -> Result<OwnedFd> {
+/// A port of the conductor's, as soon as the bus has shown it.
+fn port(wanted: &str) -> Result<OwnedFd> {
     let until = Instant::now() + PORT_WITHIN;
     loop {
         for entry in fs::read_dir(PORTS).into_iter().flatten().flatten() {
             let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
-            if name.trim_end() == PORT {
+            if name.trim_end() == wanted {
                 let node = format!("/dev/{}", entry.file_name().to_string_lossy());
                 return open(&node, libc::O_RDWR, 0);
             }
         }
         if Instant::now() > until {
             return Err(Error::verify(format!(
-                "look for the port {PORT} in {PORTS}: not there after {PORT_WITHIN:?}"
+                "look for the port {wanted} in {PORTS}: not there after {PORT_WITHIN:?}"
             )));
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -126,6 +130,12 @@ fn serve(port: OwnedFd) -> Result<c_int> {
         .spawn()
         .doing(|| format!("start {own}"))?;
     let pid = child.id() as pid_t;
+    let mut pulse = File::from(self::port(PULSE)?);
+    std::thread::spawn(move || {
+        while pulse.write_all(b".").is_ok() {
+            std::thread::sleep(PULSE_EVERY);
+        }
+    });
     loop {
         let mut status = 0;
         // SAFETY: `status` is ours.

@@ -8,7 +8,7 @@ here is a response: these numbers say how a treatment works, not what it is wort
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _NS = 1e-9
@@ -39,9 +39,11 @@ _SYNCED = ("write_ios", "write_merges", "flush_ios", "discard_ios", "discard_byt
 _KIB_COUNTS = {"read_kib": "read_bytes", "written_kib": "written_bytes"}
 
 
-def counted(answer: Mapping[str, Any], devices: Mapping[str, str]) -> dict[str, float]:
+def counted(
+    answer: Mapping[str, Any], devices: Mapping[str, str], disks: Sequence[str] = ()
+) -> dict[str, float]:
     """All that was counted around one run, by name. ``devices``: the lab's by what each holds, none where it has none of its
-    own; several are added up, and told apart besides."""
+    own; several are added up, and told apart besides. ``disks``: those of an array."""
     around = answer.get("around") or {}
     apart = {holds: [name] for holds, name in devices.items() if holds != "data"}
     return {
@@ -51,6 +53,7 @@ def counted(answer: Mapping[str, Any], devices: Mapping[str, str]) -> dict[str, 
             for holds, names in apart.items()
             for name, number in _of_devices(answer, holds.replace(" ", "_"), names).items()
         },
+        **(_of_disks(answer, disks) if len(disks) > 1 else {}),
         **{f"work_{name}": float(count) for name, count in (around.get("process") or {}).items()},
         **_of_system(around.get("system") or {}),
         **_stalls(around.get("pressure") or {}),
@@ -76,6 +79,17 @@ def _of_devices(answer: Mapping[str, Any], prefix: str, names: Iterable[str]) ->
     found = {ours: _value(its, during[its]) for its, ours in (_DEVICE | bytes_too).items() if its in during}
     found |= {f"{_DEVICE[its]}_synced": _value(its, synced[its]) for its in _SYNCED if its in synced}
     return {f"{prefix}{name.removeprefix('device')}": number for name, number in found.items()}
+
+
+def _of_disks(answer: Mapping[str, Any], disks: Sequence[str]) -> dict[str, float]:
+    """What an array asked of its disks, added up; and how unevenly, by the bytes of the one with most, in percent of all."""
+    found = _of_devices(answer, "disks", disks)
+    counters = answer.get("devices") or {}
+    for kind in ("read", "write"):
+        each = [counters[disk][f"{kind}_bytes"] for disk in disks if disk in counters]
+        if sum(each) > 0:
+            found[f"disks_{kind}_share_most"] = 100.0 * max(each) / sum(each)
+    return found
 
 
 def _of_system(counts: Mapping[str, Any]) -> dict[str, float]:

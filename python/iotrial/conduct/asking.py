@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iotrial.analysis.spec import stretched_response
-from iotrial.conduct.outcome import devices_of
+from iotrial.conduct.outcome import counters_of
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
@@ -45,7 +45,7 @@ class Asking:
             "user": self._user(subject.work.reader, work),
             "stretch": stretch,
             "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
-            "devices": list(devices_of(subject).values()),
+            "devices": list(counters_of(subject)),
             "sync_after": subject.place.root if self._syncs_after or writes else None,
             "replicates": work.replicates,
         }

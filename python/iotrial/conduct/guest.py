@@ -7,6 +7,7 @@ on, until this machine is booted anew.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from iotrial.lab.guest.initramfs import Needs, initramfs
 from iotrial.lab.guest.machine import DiskImage, GuestMachine
 from iotrial.lab.guest.packages import Packages
 from iotrial.lab.guest.place import serials_of
+from iotrial.lab.guest.states import States
 from iotrial.lab.modelled import MARGIN_BYTES as MODELLED_MARGIN_BYTES
 from iotrial.probe.binary import find_binary
 from iotrial.probe.client import Probe
@@ -79,6 +81,7 @@ class Guest:
         kernel = packages.kernel(spec.kernel)
         self.release = kernel.release
         archive = initramfs(kernel, spec.needs, find_binary(), packages, store)
+        self._states = States(store / "states")
         self._accelerators = Accelerators(store / "accelerator.json")
         self._machine = GuestMachine(
             kernel=kernel.image,
@@ -123,7 +126,24 @@ class Guest:
         )
 
     def _boot(self, accelerator: qemu.Accelerator) -> Probe:
-        with self._machine.command(accelerator) as (argv, passed):
+        """Emulated, it goes on from a state where there is one; else it is booted, and a state is kept."""
+        if accelerator is not qemu.Accelerator.TCG:
+            return self._begin(accelerator)
+        key = self._machine.identity(accelerator)
+        state = self._states.open(key)
+        if state is not None:
+            try:
+                return self._begin(accelerator, state)
+            except ProbeError:
+                self._states.forget(key)
+            finally:
+                os.close(state)
+        probe = self._begin(accelerator)
+        self._states.keep(key, self._machine.save)
+        return probe
+
+    def _begin(self, accelerator: qemu.Accelerator, state: int | None = None) -> Probe:
+        with self._machine.command(accelerator, state=state) as (argv, passed):
             launch = Launch(
                 argv,
                 name=f"the guest (Linux {self.release}, {accelerator.name})",
@@ -132,6 +152,7 @@ class Guest:
                 passed=passed,
                 begins_within_s=self._machine.boots_within_s(accelerator),
                 last_words=self._machine.last_words,
+                hung=self._machine.hung,
             )
             return Probe(launch=launch, waiting=self._waiting)
 

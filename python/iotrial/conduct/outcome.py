@@ -81,7 +81,7 @@ def outcome_of(
     evidence = {
         "switches_voluntary": float(usage["switches_voluntary"]),
         "switches_involuntary": float(usage["switches_involuntary"]),
-        **counted(answer, devices),
+        **counted(answer, devices, subject.place.queues),
         **subject.work.evidence,
     }
     expected = driver(work).reads_bytes(work, files.bytes_each, files.count)
@@ -118,8 +118,14 @@ def devices_of(subject: Subject) -> dict[str, str]:
 def requested_of(subject: Subject) -> tuple[str, ...]:
     """The block devices that requests are made to: an array has none of its own, its disks have."""
     place = subject.place
-    others = [device for device in devices_of(subject).values() if device != place.device]
-    return (*place.queues, *others)
+    return tuple(
+        device for device in counters_of(subject) if device in place.queues or device != place.device
+    )
+
+
+def counters_of(subject: Subject) -> tuple[str, ...]:
+    """The block devices whose counters are read around a run: all that the work may reach, and the disks of an array."""
+    return tuple(dict.fromkeys((*subject.place.queues, *devices_of(subject).values())))
 
 
 def _series(answer: dict[str, Any], device: str | None) -> dict[str, object]:

@@ -141,6 +141,10 @@ class Probe:
                 self._stopped_since = None
                 return True
         self._give_up_if_stopped(verb)
+        hung = None if self._launch.hung is None else self._launch.hung()
+        if hung is not None:
+            self.kill()
+            raise ProbeError(f'{self.name} hangs at "{verb}": {hung}{self._epitaph()}')
         if self._silent_at is not None and time.monotonic() > self._silent_at:
             self.kill()
             raise ProbeError(f"{self.name} did not answer in time{self._epitaph()}")

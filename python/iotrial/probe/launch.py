@@ -24,6 +24,8 @@ class Launch:
     begins_within_s: float | None = None
     #: what there is to be told of its death besides its standard error
     last_words: Callable[[], str] | None = None
+    #: what is to be told of it where it is hung: it lives, and will never answer; None where it is not
+    hung: Callable[[], str | None] | None = None
 
 
 def local(binary: Path, *, isolate: bool) -> Launch:

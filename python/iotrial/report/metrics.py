@@ -15,7 +15,7 @@ _SYNCED = "_synced"
 # What a counter's name says of its unit; the first pattern that is found counts.
 _UNITS = (
     (re.compile(r"^energy"), "J"),
-    (re.compile(r"^io_wait|^device_busy$|^stream_fairness$"), "%"),
+    (re.compile(r"^io_wait|^device_busy$|^disks_.*_share_most$|^stream_fairness$"), "%"),
     (re.compile(r"^device_depth$"), "requests"),
     (re.compile(r"^stream_.*rate$"), "bytes/s"),
     (re.compile(r"bytes|rss|_memory$"), "bytes"),
@@ -51,6 +51,8 @@ _WORDS = {
     "device_dirtied_bytes": "page cache dirtied for the device",
     "device_written_back_bytes": "page cache written back to the device",
     "device_busy": "share of the time that the device was busy",
+    "disks_read_share_most": "share of the bytes read that came from the disk that gave most",
+    "disks_write_share_most": "share of the bytes written that went to the disk that took most",
     "device_depth": "requests of the device under way, on average",
     "io_wait": "processors idle while something waited for I/O",
     "io_wait_most": "the same of the processor that waited most",
@@ -138,6 +140,10 @@ def words_of(metric: str) -> str:
         words = _WORDS.get(f"device_{plain.removeprefix('log_')}", spoken(plain)).replace(
             "the device", "the log’s device"
         )
+    if words is None and plain.startswith("disks_"):
+        words = _WORDS.get(f"device_{plain.removeprefix('disks_')}", spoken(plain)).replace(
+            "the device", "the array’s disks"
+        )
     if words is None:
         system = plain.startswith("system_")
         words = spoken(plain.removeprefix("system_") if system else plain)
@@ -152,7 +158,7 @@ def is_system_wide(metric: str) -> bool:
 
 def is_counter(metric: str) -> bool:
     """Whether it is of the accounting around a run, which is left out of a table where nothing was counted."""
-    return metric.startswith(("device_", "log_", "beside_", "work_", "system_", "io_wait"))
+    return metric.startswith(("device_", "log_", "disks_", "beside_", "work_", "system_", "io_wait"))
 
 
 def is_accounted_request(metric: str) -> bool:

@@ -248,4 +248,5 @@ def test_waiting_for_io_is_what_the_kernel_says_of_all_processors(probe: Probe, 
     assert 0 <= processors["iowait_ns"] <= (after - before) * tick_ns
     assert sum(processors["iowait_each_ns"]) <= processors["iowait_ns"] + count * tick_ns
     spent = sum(processors[f"{name}_ns"] for name in ("user", "sys", "idle", "iowait", "steal"))
-    assert spent == pytest.approx(found["lasted_ns"] * count, rel=0.2, abs=8 * count * tick_ns)
+    # What is stolen from a virtual machine while a processor is idle, Linux may count as both.
+    assert spent == pytest.approx(found["lasted_ns"] * count, rel=0.5, abs=8 * count * tick_ns)

@@ -1,18 +1,21 @@
-"""A place on an array of a guest's disks: md joins them anew whenever the file system is made.
+"""A place on an array of a guest's disks, which are joined anew whenever the file system is made: by md, by the device
+mapper as LVM does it, or by btrfs itself.
 
-An array is made as if its disks were in step already (``--assume-clean``): else it would be busy with itself for as long as
-the trial lasts. Redundancy is not what is measured then, and nothing ever reads a parity that was not written by the array.
+An array of md's is made as if its disks were in step already (``--assume-clean``): else it would be busy with itself for as
+long as the trial lasts. Redundancy is not what is measured then, and nothing ever reads a parity that was not written by
+the array.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Unpack
+from typing import ClassVar, Unpack
 
-from iotrial.errors import LabError, TargetError
+from iotrial.errors import LabError
 from iotrial.lab.disk import DiskOptions, DiskPlace
+from iotrial.lab.filesystem import Filesystem
 from iotrial.lab.guest.place import disk_with_serial
 from iotrial.lab.journal import Journal
 from iotrial.lab.loop_image import LoopImage
@@ -21,9 +24,14 @@ from iotrial.study.disks import DiskSpec, described
 from iotrial.units import format_size, parse_size
 
 ARRAY = "md0"
+STRIPES = "iotrial"
 BITMAPS = ("none", "internal")
 #: what an array is made with unless a knob wishes otherwise
-DEFAULTS: Mapping[str, str] = MappingProxyType({"level": "raid0", "chunk": "64 KiB", "bitmap": "none"})
+DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {"maker": "md", "level": "raid0", "chunk": "64 KiB", "bitmap": "none"}
+)
+#: left free at the end of each disk that the device mapper joins
+_ALIGNED_SECTORS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,23 @@ LEVELS: Mapping[str, Level] = MappingProxyType(
         "raid5": Level(3, "raid456"),
         "raid6": Level(4, "raid456"),
         "raid10": Level(2, "raid10"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Programs that it takes, by the package that brings each, and modules of the kernel."""
+
+    tools: Mapping[str, str]
+    modules: tuple[str, ...] = ()
+
+
+MAKERS: Mapping[str, Maker] = MappingProxyType(
+    {
+        "md": Maker({"mdadm": "mdadm"}),
+        "btrfs": Maker({"mkfs.btrfs": "btrfs-progs", "btrfs": "btrfs-progs"}, ("btrfs",)),
+        "lvm": Maker({"dmsetup": "dmsetup"}, ("dm_mod",)),
     }
 )
 
@@ -82,18 +107,27 @@ class ArrayPlace(DiskPlace):
         self.members: tuple[str, ...] = ()
         self._wanted_array = dict(DEFAULTS)
         self._joined = False
+        self._made_by = ""
 
     @property
     def label(self) -> str:
-        level = self._wanted_array["level"]
-        return f"{self.filesystem} on {level} of {len(self._serials)} disks of {self.target.name}"
+        level, maker = self._wanted_array["level"], self._wanted_array["maker"]
+        return f"{self.filesystem} on {level} of {len(self._serials)} disks by {maker} of {self.target.name}"
+
+    @property
+    def devices(self) -> Mapping[str, str]:
+        """btrfs reaches its disks itself: all of them are the lab's."""
+        if self._made_by != "btrfs":
+            return super().devices
+        others = {f"disk {number}": name for number, name in enumerate(self.members[1:], 2)}
+        return {**super().devices, **others}
 
     @property
     def queues(self) -> tuple[str, ...]:
         return self.members
 
     def want_array(self, about: str, value: str) -> None:
-        """How the array is to be made at the next ``format``: "level", "chunk" or "bitmap"."""
+        """How the array is to be made at the next ``format``: "maker", "level", "chunk" or "bitmap"."""
         self._wanted_array[about] = value
 
     def file(self, name: str) -> str:
@@ -101,7 +135,17 @@ class ArrayPlace(DiskPlace):
         return f"/sys/block/{ARRAY}/md/{name}"
 
     def found(self, about: str) -> str:
-        """What md says of the array, in the words of the knobs."""
+        """What the kernel says of the array, in the words of the knobs; as wished, of what its maker does not have."""
+        if about == "maker":
+            return self._found_maker()
+        return self._FOUND[self._made_by](self, about)
+
+    def _found_maker(self) -> str:
+        if self.target.exists(f"/sys/block/{ARRAY}/md"):
+            return "md"
+        return "lvm" if self.device is not None and self.device.startswith("dm-") else "btrfs"
+
+    def _found_by_md(self, about: str) -> str:
         if about == "bitmap":
             location = self.target.read(self.file("bitmap/location"))
             return "none" if location in ("none", "") else "internal"
@@ -109,6 +153,31 @@ class ArrayPlace(DiskPlace):
         if about == "level":
             return text
         return format_size(int(text)) if LEVELS[self.found("level")].chunks else self._wanted_array["chunk"]
+
+    def _found_by_btrfs(self, about: str) -> str:
+        if about != "level":
+            return self._wanted_array[about]
+        # as the kernel's own folder of this file system has it, whose name is that of its UUID
+        (uuid,) = [
+            name
+            for name in self.target.call("list", path="/sys/fs/btrfs")["names"]
+            if self.target.exists(f"/sys/fs/btrfs/{name}/devices/{self.device}")
+        ]
+        names = self.target.call("list", path=f"/sys/fs/btrfs/{uuid}/allocation/data")["names"]
+        return str(next(name for name in names if name in LEVELS))
+
+    def _found_by_lvm(self, about: str) -> str:
+        if about == "bitmap":
+            return self._wanted_array[about]
+        table = self._run(["dmsetup", "table", STRIPES]).split()
+        kind, stripes, sectors = table[2], int(table[3]), int(table[4])
+        if about == "chunk":
+            return format_size(sectors * 512)
+        return "raid0" if (kind, stripes) == ("striped", len(self.members)) else f"{kind} of {stripes}"
+
+    _FOUND: ClassVar[Mapping[str, Callable[[ArrayPlace, str], str]]] = MappingProxyType(
+        {"md": _found_by_md, "btrfs": _found_by_btrfs, "lvm": _found_by_lvm}
+    )
 
     def open(self) -> None:
         for number, serial in enumerate(self._serials):
@@ -140,34 +209,96 @@ class ArrayPlace(DiskPlace):
 
     def _join(self) -> None:
         wanted = self._wanted_array
-        level = LEVELS[wanted["level"]]
+        level, maker = LEVELS[wanted["level"]], wanted["maker"]
         if len(self.members) < level.least:
             raise LabError(
                 f"{wanted['level']} wants {level.least} disks, and the lab has {len(self.members)}",
                 hint="say how many with `disks = ` in [lab]",
             )
+        if maker == "btrfs" and self._wanted_filesystem != "btrfs":
+            raise LabError(
+                f"btrfs joins disks for no file system but its own, and {self._wanted_filesystem} was to be made on them",
+                hint='make the lab `filesystem = "btrfs"`',
+            )
+        if maker == "lvm" and wanted["level"] != "raid0":
+            raise LabError(
+                f"the device mapper stripes (raid0); {wanted['level']} is not offered by this maker",
+                hint="LVM's other levels are md's own: make them with the maker md",
+            )
+        if maker == "btrfs" and (wanted["level"] == "raid4" or wanted["chunk"] != DEFAULTS["chunk"]):
+            raise LabError(
+                f"btrfs does not make {wanted['level']} with chunks of {wanted['chunk']}",
+                hint="it has raid0, raid1, raid5, raid6 and raid10, and its stripes are of 64 KiB",
+            )
+        if maker != "md" and wanted["bitmap"] != "none":
+            raise LabError(f"{maker} has no write-intent bitmap", hint="md has one: raid.maker = md")
+        self._made_by = maker
+        if maker == "md":
+            self._run(self._mdadm(level))
+            self.device = ARRAY
+        elif maker == "lvm":
+            self._run(["dmsetup", "create", STRIPES, "--noudevsync", "--table", self._stripes()])
+            self.device = self._mapped()
+        else:
+            self.device = self.members[0]
+        self._joined = True
+        # The claim lets the probe empty what is cached of the device itself; mount(2) wants it for itself.
+        for device in self.devices.values():
+            self.target.call("device_claim", path=f"/dev/{device}")
+            self.target.call("device_release", device=device)
+
+    def _mdadm(self, level: Level) -> list[str]:
+        wanted = self._wanted_array
         argv = [
             "mdadm", "--create", f"/dev/{ARRAY}", "--run", "--quiet", "--assume-clean", "--metadata=1.2",
             "--homehost=any", f"--level={wanted['level']}", f"--raid-devices={len(self.members)}",
         ]  # fmt: skip
         argv += [f"--chunk={parse_size(wanted['chunk']) >> 10}"] if level.chunks else []
         argv += [f"--bitmap={wanted['bitmap']}"] if wanted["level"] != "raid0" else []
-        done = self.target.run([*argv, *(f"/dev/{member}" for member in self.members)], timeout_s=120)
-        if done.exit_status != 0:
-            raise LabError(
-                f"joining {len(self.members)} disks to {wanted['level']}: {done.stderr.strip()[-400:]}"
-            )
-        self._joined = True
-        self.device = ARRAY
-        # The claim lets the probe empty what is cached of the array itself; mount(2) wants it for itself.
-        self.target.call("device_claim", path=f"/dev/{ARRAY}")
-        self.target.call("device_release", device=ARRAY)
+        return [*argv, *(f"/dev/{member}" for member in self.members)]
+
+    def _stripes(self) -> str:
+        """The table of dm-stripe: whole chunks of every disk."""
+        chunk = parse_size(self._wanted_array["chunk"]) // 512
+        each = min(int(self.target.read(f"/sys/block/{member}/size")) for member in self.members)
+        each = (each - _ALIGNED_SECTORS) // chunk * chunk
+        disks = " ".join(f"/dev/{member} 0" for member in self.members)
+        return f"0 {each * len(self.members)} striped {len(self.members)} {chunk} {disks}"
+
+    def _mapped(self) -> str:
+        """What the device mapper calls the device in /sys/block, where a number is all that tells it."""
+        for name in self.target.call("list", path="/sys/block")["names"]:
+            if self.target.read_or_none(f"/sys/block/{name}/dm/name") == STRIPES:
+                return str(name)
+        raise LabError(f"{self.target.name}: the device mapper shows no {STRIPES}")
 
     def _part(self) -> None:
         if not self._joined:
             return
-        self.target.call("device_close", device=ARRAY)
+        for device in self.devices.values():
+            self.target.call("device_close", device=device)
         self._joined = False
-        done = self.target.run(["mdadm", "--stop", "--quiet", f"/dev/{ARRAY}"], timeout_s=120)
+        if self._made_by == "md":
+            self._run(["mdadm", "--stop", "--quiet", f"/dev/{ARRAY}"])
+        elif self._made_by == "lvm":
+            self._run(["dmsetup", "remove", "--noudevsync", STRIPES])
+        else:  # or the kernel would take what these disks hold next for what they held
+            self._run(["btrfs", "device", "scan", "--forget"])
+        self._made_by = ""
+
+    def _make(self, argv: list[str], kind: Filesystem) -> None:
+        if self._made_by != "btrfs":
+            super()._make(argv, kind)
+            return
+        level = self._wanted_array["level"]
+        disks = [f"/dev/{member}" for member in self.members]
+        self._run_tool([*argv, "-d", level, "-m", level, *disks], kind)
+        self._run(["btrfs", "device", "scan", *disks])
+
+    def _run(self, argv: list[str]) -> str:
+        done = self.target.run(argv, timeout_s=120)
         if done.exit_status != 0:
-            raise TargetError(f"taking the array apart: {done.stderr.strip()[-400:]}")
+            raise LabError(
+                f"an array of {len(self.members)} disks: {' '.join(argv)}: {done.stderr.strip()[-400:]}"
+            )
+        return done.stdout

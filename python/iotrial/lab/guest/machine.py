@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
+import socket
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +19,20 @@ from pathlib import Path
 
 from iotrial.errors import LabError, NoSpace
 from iotrial.lab.guest import qemu
+from iotrial.lab.guest.monitor import Monitor
 
 #: left free on the disk of whoever runs guests
 _MARGIN_BYTES = 1 << 30
 _PIECE_BYTES = 1 << 20
+#: so much of what a guest's kernel has said is looked at, and so many of its lines are told
+_HEARD_BYTES, _TOLD = 1 << 16, 5
+_STAMP = re.compile(r"^(<\d+>)?\[ *\d+\.\d+\](\[ *T\d+\])? ")
+_TROUBLE = re.compile(
+    r"BUG:|kernel BUG at|Oops|[a-z ]*(fault|error|exception|opcode): |RIP: |Kernel panic|Out of memory|watchdog: "
+)
+#: a guest whose first process has not run for so long is hung; one that is merely busy runs it many times a second
+HUNG_AFTER_S = 60.0
+_SAVED_WITHIN_S = 60.0
 _BOOTS_WITHIN_S = {qemu.Accelerator.KVM: 8.0, qemu.Accelerator.TCG: 120.0}
 
 
@@ -31,6 +44,30 @@ class DiskImage:
     size_bytes: int
     bytes_per_s: int = 0
     requests_per_s: int = 0
+
+
+class Pulse:
+    """Signs of life, a byte a second, by one end of a pair of sockets; QEMU is started with the other, ``theirs``."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        self._last: float | None = None
+
+    def silent_s(self) -> float:
+        """Since the last one came, or since this was last asked before: nobody listens while nothing is waited for. 0 before
+        the first."""
+        try:
+            while self._ours.recv(1 << 12):
+                self._last = time.monotonic()
+        except OSError:
+            pass
+        return 0.0 if self._last is None else time.monotonic() - self._last
+
+    def close(self) -> None:
+        """QEMU does not mind."""
+        self._ours.close()
+        self.theirs.close()
 
 
 class GuestMachine:
@@ -47,6 +84,9 @@ class GuestMachine:
         processors: int = 1,
     ) -> None:
         self._program = qemu.find()
+        self._sizes = [disk.size_bytes for disk in disks]
+        self._monitor: Monitor | None = None
+        self._pulse: Pulse | None = None
         self._console = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the guest
         self._images: list[int] = []
         try:
@@ -60,35 +100,66 @@ class GuestMachine:
         self._machine = qemu.Machine(kernel, initramfs, memory_mib, processors, tuple(made))
 
     @contextmanager
-    def command(self, accelerator: qemu.Accelerator) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
+    def command(
+        self, accelerator: qemu.Accelerator, *, state: int | None = None
+    ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
         """The command whose standard input and output carry the probe's protocol, and the descriptors that it inherits: open
-        for as long as it takes to start it."""
+        for as long as it takes to start it. ``state``: a descriptor of one from which it is to go on."""
         self._console.truncate(0)
+        self._hang_up()
+        self._monitor, self._pulse = Monitor(), Pulse()
         # QEMU wants a descriptor that is open just as it would have opened the file itself
         console = os.open(f"/proc/self/fd/{self._console.fileno()}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            words = qemu.command(self._program, self._machine, accelerator, console=console)
-            yield ("setpriv", "--pdeathsig", "KILL", *words), (*self._images, console)
+            given = qemu.Descriptors(
+                console, self._monitor.theirs.fileno(), self._pulse.theirs.fileno(), state
+            )
+            words = qemu.command(self._program, self._machine, accelerator, given)
+            passed = [*self._images, console, given.monitor, given.pulse, *([] if state is None else [state])]
+            yield ("setpriv", "--pdeathsig", "KILL", *words), tuple(passed)
         finally:
             os.close(console)
+            for end in (self._monitor.theirs, self._pulse.theirs):  # they are QEMU's now
+                end.close()
+
+    def identity(self, accelerator: qemu.Accelerator) -> str:
+        """Names what a state of it would be good for."""
+        return qemu.identity(self._program, self._machine, accelerator, self._sizes)
+
+    def save(self, descriptor: int) -> None:
+        """Write its memory down. It must have come up, and have answered. Raises LabError."""
+        assert self._monitor is not None
+        self._monitor.save(descriptor, _SAVED_WITHIN_S)
 
     def boots_within_s(self, accelerator: qemu.Accelerator) -> float:
         """After this long it will not come up any more."""
         return _BOOTS_WITHIN_S[accelerator]
 
+    def hung(self) -> str | None:
+        """What is to be told of it where it has given no sign of life for long; None where it has, or has not come up yet."""
+        silent_s = 0.0 if self._pulse is None else self._pulse.silent_s()
+        return None if silent_s < HUNG_AFTER_S else f"it has given no sign of life for {silent_s:.0f} s"
+
     def last_words(self) -> str:
-        """The end of what the guest's kernel has said, on one line: why it died, where it panicked."""
+        """What the guest's kernel has said of its own trouble, on one line; else the end of what it said."""
         self._console.seek(0)
-        lines = self._console.read()[-4000:].decode(errors="replace").splitlines()
-        said = [line.strip() for line in lines if line.strip()]
-        panic = next((n for n, line in enumerate(said) if "Kernel panic" in line or "BUG:" in line), None)
-        return " / ".join(said[-3:] if panic is None else said[panic : panic + 3])
+        lines = self._console.read()[-_HEARD_BYTES:].decode(errors="replace").splitlines()
+        said = [_STAMP.sub("", line).strip() for line in lines]
+        told = list(dict.fromkeys(line for line in said if _TROUBLE.match(line)))
+        return " / ".join(told[:_TOLD] or [line for line in said if line][-3:])
 
     def close(self) -> None:
         """Give the disks up. The guest must have ended."""
+        self._hang_up()
         while self._images:
             os.close(self._images.pop())
         self._console.close()
+
+    def _hang_up(self) -> None:
+        for end in (self._monitor, self._pulse):
+            if end is not None:
+                end.close()
+        self._monitor = self._pulse = None
 
     def _image(self, disk: DiskImage, folder: Path) -> int:
         free = os.statvfs(folder)

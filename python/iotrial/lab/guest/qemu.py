@@ -5,9 +5,10 @@ A /dev/kvm can be there and hang (a nested one, for instance), so its presence s
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from iotrial.errors import MissingTool
 
 PROGRAM = "qemu-system-x86_64"
 PACKAGE = "qemu-system-x86"
-#: name of the port on the virtio bus; the probe looks for it
-PORT = "iotrial"
+#: names of the ports on the virtio bus: that of the protocol, and that of the signs of life; the probe looks for them
+PORT, PULSE = "iotrial", "iotrial.pulse"
 
 
 class Accelerator(StrEnum):
@@ -50,6 +51,17 @@ class Machine:
     parameters: tuple[str, ...] = ()
 
 
+def identity(program: str, machine: Machine, accelerator: Accelerator, sizes: Sequence[int]) -> str:
+    """Names a machine by all that its memory depends on: this QEMU, its command, kernel, initramfs, its disks' sizes."""
+    disks = tuple(replace(disk, descriptor=number) for number, disk in enumerate(machine.disks))
+    words = command(program, replace(machine, disks=disks), accelerator, Descriptors(0, 0, 0))
+    for file in (Path(program).resolve(), machine.kernel, machine.initramfs):
+        seen = file.stat()
+        words += [str(file), str(seen.st_size), str(seen.st_mtime_ns)]
+    words += [str(size) for size in sizes]
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+
+
 def find() -> str:
     """The path of QEMU. Raises MissingTool that names the package."""
     found = shutil.which(PROGRAM)
@@ -61,8 +73,19 @@ def find() -> str:
     return found
 
 
-def command(program: str, machine: Machine, accelerator: Accelerator, *, console: int) -> list[str]:
-    """The whole command. Standard input and output are the port; what the kernel says goes to descriptor ``console``."""
+@dataclass(frozen=True, slots=True)
+class Descriptors:
+    """What QEMU is given open besides its disks: where the kernel's words go, its monitor, where signs of life go, and a state
+    where it is to go on from one."""
+
+    console: int
+    monitor: int
+    pulse: int
+    state: int | None = None
+
+
+def command(program: str, machine: Machine, accelerator: Accelerator, given: Descriptors) -> list[str]:
+    """The whole command. Standard input and output are the port."""
     words = [
         program,
         "-nodefaults",
@@ -78,12 +101,18 @@ def command(program: str, machine: Machine, accelerator: Accelerator, *, console
         "-initrd", str(machine.initramfs),
         "-append", " ".join((*_PARAMETERS, *machine.parameters, "--", "--init")),
         "-chardev", "stdio,id=port,signal=off",
-        "-device", "virtio-serial-pci,max_ports=2",
+        "-device", "virtio-serial-pci,max_ports=3",
         "-device", f"virtserialport,chardev=port,name={PORT}",
-        "-add-fd", f"fd={console},set=1",
+        "-chardev", f"socket,id=pulse,fd={given.pulse}",
+        "-device", f"virtserialport,chardev=pulse,name={PULSE}",
+        "-add-fd", f"fd={given.console},set=1",
         "-chardev", "file,id=console,path=/dev/fdset/1,append=on",
         "-serial", "chardev:console",
+        "-chardev", f"socket,id=monitor,fd={given.monitor}",
+        "-mon", "chardev=monitor,mode=control",
     ]  # fmt: skip
+    if given.state is not None:
+        words += ["-incoming", f"fd:{given.state}"]
     for number, disk in enumerate(machine.disks):
         words += _disk(number, disk)
     return words

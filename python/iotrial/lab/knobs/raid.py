@@ -31,6 +31,25 @@ class ArrayKnob(Knob):
         array_of(self.name, subject).want_array(self.about, value)
 
 
+class RaidMaker(ArrayKnob):
+    """Who joins the disks: md, btrfs (for its own file system), or the device mapper with stripes as LVM has it make them."""
+
+    name = "raid.maker"
+    title = "what joins the guest's disks: md, btrfs, or LVM's stripes"
+    about = "maker"
+    LEVELS = tuple(array.MAKERS)
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+    def requires(self, setting: Setting) -> Requirement:
+        maker = array.MAKERS[self.parse(setting)]
+        return Requirement(root=True, labs=_GUEST, tools=dict(maker.tools), modules=frozenset(maker.modules))
+
+
 class RaidLevel(ArrayKnob):
     """raid0, raid1, raid4, raid5, raid6 or raid10."""
 

@@ -1,0 +1,98 @@
+"""QEMU's monitor (QMP): the little of it that takes a guest's memory to a file and lets the guest go on.
+
+QMP: one JSON object a line; docs/interop/qmp-spec of QEMU's documentation.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from iotrial.errors import LabError
+
+_ANSWERS_WITHIN_S = 30.0
+_LOOKS_EVERY_S = 0.02
+
+
+class Monitor:
+    """One end of a pair of sockets; QEMU is started with the other, ``theirs``."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = socket.socketpair()
+        self._ours.settimeout(_ANSWERS_WITHIN_S)
+        self._received = b""
+        self._greeted = False
+
+    def save(self, descriptor: int, within_s: float) -> None:
+        """Write the guest's memory and the state of its devices to a file; it stands still meanwhile, and goes on after. QEMU
+        must have been started, and ``theirs`` closed here.
+
+        Raises LabError where that fails; the guest goes on all the same.
+        """
+        with self._standing_still():
+            self._ask("getfd", {"fdname": "state"}, descriptor)
+            self._ask("migrate", {"uri": "fd:state"})
+            until = time.monotonic() + within_s
+            while (status := self._status()) != "completed":
+                if status in ("failed", "cancelled") or time.monotonic() > until:
+                    raise LabError(f"guest: writing its memory down: {status}")
+                time.sleep(_LOOKS_EVERY_S)
+
+    def close(self) -> None:
+        """QEMU does not mind."""
+        self._ours.close()
+        self.theirs.close()
+
+    @contextmanager
+    def _standing_still(self) -> Iterator[None]:
+        self._ask("stop")
+        try:
+            yield
+        finally:
+            if self._status() in ("setup", "active"):
+                self._ask("migrate_cancel")
+            self._ask("cont")
+
+    def _status(self) -> str:
+        return str(self._ask("query-migrate").get("status", "none"))
+
+    def _ask(
+        self, command: str, arguments: Mapping[str, object] | None = None, descriptor: int | None = None
+    ) -> Mapping[str, object]:
+        if not self._greeted:
+            self._line()
+            self._greeted = True
+            self._ask("qmp_capabilities")
+        text = json.dumps({"execute": command, "arguments": arguments or {}}).encode() + b"\n"
+        try:
+            if descriptor is None:
+                self._ours.sendall(text)
+            else:
+                socket.send_fds(self._ours, [text], [descriptor])
+        except OSError as error:
+            raise LabError(f"guest: asking QEMU for {command}: {error.strerror}") from error
+        while True:
+            answer = self._line()
+            if "error" in answer:
+                raise LabError(f"guest: QEMU's {command}: {answer['error']}")
+            if "return" in answer:  # anything else is an event
+                found = answer["return"]
+                return found if isinstance(found, Mapping) else {}
+
+    def _line(self) -> Mapping[str, object]:
+        try:
+            while b"\n" not in self._received:
+                chunk = self._ours.recv(1 << 16)
+                if not chunk:
+                    raise LabError("guest: QEMU has closed its monitor")
+                self._received += chunk
+            line, _, self._received = self._received.partition(b"\n")
+            found = json.loads(line)
+        except (OSError, ValueError) as error:
+            raise LabError(f"guest: QEMU's monitor: {error}") from error
+        if not isinstance(found, dict):
+            raise LabError(f"guest: QEMU's monitor said {line[:200]!r}")
+        return found

@@ -1,0 +1,149 @@
+"""Kept memories of guests: whole or not at all, the last used stay; and what QEMU's monitor is asked for one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from iotrial.errors import LabError
+from iotrial.lab.guest import machine
+from iotrial.lab.guest.machine import Pulse
+from iotrial.lab.guest.monitor import Monitor
+from iotrial.lab.guest.states import MOST, States
+
+
+def write(text: bytes):  # type: ignore[no-untyped-def]
+    return lambda descriptor: os.write(descriptor, text)
+
+
+def content(states: States, key: str) -> bytes | None:
+    descriptor = states.open(key)
+    if descriptor is None:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
+
+
+def test_what_was_kept_is_there_until_it_is_forgotten(tmp_path: Path) -> None:
+    states = States(tmp_path / "states")
+    assert states.open("a") is None
+    assert states.keep("a", write(b"memory"))
+    assert content(states, "a") == b"memory"
+    states.forget("a")
+    states.forget("a")
+    assert states.open("a") is None
+
+
+def test_one_that_could_not_be_written_whole_is_none(tmp_path: Path) -> None:
+    states = States(tmp_path)
+
+    def half(descriptor: int) -> None:
+        os.write(descriptor, b"half")
+        raise LabError("the guest died")
+
+    assert not states.keep("a", half)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_those_used_last_stay(tmp_path: Path) -> None:
+    states = States(tmp_path)
+    for number in range(MOST):
+        states.keep(str(number), write(b"."))
+        os.utime(tmp_path / f"{number}.state", (number, number))
+    assert content(states, "0") == b"."  # used: the oldest is 1 now
+    states.keep("one more", write(b"."))
+    assert states.open("1") is None
+    assert content(states, "0") == content(states, "one more") == b"."
+
+
+def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert not States(tmp_path / "file").keep("a", write(b"."))
+
+
+class Qemu(threading.Thread):
+    """What QEMU says on its monitor, with a migration that ends as it should, or does not."""
+
+    def __init__(self, end: socket.socket, *, ends: str) -> None:
+        super().__init__()
+        self._end, self._ends, self.asked = socket.socket(fileno=os.dup(end.fileno())), ends, []  # type: ignore[var-annotated]
+
+    def run(self) -> None:
+        with self._end, self._end.makefile("rw") as lines:
+            print(json.dumps({"QMP": {"version": {}}}), file=lines, flush=True)
+            for line in lines:
+                command = json.loads(line)["execute"]
+                self.asked.append(command)
+                print(json.dumps({"event": "SOMETHING"}), file=lines)
+                status = "none" if "migrate" not in self.asked else self._ends
+                if command == "migrate" and self._ends == "refused":
+                    answer: dict[str, object] = {"error": {"class": "GenericError", "desc": "no"}}
+                else:
+                    answer = {"return": {"status": status} if command == "query-migrate" else {}}
+                print(json.dumps(answer), file=lines, flush=True)
+
+
+def saved(ends: str) -> list[str]:
+    monitor = Monitor()
+    qemu = Qemu(monitor.theirs, ends=ends)
+    qemu.start()
+    monitor.theirs.close()
+    try:
+        with Path(os.devnull).open("wb") as file:
+            monitor.save(file.fileno(), 0.1)
+    finally:
+        monitor.close()
+        qemu.join()
+        asked = qemu.asked
+    return asked
+
+
+def test_the_guest_stands_still_while_its_memory_is_written_and_goes_on_after() -> None:
+    asked = [command for command in saved("completed") if command != "query-migrate"]
+    assert asked == ["qmp_capabilities", "stop", "getfd", "migrate", "cont"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"), [("failed", "failed"), ("active", "active"), ("refused", "GenericError")]
+)
+def test_a_memory_that_is_not_written_is_told_and_the_guest_goes_on(ends: str, said: str) -> None:
+    monitor = Monitor()
+    qemu = Qemu(monitor.theirs, ends=ends)
+    qemu.start()
+    monitor.theirs.close()
+    with Path(os.devnull).open("wb") as file, pytest.raises(LabError, match=said):
+        monitor.save(file.fileno(), 0.1)
+    monitor.close()
+    qemu.join()
+    assert qemu.asked[-1] == "cont"
+    assert ("migrate_cancel" in qemu.asked) == (ends == "active")
+
+
+def test_a_monitor_that_hangs_up_is_told() -> None:
+    monitor = Monitor()
+    monitor.theirs.close()
+    with Path(os.devnull).open("wb") as file, pytest.raises(LabError, match="monitor"):
+        monitor.save(file.fileno(), 0.1)
+
+
+def test_silence_counts_from_the_last_sign_of_life_and_not_before_the_first() -> None:
+    pulse = Pulse()
+    time.sleep(0.05)
+    assert pulse.silent_s() == 0.0
+    pulse.theirs.send(b"..")
+    assert pulse.silent_s() < 0.05
+    time.sleep(0.1)
+    assert pulse.silent_s() >= 0.1
+    pulse.theirs.send(b".")
+    assert pulse.silent_s() < 0.05
+    pulse.close()
+
+
+def test_a_busy_guest_has_a_minute() -> None:
+    assert machine.HUNG_AFTER_S >= 60
