@@ -330,6 +330,7 @@ SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID}
 #: and what is a key of the job itself: nothing of it outlives the job
 #: and what is a guest's alone, which is gone with it
 ELSEWHERE = {
+    "kernel.version", "guest.memory", "guest.processors",
     "memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path",
     "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.stripe_cache",
 }  # fmt: skip

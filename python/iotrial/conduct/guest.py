@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -18,14 +19,17 @@ from iotrial.conduct.sites import GUEST
 from iotrial.errors import ProbeError
 from iotrial.lab.guest import qemu
 from iotrial.lab.guest.initramfs import Needs, initramfs
-from iotrial.lab.guest.machine import DiskImage, GuestMachine
+from iotrial.lab.guest.machine import DiskImage, Disks, GuestMachine
 from iotrial.lab.guest.packages import Packages
 from iotrial.lab.guest.place import serials_of
 from iotrial.lab.guest.states import States
+from iotrial.lab.knobs.machine import GuestMemory, GuestProcessors, KernelVersion
 from iotrial.lab.modelled import MARGIN_BYTES as MODELLED_MARGIN_BYTES
+from iotrial.lab.target import Target
 from iotrial.probe.binary import find_binary
 from iotrial.probe.client import Probe
 from iotrial.probe.launch import Launch
+from iotrial.units import parse_size
 
 #: the kernel of a guest for which the study wants none
 DEFAULT_KERNEL = "6.12"
@@ -36,15 +40,31 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
+class MachineSpec:
+    """What knobs of the stage MACHINE vary of a guest. ``memory_mib``: besides that of modelled disks."""
+
+    kernel: str = DEFAULT_KERNEL
+    memory_mib: int = MEMORY_MIB
+    processors: int = 1
+
+    @staticmethod
+    def of(wishes: Mapping[str, str]) -> MachineSpec:
+        """From values of knobs, by name; what none of them wants is as it always is."""
+        return MachineSpec(
+            wishes.get(KernelVersion.name, DEFAULT_KERNEL),
+            parse_size(wishes[GuestMemory.name]) >> 20 if GuestMemory.name in wishes else MEMORY_MIB,
+            int(wishes.get(GuestProcessors.name, "1")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class GuestSpec:
-    """What a guest is to be. ``folder`` holds the images of its disks."""
+    """What a guest is to be. ``folder`` holds the images of its disks; ``memory_besides_mib`` is for modelled ones."""
 
     folder: Path
     disks: Sequence[DiskImage] = ()
     needs: Needs = field(default_factory=Needs)
-    kernel: str = DEFAULT_KERNEL
-    memory_mib: int = 512
-    processors: int = 1
+    memory_besides_mib: int = 0
 
 
 def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
@@ -61,7 +81,7 @@ def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
         site.size_bytes * site.disks * max(len(site.filesystems), 1) for site in resolved.sites if site.disk
     )
     memory = modelled + MODELLED_MARGIN_BYTES if modelled else 0
-    return GuestSpec(folder, disks, resolved.needs, memory_mib=MEMORY_MIB + (memory >> 20))
+    return GuestSpec(folder, disks, resolved.needs, memory >> 20)
 
 
 class Guest:
@@ -77,21 +97,54 @@ class Guest:
     ) -> None:
         self._spec = spec
         self._waiting = waiting
-        packages = Packages(store)
-        kernel = packages.kernel(spec.kernel)
-        self.release = kernel.release
-        archive = initramfs(kernel, spec.needs, find_binary(), packages, store)
+        self._store = store
+        self._packages = Packages(store)
         self._states = States(store / "states")
         self._accelerators = Accelerators(store / "accelerator.json")
-        self._machine = GuestMachine(
-            kernel=kernel.image,
-            initramfs=archive,
-            disks=spec.disks,
-            folder=spec.folder,
-            memory_mib=spec.memory_mib,
-            processors=spec.processors,
-        )
+        self._wanted = MachineSpec()
+        #: by what each is, with the release of its kernel
+        self._machines: dict[MachineSpec, tuple[GuestMachine, str]] = {}
         self.accelerator: qemu.Accelerator | None = None
+        qemu.find()
+        self._disks = Disks(spec.disks, spec.folder)
+
+    def want(self, machine: MachineSpec) -> None:
+        """What the next ``start`` starts."""
+        self._wanted = machine
+
+    @property
+    def wanted(self) -> MachineSpec:
+        """What the last ``start`` has started."""
+        return self._wanted
+
+    @property
+    def release(self) -> str:
+        """Of its kernel."""
+        return self._made()[1]
+
+    @property
+    def memory_besides(self) -> int:
+        """Bytes of its memory that are there for modelled disks."""
+        return self._spec.memory_besides_mib << 20
+
+    @property
+    def _machine(self) -> GuestMachine:
+        return self._made()[0]
+
+    def _made(self) -> tuple[GuestMachine, str]:
+        wanted = self._wanted
+        if wanted not in self._machines:
+            kernel = self._packages.kernel(wanted.kernel)
+            archive = initramfs(kernel, self._spec.needs, find_binary(), self._packages, self._store)
+            machine = GuestMachine(
+                kernel=kernel.image,
+                initramfs=archive,
+                disks=self._disks,
+                memory_mib=wanted.memory_mib + self._spec.memory_besides_mib,
+                processors=wanted.processors,
+            )
+            self._machines[wanted] = machine, kernel.release
+        return self._machines[wanted]
 
     def start(self) -> Probe:
         """Boot it, anew where it has died; the probe in it. Raises ProbeError where it does not come up by any means."""
@@ -108,12 +161,15 @@ class Guest:
         raise AssertionError("TCG is always tried")
 
     def facts(self) -> Mapping[str, object]:
-        """What a report should say of the guest."""
+        """What a report should say of the guest: each that there has been."""
+        each = {
+            "kernel": [release for _, release in self._machines.values()],
+            "memory_mib": [machine.memory_mib + self._spec.memory_besides_mib for machine in self._machines],
+            "processors": [machine.processors for machine in self._machines],
+        }
         return {
-            "kernel": self.release,
             "accelerator": None if self.accelerator is None else self.accelerator.value,
-            "memory_mib": self._spec.memory_mib,
-            "processors": self._spec.processors,
+            **{name: found[0] if len(set(found)) == 1 else found for name, found in each.items()},
         }
 
     def notes(self) -> tuple[str, ...]:
@@ -158,13 +214,28 @@ class Guest:
 
     def close(self) -> None:
         """Give its disks up; the probe's process must have ended."""
-        self._machine.close()
+        for machine, _ in self._machines.values():
+            machine.close()
+        self._disks.close()
 
     def __enter__(self) -> Guest:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def own_boot_id() -> str:
+    """Of the machine that this process runs on."""
+    return BOOT_ID.read_text().strip()
+
+
+def clock_ahead_ns(target: Target) -> int:
+    """By how much the guest's clock is ahead of ours: from the middle of one question to its answer, so within a millisecond
+    or two, and only for the order of runs."""
+    before = time.monotonic_ns()
+    there = int(target.call("time")["monotonic_ns"])
+    return there - (before + time.monotonic_ns()) // 2
 
 
 class Accelerators:

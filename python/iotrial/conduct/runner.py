@@ -14,6 +14,7 @@ from iotrial.conduct import making
 from iotrial.conduct.answers import failure_of
 from iotrial.conduct.asking import Asking
 from iotrial.conduct.counted import Counted, Told, asked, told
+from iotrial.conduct.guest import MachineSpec
 from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, outcome_of, requested_of
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.serving import Serving
@@ -43,6 +44,10 @@ class Runner:
         self._stretch_formatted: dict[str, tuple[str, int, int] | None] = {}
         varied_within = session.resolved.treatment_stages(within_stretches=True)
         self._formats_each_run = Stage.FORMAT in varied_within
+        self._boots = Stage.MACHINE in stages
+        self._boots_each_run = Stage.MACHINE in varied_within
+        #: the stretch for which the guest was booted
+        self._stretch_booted: tuple[str, int, int] | None = None
         self._compares_places = Stage.PLACE in stages
         self._entered: list[tuple[Turn, Subject]] = []
         self._serving = Serving(root=session.resolved.root)
@@ -76,6 +81,7 @@ class Runner:
         nothing of it was done), and ProbeError where the work failed or calls were lost."""
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
         turns = self._session.resolved.turns_of(condition, run.arm)
+        self._boot_if_due(turns, stretch)
         place = self._session.place_of(condition, run.arm)
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
@@ -111,9 +117,10 @@ class Runner:
                 turn.knob.leave(subject, turn.setting)
 
     def _run(self, condition: Condition, run: PlannedRun, block: int) -> Outcome:
-        place = self._session.place_of(condition, run.arm)
         turns = self._session.resolved.turns_of(condition, run.arm)
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
+        self._boot_if_due(turns, stretch)
+        place = self._session.place_of(condition, run.arm)
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
         except KnobError as error:
@@ -159,6 +166,20 @@ class Runner:
 
     # before the timed part
 
+    def _boot_if_due(self, turns: tuple[Turn, ...], stretch: tuple[str, int, int] | None) -> None:
+        """A guest that is a treatment is booted for every run, or at the start of a stretch; one that is pinned or a
+        condition, where another stands."""
+        wishes = {turn.knob.name: turn.value for turn in turns if turn.knob.stage is Stage.MACHINE}
+        if not wishes:
+            return
+        wanted = MachineSpec.of(wishes)
+        anew = self._boots and (self._boots_each_run or stretch is None or stretch != self._stretch_booted)
+        if anew or wanted != self._session.machine:
+            self._stretch_booted = None  # until it is done
+            self._stretch_formatted.clear()
+            self._session.revive(wanted)
+            self._stretch_booted = stretch
+
     def _prepare(
         self,
         condition: Condition,
@@ -173,8 +194,10 @@ class Runner:
             # whatever the run before has left on whichever place: none of them has anything to write
             for every in session.places.values():
                 every.syncfs()
-        self._turn_settings(subject, turns)
         by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
+        for turn in by_stage[Stage.MACHINE]:
+            turn.knob.verify(subject, turn.setting, turn.value)
+        self._turn_settings(subject, turns)
         state = self._cache_state(by_stage[Stage.CACHE])
         fresh = cache.needs_fresh_mount(state)
         treated = any(t.role is Role.TREATMENT for t in by_stage[Stage.MOUNT])

@@ -8,14 +8,13 @@ down, and the journal is undone through a fresh probe.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from iotrial.conduct.disks import place_for
 from iotrial.conduct.filesets import FileSets
-from iotrial.conduct.guest import BOOT_ID, Guest, guest_spec
+from iotrial.conduct.guest import Guest, MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sampling import Sampler
 from iotrial.conduct.settings import Settings
@@ -123,7 +122,7 @@ class Session:
             boot_id=self.boot_id if guest is None else own_boot_id(),
             trial=self.trial,
         )
-        self.clock_ahead_ns = 0 if guest is None else _clock_ahead_ns(self.target)
+        self.clock_ahead_ns = 0 if guest is None else clock_ahead_ns(self.target)
 
     def _furnish(self) -> None:
         """Places, settings, files."""
@@ -140,8 +139,15 @@ class Session:
         """Whether the probe has died with a guest, which can be booted anew."""
         return self._guest is not None and not self.probe.alive
 
-    def revive(self) -> None:
-        """Boot the guest anew, with everything in it as at the beginning of the trial."""
+    @property
+    def machine(self) -> MachineSpec | None:
+        """What the guest is; None where there is none."""
+        return None if self._guest is None else self._guest.wanted
+
+    def revive(self, machine: MachineSpec | None = None) -> None:
+        """Boot the guest anew, another one if ``machine`` says so, with everything in it as when the trial began."""
+        assert self._guest is not None
+        self._guest.want(machine or self._guest.wanted)
         self.probe.close()
         self._undo_through_a_fresh_probe()
         self._start_probe()
@@ -346,6 +352,7 @@ class Session:
             boot_id=self.boot_id,
             trial=self.trial,
             beside=self.beside() if self.places else {},
+            memory_besides=0 if self._guest is None else self._guest.memory_besides,
         )
 
     def facts(self) -> Mapping[str, object]:
@@ -371,18 +378,6 @@ def refuse_leftovers(journal: Journal) -> None:
             f"(first: {pending[0].knob} on {pending[0].target})",
             hint="run `iotrial restore` first",
         )
-
-
-def own_boot_id() -> str:
-    """Of the machine that this process runs on."""
-    return BOOT_ID.read_text().strip()
-
-
-def _clock_ahead_ns(target: Target) -> int:
-    """From the middle of one question to its answer: within a millisecond or two, and only for the order of runs."""
-    before = time.monotonic_ns()
-    there = int(target.call("time")["monotonic_ns"])
-    return there - (before + time.monotonic_ns()) // 2
 
 
 def _make_folder(folder: Path) -> None:

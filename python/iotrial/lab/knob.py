@@ -31,6 +31,7 @@ DISK_LABS = frozenset({"image", "device", "guest"})
 class Stage(IntEnum):
     """When in a run a knob is turned."""
 
+    MACHINE = -1
     PLACE = 0
     HOST = 1
     FORMAT = 2
@@ -102,6 +103,8 @@ class Subject:
     files: FileSelection | None
     work: WorkDraft
     boot_id: str = ""
+    #: bytes of a guest's memory that its modelled disks are given
+    memory_besides: int = 0
     trial: str = ""
     #: places beside that of the run, by the study's name: for what a work keeps elsewhere
     beside: Mapping[str, Place] = field(default_factory=dict)

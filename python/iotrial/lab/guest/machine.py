@@ -70,34 +70,64 @@ class Pulse:
         self.theirs.close()
 
 
-class GuestMachine:
-    """A guest that can be started, and started anew when it has died; its disks stay as they are until ``close``."""
+class Disks:
+    """Images of a guest's disks, open and without a name, so that they go with this process."""
 
-    def __init__(
-        self,
-        *,
-        kernel: Path,
-        initramfs: Path,
-        disks: Sequence[DiskImage],
-        folder: Path,
-        memory_mib: int = 512,
-        processors: int = 1,
-    ) -> None:
-        self._program = qemu.find()
-        self._sizes = [disk.size_bytes for disk in disks]
-        self._monitor: Monitor | None = None
-        self._pulse: Pulse | None = None
-        self._console = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the guest
-        self._images: list[int] = []
+    def __init__(self, wanted: Sequence[DiskImage], folder: Path) -> None:
+        self.descriptors: list[int] = []
+        self.sizes = [disk.size_bytes for disk in wanted]
         try:
-            made = [
+            self.attached = tuple(
                 qemu.Disk(self._image(disk, folder), disk.serial, disk.bytes_per_s, disk.requests_per_s)
-                for disk in disks
-            ]
+                for disk in wanted
+            )
         except BaseException:
             self.close()
             raise
-        self._machine = qemu.Machine(kernel, initramfs, memory_mib, processors, tuple(made))
+
+    def close(self) -> None:
+        """Give them up. No guest must have them any more."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+    def _image(self, disk: DiskImage, folder: Path) -> int:
+        free = os.statvfs(folder)
+        if free.f_bavail * free.f_frsize < disk.size_bytes + _MARGIN_BYTES:
+            raise NoSpace(
+                f"guest: a disk of {disk.size_bytes >> 20} MiB in {folder}, with {_MARGIN_BYTES >> 20} MiB left free: "
+                f"found {free.f_bavail * free.f_frsize >> 20} MiB",
+                hint="name another folder with --on FOLDER, or make the lab smaller ([lab] size)",
+            )
+        try:
+            descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LabError(
+                f"guest: an image in {folder}: {error.strerror}",
+                hint="name a folder on a disk with --on FOLDER: ext4, XFS or btrfs",
+            ) from error
+        self.descriptors.append(descriptor)
+        try:
+            os.posix_fallocate(descriptor, 0, disk.size_bytes)
+            _write_all(descriptor, disk.size_bytes)
+        except OSError as error:
+            raise NoSpace(
+                f"guest: an image of {disk.size_bytes >> 20} MiB in {folder}: {error.strerror}"
+            ) from error
+        return descriptor
+
+
+class GuestMachine:
+    """A guest that can be started, and started anew when it has died; its disks stay as they are."""
+
+    def __init__(
+        self, *, kernel: Path, initramfs: Path, disks: Disks, memory_mib: int = 512, processors: int = 1
+    ) -> None:
+        self._program = qemu.find()
+        self._disks = disks
+        self._monitor: Monitor | None = None
+        self._pulse: Pulse | None = None
+        self._console = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the guest
+        self._machine = qemu.Machine(kernel, initramfs, memory_mib, processors, disks.attached)
 
     @contextmanager
     def command(
@@ -115,7 +145,13 @@ class GuestMachine:
                 console, self._monitor.theirs.fileno(), self._pulse.theirs.fileno(), state
             )
             words = qemu.command(self._program, self._machine, accelerator, given)
-            passed = [*self._images, console, given.monitor, given.pulse, *([] if state is None else [state])]
+            passed = [
+                *self._disks.descriptors,
+                console,
+                given.monitor,
+                given.pulse,
+                *([] if state is None else [state]),
+            ]
             yield ("setpriv", "--pdeathsig", "KILL", *words), tuple(passed)
         finally:
             os.close(console)
@@ -124,7 +160,7 @@ class GuestMachine:
 
     def identity(self, accelerator: qemu.Accelerator) -> str:
         """Names what a state of it would be good for."""
-        return qemu.identity(self._program, self._machine, accelerator, self._sizes)
+        return qemu.identity(self._program, self._machine, accelerator, self._disks.sizes)
 
     def save(self, descriptor: int) -> None:
         """Write its memory down. It must have come up, and have answered. Raises LabError."""
@@ -149,10 +185,8 @@ class GuestMachine:
         return " / ".join(told[:_TOLD] or [line for line in said if line][-3:])
 
     def close(self) -> None:
-        """Give the disks up. The guest must have ended."""
+        """Forget what it said. It must have ended."""
         self._hang_up()
-        while self._images:
-            os.close(self._images.pop())
         self._console.close()
 
     def _hang_up(self) -> None:
@@ -160,31 +194,6 @@ class GuestMachine:
             if end is not None:
                 end.close()
         self._monitor = self._pulse = None
-
-    def _image(self, disk: DiskImage, folder: Path) -> int:
-        free = os.statvfs(folder)
-        if free.f_bavail * free.f_frsize < disk.size_bytes + _MARGIN_BYTES:
-            raise NoSpace(
-                f"guest: a disk of {disk.size_bytes >> 20} MiB in {folder}, with {_MARGIN_BYTES >> 20} MiB left free: "
-                f"found {free.f_bavail * free.f_frsize >> 20} MiB",
-                hint="name another folder with --on FOLDER, or make the lab smaller ([lab] size)",
-            )
-        try:
-            descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise LabError(
-                f"guest: an image in {folder}: {error.strerror}",
-                hint="name a folder on a disk with --on FOLDER: ext4, XFS or btrfs",
-            ) from error
-        self._images.append(descriptor)
-        try:
-            os.posix_fallocate(descriptor, 0, disk.size_bytes)
-            _write_all(descriptor, disk.size_bytes)
-        except OSError as error:
-            raise NoSpace(
-                f"guest: an image of {disk.size_bytes >> 20} MiB in {folder}: {error.strerror}"
-            ) from error
-        return descriptor
 
 
 def _write_all(descriptor: int, size_bytes: int) -> None:

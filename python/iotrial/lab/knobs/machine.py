@@ -1,0 +1,93 @@
+"""Knobs of the guest as a machine: its kernel, memory and processors. A guest has them from its boot on, so it is booted anew
+for another value; what is read back is what its kernel says of itself."""
+
+from __future__ import annotations
+
+import re
+
+from iotrial.errors import RequestError, UnsupportedLevel
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, whole_number
+from iotrial.study.model import Setting
+from iotrial.units import UnitError, format_size, parse_size
+
+_GUEST = frozenset({"guest"})
+_LEAST_MEMORY, _MOST_MEMORY = 128 << 20, 64 << 30
+#: of the memory that a guest has, its kernel keeps some for itself and counts it nowhere
+_COUNTED = 0.65
+
+
+class MachineKnob(Knob):
+    """Something that a guest has from its boot on. The conductor boots it; here it is checked and read back."""
+
+    stage = Stage.MACHINE
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=_GUEST)
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+        """The conductor has booted the guest with it."""
+
+
+class KernelVersion(MachineKnob):
+    """The newest of a series, as the distribution packages it."""
+
+    name = "kernel.version"
+    title = "kernel of the guest"
+    open_levels = "a series or version that the package sources have, such as 6.1 or 6.12"
+
+    def parse(self, setting: Setting) -> str:
+        if not re.fullmatch(r"[1-9]\d?\.\d{1,3}(\.\d{1,3})?", setting.value):
+            raise UnsupportedLevel(
+                f'knob {self.name}: "{setting.value}" is no version of a kernel', hint=self.open_levels
+            )
+        return setting.value
+
+    def read(self, subject: Subject, setting: Setting) -> str:
+        release = subject.target.read("/proc/sys/kernel/osrelease")
+        numbers = re.split(r"[.+-]", release)
+        return ".".join(numbers[: setting.value.count(".") + 1])
+
+
+class GuestMemory(MachineKnob):
+    """Besides that in which modelled disks lie."""
+
+    name = "guest.memory"
+    title = "memory of the guest, besides that of modelled disks"
+    open_levels = "128 MiB to 64 GiB"
+
+    def parse(self, setting: Setting) -> str:
+        try:
+            size = parse_size(setting.value)
+        except UnitError as error:
+            raise RequestError(f"knob {self.name}: {error.message}", hint=error.hint) from error
+        if not _LEAST_MEMORY <= size <= _MOST_MEMORY or size % (1 << 20):
+            raise UnsupportedLevel(
+                f'knob {self.name}: "{setting.value}" is not whole MiB within bounds', hint=self.open_levels
+            )
+        return format_size(size)
+
+    def read(self, subject: Subject, setting: Setting) -> str:
+        (line,) = [
+            line for line in subject.target.read("/proc/meminfo").splitlines() if line.startswith("MemTotal:")
+        ]
+        counted = int(line.split()[1]) << 10
+        wanted = parse_size(self.parse(setting)) + subject.memory_besides
+        return self.parse(setting) if _COUNTED * wanted <= counted <= wanted else format_size(counted)
+
+
+class GuestProcessors(MachineKnob):
+    """As many threads of QEMU's, emulated or not."""
+
+    name = "guest.processors"
+    title = "processors of the guest"
+    open_levels = "1 to 64"
+
+    def parse(self, setting: Setting) -> str:
+        return whole_number(f"knob {self.name}", setting.value, 1, 64)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        lines = subject.target.read("/proc/stat").splitlines()
+        return str(sum(re.match(r"cpu\d", line) is not None for line in lines))
