@@ -75,8 +75,8 @@ def find() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """What QEMU is given open besides its disks: where the kernel's words go, its monitor, where signs of life go, and a state
-    where it is to go on from one."""
+    """What QEMU is given open besides its disks: where the kernel's words go, its monitor, where signs of life go, and a
+    state where it is to go on from one."""
 
     console: int
     monitor: int
