@@ -11,7 +11,7 @@ from iotrial.lab.guest.machine import DiskImage
 from iotrial.lab.guest.place import serials_of
 from iotrial.lab.target import Target
 
-MEMBERS, MEMBER_SIZE = 4, 64 << 20
+MEMBERS, MEMBER_SIZE = 4, 128 << 20
 SERIALS = tuple(serials_of("lab", MEMBERS))
 DISKS = (
     *(DiskImage(serial, MEMBER_SIZE) for serial in SERIALS),

@@ -106,7 +106,7 @@ def test_btrfs_mirrors_its_disks_itself_and_reads_are_counted_at_all_of_them(sub
     place = subject.place
     assert isinstance(place, ArrayPlace)
     place.want_filesystem("btrfs")
-    turn(subject, "raid.level", "raid1")
+    place.want_array("level", "raid1")
     assert turn(subject, "raid.maker", "btrfs") == "btrfs"
     assert registry.knob("raid.level").read(subject, Setting("raid.level", "raid1")) == "raid1"
     assert set(place.devices.values()) == {"vda", "vdb", "vdc", "vdd"}

@@ -144,6 +144,7 @@ def test_what_a_command_leaves_running_is_ended_before_the_next_run(
     nothing_left(state_of_user(user, state, everybody))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("user", [pytest.param("root", marks=pytest.mark.long), "nobody"])
 def test_two_hundred_children_at_once_that_end_are_no_failure(
     state: Path, tmp_path: Path, everybody: Path, user: str

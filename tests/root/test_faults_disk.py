@@ -64,6 +64,7 @@ def failed_well(trial: Trial, state: Path, kept: int, *, status: int = 1) -> str
     return str(error["message"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "filesystem",
     ["ext4", pytest.param("xfs", marks=pytest.mark.long), pytest.param("btrfs", marks=pytest.mark.long)],

@@ -48,8 +48,11 @@ def failed_well(trial: Trial, state: Path, kept: int, says: str, *, resume: bool
 
 @pytest.mark.parametrize(
     ("does", "says", "which"),
-    [(_kill, "died", 0), (_kill, "died", 1), (stop, "stopped", 1)],
-    ids=["outer killed", "inner killed", "inner stopped"],
+    [
+        pytest.param(_kill, "died", 0, id="outer killed", marks=pytest.mark.long),
+        pytest.param(_kill, "died", 1, id="inner killed"),
+        pytest.param(stop, "stopped", 1, id="inner stopped"),
+    ],
 )
 @pytest.mark.parametrize("lab", [pytest.param("image", marks=pytest.mark.long), "directory"])
 def test_a_probe_that_is_killed_or_stopped_fails_the_trial_and_keeps_its_runs(
@@ -63,6 +66,7 @@ def test_a_probe_that_is_killed_or_stopped_fails_the_trial_and_keeps_its_runs(
     failed_well(trial, state, 6, says, resume=lab == "image" or (does is _kill and which == 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lab", ["image", pytest.param("directory", marks=pytest.mark.long)])
 def test_the_outer_process_only_waits_so_that_stopping_it_hinders_nothing(
     state: Path, tmp_path: Path, lab: str

@@ -91,6 +91,7 @@ def test_a_signal_at_one_of_many_instants_leaves_nothing_and_no_trace(
     at_random_instants(state, tmp_path, lab, 25, seed)
 
 
+@pytest.mark.long
 def test_the_same_signal_twice_and_another_while_it_puts_things_back(state: Path, tmp_path: Path) -> None:
     trial = Trial(state, study_for("image", tmp_path), "--no-stop", "--json", "--blocks", "2000")
     trial.until_runs(6)

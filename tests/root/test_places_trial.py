@@ -92,6 +92,7 @@ def test_every_run_is_at_the_place_of_its_level(state: Path, tmp_path: Path, dis
     assert not list(elsewhere.iterdir())
 
 
+@pytest.mark.long
 def test_a_trial_over_two_places_that_was_killed_is_restored_and_resumed(
     state: Path, tmp_path: Path, disk_folder: Path
 ) -> None:

@@ -231,6 +231,7 @@ def test_an_interrupt_ends_with_a_partial_report_and_nothing_left(state: Path) -
     assert not Path("/run/iotrial").exists()
 
 
+@pytest.mark.long
 def test_after_sigkill_restore_puts_back_and_resume_goes_on(state: Path, disk_folder: Path) -> None:
     study = write_study(disk_folder, SCHEDULERS.replace("blocks = 3", "blocks = 4"))
     pressure = Path("/proc/sys/vm/vfs_cache_pressure").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,25 @@ DISKSTATS = (
     ("discard_ios", 1), ("discard_merges", 1), ("discard_bytes", SECTOR), ("discard_ns", MILLISECOND),
     ("flush_ios", 1), ("flush_ns", MILLISECOND),
 )  # fmt: skip
+IN_FLIGHT = 11
 
 
 def diskstats(name: str) -> dict[str, int]:
+    """Once nothing is in flight: a request wakes whoever waits for it before it is counted."""
+    words = _line(name)
+    until = time.monotonic() + 1
+    while words[IN_FLIGHT] != "0" and time.monotonic() < until:
+        time.sleep(0.001)
+        words = _line(name)
+    numbers = zip(DISKSTATS, map(int, words[3:]), strict=False)
+    return {field[0]: number * field[1] for field, number in numbers if field is not None}
+
+
+def _line(name: str) -> list[str]:
     for line in Path("/proc/diskstats").read_text().splitlines():
         words = line.split()
         if words[2] == name:
-            numbers = zip(DISKSTATS, map(int, words[3:]), strict=False)
-            return {field[0]: number * field[1] for field, number in numbers if field is not None}
+            return words
     raise AssertionError(f"no {name} in /proc/diskstats")
 
 

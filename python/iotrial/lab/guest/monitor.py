@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from iotrial.errors import LabError
 
@@ -27,34 +26,27 @@ class Monitor:
         self._greeted = False
 
     def save(self, descriptor: int, within_s: float) -> None:
-        """Write the guest's memory and the state of its devices to a file; it stands still meanwhile, and goes on after. QEMU
-        must have been started, and ``theirs`` closed here.
-
-        Raises LabError where that fails; the guest goes on all the same.
-        """
-        with self._standing_still():
-            self._ask("getfd", {"fdname": "state"}, descriptor)
-            self._ask("migrate", {"uri": "fd:state"})
-            until = time.monotonic() + within_s
+        """Write the guest's memory and the state of its devices to a file, for one that runs on from there; this one runs on
+        too. QEMU must have been started, and ``theirs`` closed here. Raises LabError where that fails; the guest runs on all
+        the same."""
+        self._ask("getfd", {"fdname": "state"}, descriptor)
+        # stopped beforehand, the other would be too: QEMU itself stops it for the last bit
+        self._ask("migrate", {"uri": "fd:state"})
+        until = time.monotonic() + within_s
+        try:
             while (status := self._status()) != "completed":
                 if status in ("failed", "cancelled") or time.monotonic() > until:
                     raise LabError(f"guest: writing its memory down: {status}")
                 time.sleep(_LOOKS_EVERY_S)
+        finally:
+            if self._status() in ("setup", "active", "device"):
+                self._ask("migrate_cancel")
+            self._ask("cont")
 
     def close(self) -> None:
         """QEMU does not mind."""
         self._ours.close()
         self.theirs.close()
-
-    @contextmanager
-    def _standing_still(self) -> Iterator[None]:
-        self._ask("stop")
-        try:
-            yield
-        finally:
-            if self._status() in ("setup", "active"):
-                self._ask("migrate_cancel")
-            self._ask("cont")
 
     def _status(self) -> str:
         return str(self._ask("query-migrate").get("status", "none"))
