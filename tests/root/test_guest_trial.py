@@ -191,3 +191,40 @@ def test_levels_of_an_array_of_modelled_disks_are_a_factor(
     # at the array all write the same
     assert all(run["evidence"]["device_write_ios"] >= 8 for run in runs.values())
     assert "were not counted" not in str(report)
+
+
+MACHINES = """
+[study]
+name = "machines"
+question = "Does a machine of two processors read faster?"
+[lab]
+kind = "guest"
+size = "64 MiB"
+[[factor]]
+name = "machine"
+levels = [
+  { label = "small", set = [{ knob = "guest.processors", level = "1" }, { knob = "guest.memory", level = "512 MiB" }] },
+  { label = "large", set = [{ knob = "guest.processors", level = "2" }, { knob = "guest.memory", level = "768 MiB" }] },
+]
+plot = "whole"
+""" + reading()
+
+
+@pytest.mark.long
+def test_processors_and_memory_are_factors_and_each_stretch_begins_with_a_boot(
+    guests: Path, disk_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    run_json(write_study(disk_folder, MACHINES), "--blocks", "2", "--no-stop")
+    assert failures_of(state) == []
+    assert {run["treatment"]["machine"] for run in stored_runs(state)} == {"small", "large"}
+    assert not list(state.rglob("*.entry"))
+    assert "as it was first booted" in " ".join(iotrial("report").stdout.split())
+
+
+@pytest.mark.long
+def test_the_same_study_under_two_kernels(guests: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    run_json("system/kernel", "--blocks", "1", "--no-stop", "--condition", "workload=small-files-cold")
+    assert failures_of(state) == []
+    assert {run["treatment"]["kernel"] for run in stored_runs(state)} == {"6.1", "6.12"}

@@ -162,7 +162,7 @@ class Guest:
 
     def facts(self) -> Mapping[str, object]:
         """What a report should say of the guest: each that there has been."""
-        each = {
+        each: dict[str, list[object]] = {
             "kernel": [release for _, release in self._machines.values()],
             "memory_mib": [machine.memory_mib + self._spec.memory_besides_mib for machine in self._machines],
             "processors": [machine.processors for machine in self._machines],

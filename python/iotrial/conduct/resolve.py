@@ -156,6 +156,10 @@ def resolve(
             cache.resolve(workload.cache, kind)
     notes += _coarse_clock(study, every)
     notes += _modelled(study, sites)
+    if any(turn.knob.stage is Stage.MACHINE for turn in every):
+        notes.append(
+            "what is said of the guest's kernel, memory and processors is of it as it was first booted"
+        )
     changes = _changes(sites, every)
     if isinstance(means, Brought):  # what is changed there is gone with it
         return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)
