@@ -40,6 +40,20 @@ def test_what_was_kept_is_there_until_it_is_forgotten(tmp_path: Path) -> None:
     assert states.open("a") is None
 
 
+def test_one_that_another_could_have_written_is_not_believed(tmp_path: Path) -> None:
+    states = States(tmp_path)
+    states.keep("a", write(b"memory"))
+    (tmp_path / "a.state").chmod(0o620)
+    assert states.open("a") is None
+    (tmp_path / "a.state").chmod(0o600)
+    (tmp_path / "b.state").symlink_to("a.state")
+    assert content(states, "a") == b"memory"
+    assert states.open("b") is None
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "a.state", 65534, 65534)
+        assert states.open("a") is None
+
+
 def test_one_that_could_not_be_written_whole_is_none(tmp_path: Path) -> None:
     states = States(tmp_path)
 

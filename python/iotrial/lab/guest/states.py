@@ -28,11 +28,16 @@ class States:
         self._folder = folder
 
     def open(self, key: str) -> int | None:
-        """A descriptor of the one with this name, for reading; None where there is none."""
+        """A descriptor of the one with this name, for reading; None where there is none, or one that another could have written:
+        QEMU believes what stands in it."""
         path = self._path(key)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
+            return None
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            os.close(descriptor)
             return None
         with suppress(OSError):  # another's folder, to be read only
             os.utime(path)
