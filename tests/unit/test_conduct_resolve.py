@@ -153,6 +153,8 @@ NOTHING_PUBLISHED = {
     "filesystem/block-size-xfs",
     "filesystem/steady-state",
     "filesystem/website",
+    "lvm/stripe",
+    "system/kernel",
     "system/screen-follow-up",
 }
 
