@@ -120,12 +120,15 @@ def settle(subject: Subject, stage: Stage) -> None:
         subject.place.format()
 
 
-#: tried in a guest, which alone has arrays: see test_guest_array.py
-ARRAYS = {"raid.bitmap", "raid.chunk", "raid.level", "raid.stripe_cache"}
+#: tried in a guest, which alone has arrays and is a machine: see test_guest_array.py, and test_guest_trial.py of whole trials
+IN_GUESTS = {
+    "guest.memory", "guest.processors", "kernel.version",
+    "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.stripe_cache",
+}  # fmt: skip
 
 
 def test_every_knob_is_tried_here() -> None:
-    assert set(VALUES) | ARRAYS == set(registry.knobs())
+    assert set(VALUES) | IN_GUESTS == set(registry.knobs())
 
 
 #: needs a control group of its own beside or below the caller's: see test_memory_limit.py; a second device: test_log.py
