@@ -28,8 +28,8 @@ class States:
         self._folder = folder
 
     def open(self, key: str) -> int | None:
-        """A descriptor of the one with this name, for reading; None where there is none, or one that another could have written:
-        QEMU believes what stands in it."""
+        """A descriptor of the one with this name, for reading; None where there is none, or one that another could have
+        written: QEMU believes what stands in it."""
         path = self._path(key)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
