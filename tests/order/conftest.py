@@ -1,17 +1,7 @@
-"""Sessions without a lab of their own."""
+"""Sessions without a lab of their own, beside other tests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from own_lock import a_lock_of_its_own
 
-import pytest
-
-from iotrial.lab.lock import MachineLock
-
-
-@pytest.fixture(scope="session", autouse=True)
-def a_lock_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Whole sessions are opened here, beside those of other tests on the same machine, which take the real one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MachineLock.__init__, "__defaults__", (tmp_path_factory.mktemp("lock") / "lock",))
-        yield
+__all__ = ["a_lock_of_its_own"]

@@ -19,7 +19,7 @@ from iotrial.design.model import Arm, Condition
 from iotrial.errors import PrivilegeError, RequestError
 from iotrial.lab import cache, registry
 from iotrial.lab.guard import Consent
-from iotrial.lab.guest.array import DEFAULTS, LEVELS
+from iotrial.lab.guest.array import DEFAULTS, LEVELS, MAKERS
 from iotrial.lab.guest.initramfs import Needs
 from iotrial.lab.knob import DISK_LABS, Knob, Stage
 from iotrial.study.disks import described
@@ -135,7 +135,8 @@ def resolve(
     if any(site.disk is not None for site in sites):
         means.modelled_disk()
     if any(site.disks > 1 for site in sites):
-        means.program("mdadm", "mdadm")
+        for program, package in MAKERS[DEFAULTS["maker"]].tools.items():
+            means.program(program, package)
         means.module(LEVELS[DEFAULTS["level"]].module)
     check_servers(study)
     if kind in DISK_LABS:

@@ -16,7 +16,7 @@ from typing import ClassVar, Unpack
 from iotrial.errors import LabError
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.filesystem import Filesystem
-from iotrial.lab.guest.place import disk_with_serial
+from iotrial.lab.guest.place import disk_with_serial, hold
 from iotrial.lab.journal import Journal
 from iotrial.lab.loop_image import LoopImage
 from iotrial.lab.target import Target
@@ -106,7 +106,7 @@ class ArrayPlace(DiskPlace):
         ]
         self.members: tuple[str, ...] = ()
         self._wanted_array = dict(DEFAULTS)
-        self._joined = False
+        #: who has joined the disks, "" while nobody has
         self._made_by = ""
 
     @property
@@ -232,7 +232,6 @@ class ArrayPlace(DiskPlace):
             )
         if maker != "md" and wanted["bitmap"] != "none":
             raise LabError(f"{maker} has no write-intent bitmap", hint="md has one: raid.maker = md")
-        self._made_by = maker
         if maker == "md":
             self._run(self._mdadm(level))
             self.device = ARRAY
@@ -241,11 +240,9 @@ class ArrayPlace(DiskPlace):
             self.device = self._mapped()
         else:
             self.device = self.members[0]
-        self._joined = True
-        # The claim lets the probe empty what is cached of the device itself; mount(2) wants it for itself.
+        self._made_by = maker
         for device in self.devices.values():
-            self.target.call("device_claim", path=f"/dev/{device}")
-            self.target.call("device_release", device=device)
+            hold(self.target, device)
 
     def _mdadm(self, level: Level) -> list[str]:
         wanted = self._wanted_array
@@ -273,18 +270,17 @@ class ArrayPlace(DiskPlace):
         raise LabError(f"{self.target.name}: the device mapper shows no {STRIPES}")
 
     def _part(self) -> None:
-        if not self._joined:
+        if not self._made_by:
             return
         for device in self.devices.values():
             self.target.call("device_close", device=device)
-        self._joined = False
-        if self._made_by == "md":
+        maker, self._made_by = self._made_by, ""
+        if maker == "md":
             self._run(["mdadm", "--stop", "--quiet", f"/dev/{ARRAY}"])
-        elif self._made_by == "lvm":
+        elif maker == "lvm":
             self._run(["dmsetup", "remove", "--noudevsync", STRIPES])
         else:  # or the kernel would take what these disks hold next for what they held
             self._run(["btrfs", "device", "scan", "--forget"])
-        self._made_by = ""
 
     def _make(self, argv: list[str], kind: Filesystem) -> None:
         if self._made_by != "btrfs":

@@ -55,8 +55,7 @@ class Pulse:
         self._last: float | None = None
 
     def silent_s(self) -> float:
-        """Since the last one came, or since this was last asked before: nobody listens while nothing is waited for. 0 before
-        the first."""
+        """Since the last one was taken from the socket: one that has waited there counts as just come. 0 before the first."""
         try:
             while self._ours.recv(1 << 12):
                 self._last = time.monotonic()

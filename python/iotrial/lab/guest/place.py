@@ -29,9 +29,7 @@ class GuestPlace(DiskPlace):
 
     def open(self) -> None:
         self.device = disk_with_serial(self.target, self._serial)
-        # The claim lets the probe empty what is cached of the disk itself; mount(2) wants it for itself.
-        self.target.call("device_claim", path=f"/dev/{self.device}")
-        self.target.call("device_release", device=self.device)
+        hold(self.target, self.device)
         self.target.call("mkdir", path=self.root, mode="0755")
         self._open_log()
         self.format()
@@ -52,6 +50,13 @@ def disk_with_serial(target: Target, serial: str) -> str:
         if target.read_or_none(f"/sys/block/{name}/serial") == serial:
             return str(name)
     raise LabError(f"{target.name}: no disk has the serial number {serial}, found {', '.join(names)}")
+
+
+def hold(target: Target, device: str) -> None:
+    """Have the probe keep a device open, so that it can empty what is cached of the device itself. It claims it for that, and
+    lets go of the claim: mount(2) wants it for itself."""
+    target.call("device_claim", path=f"/dev/{device}")
+    target.call("device_release", device=device)
 
 
 def serials_of(place: str, disks: int) -> list[str]:

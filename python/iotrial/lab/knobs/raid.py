@@ -12,6 +12,7 @@ from iotrial.study.model import Setting
 from iotrial.units import UnitError, format_size, parse_size
 
 _GUEST = frozenset({"guest"})
+_MD = array.MAKERS["md"].tools
 _LEAST_CHUNK, _MOST_CHUNK = 4 << 10, 64 << 20
 
 
@@ -22,7 +23,7 @@ class ArrayKnob(Knob):
     about: str
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
-        return Requirement(root=True, labs=_GUEST, tools={"mdadm": "mdadm"})
+        return Requirement(root=True, labs=_GUEST, tools=_MD)
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         return array_of(self.name, subject).found(self.about)
@@ -47,7 +48,7 @@ class RaidMaker(ArrayKnob):
 
     def requires(self, setting: Setting) -> Requirement:
         maker = array.MAKERS[self.parse(setting)]
-        return Requirement(root=True, labs=_GUEST, tools=dict(maker.tools), modules=frozenset(maker.modules))
+        return Requirement(root=True, labs=_GUEST, tools=maker.tools, modules=frozenset(maker.modules))
 
 
 class RaidLevel(ArrayKnob):
@@ -66,7 +67,7 @@ class RaidLevel(ArrayKnob):
 
     def requires(self, setting: Setting) -> Requirement:
         module = array.LEVELS[self.parse(setting)].module
-        return Requirement(root=True, labs=_GUEST, tools={"mdadm": "mdadm"}, modules=frozenset({module}))
+        return Requirement(root=True, labs=_GUEST, tools=_MD, modules=frozenset({module}))
 
 
 class RaidChunk(ArrayKnob):
@@ -120,7 +121,7 @@ class RaidStripeCache(Knob):
         return ()
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
-        return Requirement(root=True, labs=_GUEST, tools={"mdadm": "mdadm"})
+        return Requirement(root=True, labs=_GUEST, tools=_MD)
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
         return "256"

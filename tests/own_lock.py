@@ -1,0 +1,17 @@
+"""A lock for tests that open whole sessions in their own process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from iotrial.lab.lock import MachineLock
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_lock_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Whole sessions are opened here, beside those of other tests on the same machine, which take the real one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MachineLock.__init__, "__defaults__", (tmp_path_factory.mktemp("lock") / "lock",))
+        yield
