@@ -36,6 +36,12 @@ _DURATIONS: Mapping[str, Fraction] = {
     "h": Fraction(3600),
     "d": Fraction(86400),
 }
+_BIT_RATES: Mapping[str, int] = {
+    "bit": 1,
+    "kbit": 10**3,
+    "Mbit": 10**6,
+    "Gbit": 10**9,
+}
 _SIZE_ALIASES: Mapping[str, str] = {"byte": "B", "bytes": "B"}
 _DURATION_ALIASES: Mapping[str, str] = {
     "µs": "us",
@@ -78,6 +84,17 @@ def parse_size(text: str) -> int:
     if size > MAX_BYTES:
         raise UnitError(f"{_shown(text)} is more than a file offset can hold")
     return int(size)
+
+
+def parse_bit_rate(text: str) -> float:
+    """Bits a second in "100 Mbit/s" or "2.5 Gbit/s"; UnitError otherwise."""
+    if not isinstance(text, str) or not text.strip().endswith("/s"):
+        raise UnitError(f'wanted a rate such as "100 Mbit/s", found {_shown(text)}')
+    plain = text.strip()[: -len("/s")]
+    ((number, unit), *more) = _quantities(plain, "rate", _BIT_RATES, {}, example="100 Mbit")
+    if more:
+        raise UnitError(f"a rate has one number and one unit, found {_shown(text)}", hint='e.g. "1 Gbit/s"')
+    return float(number * _BIT_RATES[unit])
 
 
 def parse_duration(text: str) -> float:
@@ -127,6 +144,14 @@ def format_size(size_bytes: int) -> str:
         if size_bytes and size_bytes % _SIZES[unit] == 0:
             return f"{size_bytes // _SIZES[unit]} {unit}"
     return f"{size_bytes} B"
+
+
+def format_bit_rate(bits_per_s: float) -> str:
+    """1e9 is "1 Gbit/s"; what has no more than three digits is read back as the same number."""
+    for unit in ("Gbit", "Mbit", "kbit"):
+        if bits_per_s >= _BIT_RATES[unit]:
+            return f"{_digits(bits_per_s / _BIT_RATES[unit])} {unit}/s"
+    return f"{_digits(bits_per_s)} bit/s"
 
 
 def format_bytes(count: float) -> str:

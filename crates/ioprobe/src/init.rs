@@ -19,6 +19,9 @@ use crate::syscall::{c_text, check, open};
 /// gives a sign of life every second.
 const PORT: &str = "iotrial";
 const PULSE: &str = "iotrial.pulse";
+/// Said to the probe that serves here, which then shares its mounts below /run with the kernel's own threads.
+pub const OF_GUEST: &str = "--of-guest";
+const SHARED: &str = "/run";
 const PULSE_EVERY: Duration = Duration::from_secs(1);
 /// A line for each module: its path, and behind a blank its parameters.
 const MODULES: &str = "/modules";
@@ -56,6 +59,7 @@ fn bring_up() -> Result<OwnedFd> {
         fs::create_dir_all(target).doing(|| format!("make {target}"))?;
         mount(kind, target)?;
     }
+    share(SHARED)?;
     let list = fs::read_to_string(MODULES).doing(|| format!("read {MODULES}"))?;
     for line in list.lines().filter(|line| !line.is_empty()) {
         let (path, parameters) = line.split_once(' ').unwrap_or((line, ""));
@@ -79,6 +83,26 @@ fn mount(kind: &str, target: &str) -> Result<()> {
             )
         },
         || format!("mount {kind} on {target}"),
+    )?;
+    Ok(())
+}
+
+/// What is mounted below it in one namespace of mounts is so in all.
+fn share(target: &str) -> Result<()> {
+    let target_text = c_text(target)?;
+    let nothing: *const libc::c_char = std::ptr::null();
+    // SAFETY: the text ends with NUL.
+    check(
+        unsafe {
+            libc::mount(
+                nothing,
+                target_text.as_ptr(),
+                nothing,
+                libc::MS_SHARED,
+                nothing.cast(),
+            )
+        },
+        || format!("share the mounts of {target}"),
     )?;
     Ok(())
 }
@@ -124,7 +148,7 @@ fn serve(port: OwnedFd) -> Result<c_int> {
     let own = "/proc/self/exe";
     let input = port.try_clone().doing(|| "open the port twice")?;
     let child = Command::new(own)
-        .arg("--isolate")
+        .args(["--isolate", OF_GUEST])
         .stdin(input)
         .stdout(port)
         .spawn()

@@ -60,7 +60,8 @@ impl Lifeline {
 }
 
 /// Moves to private namespaces. Returns in the inner process only; the outer one waits for it and ends as it ended.
-pub fn enter() -> Result<(Lifeline, Keeper)> {
+/// `of_guest`: there is nobody from whom mounts are to be kept, and servers of the kernel's own look for them where it began.
+pub fn enter(of_guest: bool) -> Result<(Lifeline, Keeper)> {
     let (keeper, outer) = keeper::prepare()?;
     // SAFETY: no pointers are involved.
     check(
@@ -82,7 +83,10 @@ pub fn enter() -> Result<(Lifeline, Keeper)> {
             let lifeline = Lifeline::Pipe(reading);
             lifeline.tie();
             drop(outer);
-            mount_privately()?;
+            if !of_guest {
+                make_mounts_private()?;
+            }
+            mount_own_proc()?;
             Ok((lifeline, keeper))
         }
         inner => {
@@ -95,21 +99,29 @@ pub fn enter() -> Result<(Lifeline, Keeper)> {
     }
 }
 
-/// No mount of ours reaches the host and none of the host's changes reaches us; /proc shows our own processes.
-fn mount_privately() -> Result<()> {
-    let proc = b"proc\0".as_ptr().cast();
-    // SAFETY: all texts are literals that end with NUL.
-    unsafe {
-        check(
+/// No mount of ours reaches the host and none of the host's changes reaches us.
+fn make_mounts_private() -> Result<()> {
+    // SAFETY: the text is a literal that ends with NUL.
+    check(
+        unsafe {
             libc::mount(
                 std::ptr::null(),
                 b"/\0".as_ptr().cast(),
                 std::ptr::null(),
                 libc::MS_REC | libc::MS_PRIVATE,
                 std::ptr::null(),
-            ),
-            || "make all mounts private".to_string(),
-        )?;
+            )
+        },
+        || "make all mounts private".to_string(),
+    )?;
+    Ok(())
+}
+
+/// /proc shows our own processes.
+fn mount_own_proc() -> Result<()> {
+    let proc = b"proc\0".as_ptr().cast();
+    // SAFETY: all texts are literals that end with NUL.
+    unsafe {
         check(
             libc::mount(
                 proc,

@@ -32,6 +32,7 @@ mod session;
 mod syscall;
 mod target;
 mod uring;
+mod watch;
 mod wire;
 
 use std::io::{self, BufRead, Write};
@@ -52,11 +53,22 @@ Answers one JSON object a line from standard input with one on standard output.
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (isolated, powercap) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => (false, around::POWERCAP),
-        ["--isolate"] => (true, around::POWERCAP),
-        ["--powercap", folder] => (false, folder),
-        ["--isolate", "--powercap", folder] => (true, folder),
+    let (mut isolated, mut of_guest) = (true, false);
+    let powercap = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {
+            isolated = false;
+            around::POWERCAP
+        }
+        ["--isolate"] => around::POWERCAP,
+        ["--isolate", init::OF_GUEST] => {
+            of_guest = true;
+            around::POWERCAP
+        }
+        ["--powercap", folder] => {
+            isolated = false;
+            folder
+        }
+        ["--isolate", "--powercap", folder] => folder,
         ["--init"] => init::run(),
         ["--version"] => {
             println!("ioprobe {}", env!("CARGO_PKG_VERSION"));
@@ -71,7 +83,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match begin(isolated, powercap).and_then(|mut session| serve(&mut session)) {
+    match begin(isolated, of_guest, powercap).and_then(|mut session| serve(&mut session)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ioprobe: {error}");
@@ -80,7 +92,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn begin(isolated: bool, powercap: &str) -> Result<Session> {
+fn begin(isolated: bool, of_guest: bool, powercap: &str) -> Result<Session> {
     // Inherited as ignored, the kernel would reap our children itself, and nobody would learn of their end.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -90,7 +102,7 @@ fn begin(isolated: bool, powercap: &str) -> Result<Session> {
     let mut keeper = None;
     if isolated {
         isolate::require_privilege("isolate")?;
-        let (inner, started) = isolate::enter()?;
+        let (inner, started) = isolate::enter(of_guest)?;
         lifeline = inner;
         keeper = Some(started);
     } else {

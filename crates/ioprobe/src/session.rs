@@ -22,6 +22,7 @@ use crate::server;
 use crate::syscall::{check, open_files};
 use crate::target::device::content;
 use crate::target::{age, files, loop_device, loop_table, mount, remove, run};
+use crate::watch::Watch;
 use crate::wire::{self, fields, job_fields, Fields};
 
 pub const PROTOCOL: u32 = 1;
@@ -37,6 +38,7 @@ pub struct Session {
     devices: Devices,
     keeper: Option<Keeper>,
     sampler: Option<Sampler>,
+    watch: Option<Watch>,
 }
 
 impl Session {
@@ -64,6 +66,7 @@ impl Session {
             devices: Devices::default(),
             keeper,
             sampler: None,
+            watch: None,
         })
     }
 
@@ -199,6 +202,18 @@ impl Session {
                 let request: wire::Around = fields(verb, given)?;
                 around::switch(request.on);
                 Ok(json!({}))
+            }
+            "watch_start" => {
+                let request: wire::WatchStart = fields(verb, given)?;
+                self.watch = Some(Watch::start(&request)?);
+                Ok(json!({}))
+            }
+            "watch_stop" => {
+                fields::<wire::Nothing>(verb, given)?;
+                let watch = self.watch.take();
+                watch
+                    .ok_or_else(|| Error::bad("watch_stop: wanted a watch that was started"))?
+                    .stop()
             }
             "sample_start" => {
                 let request: wire::SampleStart = fields(verb, given)?;

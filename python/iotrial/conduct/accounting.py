@@ -55,7 +55,7 @@ def accounts(study: Study, lab: str) -> Mapping[str, frozenset[Counted]]:
     found = {}
     for workload in study.workloads:
         calls = {Counted.CALLS} if driver(workload.work).accountable else set()
-        requests = {Counted.REQUESTS} if lab in DISK_LABS else set()
+        requests = {Counted.REQUESTS} if lab in DISK_LABS and study.lab.link is None else set()
         if calls or requests:
             found[workload.name] = frozenset(calls | requests)
     return found

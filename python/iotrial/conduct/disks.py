@@ -8,7 +8,9 @@ from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guest.array import ArrayPlace
+from iotrial.lab.guest.link import Link
 from iotrial.lab.guest.place import GuestPlace, serials_of
+from iotrial.lab.guest.share import Share
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knobs.mount import MountOption
@@ -28,9 +30,10 @@ def place_for(
     mounts: str,
     boot_id: str,
     trial: str,
+    link: Link | None = None,
 ) -> DiskPlace:
     """The place for one type of file system, not open yet. ``folder`` holds images of places that the user has not located,
-    ``mounts`` mount points."""
+    ``mounts`` mount points; ``link`` leads to the machine on which works are done, where that is another."""
     lab = resolved.study.lab
     name = site.place(filesystem)
     common: DiskOptions = {
@@ -44,6 +47,7 @@ def place_for(
         },
         "boot_id": boot_id,
         "trial": trial,
+        "share": None if link is None or site.holds is not Holds.RUNS else Share(link),
         "log": _log(resolved, site, name, target, journal, folder=folder, boot_id=boot_id, trial=trial),
     }
     if site.where.consent is not None:

@@ -74,9 +74,9 @@ class FileSets:
         place.to_neutral(always=False, fresh=False)
         for name in place.sets:
             if name.removeprefix(f"{place.name}-") not in written:
-                place.target.call("unlink", set=name, view=VIEW)
-                place.target.call("set_mode", set=name, files=None, mode="0644")
-                place.target.call("fileset_verify", set=name)
+                place.worker.call("unlink", set=name, view=VIEW)
+                place.worker.call("set_mode", set=name, files=None, mode="0644")
+                place.worker.call("fileset_verify", set=name)
 
     def bytes_needed(self) -> int:
         """What all of them take on a disk, at the largest size that a treatment gives them."""

@@ -19,6 +19,7 @@ from iotrial.conduct.sites import GUEST
 from iotrial.errors import ProbeError
 from iotrial.lab.guest import qemu
 from iotrial.lab.guest.initramfs import Needs, initramfs
+from iotrial.lab.guest.link import CARDS
 from iotrial.lab.guest.machine import DiskImage, Disks, GuestMachine
 from iotrial.lab.guest.packages import Packages
 from iotrial.lab.guest.place import serials_of
@@ -29,6 +30,7 @@ from iotrial.lab.target import Target
 from iotrial.probe.binary import find_binary
 from iotrial.probe.client import Probe
 from iotrial.probe.launch import Launch
+from iotrial.study.model import LinkSpec
 from iotrial.units import parse_size
 
 #: the kernel of a guest for which the study wants none
@@ -59,12 +61,15 @@ class MachineSpec:
 
 @dataclass(frozen=True, slots=True)
 class GuestSpec:
-    """What a guest is to be. ``folder`` holds the images of its disks; ``memory_besides_mib`` is for modelled ones."""
+    """What a guest is to be. ``folder`` holds the images of its disks; ``memory_besides_mib`` is for modelled ones;
+    ``link``: it has a card of this network."""
 
     folder: Path
     disks: Sequence[DiskImage] = ()
     needs: Needs = field(default_factory=Needs)
     memory_besides_mib: int = 0
+    name: str = "guest"
+    link: LinkSpec | None = None
 
 
 def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
@@ -81,7 +86,13 @@ def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
         site.size_bytes * site.disks * max(len(site.filesystems), 1) for site in resolved.sites if site.disk
     )
     memory = modelled + MODELLED_MARGIN_BYTES if modelled else 0
-    return GuestSpec(folder, disks, resolved.needs, memory >> 20)
+    link = resolved.study.lab.link
+    return GuestSpec(folder, disks, resolved.needs, memory >> 20, "guest" if link is None else "server", link)
+
+
+def client_spec(server: GuestSpec) -> GuestSpec:
+    """The guest at the other end of the server's link: it brings the same, and has no disk."""
+    return GuestSpec(server.folder, needs=server.needs, name="client", link=server.link)
 
 
 class Guest:
@@ -102,6 +113,7 @@ class Guest:
         self._states = States(store / "states")
         self._accelerators = Accelerators(store / "accelerator.json")
         self._wanted = MachineSpec()
+        self._wire: int | None = None
         #: by what each is, with the release of its kernel
         self._machines: dict[MachineSpec, tuple[GuestMachine, str]] = {}
         self.accelerator: qemu.Accelerator | None = None
@@ -134,7 +146,8 @@ class Guest:
     def _made(self) -> tuple[GuestMachine, str]:
         wanted = self._wanted
         if wanted not in self._machines:
-            kernel = self._packages.kernel(wanted.kernel)
+            card = None if self._spec.link is None else CARDS[self._spec.link.card]
+            kernel = self._packages.kernel(wanted.kernel, whole=card is not None and card.whole_kernel)
             archive = initramfs(kernel, self._spec.needs, find_binary(), self._packages, self._store)
             machine = GuestMachine(
                 kernel=kernel.image,
@@ -142,12 +155,15 @@ class Guest:
                 disks=self._disks,
                 memory_mib=wanted.memory_mib + self._spec.memory_besides_mib,
                 processors=wanted.processors,
+                card=None if card is None else (card.device, qemu.MAC_ADDRESSES[self._spec.name == "server"]),
             )
             self._machines[wanted] = machine, kernel.release
         return self._machines[wanted]
 
-    def start(self) -> Probe:
-        """Boot it, anew where it has died; the probe in it. Raises ProbeError where it does not come up by any means."""
+    def start(self, wire: int | None = None) -> Probe:
+        """Boot it, anew where it has died; the probe in it. ``wire``: a descriptor of its end of the network. Raises ProbeError
+        where it does not come up by any means."""
+        self._wire = wire
         for accelerator in self._accelerators.to_try():
             try:
                 probe = self._boot(accelerator)
@@ -199,10 +215,10 @@ class Guest:
         return probe
 
     def _begin(self, accelerator: qemu.Accelerator, state: int | None = None) -> Probe:
-        with self._machine.command(accelerator, state=state) as (argv, passed):
+        with self._machine.command(accelerator, state=state, wire=self._wire) as (argv, passed):
             launch = Launch(
                 argv,
-                name=f"the guest (Linux {self.release}, {accelerator.name})",
+                name=f"the {self._spec.name} (Linux {self.release}, {accelerator.name})",
                 contained=True,
                 elsewhere=True,
                 passed=passed,

@@ -47,5 +47,5 @@ def end(subject: Subject, work: Work, turns: Iterable[Turn], answer: dict[str, A
     for turn in turns:
         if turn.knob.stage is Stage.FORMAT:
             turn.knob.verify(subject, turn.setting, turn.value)
-    found: Mapping[str, int] = subject.target.call("statfs", path=place.root)
+    found: Mapping[str, int] = subject.worker.call("statfs", path=place.root)
     answer["made"] = {**found, "volume_bytes": work.volume_bytes or place.size_bytes}

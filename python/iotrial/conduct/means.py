@@ -28,6 +28,10 @@ class Means(ABC):
     def modelled_disk(self) -> None:
         """What a modelled disk is served through. Raises MissingTool."""
 
+    @abstractmethod
+    def bring(self, needs: Needs) -> None:
+        """What only guests can have."""
+
 
 class Installed(Means):
     """This machine: what is not there is refused. What its kernel can do, the kernel itself says when it is asked."""
@@ -45,6 +49,9 @@ class Installed(Means):
                 f"a modelled disk is served through {FUSE}, which is not there", hint="modprobe fuse"
             )
 
+    def bring(self, needs: Needs) -> None:
+        """Refused before (``sites_of``)."""
+
 
 class Brought(Means):
     """A guest: what is needed is noted, and its initramfs is made of it."""
@@ -60,3 +67,6 @@ class Brought(Means):
 
     def modelled_disk(self) -> None:
         self.needs |= Needs(modules=frozenset({"fuse", "loop"}))
+
+    def bring(self, needs: Needs) -> None:
+        self.needs |= needs

@@ -65,6 +65,7 @@ def outcome_of(
         **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
         **served,
         **activity(answer, subject.place.device),
+        **answer.get("served", {}),
     }
     synced = answer.get("devices_after_sync")
     if devices and synced:
@@ -124,7 +125,10 @@ def requested_of(subject: Subject) -> tuple[str, ...]:
 
 
 def counters_of(subject: Subject) -> tuple[str, ...]:
-    """The block devices whose counters are read around a run: all that the work may reach, and the disks of an array."""
+    """The block devices whose counters the working probe reads around a run: all that the work may reach, and the disks of an
+    array; none where another machine has them."""
+    if subject.worker is not subject.target:
+        return ()
     return tuple(dict.fromkeys((*subject.place.queues, *devices_of(subject).values())))
 
 

@@ -21,6 +21,10 @@ from iotrial.lab import cache, registry
 from iotrial.lab.guard import Consent
 from iotrial.lab.guest.array import DEFAULTS, LEVELS, MAKERS
 from iotrial.lab.guest.initramfs import Needs
+from iotrial.lab.guest.link import described as described_link
+from iotrial.lab.guest.link import needs_of
+from iotrial.lab.guest.share import DEFAULTS as SHARED
+from iotrial.lab.guest.share import PROTOCOLS
 from iotrial.lab.knob import DISK_LABS, Knob, Stage
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
@@ -138,6 +142,8 @@ def resolve(
         for program, package in MAKERS[DEFAULTS["maker"]].tools.items():
             means.program(program, package)
         means.module(LEVELS[DEFAULTS["level"]].module)
+    if study.lab.link is not None:
+        means.bring(served_by(study))
     check_servers(study)
     if kind in DISK_LABS:
         for filesystem in dict.fromkeys(name for site in sites for name in site.filesystems):
@@ -157,6 +163,10 @@ def resolve(
             cache.resolve(workload.cache, kind)
     notes += _coarse_clock(study, every)
     notes += _modelled(study, sites)
+    if study.lab.link is not None:
+        notes.append(
+            f"the network is modelled, not measured: {described_link(study.lab.link)}, between two guests of this machine"
+        )
     if any(turn.knob.stage is Stage.MACHINE for turn in every):
         notes.append(
             "what is said of the guest's kernel, memory and processors is of it as it was first booted"
@@ -269,6 +279,16 @@ def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
         f"workload {', '.join(few)}: the kernel's clock for access times ticks every few milliseconds, so fewer than "
         f"{FILES_FOR_ATIME:,} files have little to show"
     ]
+
+
+def served_by(study: Study) -> Needs:
+    """What the two guests of a link must bring: for the link, and for every way in which files are served."""
+    assert study.lab.link is not None
+    found = needs_of(study.lab.link)
+    asked = {setting.value for setting in study.settings if setting.knob == "nas.protocol"}
+    for name in asked & set(PROTOCOLS) or {SHARED["protocol"]}:
+        found |= PROTOCOLS[name].needs
+    return found
 
 
 def _modelled(study: Study, sites: Sequence[Site]) -> list[str]:

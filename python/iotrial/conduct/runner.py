@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from iotrial.conduct import making
+from iotrial.conduct import making, served
 from iotrial.conduct.answers import failure_of
 from iotrial.conduct.asking import Asking
 from iotrial.conduct.counted import Counted, Told, asked, told
@@ -57,7 +57,7 @@ class Runner:
     @property
     def alive(self) -> bool:
         """Whether there is a probe to carry out anything."""
-        return self._session.probe.alive
+        return self._session.alive
 
     def rehearse(self, condition: Condition, run: PlannedRun) -> None:
         """Do a run untimed, so that programs and libraries are loaded before the first timed one. Its outcome is ignored
@@ -88,7 +88,7 @@ class Runner:
             requested = requested_of(subject)
             job = {**self._asking.job(subject, workload, 0.0), "devices": list(requested)}
             wrong = self._serving.warm(subject, workload.work, state, lambda: job)
-            answer = subject.target.call(driver(workload.work).verb, **job, **asked(what))
+            answer = subject.worker.call(driver(workload.work).verb, **job, **asked(what))
             wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
         except BaseException as error:
             if not isinstance(error, Exception):
@@ -109,11 +109,11 @@ class Runner:
             turn.knob.enter(subject, turn.setting, turn.value)
 
     def _leave(self) -> None:
-        if self._session.probe.alive:
+        if self._session.alive:
             self._serving.stop()
         while self._entered:
             turn, subject = self._entered.pop()
-            if self._session.probe.alive:
+            if self._session.alive:
                 turn.knob.leave(subject, turn.setting)
 
     def _run(self, condition: Condition, run: PlannedRun, block: int) -> Outcome:
@@ -149,7 +149,7 @@ class Runner:
             health.check(place, error.message, number=error.errno)
             return Outcome(failure=error.message)
         except ProbeError as error:
-            if not self._session.probe.alive:
+            if not self._session.alive:
                 raise
             health.check(place, error.message)
             return Outcome(failure=error.message)
@@ -291,12 +291,14 @@ class Runner:
 
     def _measure(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, Any]:
         verb, job = driver(workload.work).verb, self._asking.job(subject, workload, stretch)
+        if isinstance(subject.place, DiskPlace) and subject.place.share is not None:
+            return served.measured(subject.place, lambda: subject.worker.call(verb, **job))
         sampler, device = self._session.sampler, subject.place.device
         if sampler is None:
-            return subject.target.call(verb, **job)
+            return subject.worker.call(verb, **job)
         sampler.start([] if device is None else [device])
         try:
-            answer = subject.target.call(verb, **job)
+            answer = subject.worker.call(verb, **job)
         finally:
             samples = sampler.stop()
         return {**answer, "samples": samples}

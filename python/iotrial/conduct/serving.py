@@ -41,7 +41,7 @@ class Serving:
         files, place, log = subject.files, subject.place, subject.beside.get(LOG)
         folder = place.sets[files.set].folder if files is not None and files.set in place.sets else place.root
         return Situation(
-            target=subject.target,
+            target=subject.worker,
             root=place.root,
             files=folder if subject.work.view is None else f"{folder}.{subject.work.view}",
             user=self.user(),
@@ -55,7 +55,7 @@ class Serving:
         """What the work needs in the lab; before its cache is prepared."""
         kind = driver(work)
         if type(kind).server is not WorkDriver.server:
-            self._port = server.free_port(subject.target)
+            self._port = server.free_port(subject.worker)
         kind.provide(work, self.situation(subject))
 
     def start(self, subject: Subject, work: Work, state: str) -> None:
@@ -65,11 +65,11 @@ class Serving:
         if state != "warm":
             cache.prepare(subject, state)
             if state == "cold-data" and kind.has_own_data(work):
-                subject.target.call("evict_tree", path=at.own)
+                subject.worker.call("evict_tree", path=at.own)
         wanted = kind.server(work, at)
         if wanted is not None:
-            server.start(subject.target, wanted, at.user)
-            self._running.append((subject.target, wanted))
+            server.start(subject.worker, wanted, at.user)
+            self._running.append((subject.worker, wanted))
             kind.begun(work, at)
             # Else what it has written while it started would be written back, and room for it be looked for, in the time.
             subject.place.syncfs()
@@ -83,7 +83,7 @@ class Serving:
         only then: most works want none."""
         kind = driver(work)
         for _ in range(kind.warm(work, state)):
-            answer = subject.target.call(kind.verb, **job())
+            answer = subject.worker.call(kind.verb, **job())
             wrong = self.settle(subject, work, answer)
             subject.place.syncfs()
             if wrong is not None:

@@ -8,13 +8,14 @@ down, and the journal is undone through a fresh probe.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from iotrial.conduct.disks import place_for
 from iotrial.conduct.filesets import FileSets
-from iotrial.conduct.guest import Guest, MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
+from iotrial.conduct.guest import Guest, MachineSpec, client_spec, clock_ahead_ns, guest_spec, own_boot_id
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sampling import Sampler
 from iotrial.conduct.settings import Settings
@@ -27,6 +28,7 @@ from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, LabError, RequestError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace
+from iotrial.lab.guest.link import Link, described
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import FileSelection, Subject, WorkDraft
 from iotrial.lab.lock import MachineLock
@@ -64,6 +66,10 @@ class Session:
         self.journal = Journal(state / "journal")
         self.folder = folder
         self._guest: Guest | None = None
+        #: the guest at the other end of the link, on which the works are done, and the probe in it
+        self._client: Guest | None = None
+        self._client_probe: Probe | None = None
+        self._link: Link | None = None
         #: by how much the probe's clock is ahead of ours: a guest has one of its own
         self.clock_ahead_ns = 0
         self._own_folder = state / "lab"
@@ -92,9 +98,10 @@ class Session:
             if self.resolved.needs is not None:
                 if self._sample_s is not None:
                     raise RequestError("--sample looks at this machine, and the trial happens in a guest")
-                self._guest = Guest(
-                    guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
-                )
+                spec = guest_spec(self.resolved, Path(self.folder))
+                self._guest = Guest(spec, store=guests_folder(), waiting=self._waiting)
+                if spec.link is not None:
+                    self._client = Guest(client_spec(spec), store=guests_folder(), waiting=self._waiting)
             self._start_probe()
             if self._sample_s is not None:
                 self.sampler = Sampler(self._sample_s)
@@ -108,21 +115,45 @@ class Session:
             raise
 
     def _start_probe(self) -> None:
-        guest = self._guest
-        self.probe = (
-            guest.start() if guest is not None else Probe(isolate=self.resolved.root, waiting=self._waiting)
-        )
+        guest, client = self._guest, self._client
+        if guest is None:
+            self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
+        elif client is None:
+            self.probe = guest.start()
+        else:
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                self.probe = guest.start(ours.fileno())
+                self._announce(self.probe)
+                self._client_probe = client.start(theirs.fileno())
         self.target = Target(self.probe)
         self.boot_id = host.boot_id(self.target)
+        self._announce(self._client_probe or self.probe)
+        if self._client_probe is not None:
+            link = self.resolved.study.lab.link
+            assert link is not None
+            self._link = Link(link, self.target, Target(self._client_probe))
+            self._link.open()
+        self.clock_ahead_ns = 0 if guest is None else clock_ahead_ns(self._worker)
+
+    @property
+    def _worker(self) -> Target:
+        return self.target if self._link is None else self._link.client
+
+    def _announce(self, probe: Probe) -> None:
         LabProcess().announce(
             self.journal,
-            session=self.probe.session,
-            started=self.probe.session_started,
-            token=self.probe.token,
-            boot_id=self.boot_id if guest is None else own_boot_id(),
+            session=probe.session,
+            started=probe.session_started,
+            token=probe.token,
+            boot_id=own_boot_id() if self._guest is not None else host.boot_id(Target(probe)),
             trial=self.trial,
         )
-        self.clock_ahead_ns = 0 if guest is None else clock_ahead_ns(self.target)
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is what carries out runs: the probe, in each guest where there are any."""
+        return self.probe.alive and (self._client_probe is None or self._client_probe.alive)
 
     def _furnish(self) -> None:
         """Places, settings, files."""
@@ -136,8 +167,8 @@ class Session:
 
     @property
     def revivable(self) -> bool:
-        """Whether the probe has died with a guest, which can be booted anew."""
-        return self._guest is not None and not self.probe.alive
+        """Whether a probe has died with its guest, which can be booted anew."""
+        return self._guest is not None and not self.alive
 
     @property
     def machine(self) -> MachineSpec | None:
@@ -148,10 +179,17 @@ class Session:
         """Boot the guest anew, another one if ``machine`` says so, with everything in it as when the trial began."""
         assert self._guest is not None
         self._guest.want(machine or self._guest.wanted)
-        self.probe.close()
+        self._close_probes()
         self._undo_through_a_fresh_probe()
         self._start_probe()
         self._furnish()
+
+    def _close_probes(self) -> None:
+        self.probe.close()
+        if self._client_probe is not None:
+            self._client_probe.close()
+            self._client_probe = None
+        self._link = None
 
     def check_restored(self, error: BaseException | None = None) -> None:
         """Raises RestoreError where something could not be put back; ``error`` is what had ended the trial before."""
@@ -169,6 +207,8 @@ class Session:
         """Kill the probe in the middle of a job: mounts, devices and images go with it."""
         if hasattr(self, "probe"):
             self.probe.kill()
+        if self._client_probe is not None:
+            self._client_probe.kill()
         self.places.clear()
 
     def close(self) -> None:
@@ -187,7 +227,7 @@ class Session:
             return
         try:
             if self._guest is not None:  # all that was changed there is gone with it
-                probe.close()
+                self._close_probes()
                 self._undo_through_a_fresh_probe()
             elif probe.alive:
                 self._close_gently(probe)
@@ -199,15 +239,16 @@ class Session:
             raise
         finally:
             self.places.clear()
-            probe.close()
+            self._close_probes()
             del self.probe
             self._give_up_guest()
             self._lock.__exit__(None, None, None)
 
     def _give_up_guest(self) -> None:
-        if self._guest is not None:
-            self._guest.close()
-            self._guest = None
+        for guest in (self._client, self._guest):
+            if guest is not None:
+                guest.close()
+        self._guest = self._client = None
 
     def _close_gently(self, probe: Probe) -> None:
         self._restore_settings()
@@ -296,6 +337,7 @@ class Session:
                 mounts=MOUNT_FOLDER,
                 boot_id=self.boot_id,
                 trial=self.trial,
+                link=self._link,
             )
         folder = (site.where.folder or self.folder).rstrip("/")
         name = f"iotrial-lab-{self.trial[:8]}" + (f"-{site.name}" if site.name else "")
@@ -365,6 +407,7 @@ class Session:
             "notes": [*self.resolved.notes, *(self._guest.notes() if self._guest is not None else ())],
             "file_sets": dict(self.files.names()),
             **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
+            **({"link": described(self._link.spec)} if self._link is not None else {}),
             **({"shared": together} if together else {}),
         }
 

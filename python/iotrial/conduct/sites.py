@@ -67,6 +67,8 @@ def sites_of(
     for setting in study.settings:
         if setting.knob == LAB_DEVICE and setting.value not in known:
             raise UnknownName("place", setting.value, known, where=study.name)
+    if study.lab.link is not None and lab != GUEST:
+        raise RequestError(f"a {lab} lab has no network: a link joins two guests", hint="use --lab guest")
     log = study.log
     _check_located(study, located, [*specs, *([log] if log is not None else [])])
     if not study.places_of_runs:

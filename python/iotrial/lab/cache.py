@@ -51,11 +51,11 @@ def prepare(subject: Subject, state: str) -> None:
     if state == "cold-data":
         if files is None:
             raise RequestError("cache state cold-data: this workload has no files to make cold")
-        subject.target.call("evict", set=files.set, files=files.wire)
+        subject.worker.call("evict", set=files.set, files=files.wire)
     elif state == "cold-system":
-        subject.target.call("drop_caches", what=3)
+        subject.worker.call("drop_caches", what=3)
     elif state == "warm" and files is not None:
-        subject.target.call("warm", set=files.set, files=files.wire, view=subject.work.view, names=True)
+        subject.worker.call("warm", set=files.set, files=files.wire, view=subject.work.view, names=True)
 
 
 def void_rule(state: str, *, bytes_read: int, bytes_expected: int) -> str | None:

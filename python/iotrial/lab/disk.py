@@ -13,6 +13,7 @@ from typing import Required, TypedDict
 
 from iotrial.errors import LabError, MissingTool, NoSpace, RequestError, TargetError
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
+from iotrial.lab.guest.share import Share
 from iotrial.lab.journal import Journal
 from iotrial.lab.log import INTERNAL, LogPlace
 from iotrial.lab.place import FULL, Place
@@ -35,6 +36,8 @@ class DiskOptions(TypedDict, total=False):
     trial: str
     #: the device that a file system may be given for its log
     log: LogPlace | None
+    #: how another machine reaches it, where the works are done on one
+    share: Share | None
 
 
 class DiskPlace(Place):
@@ -56,8 +59,10 @@ class DiskPlace(Place):
         boot_id: str = "",
         trial: str = "",
         log: LogPlace | None = None,
+        share: Share | None = None,
     ) -> None:
         super().__init__(name, target)
+        self.share = share
         self.log = log
         self._wanted_log = self._made_log = INTERNAL
         self._journal = journal
@@ -79,6 +84,10 @@ class DiskPlace(Place):
         self._wishes: dict[str, tuple[tuple[str, ...], bool]] = {}
         self._mounted: tuple[str, ...] | None = None
         self._wanted_filesystem = filesystem
+
+    @property
+    def worker(self) -> Target:
+        return self.target if self.share is None else self.share.link.client
 
     @property
     def size_bytes(self) -> int:
@@ -189,7 +198,8 @@ class DiskPlace(Place):
         """Writable with the base options, and no wish of a knob left."""
         if self._mounted is None:
             self._mount(self._base())
-        elif always or self._mounted != self._base():
+        elif self._mounted != self._base() or (always and self.share is None):
+            # what is served is mounted anew by ``settle`` in every arm; otherwise
             # strictatime, whatever comes after: a level must not depend on the one that stood before it
             self._change(self._base() if fresh else (*self._base(), "strictatime"), fresh=fresh)
         self._wishes.clear()
@@ -199,13 +209,14 @@ class DiskPlace(Place):
         if fresh:
             self._unmount()
             self._mount(options)
-        elif always or self._mounted != options:
+        elif always or self._mounted != options or self._share_due:
             self._change(options, fresh=False)
 
     def _change(self, options: tuple[str, ...], *, fresh: bool) -> None:
         """From one set of options to another. A remount keeps what is cached; but an unmount that follows one waits for the
         kernel 20 ms instead of 1, so it is used only where the cache has to stay."""
-        if fresh or not all(remountable for _, remountable in self._wishes.values()):
+        anew = fresh or self.share is not None
+        if anew or not all(remountable for _, remountable in self._wishes.values()):
             self._unmount()
             self._mount(options)
         else:
@@ -224,6 +235,7 @@ class DiskPlace(Place):
             ),
             "mount_options": ",".join(sorted(info.options)) if info else "",
             **({} if self.log is None else {"log": dict(self.log.facts())}),
+            **({} if self.share is None else {"share": dict(self.share.facts())}),
         }
 
     def _base(self) -> tuple[str, ...]:
@@ -233,9 +245,17 @@ class DiskPlace(Place):
     def _log_words(self) -> tuple[str, ...]:
         return () if self.log is None else self.log.mount_words(self.filesystem, self._made_log)
 
+    @property
+    def _share_due(self) -> bool:
+        return self.share is not None and self.share.due
+
     def _mount(self, options: tuple[str, ...]) -> None:
-        self.target.mount(self.source, self.root, self.filesystem, (*options, *self._log_words()))
+        words = (*options, *self._log_words())
+        if self.share is None or not self.share.whole_disk:
+            self.target.mount(self.source, self.root, self.filesystem, words)
         self._mounted = options
+        if self.share is not None:
+            self.share.open(self.root, str(self.device), self.filesystem, words)
 
     def _remount(self, options: tuple[str, ...]) -> None:
         words = options if "ro" in options else ("rw", *options)
@@ -251,8 +271,13 @@ class DiskPlace(Place):
         self._mounted = options
 
     def _unmount(self) -> None:
+        if self.share is not None:
+            self.share.close()
         try:
-            self.target.unmount(self.root)
+            if self.share is None:
+                self.target.unmount(self.root)
+            elif self.target.mount_at(self.root) is not None:
+                self.share.let_go(lambda: self.target.unmount(self.root))
         except TargetError as error:
             if error.errno != errno.EBUSY:
                 raise

@@ -109,6 +109,11 @@ class Subject:
     #: places beside that of the run, by the study's name: for what a work keeps elsewhere
     beside: Mapping[str, Place] = field(default_factory=dict)
 
+    @property
+    def worker(self) -> Target:
+        """The machine on which the work is done: that of the place, or one that reaches it through a network."""
+        return self.place.worker
+
 
 @dataclass(frozen=True, slots=True)
 class Requirement:

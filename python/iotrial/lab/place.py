@@ -56,6 +56,11 @@ class Place(ABC):
         self.sets: dict[str, FileSet] = {}
 
     @property
+    def worker(self) -> Target:
+        """The machine from which its files are reached: its own, unless it is served to another."""
+        return self.target
+
+    @property
     def devices(self) -> Mapping[str, str]:
         """Its block devices by what each holds: ``data``, and ``log`` where the file system is given one of its own."""
         return {} if self.device is None else {"data": self.device}
@@ -101,7 +106,7 @@ class Place(ABC):
         Raises NoSpace where the place is too small for it.
         """
         try:
-            self.target.call(
+            self.worker.call(
                 "fileset",
                 set=files.name,
                 dir=files.folder,
@@ -135,13 +140,13 @@ class Place(ABC):
         A new folder and not an emptied one, which would keep the length that many names have given it. What is mounted below
         is not entered: then this raises TargetError (EXDEV).
         """
-        self.target.call("remove", path=self.scratch, recursive=True)
-        self.target.call("mkdir", path=self.scratch, exclusive=True, owner=owner)
+        self.worker.call("remove", path=self.scratch, recursive=True)
+        self.worker.call("mkdir", path=self.scratch, exclusive=True, owner=owner)
         return self.scratch
 
     def syncfs(self) -> None:
         """Write everything back that this file system holds dirty."""
-        self.target.call("syncfs", path=self.root)
+        self.worker.call("syncfs", path=self.root)
 
 
 def check_space(target: Target, folder: str, wanted: int, margin: int = MARGIN_BYTES) -> None:

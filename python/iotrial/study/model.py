@@ -179,9 +179,20 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkSpec:
+    """A network between two guests, of which one has the disks and serves them to the other. ``rate_bits_per_s`` and
+    ``latency_s`` hold for each direction; ``card`` is the model of both network cards."""
+
+    rate_bits_per_s: float = 1e9
+    latency_s: float = 100e-6
+    card: str = "virtio"
+
+
+@dataclass(frozen=True, slots=True)
 class LabSpec:
     """Where runs happen; ``kind`` None means the first lab that can serve. ``disk``: what the disk of an image lab or a guest
-    is like; ``disks``, of how many the array consists on which a guest's file system lies, 1: no array."""
+    is like; ``disks``, of how many the array consists on which a guest's file system lies, 1: no array; ``link``: the works
+    are done on another guest, which reaches the file system over this network."""
 
     kind: str | None = None
     filesystem: str = "ext4"
@@ -190,6 +201,7 @@ class LabSpec:
     mount_options: tuple[str, ...] = ()
     disk: DiskSpec | None = None
     disks: int = 1
+    link: LinkSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

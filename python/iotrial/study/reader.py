@@ -21,7 +21,7 @@ from iotrial.study.claims import read_claims
 from iotrial.study.design import read_design
 from iotrial.study.enclosed import text_file, with_texts
 from iotrial.study.factors import check_distinct_knobs, read_factors, read_fixed
-from iotrial.study.model import Budget, Factor, LabSpec, Setting, Study
+from iotrial.study.model import Budget, Factor, LabSpec, LinkSpec, Setting, Study
 from iotrial.study.placing import read_places
 from iotrial.study.programs import PROGRAM, PROGRAM_KNOB
 from iotrial.study.responses import read_responses
@@ -69,6 +69,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
     document = source.table(wire.StudyFile, _parsed(text, origin))
     head = source.table(wire.StudyTable, document.study, "study")
     lab = source.table(wire.LabTable, document.lab, "lab")
+    link = None if lab.link is None else source.table(wire.LinkTable, lab.link, "lab", "link")
     budget = source.table(wire.BudgetTable, document.budget, "budget")
     factors = read_factors(source, document.factor)
     fixed = read_fixed(source, document.fixed)
@@ -93,6 +94,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
             tuple(lab.mount_options),
             lab.disk,
             lab.disks,
+            None if link is None else LinkSpec(link.rate, link.latency, link.card),
         ),
         budget=Budget(budget.time, budget.blocks),
         factors=factors,

@@ -7,7 +7,7 @@ from typing import Any
 
 from iotrial.study import wire
 from iotrial.study.kinds import ResponseSpec, kinds
-from iotrial.study.kinds.contract import ACTIVITY_RESPONSES
+from iotrial.study.kinds.contract import ACTIVITY_RESPONSES, SERVED_RESPONSES
 from iotrial.study.model import Better, Response, Scale, Workload
 from iotrial.study.source import Source
 
@@ -42,7 +42,7 @@ def read_responses(
 
 def nameable(specs: tuple[ResponseSpec, ...]) -> tuple[ResponseSpec, ...]:
     """What a study may name of a workload: the responses of its kind, and how busy machine and device were meanwhile."""
-    return (*specs, *ACTIVITY_RESPONSES)
+    return (*specs, *ACTIVITY_RESPONSES, *SERVED_RESPONSES)
 
 
 def _workloads_of(

@@ -148,6 +148,7 @@ Argument = Annotated[str, AfterValidator(prose), Field(max_length=4096), Written
 Scalar = Annotated[str, BeforeValidator(scalar), Written("text, number, true or false")]
 Size = Annotated[int, BeforeValidator(units.parse_size), Written("size", units.format_size)]
 Duration = Annotated[float, BeforeValidator(units.parse_duration), Written("duration", units.format_duration)]
+BitRate = Annotated[float, BeforeValidator(units.parse_bit_rate), Written("rate", units.format_bit_rate)]
 Share = Annotated[float, BeforeValidator(units.parse_fraction), Written("share", units.format_percent)]
 Margin = Annotated[float, BeforeValidator(units.parse_margin), Written("margin", units.format_percent)]
 Alpha = Annotated[float, BeforeValidator(units.parse_alpha), Written("number")]
@@ -188,6 +189,13 @@ class LabTable(Table):
     mount_options: list[Line] = Field([], max_length=64)
     disk: Disk = None
     disks: int = Field(1, ge=1, le=16)
+    link: dict[str, Any] | None = None
+
+
+class LinkTable(Table):
+    rate: BitRate = Field(1e9, ge=1e6, le=100e9)
+    latency: Duration = Field(100e-6, ge=0, le=1)
+    card: Literal["virtio", "e1000e"] = "virtio"
 
 
 class PlaceTable(Table):

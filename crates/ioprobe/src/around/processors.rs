@@ -23,6 +23,7 @@ pub struct Processors {
 #[derive(Clone, Copy)]
 pub struct Ticks {
     all: Spent,
+    interrupts: u64,
     waiting: [u64; MOST],
     /// How many lines there were of single processors, as far as they fit.
     count: usize,
@@ -31,6 +32,8 @@ pub struct Ticks {
 /// User and nice, system and interrupts, idle, waiting for I/O, stolen.
 pub type Spent = [u64; 5];
 const WAITING: usize = 3;
+/// Where a line has interrupts, and what is done at once because of one.
+const INTERRUPTS: std::ops::Range<usize> = 5..7;
 
 impl Processors {
     pub fn none() -> Self {
@@ -68,6 +71,7 @@ impl Processors {
             "count": online(),
             "user_ns": spent(0),
             "sys_ns": spent(1),
+            "interrupt_ns": ns(before.interrupts, after.interrupts),
             "idle_ns": spent(2),
             "iowait_ns": spent(WAITING),
             "steal_ns": spent(4),
@@ -83,8 +87,10 @@ fn online() -> i64 {
 
 fn parse(text: &[u8]) -> Option<Ticks> {
     let mut lines = lines(text);
+    let first = lines.next()?.strip_prefix(b"cpu ")?;
     let mut found = Ticks {
-        all: spent(lines.next()?.strip_prefix(b"cpu ")?)?,
+        all: spent(first)?,
+        interrupts: of_line(first)?[INTERRUPTS].iter().sum(),
         waiting: [0; MOST],
         count: 0,
     };
@@ -104,14 +110,18 @@ fn parse(text: &[u8]) -> Option<Ticks> {
 
 /// The numbers of one line of processors, behind its name.
 pub fn spent(line: &[u8]) -> Option<Spent> {
+    let [user, nice, system, idle, waiting, hard, soft, stolen] = of_line(line)?;
+    Some([user + nice, system + hard + soft, idle, waiting, stolen])
+}
+
+fn of_line(line: &[u8]) -> Option<[u64; 8]> {
     let mut numbers = [0; 8];
     let words = line.split(|byte| *byte == b' ');
     let words = words.filter(|word| !word.is_empty());
     for (place, word) in numbers.iter_mut().zip(words) {
         *place = number(word)?;
     }
-    let [user, nice, system, idle, waiting, hard, soft, stolen] = numbers;
-    Some([user + nice, system + hard + soft, idle, waiting, stolen])
+    Some(numbers)
 }
 
 #[cfg(test)]
@@ -131,6 +141,8 @@ mod tests {
         );
         let mut after = before;
         after.all = [12, 25, 300, 45, 5];
+        assert_eq!(before.interrupts, 5);
+        after.interrupts = 7;
         after.waiting[0] = 36;
         after.waiting[1] = 9; // it may go back
         let processors = Processors {
@@ -140,6 +152,7 @@ mod tests {
         let found = processors.between(&Some(before), &Some(after));
         assert_eq!(found["user_ns"], 10);
         assert_eq!(found["iowait_ns"], 50);
+        assert_eq!(found["interrupt_ns"], 20);
         assert_eq!(found["iowait_each_ns"], json!([60, 0]));
         assert_eq!(processors.between(&None, &Some(after)), Value::Null);
     }

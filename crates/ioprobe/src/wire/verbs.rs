@@ -142,5 +142,6 @@ requests! {
         names: bool = false,
     }
     Around { on: bool }
+    WatchStart { devices: Vec<String> = Vec::new() }
     SampleStart { devices: Vec<String> = Vec::new(), period_ms: u64 = 100 }
 }

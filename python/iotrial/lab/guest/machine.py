@@ -119,21 +119,29 @@ class GuestMachine:
     """A guest that can be started, and started anew when it has died; its disks stay as they are."""
 
     def __init__(
-        self, *, kernel: Path, initramfs: Path, disks: Disks, memory_mib: int = 512, processors: int = 1
+        self,
+        *,
+        kernel: Path,
+        initramfs: Path,
+        disks: Disks,
+        memory_mib: int = 512,
+        processors: int = 1,
+        card: tuple[str, str] | None = None,
     ) -> None:
         self._program = qemu.find()
         self._disks = disks
         self._monitor: Monitor | None = None
         self._pulse: Pulse | None = None
         self._console = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the guest
-        self._machine = qemu.Machine(kernel, initramfs, memory_mib, processors, disks.attached)
+        self._machine = qemu.Machine(kernel, initramfs, memory_mib, processors, disks.attached, card=card)
 
     @contextmanager
     def command(
-        self, accelerator: qemu.Accelerator, *, state: int | None = None
+        self, accelerator: qemu.Accelerator, *, state: int | None = None, wire: int | None = None
     ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
         """The command whose standard input and output carry the probe's protocol, and the descriptors that it inherits: open
-        for as long as it takes to start it. ``state``: a descriptor of one from which it is to go on."""
+        for as long as it takes to start it. ``state``: a descriptor of one from which it is to go on; ``wire``: that of its end
+        of a network."""
         self._console.truncate(0)
         self._hang_up()
         self._monitor, self._pulse = Monitor(), Pulse()
@@ -141,7 +149,7 @@ class GuestMachine:
         console = os.open(f"/proc/self/fd/{self._console.fileno()}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
             given = qemu.Descriptors(
-                console, self._monitor.theirs.fileno(), self._pulse.theirs.fileno(), state
+                console, self._monitor.theirs.fileno(), self._pulse.theirs.fileno(), state, wire
             )
             words = qemu.command(self._program, self._machine, accelerator, given)
             passed = [
@@ -149,7 +157,7 @@ class GuestMachine:
                 console,
                 given.monitor,
                 given.pulse,
-                *([] if state is None else [state]),
+                *(given_one for given_one in (state, wire) if given_one is not None),
             ]
             yield ("setpriv", "--pdeathsig", "KILL", *words), tuple(passed)
         finally:

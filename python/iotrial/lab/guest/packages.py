@@ -53,15 +53,19 @@ class Packages:
                 newest[series] = (key, name)
         return tuple(_version(name) for _, (_, name) in sorted(newest.items()))
 
-    def kernel(self, version: str) -> Kernel:
+    def kernel(self, version: str, *, whole: bool = False) -> Kernel:
         """The newest kernel of this version or series ("6.12" or "6.12.117"), fetched where none is there yet: one that is
-        there stays in use, so that trials can be compared, and no network is needed.
+        there stays in use, so that trials can be compared, and no network is needed. ``whole``: the one for any machine, of
+        the same source, which has drivers of hardware too and is ten times as large.
 
         Raises LabError that lists what there is.
         """
-        name = self._fetched.get(version) or self._newest(version)
+        asked = f"{version} whole" if whole else version
+        name = self._fetched.get(asked) or self._newest(version)
+        if whole:
+            name = name.replace("-cloud-", "-")
         tree = self._tree([name], alone=True)
-        self._note_fetched(version, name)
+        self._note_fetched(asked, name)
         (image,) = (tree / "boot").glob("vmlinuz-*")
         release = image.name.removeprefix("vmlinuz-")
         modules = next(path for path in (tree / "lib/modules", tree / "usr/lib/modules") if path.is_dir())

@@ -18,6 +18,8 @@ PROGRAM = "qemu-system-x86_64"
 PACKAGE = "qemu-system-x86"
 #: names of the ports on the virtio bus: that of the protocol, and that of the signs of life; the probe looks for them
 PORT, PULSE = "iotrial", "iotrial.pulse"
+#: of the cards at both ends of a wire, by which they are found: the client's, the server's
+MAC_ADDRESSES = ("52:54:00:69:6f:01", "52:54:00:69:6f:02")
 
 
 class Accelerator(StrEnum):
@@ -49,6 +51,8 @@ class Machine:
     processors: int = 1
     disks: tuple[Disk, ...] = ()
     parameters: tuple[str, ...] = ()
+    #: the model and the address of a network card, None: it has none
+    card: tuple[str, str] | None = None
 
 
 def identity(program: str, machine: Machine, accelerator: Accelerator, sizes: Sequence[int]) -> str:
@@ -75,13 +79,14 @@ def find() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """What QEMU is given open besides its disks: where the kernel's words go, its monitor, where signs of life go, and a
-    state where it is to go on from one."""
+    """What QEMU is given open besides its disks: where the kernel's words go, its monitor, where signs of life go, a state
+    where it is to go on from one, and its end of a network where it has a card."""
 
     console: int
     monitor: int
     pulse: int
     state: int | None = None
+    wire: int | None = None
 
 
 def command(program: str, machine: Machine, accelerator: Accelerator, given: Descriptors) -> list[str]:
@@ -115,6 +120,10 @@ def command(program: str, machine: Machine, accelerator: Accelerator, given: Des
         words += ["-incoming", f"fd:{given.state}"]
     for number, disk in enumerate(machine.disks):
         words += _disk(number, disk)
+    if machine.card is not None:
+        model, address = machine.card
+        words += ["-netdev", f"socket,id=wire,fd={given.wire}"]
+        words += ["-device", f"{model},netdev=wire,mac={address},romfile="]
     return words
 
 

@@ -66,7 +66,7 @@ class FileAttribute(Knob):
                 )
 
     def _run(self, subject: Subject, argv: list[str]) -> Finished:
-        return subject.target.run(argv, timeout_s=300)
+        return subject.worker.run(argv, timeout_s=300)
 
 
 def _batches(subject: Subject) -> Iterator[list[str]]:
@@ -77,7 +77,7 @@ def _batches(subject: Subject) -> Iterator[list[str]]:
     folder = files.folder
     first = _name((subject.files.indices or (0,))[0], files.directories)
     seen = f"{folder}.{subject.work.view}/{first}"
-    if subject.work.view is not None and subject.target.stat(seen)["kind"] == "file":
+    if subject.work.view is not None and subject.worker.stat(seen)["kind"] == "file":
         # a hard link is as good as the name at home
         folder = f"{folder}.{subject.work.view}"
     indices = range(files.count) if subject.files.indices is None else subject.files.indices

@@ -61,11 +61,11 @@ class FileMode(Knob):
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         files = _selection(self.name, subject)
-        return _only(self.name, subject.target.call("get_mode", set=files.set, files=files.wire)["modes"])
+        return _only(self.name, subject.worker.call("get_mode", set=files.set, files=files.wire)["modes"])
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
         files = _selection(self.name, subject)
-        subject.target.call("set_mode", set=files.set, files=files.wire, mode=value)
+        subject.worker.call("set_mode", set=files.set, files=files.wire, mode=value)
 
 
 class FileSize(Knob):
@@ -102,11 +102,11 @@ class FileSize(Knob):
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         files = _selection(self.name, subject)
-        return _only(self.name, subject.target.call("get_size", set=files.set, files=files.wire)["sizes"])
+        return _only(self.name, subject.worker.call("get_size", set=files.set, files=files.wire)["sizes"])
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
         files = _selection(self.name, subject)
-        subject.target.call("set_size", set=files.set, files=files.wire, size=int(value))
+        subject.worker.call("set_size", set=files.set, files=files.wire, size=int(value))
 
 
 class FileLink(Knob):
@@ -133,15 +133,15 @@ class FileLink(Knob):
         files = _selection(self.name, subject)
         if subject.work.view is None:
             return "none"
-        kinds = subject.target.call("get_link", set=files.set, files=files.wire, view=VIEW)["kinds"]
+        kinds = subject.worker.call("get_link", set=files.set, files=files.wire, view=VIEW)["kinds"]
         return _only(self.name, kinds)
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
         files = _selection(self.name, subject)
-        subject.target.call("unlink", set=files.set, view=VIEW)
+        subject.worker.call("unlink", set=files.set, view=VIEW)
         subject.work.view = None
         if value != "none":
-            subject.target.call(
+            subject.worker.call(
                 "link", set=files.set, files=files.wire, view=VIEW, kind=value, chain=self.CHAIN
             )
             subject.work.view = VIEW
@@ -168,12 +168,12 @@ class FileAtimeState(Knob):
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         files = _selection(self.name, subject)
-        states = subject.target.call("get_atime_state", set=files.set, files=files.wire)["states"]
+        states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         return _only(self.name, states)
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
         files = _selection(self.name, subject)
-        subject.target.call(
+        subject.worker.call(
             "set_atime_state", set=files.set, files=files.wire, state=value, view=subject.work.view
         )
 
@@ -212,7 +212,7 @@ class FileRewritten(Knob):
 
     def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
         files = _selection(self.name, subject)
-        states = subject.target.call("get_atime_state", set=files.set, files=files.wire)["states"]
+        states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         stale = states.get("stale", 0)
         if stale + states.get("fresh", 0) != files.count:
             return _only(self.name, states)
@@ -227,6 +227,6 @@ class FileRewritten(Knob):
             ("fresh", [index for n, index in enumerate(chosen) if n not in spread]),
             ("stale", [index for n, index in enumerate(chosen) if n in spread]),
         ):
-            subject.target.call(
+            subject.worker.call(
                 "set_atime_state", set=files.set, files=those, state=state, view=subject.work.view
             )

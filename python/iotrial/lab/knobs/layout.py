@@ -32,7 +32,7 @@ def _selection(knob: str, subject: Subject) -> FileSelection:
 
 def _count(subject: Subject, files: FileSelection) -> tuple[int, int]:
     """Extents, and files that have any."""
-    found = subject.target.call("extents", set=files.set, files=files.wire)
+    found = subject.worker.call("extents", set=files.set, files=files.wire)
     return int(found["extents"]), int(found["files"])
 
 
@@ -88,7 +88,7 @@ class FileFragmentation(Knob):
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
         files = _selection(self.name, subject)
-        subject.target.call("lay", set=files.set, files=files.wire, extents=_extents(value, files.count))
+        subject.worker.call("lay", set=files.set, files=files.wire, extents=_extents(value, files.count))
         subject.work.evidence[AFTER] = float(_count(subject, files)[0])
 
     def verify(self, subject: Subject, setting: Setting, value: str) -> None:
@@ -141,11 +141,11 @@ class FileDefragment(Knob):
         if value == "defragmented":
             took_ns = self._defragment(subject, setting, files)
         elif value == "rewritten":
-            done = subject.target.call("copy_anew", set=files.set, files=files.wire, keep=True)
+            done = subject.worker.call("copy_anew", set=files.set, files=files.wire, keep=True)
             took_ns = int(done["wall_ns"])
         # The last step of all arms is the same one, by way of the page cache: xfs_fsr goes past it, and memory that was not
         # in use just before is dearer to fill, on a virtual machine above all.
-        subject.target.call("copy_anew", set=files.set, files=files.wire, keep=False)
+        subject.worker.call("copy_anew", set=files.set, files=files.wire, keep=False)
         subject.place.syncfs()
         subject.work.relaid = value
         evidence[AFTER] = float(_count(subject, files)[0])
@@ -153,10 +153,10 @@ class FileDefragment(Knob):
 
     def _defragment(self, subject: Subject, setting: Setting, files: FileSelection) -> int:
         kind = FILESYSTEMS[disk_place(self.name, subject.place).filesystem]
-        paths: Sequence[str] = subject.target.call("paths", set=files.set, files=files.wire)["paths"]
+        paths: Sequence[str] = subject.worker.call("paths", set=files.set, files=files.wire)["paths"]
         took_ns = 0
         for first in range(0, len(paths), ARGUMENTS_AT_ONCE):
-            done = subject.target.run(
+            done = subject.worker.run(
                 [*kind.defragment, *paths[first : first + ARGUMENTS_AT_ONCE]], timeout_s=600
             )
             took_ns += done.wall_ns

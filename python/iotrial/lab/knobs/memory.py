@@ -107,18 +107,18 @@ class MemoryLimit(Knob):
         subject.work.memory_limit = value
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:  # noqa: ARG002
-        home = cgroup.find(subject.target)
+        home = cgroup.find(subject.worker)
         for value in dict.fromkeys(values):
             group = home.group(subject.trial, value)
             LabCgroup().make(
-                subject.target, subject.journal, group, boot_id=subject.boot_id, trial=subject.trial
+                subject.worker, subject.journal, group, boot_id=subject.boot_id, trial=subject.trial
             )
             if value != "none":
-                subject.target.write(f"{group}/{home.limit_file}", value)
+                subject.worker.write(f"{group}/{home.limit_file}", value)
             self._check(subject, home, value)
 
     def enter(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
-        home = cgroup.find(subject.target)
+        home = cgroup.find(subject.worker)
         self._check(subject, home, value)
         subject.work.home = home
         self._move(subject, home.group(subject.trial, value))
@@ -135,17 +135,17 @@ class MemoryLimit(Knob):
 
     def _check(self, subject: Subject, home: cgroup.Home, value: str) -> None:
         group = home.group(subject.trial, value)
-        found = home.limit(subject.target, group)
+        found = home.limit(subject.worker, group)
         if found != value:
             raise KnobError(self.name, f"{group}/{home.limit_file}", wrote=value, found=found)
 
     def _move(self, subject: Subject, folder: str) -> None:
         try:
-            subject.target.write(f"{folder}/cgroup.procs", "0")  # 0: whoever writes it, which is the probe
+            subject.worker.write(f"{folder}/cgroup.procs", "0")  # 0: whoever writes it, which is the probe
         except TargetError as error:
             raise KnobError(
                 self.name, folder, wrote="the probe into it", found="refused", hint=error.message
             ) from error
-        found = cgroup.find(subject.target, anywhere=True).folder
+        found = cgroup.find(subject.worker, anywhere=True).folder
         if found != folder:
             raise KnobError(self.name, folder, wrote="the probe into it", found=f"it is in {found}")

@@ -53,8 +53,8 @@ class ProcessKnob(Knob):
         """As the kernel has it now."""
 
     def _change(self, subject: Subject, value: str) -> None:
-        pid = subject.target.read("/proc/self/stat").split(" ", 1)[0]
-        done = subject.target.run([self.tool, *self.argv(subject, value, pid)])
+        pid = subject.worker.read("/proc/self/stat").split(" ", 1)[0]
+        done = subject.worker.run([self.tool, *self.argv(subject, value, pid)])
         found = self.found(subject, pid)
         if done.exit_status != 0 or found != self.wanted(subject, value):
             raise KnobError(
@@ -87,7 +87,7 @@ class ProcessNice(ProcessKnob):
         return ["-n", value, "-p", pid]
 
     def found(self, subject: Subject, pid: str) -> str:  # noqa: ARG002
-        fields = subject.target.read("/proc/self/stat").rpartition(")")[2].split()
+        fields = subject.worker.read("/proc/self/stat").rpartition(")")[2].split()
         return fields[NICE_FIELD] if len(fields) > NICE_FIELD else "nothing"
 
 
@@ -113,7 +113,7 @@ class ProcessIoPriority(ProcessKnob):
         return ["-c", "2", "-n", value[-1], "-p", pid]
 
     def found(self, subject: Subject, pid: str) -> str:
-        text = subject.target.run([self.tool, "-p", pid]).stdout.strip()
+        text = subject.worker.run([self.tool, "-p", pid]).stdout.strip()
         known = re.fullmatch(r"(none|best-effort|idle)(?:: prio ([0-7]))?", text)
         if known is None:
             return text
@@ -148,7 +148,7 @@ class ProcessCpu(ProcessKnob):
         return ["-a", "-c", "-p", self.wanted(subject, value), pid]
 
     def found(self, subject: Subject, pid: str) -> str:  # noqa: ARG002
-        for line in subject.target.read("/proc/self/status").split("\n"):
+        for line in subject.worker.read("/proc/self/status").split("\n"):
             if line.startswith("Cpus_allowed_list:"):
                 return line.partition(":")[2].strip()
         return ""

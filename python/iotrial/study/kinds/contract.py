@@ -216,6 +216,18 @@ ACTIVITY_RESPONSES = (
         "requests to the lab's device under way on average",
     ),
 )
+#: of the machine that serves, where the lab has a link
+SERVED_RESPONSES = (
+    time_response("nas_cpu", "processor time of the machine that serves the files"),
+    time_response("nas_interrupts", "its part in interrupts and in what is done at once because of them"),
+    ResponseSpec(
+        "nas_busy",
+        "%",
+        Scale.DIFFERENCE,
+        Better.NONE,
+        "share of the time in which the processors of that machine were busy",
+    ),
+)
 SYNCED_RESPONSE = count_response(
     "device_write_bytes_synced", "bytes", "written to the devices until a sync after the timed part is done"
 )

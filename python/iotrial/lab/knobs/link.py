@@ -1,0 +1,186 @@
+"""Knobs of the network between two guests: its rate and MTU, and how the cards do their work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
+from iotrial.lab.guest.link import WIRE, Link
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, whole_number
+from iotrial.lab.knobs.nas import share_of
+from iotrial.study.model import Setting
+from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
+
+_GUEST = frozenset({"guest"})
+_LEAST_RATE, _MOST_RATE = 1e6, 100e9
+
+
+class LinkKnob(Knob):
+    """A setting of both cards, or of the link between them. Gone with the guests, so nothing is put back."""
+
+    stage = Stage.DEVICE
+    plain: ClassVar[str | None] = None
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=_GUEST)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str | None:  # noqa: ARG002
+        return levels[0] if self.plain is None else self.plain
+
+    def where(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return "the network cards of both guests"
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+        link = _link(self.name, subject)
+        try:
+            self.turn(link, value)
+        except LabError as error:
+            found = self.read(subject, setting)
+            if found != value:
+                raise KnobError(
+                    self.name, self.where(subject, setting), wrote=value, found=found, hint=error.message
+                ) from error
+
+    def turn(self, link: Link, value: str) -> None:
+        """Turn it at both ends. Raises LabError."""
+        raise NotImplementedError
+
+
+class LinkRate(LinkKnob):
+    """Bits a second each way."""
+
+    name = "link.rate"
+    title = "rate of the network between the two guests"
+    open_levels = "1 Mbit/s to 100 Gbit/s"
+
+    def parse(self, setting: Setting) -> str:
+        try:
+            rate = parse_bit_rate(setting.value)
+        except UnitError as error:
+            raise RequestError(f"knob {self.name}: {error.message}", hint=error.hint) from error
+        if not _LEAST_RATE <= rate <= _MOST_RATE:
+            raise UnsupportedLevel(
+                f'knob {self.name}: "{setting.value}" is out of range', hint=self.open_levels
+            )
+        return format_bit_rate(rate)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return format_bit_rate(_link(self.name, subject).rate())
+
+    def turn(self, link: Link, value: str) -> None:
+        link.set_rate(parse_bit_rate(value))
+
+
+class LinkMtu(LinkKnob):
+    """The longest packet."""
+
+    name = "link.mtu"
+    title = "the longest packet of the network (MTU)"
+    open_levels = "576 to 9000"
+    plain = "1500"
+
+    def parse(self, setting: Setting) -> str:
+        return whole_number(f"knob {self.name}", setting.value, 576, 9000)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return _link(self.name, subject).server.read(f"/sys/class/net/{WIRE}/mtu")
+
+    def turn(self, link: Link, value: str) -> None:
+        link.both(["ip", "link", "set", WIRE, "mtu", value])
+
+
+class LinkRing(LinkKnob):
+    """Buffers in each direction."""
+
+    name = "link.ring"
+    title = "receive and send buffers of each card"
+    open_levels = "48 to 4096, as the card allows"
+    plain = "256"
+
+    def parse(self, setting: Setting) -> str:
+        return whole_number(f"knob {self.name}", setting.value, 48, 4096)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        said = _asked(_link(self.name, subject), "-g").partition("Current hardware settings")[2]
+        found = dict(re.findall(r"^(RX|TX):\s+(\d+)$", said, re.MULTILINE))
+        return " and ".join(sorted({found.get("RX", "none"), found.get("TX", "none")}))
+
+    def turn(self, link: Link, value: str) -> None:
+        link.both(["ethtool", "-G", WIRE, "rx", value, "tx", value])
+
+
+class LinkCoalescing(LinkKnob):
+    """How long a card waits with an interrupt for more to tell."""
+
+    name = "link.coalescing"
+    title = (
+        "microseconds for which a card collects what it has to tell in one interrupt (e1000e: 3 is by load)"
+    )
+    open_levels = "0 to 10000, as the card allows"
+    plain = "3"
+
+    def parse(self, setting: Setting) -> str:
+        return whole_number(f"knob {self.name}", setting.value, 0, 10000)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        found = re.search(r"^rx-usecs:\s+(\d+)$", _asked(_link(self.name, subject), "-c"), re.MULTILINE)
+        return "none" if found is None else found[1]
+
+    def turn(self, link: Link, value: str) -> None:
+        link.both(["ethtool", "-C", WIRE, "rx-usecs", value])
+
+
+class LinkOffload(LinkKnob):
+    """What is left to the card, or done for many packets at once: checksums, cutting (TSO, GSO), joining (GRO)."""
+
+    name = "link.offload"
+    title = "what the cards do instead of the processor: none, checksums, or all (checksums, cutting and joining of packets)"
+    LEVELS: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "none": {"rx": "off", "tx": "off", "sg": "off", "tso": "off", "gso": "off", "gro": "off"},
+        "checksums": {"rx": "on", "tx": "on", "sg": "on", "tso": "off", "gso": "off", "gro": "off"},
+        "all": {"rx": "on", "tx": "on", "sg": "on", "tso": "on", "gso": "on", "gro": "on"},
+    }
+    _SHOWN: ClassVar[Mapping[str, str]] = {
+        "tx": "tx-checksumming",
+        "tso": "tcp-segmentation-offload",
+        "gro": "generic-receive-offload",
+    }
+    plain = "all"
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, tuple(self.LEVELS))
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return tuple(self.LEVELS)
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        said = _asked(_link(self.name, subject), "-k")
+        found = {
+            key: match[1]
+            for key, name in self._SHOWN.items()
+            if (match := re.search(rf"^{name}: (on|off)", said, re.MULTILINE))
+        }
+        for level, features in self.LEVELS.items():
+            if all(found.get(key) == features[key] for key in self._SHOWN):
+                return level
+        return ", ".join(f"{key} {value}" for key, value in found.items())
+
+    def turn(self, link: Link, value: str) -> None:
+        link.both(["ethtool", "-K", WIRE, *(word for pair in self.LEVELS[value].items() for word in pair)])
+
+
+def _link(knob: str, subject: Subject) -> Link:
+    return share_of(knob, subject).link
+
+
+def _asked(link: Link, what: str) -> str:
+    """What ethtool says of both cards. Raises LabError where they differ."""
+    said = [target.run(["ethtool", what, WIRE]).stdout for target in (link.server, link.client)]
+    if said[0] != said[1]:
+        raise LabError(f"ethtool {what}: the cards of the two guests differ: {said[0]!r}, {said[1]!r}")
+    return said[0]

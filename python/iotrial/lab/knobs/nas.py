@@ -1,0 +1,116 @@
+"""Knobs of files that are served from one guest to another: by what protocol, and how."""
+
+from __future__ import annotations
+
+from iotrial.errors import RequestError, UnsupportedLevel
+from iotrial.lab.disk import DiskPlace
+from iotrial.lab.guest import share
+from iotrial.lab.guest.share import Share
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, whole_number
+from iotrial.study.model import Setting
+from iotrial.units import UnitError, format_size, parse_size
+
+_GUEST = frozenset({"guest"})
+_LEAST_TRANSFER, _MOST_TRANSFER = 4 << 10, 1 << 20
+
+
+class ShareKnob(Knob):
+    """Something with which files are served: a wish until they are mounted next, and read back from what then stands."""
+
+    stage = Stage.MOUNT
+    about: str
+
+    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+        return Requirement(root=True, labs=_GUEST)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+        return share_of(self.name, subject).found(self.about)
+
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+        share_of(self.name, subject).want(self.about, value)
+
+
+class NasProtocol(ShareKnob):
+    """NFS 3 or 4.2, SMB 3.1.1, or iSCSI."""
+
+    name = "nas.protocol"
+    title = "how the server's files or disk are reached: NFS 3 or 4.2, SMB, iSCSI"
+    about = "protocol"
+    LEVELS = tuple(share.PROTOCOLS)
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+
+class NasExport(ShareKnob):
+    """sync: NFS answers once it is on the disk; async: before."""
+
+    name = "nas.export"
+    title = "whether the NFS server answers a write when it is on the disk (sync), or before (async)"
+    about = "export"
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, share.EXPORTS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return share.EXPORTS
+
+
+class NasTransfer(ShareKnob):
+    """rsize and wsize."""
+
+    name = "nas.transfer"
+    title = "the most that one request of NFS or SMB carries (rsize and wsize)"
+    about = "transfer"
+    open_levels = "default, or 4 KiB to 1 MiB, powers of two"
+
+    def parse(self, setting: Setting) -> str:
+        if setting.value == "default":
+            return "default"
+        try:
+            size = parse_size(setting.value)
+        except UnitError as error:
+            raise RequestError(f"knob {self.name}: {error.message}", hint=error.hint) from error
+        if not _LEAST_TRANSFER <= size <= _MOST_TRANSFER or size & (size - 1):
+            raise UnsupportedLevel(
+                f'knob {self.name}: no request has "{setting.value}"', hint=self.open_levels
+            )
+        return format_size(size)
+
+    def read(self, subject: Subject, setting: Setting) -> str:
+        """As the client's kernel shows it, where it is asked for."""
+        found = super().read(subject, setting)
+        info = subject.worker.mount_at(subject.place.root)
+        if found == "default" or info is None:
+            return found
+        shown = {word.partition("=")[2] for word in info.options if word.startswith(("rsize=", "wsize="))}
+        return format_size(int(shown.pop())) if len(shown) == 1 else " and ".join(sorted(shown)) or found
+
+
+class NasThreads(ShareKnob):
+    """Threads of nfsd."""
+
+    name = "nas.threads"
+    title = "threads of the NFS server"
+    about = "threads"
+    open_levels = "1 to 256"
+
+    def parse(self, setting: Setting) -> str:
+        return whole_number(f"knob {self.name}", setting.value, 1, 256)
+
+
+def share_of(knob: str, subject: Subject) -> Share:
+    """The share that a knob acts on. Raises RequestError where the lab serves nothing."""
+    place = subject.place
+    if isinstance(place, DiskPlace) and place.share is not None:
+        return place.share
+    raise RequestError(
+        f"knob {knob}: in this lab files are not served to another machine",
+        hint="add a table [lab.link] to the study",
+    )
