@@ -205,8 +205,10 @@ impl Session {
             }
             "watch_start" => {
                 let request: wire::WatchStart = fields(verb, given)?;
-                self.watch = Some(Watch::start(&request)?);
-                Ok(json!({}))
+                let watch = Watch::start(&request)?;
+                let address = watch.address().to_string();
+                self.watch = Some(watch);
+                Ok(json!({ "listens": address }))
             }
             "watch_stop" => {
                 fields::<wire::Nothing>(verb, given)?;

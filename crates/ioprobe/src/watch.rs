@@ -1,39 +1,278 @@
-//! What the machine and its devices did while another machine worked: counters between two requests.
+//! What this machine did while another one worked whose files it serves: counters between two marks that the other sets.
 //!
-//! For a server whose client is measured: the work is another probe's, and what it costs here is told by this one.
+//! The work is another probe's, and so is its timed part: just before it, that probe says so through the network, and goes on
+//! when it is answered; just after it, it says so again. What is done outside of it, such as checking what was written, is in
+//! neither machine's counters.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde_json::{json, Map, Value};
 
 use crate::around::{self, Moment};
 use crate::devices::{Activity, Counters};
-use crate::error::Result;
+use crate::error::{Doing, Error, Result};
 use crate::wire::WatchStart;
 
+const BEGUN: u8 = b'<';
+const ENDED: u8 = b'>';
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+const CARDS: &str = "/sys/class/net";
+const OF_CARD: [&str; 4] = ["rx_bytes", "rx_packets", "tx_bytes", "tx_packets"];
+
+/// The probe that works, and the machine that serves it.
+pub struct Peer(TcpStream);
+
+impl Peer {
+    /// Says that the timed part is about to begin; back when it is marked.
+    pub fn begin(address: &str) -> Result<Self> {
+        let doing = || format!("tell {address} that the work begins");
+        let wanted: SocketAddr = address
+            .parse()
+            .map_err(|_| Error::bad(format!("peer: wanted IP:PORT, found {address:?}")))?;
+        let stream = TcpStream::connect_timeout(&wanted, ANSWERS_WITHIN).doing(doing)?;
+        stream.set_nodelay(true).doing(doing)?;
+        stream.set_read_timeout(Some(ANSWERS_WITHIN)).doing(doing)?;
+        let mut peer = Peer(stream);
+        peer.say(BEGUN).doing(doing)?;
+        Ok(peer)
+    }
+
+    /// Says that it is over.
+    pub fn end(&mut self) -> Result<()> {
+        self.say(ENDED)
+            .doing(|| "tell the machine that serves that the work is over")
+    }
+
+    fn say(&mut self, mark: u8) -> std::io::Result<()> {
+        self.0.write_all(&[mark])?;
+        self.0.read_exact(&mut [0])
+    }
+}
+
+/// Listens for marks, until it is stopped.
 pub struct Watch {
-    counters: Counters,
-    devices: Vec<Activity>,
-    before: Moment,
+    address: SocketAddr,
+    over: Arc<AtomicBool>,
+    found: Arc<Mutex<Option<Value>>>,
+    thread: JoinHandle<Result<()>>,
 }
 
 impl Watch {
-    /// From now on.
     pub fn start(request: &WatchStart) -> Result<Self> {
-        let counters = Counters::open(&request.devices)?;
-        let mut devices = counters.room();
-        counters.read(&mut devices)?;
+        let doing = || format!("listen on {}", request.listen);
+        let listener = TcpListener::bind(&request.listen).doing(doing)?;
+        let address = listener.local_addr().doing(doing)?;
+        let mut counted = Counted::open(request)?;
+        let over = Arc::new(AtomicBool::new(false));
+        let found = Arc::new(Mutex::new(None));
+        let (ending, telling) = (over.clone(), found.clone());
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if ending.load(Ordering::SeqCst) {
+                    break;
+                }
+                let told = counted.between_marks(&mut stream.doing(|| "take a connection")?)?;
+                *telling.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(told);
+            }
+            Ok(())
+        });
         Ok(Watch {
-            counters,
-            devices,
-            before: around::before(),
+            address,
+            over,
+            found,
+            thread,
         })
     }
 
-    /// Until now: as a job's answer has it.
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What happened between the last two marks, as a job's answer has it.
     pub fn stop(self) -> Result<Value> {
-        let now = around::after();
-        let mut devices = self.counters.room();
-        self.counters.read(&mut devices)?;
-        let found: Map<String, Value> = self.counters.between(&self.devices, &devices);
-        Ok(json!({"devices": found, "around": around::between(&self.before, &now)}))
+        self.over.store(true, Ordering::SeqCst);
+        // Whoever waits for a connection gets one.
+        drop(TcpStream::connect_timeout(&self.address, ANSWERS_WITHIN));
+        self.thread
+            .join()
+            .map_err(|_| Error::verify("watch: its thread ended by itself".to_string()))??;
+        let mut found = self
+            .found
+            .lock()
+            .unwrap_or_else(|broken| broken.into_inner());
+        found.take().ok_or_else(|| {
+            Error::verify("watch: wanted both marks of a timed part, found none".to_string())
+        })
+    }
+}
+
+/// What is counted, and the room for it.
+struct Counted {
+    devices: Counters,
+    cards: Vec<Card>,
+}
+
+struct Reading {
+    devices: Vec<Activity>,
+    cards: Vec<[u64; OF_CARD.len() + 1]>,
+    moment: Moment,
+}
+
+impl Counted {
+    fn open(request: &WatchStart) -> Result<Self> {
+        Ok(Counted {
+            devices: Counters::open(&request.devices)?,
+            cards: request
+                .cards
+                .iter()
+                .map(|name| Card::find(name))
+                .collect::<Result<_>>()?,
+        })
+    }
+
+    fn between_marks(&mut self, stream: &mut TcpStream) -> Result<Value> {
+        let before = self.at(stream, BEGUN)?;
+        let after = self.at(stream, ENDED)?;
+        let mut cards = Map::new();
+        for (place, card) in self.cards.iter().enumerate() {
+            let names = OF_CARD.iter().chain(&["interrupts"]);
+            let more = before.cards[place].iter().zip(&after.cards[place]);
+            let told: Map<String, Value> = names
+                .zip(more)
+                .map(|(name, (before, after))| (name.to_string(), json!(after - before)))
+                .collect();
+            cards.insert(card.name.clone(), Value::Object(told));
+        }
+        Ok(json!({
+            "devices": self.devices.between(&before.devices, &after.devices),
+            "around": around::between(&before.moment, &after.moment),
+            "cards": cards,
+        }))
+    }
+
+    /// Reads all when this mark has come, and answers it.
+    fn at(&mut self, stream: &mut TcpStream, wanted: u8) -> Result<Reading> {
+        let mut mark = [0];
+        stream.read_exact(&mut mark).doing(|| "wait for a mark")?;
+        if mark != [wanted] {
+            return Err(Error::verify(format!(
+                "watch: wanted the mark {:?}, found {:?}",
+                char::from(wanted),
+                char::from(mark[0])
+            )));
+        }
+        let moment = around::before();
+        let mut devices = self.devices.room();
+        self.devices.read(&mut devices)?;
+        let cards = self.cards.iter().map(Card::read).collect::<Result<_>>()?;
+        stream.write_all(&mark).doing(|| "answer a mark")?;
+        Ok(Reading {
+            devices,
+            cards,
+            moment,
+        })
+    }
+}
+
+/// A network card, by its name, and what its interrupts are called after.
+struct Card {
+    name: String,
+    called: Vec<String>,
+}
+
+impl Card {
+    fn find(name: &str) -> Result<Self> {
+        if name.is_empty() || name.contains('/') || name.starts_with('.') {
+            return Err(Error::bad(format!(
+                "cards: wanted a name as in {CARDS}, found {name:?}"
+            )));
+        }
+        let link = fs::read_link(format!("{CARDS}/{name}/device"))
+            .doing(|| format!("look up the card {name}"))?;
+        let device = link
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        Ok(Card {
+            name: name.to_string(),
+            called: device.into_iter().chain([name.to_string()]).collect(),
+        })
+    }
+
+    fn read(&self) -> Result<[u64; OF_CARD.len() + 1]> {
+        let mut found = [0; OF_CARD.len() + 1];
+        for (place, name) in OF_CARD.iter().enumerate() {
+            let path = format!("{CARDS}/{}/statistics/{name}", self.name);
+            let text = fs::read_to_string(&path).doing(|| format!("read {path}"))?;
+            found[place] = text.trim().parse().map_err(|_| {
+                Error::verify(format!("read {path}: wanted a number, found {text:?}"))
+            })?;
+        }
+        let path = "/proc/interrupts";
+        let text = fs::read_to_string(path).doing(|| format!("read {path}"))?;
+        found[OF_CARD.len()] = interrupts(&text, &self.called);
+        Ok(found)
+    }
+}
+
+/// Those of all lines that are called after one of these: "virtio1-input.0", "wire-rx-0", "wire".
+fn interrupts(text: &str, called: &[String]) -> u64 {
+    let is_called = |word: &str, name: &String| {
+        word.strip_prefix(name.as_str())
+            .map_or(false, |rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    text.lines()
+        .filter(|line| {
+            let mut words = line.split_whitespace();
+            words.any(|word| called.iter().any(|name| is_called(word, name)))
+        })
+        .flat_map(|line| {
+            line.split_whitespace()
+                .skip(1)
+                .map_while(|word| word.parse::<u64>().ok())
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_are_those_of_a_card_and_of_no_other() {
+        let text = "           CPU0       CPU1\n 24:  3  4  PCI-MSIX-0000:00:01.0   0-edge      virtio1-config\n \
+                    25:  10  20  PCI-MSIX-0000:00:01.0   1-edge      virtio1-input.0\n 26:  100  0  PCI-MSIX  virtio10-input.0\n \
+                    27:  5  5  PCI-MSIX  wire-rx-0\nNMI:  1  1  Non-maskable interrupts\n";
+        assert_eq!(interrupts(text, &["virtio1".into(), "wire".into()]), 47);
+        assert_eq!(interrupts(text, &["lo".into()]), 0);
+    }
+
+    #[test]
+    fn what_is_between_the_marks_is_told_and_nothing_without_them() {
+        let request = WatchStart {
+            devices: Vec::new(),
+            cards: Vec::new(),
+            listen: "127.0.0.1:0".to_string(),
+        };
+        let watch = Watch::start(&request).unwrap();
+        let address = watch.address().to_string();
+        let mut peer = Peer::begin(&address).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        peer.end().unwrap();
+        drop(peer);
+        let told = watch.stop().unwrap();
+        let lasted = told["around"]["lasted_ns"].as_u64().unwrap();
+        assert!(lasted >= 20_000_000, "{lasted}");
+        assert_eq!(told["devices"], json!({}));
+
+        let nothing = Watch::start(&request).unwrap().stop();
+        assert!(nothing.unwrap_err().to_string().contains("both marks"));
+        assert!(Peer::begin("here").is_err());
     }
 }

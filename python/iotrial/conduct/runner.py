@@ -292,7 +292,7 @@ class Runner:
     def _measure(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, Any]:
         verb, job = driver(workload.work).verb, self._asking.job(subject, workload, stretch)
         if isinstance(subject.place, DiskPlace) and subject.place.share is not None:
-            return served.measured(subject.place, lambda: subject.worker.call(verb, **job))
+            return served.measured(subject.place, lambda besides: subject.worker.call(verb, **job, **besides))
         sampler, device = self._session.sampler, subject.place.device
         if sampler is None:
             return subject.worker.call(verb, **job)

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from iotrial.errors import ProbeError, TargetError
 from iotrial.lab.disk import DiskPlace
+from iotrial.lab.guest.link import MARKS, SERVER, WIRE
 
 _NS = 1e-9
+#: the card's counters by what they say of the link, as the server sees it
+_LINK = {
+    "rx_bytes": "link_to_server_bytes",
+    "rx_packets": "link_to_server_packets",
+    "tx_bytes": "link_from_server_bytes",
+    "tx_packets": "link_from_server_packets",
+    "interrupts": "link_interrupts",
+}
 
 
-def measured(place: DiskPlace, job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def measured(place: DiskPlace, job: Callable[[dict[str, object]], dict[str, Any]]) -> dict[str, Any]:
     """The answer of the job, its devices those of the machine that serves, and ``served``: seconds of processor time there
     (``nas_cpu``, of which ``nas_interrupts``), the share of the time that its processors were busy, bytes, packets and
-    interrupts of the link.
-
-    Read just before the job is sent and just after it has answered: what is written back after the timed part is in it.
-    """
-    assert place.share is not None
-    link = place.share.link
+    interrupts of the link. ``job`` is given the fields by which the probe that works tells the other one when its timed part
+    begins and ends."""
     devices = list(dict.fromkeys((*place.queues, *place.devices.values())))
-    before = link.counters()
-    place.target.call("watch_start", devices=devices)
-    answer = job()
+    place.target.call("watch_start", devices=devices, cards=[WIRE], listen=f"{SERVER}:{MARKS}")
+    try:
+        answer = job({"peer": f"{SERVER}:{MARKS}"})
+    except BaseException as error:
+        if isinstance(error, Exception):
+            with suppress(ProbeError, TargetError):
+                place.target.call("watch_stop")
+        raise
     there = place.target.call("watch_stop")
-    after = link.counters()
     around = there["around"]
-    processors = around["processors"] or {}
-    lasted = around["lasted_ns"]
-    found = {name: after[name] - before[name] for name in before}
+    found = {_LINK[name]: float(more) for name, more in there["cards"][WIRE].items()}
+    processors, lasted = around["processors"] or {}, around["lasted_ns"]
     if processors and lasted > 0:
         spent = processors["user_ns"] + processors["sys_ns"]
         found |= {
@@ -36,5 +46,4 @@ def measured(place: DiskPlace, job: Callable[[], dict[str, Any]]) -> dict[str, A
             "nas_interrupts": processors["interrupt_ns"] * _NS,
             "nas_busy": min(100.0, 100.0 * spent / (lasted * processors["count"])),
         }
-    synced = {"devices_after_sync": there["devices"]} if answer.get("devices_after_sync") is not None else {}
-    return {**answer, "devices": there["devices"], **synced, "served": found}
+    return {**answer, "devices": there["devices"], "devices_after_sync": None, "served": found}

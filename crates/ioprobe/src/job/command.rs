@@ -136,7 +136,7 @@ pub fn run(
     let (mut stragglers, mut max_rss_bytes) = (0, 0);
     let rss_floor = own_peak_bytes();
     let mut counter = Counter::begin(own.account)?;
-    let mut watch = Watch::begin(Counters::open(&common.devices)?)?;
+    let mut watch = Watch::begin(Counters::open(&common.devices)?, common.peer.as_deref())?;
     let started_ns = monotonic_ns();
     'work: for _ in 0..common.replicates {
         for (step, programs) in steps.iter_mut().zip(&programs) {

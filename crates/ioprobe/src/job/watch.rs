@@ -7,6 +7,7 @@ use crate::devices::{Activity, Counters};
 use crate::error::Result;
 use crate::server::{self, Used};
 use crate::target::files::syncfs;
+use crate::watch::Peer;
 
 /// The kernel's counters around a timed part, and the devices' once more after its file system was written back.
 pub struct Watch {
@@ -15,6 +16,7 @@ pub struct Watch {
     after: Vec<Activity>,
     moments: (Moment, Moment),
     servers: [Vec<(String, Used)>; 2],
+    peer: Option<Peer>,
 }
 
 /// What devices did, by name.
@@ -22,8 +24,10 @@ type Devices = Map<String, Value>;
 
 impl Watch {
     /// To be called just before the timed part, with counters that were opened as root: not every user may.
-    pub fn begin(counters: Counters) -> Result<Self> {
+    /// `peer` is where the machine listens that serves the files, if another one does.
+    pub fn begin(counters: Counters, peer: Option<&str>) -> Result<Self> {
         let (mut before, after) = (counters.room(), counters.room());
+        let peer = peer.map(Peer::begin).transpose()?;
         let servers = [server::used(), Vec::new()];
         counters.read(&mut before)?;
         let moment = around::before();
@@ -33,6 +37,7 @@ impl Watch {
             after,
             moments: (moment, moment),
             servers,
+            peer,
         })
     }
 
@@ -41,6 +46,9 @@ impl Watch {
         self.moments.1 = around::after();
         let counted = self.counters.read(&mut self.after);
         self.servers[1] = server::used();
+        if let Some(peer) = &mut self.peer {
+            peer.end()?;
+        }
         counted
     }
 

@@ -21,6 +21,7 @@ requests! {
         stretch_clock: StretchClock = StretchClock::Wall,
         devices: Vec<String> = Vec::new(),
         sync_after: Option<String> = None,
+        peer: Option<String> = None,
         replicates: u32 = 1,
     }
     FilesJob {

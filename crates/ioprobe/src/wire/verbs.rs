@@ -142,6 +142,10 @@ requests! {
         names: bool = false,
     }
     Around { on: bool }
-    WatchStart { devices: Vec<String> = Vec::new() }
+    WatchStart {
+        listen: String,
+        devices: Vec<String> = Vec::new(),
+        cards: Vec<String> = Vec::new(),
+    }
     SampleStart { devices: Vec<String> = Vec::new(), period_ms: u64 = 100 }
 }

@@ -21,17 +21,10 @@ from iotrial.units import format_bit_rate, format_duration
 #: what both cards are called in their guests, and the addresses of both
 WIRE, SERVER, CLIENT = "wire", "10.73.0.1", "10.73.0.2"
 _PREFIX = 24
+#: the port of the server on which the client says when its work begins and ends
+MARKS = 7400
 #: packets that the model of the link holds: more than TCP ever has under way here
 _HELD = 100_000
-_COUNTERS = ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets")
-_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "rx_bytes": "link_to_server_bytes",
-        "rx_packets": "link_to_server_packets",
-        "tx_bytes": "link_from_server_bytes",
-        "tx_packets": "link_from_server_packets",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,31 +102,8 @@ class Link:
         for _, target, _ in self._ends():
             _run(target, argv)
 
-    def counters(self) -> dict[str, float]:
-        """Bytes and packets since the start, as the server's card counts them, and interrupts of that card."""
-        found = {
-            _NAMES[name]: float(self.server.read(f"/sys/class/net/{WIRE}/statistics/{name}"))
-            for name in _COUNTERS
-        }
-        return {**found, "link_interrupts": float(interrupts(self.server))}
-
     def _ends(self) -> tuple[tuple[int, Target, str], ...]:
         return (0, self.client, CLIENT), (1, self.server, SERVER)
-
-
-def interrupts(target: Target) -> int:
-    """Of the card at this end since its guest's start."""
-    device = target.call("readlink", path=f"/sys/class/net/{WIRE}/device")["target"].rpartition("/")[2]
-    marks = (device, WIRE)
-    total = 0
-    for line in target.read("/proc/interrupts").splitlines()[1:]:
-        words = line.split()
-        if any(word.startswith(mark) for word in words[1:] for mark in marks):
-            for word in words[1:]:
-                if not word.isdecimal():
-                    break
-                total += int(word)
-    return total
 
 
 def _card_with(target: Target, address: str) -> str:

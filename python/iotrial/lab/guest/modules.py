@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import lzma
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
 from iotrial.errors import LabError
 
+_BEFORE = re.compile(rb"\0softdep=pre: ([^\0]*)\0")
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
@@ -45,9 +46,18 @@ class Modules:
         file = self._files.get(name)
         if file is None or name in order or name in above:
             return  # built in, or there already
-        for other in depends_on(content(file)):
+        data = content(file)
+        for other in (*self._before(data), *depends_on(data)):
             self._add(other, order, (*above, name))
         order[name] = file
+
+    def _before(self, module: bytes) -> Iterator[str]:
+        """What it wants to be there where there is such a thing: often an algorithm, by the name that the kernel has for it,
+        of which one that any processor can do is called after it."""
+        for found in _BEFORE.findall(module):
+            for name in found.decode().split():
+                plain = _plain(name.removeprefix("crypto-"))
+                yield next((one for one in (f"{plain}_generic", plain) if one in self._files), plain)
 
     @cached_property
     def _files(self) -> dict[str, Path]:

@@ -139,18 +139,18 @@ class LinkOffload(LinkKnob):
     """What is left to the card, or done for many packets at once: checksums, cutting (TSO, GSO), joining (GRO)."""
 
     name = "link.offload"
-    title = "what the cards do instead of the processor: none, checksums, or all (checksums, cutting and joining of packets)"
+    title = "what the cards do instead of the processor: none, checksums, or full (checksums, cutting and joining of packets)"
     LEVELS: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "none": {"rx": "off", "tx": "off", "sg": "off", "tso": "off", "gso": "off", "gro": "off"},
         "checksums": {"rx": "on", "tx": "on", "sg": "on", "tso": "off", "gso": "off", "gro": "off"},
-        "all": {"rx": "on", "tx": "on", "sg": "on", "tso": "on", "gso": "on", "gro": "on"},
+        "full": {"rx": "on", "tx": "on", "sg": "on", "tso": "on", "gso": "on", "gro": "on"},
     }
     _SHOWN: ClassVar[Mapping[str, str]] = {
         "tx": "tx-checksumming",
         "tso": "tcp-segmentation-offload",
         "gro": "generic-receive-offload",
     }
-    plain = "all"
+    plain = "full"
 
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, tuple(self.LEVELS))

@@ -81,7 +81,7 @@ pub fn run(
     std::thread::sleep(ticks);
 
     let mut facts: Vec<Fact> = Vec::with_capacity(objects.len());
-    let mut watch = Watch::begin(Counters::open(&common.devices)?)?;
+    let mut watch = Watch::begin(Counters::open(&common.devices)?, common.peer.as_deref())?;
     let stopwatch = Stopwatch::start(Whose::ThisProcess);
     let start = clock.ticks();
     for object in &mut objects {

@@ -73,7 +73,7 @@ pub fn run(
 
     let counters = Counters::open(&common.devices)?;
     let borrowed = act_as(common.user, lifeline)?;
-    let mut watch = Watch::begin(counters)?;
+    let mut watch = Watch::begin(counters, common.peer.as_deref())?;
     let stopwatch = Stopwatch::start(Whose::ThisThread);
     let outcome = work.perform(clock).map(|span| {
         let part = |whole| work.ticks_of(own.stretch_of, whole);

@@ -46,7 +46,7 @@ pub fn run(
         cell.prepare(0)?;
     }
 
-    let mut watch = Watch::begin(Counters::open(&common.devices)?)?;
+    let mut watch = Watch::begin(Counters::open(&common.devices)?, common.peer.as_deref())?;
     let started_ns = monotonic_ns();
     for replicate in 0..common.replicates {
         if replicate > 0 {

@@ -93,7 +93,7 @@ fn measured(
     let mut tally = Tally::new(pages.names.len());
 
     let server = Server::at(&route.address, &origin.proc);
-    let mut watch = Watch::begin(Counters::open(&common.devices)?)?;
+    let mut watch = Watch::begin(Counters::open(&common.devices)?, common.peer.as_deref())?;
     let stopwatch = Stopwatch::start(Whose::ThisThread);
     let start = clock.ticks();
     let done = match warmed.failed {

@@ -75,7 +75,7 @@ pub fn run(
         ramp(&mut work, queue.as_mut(), &own, clock)
             .map_err(|broken| say(&broken, set, &files, &work))?;
     }
-    let mut watch = Watch::begin(counters)?;
+    let mut watch = Watch::begin(counters, common.peer.as_deref())?;
     let stopwatch = Stopwatch::start(Whose::ThisProcess);
     let outcome = perform(&mut work, queue.as_mut(), clock);
     let timed = outcome.map(|span| stopwatch.stop(&span, |whole| whole, (clock, stretch), &common));

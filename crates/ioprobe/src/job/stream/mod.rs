@@ -118,7 +118,7 @@ impl Timer<'_> {
             1 => Whose::ThisThread,
             _ => Whose::ThisProcess,
         };
-        let mut watch = Watch::begin(counters)?;
+        let mut watch = Watch::begin(counters, common.peer.as_deref())?;
         let (stopwatch, worked) = crew::perform(ready, clock, || Stopwatch::start(whose));
         let worked = worked.map(|ended| {
             let span = crew::whole(&ended);
