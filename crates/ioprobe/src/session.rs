@@ -246,6 +246,7 @@ impl Session {
                 let starting = (&mut self.starter, self.isolated);
                 job::pages::run(job_fields(verb, given)?, timing, &self.origin, starting)
             }
+            "rebuild" => job::rebuild::run(job_fields(verb, given)?, sets, timing),
             "atime" => job::atime::run(job_fields(verb, given)?, sets, timing),
             "command" => {
                 let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;

@@ -161,8 +161,8 @@ class Guest:
         return self._machines[wanted]
 
     def start(self, wire: int | None = None) -> Probe:
-        """Boot it, anew where it has died; the probe in it. ``wire``: a descriptor of its end of the network. Raises ProbeError
-        where it does not come up by any means."""
+        """Boot it, anew where it has died; the probe in it. ``wire``: a descriptor of its end of the network. Raises
+        ProbeError where it does not come up by any means."""
         self._wire = wire
         for accelerator in self._accelerators.to_try():
             try:

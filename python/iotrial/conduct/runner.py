@@ -197,7 +197,9 @@ class Runner:
         by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
         for turn in by_stage[Stage.MACHINE]:
             turn.knob.verify(subject, turn.setting, turn.value)
-        self._turn_settings(subject, turns)
+        # what is about to be joined anew has its settings turned after that: as it stands it may not even have them
+        if not (place.forgets_settings and self._format_due(subject, by_stage[Stage.FORMAT], stretch)):
+            self._turn_settings(subject, turns)
         state = self._cache_state(by_stage[Stage.CACHE])
         fresh = cache.needs_fresh_mount(state)
         treated = any(t.role is Role.TREATMENT for t in by_stage[Stage.MOUNT])

@@ -49,6 +49,8 @@ class Serving:
             log=None if log is None else f"{log.root}/own",
             port=self._port,
             arguments=dict(subject.work.arguments),
+            device=place.device,
+            disks=place.queues,
         )
 
     def provide(self, subject: Subject, work: Work) -> None:

@@ -8,14 +8,15 @@ down, and the journal is undone through a fresh probe.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from iotrial.conduct.disks import place_for
 from iotrial.conduct.filesets import FileSets
-from iotrial.conduct.guest import Guest, MachineSpec, client_spec, clock_ahead_ns, guest_spec, own_boot_id
+from iotrial.conduct.guest import MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
+from iotrial.conduct.guests import Guests
+from iotrial.conduct.reach import check_reach
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sampling import Sampler
 from iotrial.conduct.settings import Settings
@@ -28,7 +29,6 @@ from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, LabError, RequestError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace
-from iotrial.lab.guest.link import Link, described
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import FileSelection, Subject, WorkDraft
 from iotrial.lab.lock import MachineLock
@@ -36,7 +36,6 @@ from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.place import Place
 from iotrial.lab.restore import Restored, restore
-from iotrial.lab.server import NOBODY
 from iotrial.lab.target import Target
 from iotrial.paths import guests_folder
 from iotrial.probe.client import Probe
@@ -65,11 +64,7 @@ class Session:
         self.trial = trial
         self.journal = Journal(state / "journal")
         self.folder = folder
-        self._guest: Guest | None = None
-        #: the guest at the other end of the link, on which the works are done, and the probe in it
-        self._client: Guest | None = None
-        self._client_probe: Probe | None = None
-        self._link: Link | None = None
+        self._guest: Guests | None = None
         #: by how much the probe's clock is ahead of ours: a guest has one of its own
         self.clock_ahead_ns = 0
         self._own_folder = state / "lab"
@@ -98,10 +93,9 @@ class Session:
             if self.resolved.needs is not None:
                 if self._sample_s is not None:
                     raise RequestError("--sample looks at this machine, and the trial happens in a guest")
-                spec = guest_spec(self.resolved, Path(self.folder))
-                self._guest = Guest(spec, store=guests_folder(), waiting=self._waiting)
-                if spec.link is not None:
-                    self._client = Guest(client_spec(spec), store=guests_folder(), waiting=self._waiting)
+                self._guest = Guests(
+                    guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
+                )
             self._start_probe()
             if self._sample_s is not None:
                 self.sampler = Sampler(self._sample_s)
@@ -115,30 +109,16 @@ class Session:
             raise
 
     def _start_probe(self) -> None:
-        guest, client = self._guest, self._client
-        if guest is None:
-            self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
-        elif client is None:
-            self.probe = guest.start()
+        guest = self._guest
+        if guest is not None:
+            self.probe = guest.start(self._announce)
         else:
-            ours, theirs = socket.socketpair()
-            with ours, theirs:
-                self.probe = guest.start(ours.fileno())
-                self._announce(self.probe)
-                self._client_probe = client.start(theirs.fileno())
+            self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
+            self._announce(self.probe)
         self.target = Target(self.probe)
         self.boot_id = host.boot_id(self.target)
-        self._announce(self._client_probe or self.probe)
-        if self._client_probe is not None:
-            link = self.resolved.study.lab.link
-            assert link is not None
-            self._link = Link(link, self.target, Target(self._client_probe))
-            self._link.open()
-        self.clock_ahead_ns = 0 if guest is None else clock_ahead_ns(self._worker)
-
-    @property
-    def _worker(self) -> Target:
-        return self.target if self._link is None else self._link.client
+        if guest is not None:
+            self.clock_ahead_ns = clock_ahead_ns(self.target if guest.link is None else guest.link.client)
 
     def _announce(self, probe: Probe) -> None:
         LabProcess().announce(
@@ -146,14 +126,14 @@ class Session:
             session=probe.session,
             started=probe.session_started,
             token=probe.token,
-            boot_id=own_boot_id() if self._guest is not None else host.boot_id(Target(probe)),
+            boot_id=own_boot_id(),
             trial=self.trial,
         )
 
     @property
     def alive(self) -> bool:
         """Whether there is what carries out runs: the probe, in each guest where there are any."""
-        return self.probe.alive and (self._client_probe is None or self._client_probe.alive)
+        return self.probe.alive and (self._guest is None or self._guest.alive)
 
     def _furnish(self) -> None:
         """Places, settings, files."""
@@ -179,17 +159,11 @@ class Session:
         """Boot the guest anew, another one if ``machine`` says so, with everything in it as when the trial began."""
         assert self._guest is not None
         self._guest.want(machine or self._guest.wanted)
-        self._close_probes()
+        self.probe.close()
+        self._guest.hang_up()
         self._undo_through_a_fresh_probe()
         self._start_probe()
         self._furnish()
-
-    def _close_probes(self) -> None:
-        self.probe.close()
-        if self._client_probe is not None:
-            self._client_probe.close()
-            self._client_probe = None
-        self._link = None
 
     def check_restored(self, error: BaseException | None = None) -> None:
         """Raises RestoreError where something could not be put back; ``error`` is what had ended the trial before."""
@@ -207,8 +181,8 @@ class Session:
         """Kill the probe in the middle of a job: mounts, devices and images go with it."""
         if hasattr(self, "probe"):
             self.probe.kill()
-        if self._client_probe is not None:
-            self._client_probe.kill()
+        if self._guest is not None:
+            self._guest.kill()
         self.places.clear()
 
     def close(self) -> None:
@@ -227,7 +201,8 @@ class Session:
             return
         try:
             if self._guest is not None:  # all that was changed there is gone with it
-                self._close_probes()
+                probe.close()
+                self._guest.hang_up()
                 self._undo_through_a_fresh_probe()
             elif probe.alive:
                 self._close_gently(probe)
@@ -239,16 +214,16 @@ class Session:
             raise
         finally:
             self.places.clear()
-            self._close_probes()
+            probe.close()
             del self.probe
             self._give_up_guest()
             self._lock.__exit__(None, None, None)
 
     def _give_up_guest(self) -> None:
-        for guest in (self._client, self._guest):
-            if guest is not None:
-                guest.close()
-        self._guest = self._client = None
+        if self._guest is not None:
+            self._guest.hang_up()
+            self._guest.close()
+            self._guest = None
 
     def _close_gently(self, probe: Probe) -> None:
         self._restore_settings()
@@ -323,7 +298,7 @@ class Session:
                 place = self.places[site.place(filesystem)] = self._place(site, filesystem)
                 place.open()
                 if site.kind == "directory":
-                    self._check_reach(place)
+                    check_reach(self.resolved, self.plan, self.files.owner(), place)
 
     def _place(self, site: Site, filesystem: str) -> Place:
         if site.kind != "directory":
@@ -337,7 +312,7 @@ class Session:
                 mounts=MOUNT_FOLDER,
                 boot_id=self.boot_id,
                 trial=self.trial,
-                link=self._link,
+                link=None if self._guest is None else self._guest.link,
             )
         folder = (site.where.folder or self.folder).rstrip("/")
         name = f"iotrial-lab-{self.trial[:8]}" + (f"-{site.name}" if site.name else "")
@@ -356,30 +331,6 @@ class Session:
         """Bytes that a folder must have free: its files; and where a command writes others, what the study gives a lab."""
         writing = any(driver(one.work).scratch(one.work) for one in self.plan.study.workloads)
         return max(self.files.bytes_needed(), site.size_bytes if writing else 0)
-
-    def _check_reach(self, place: Place) -> None:
-        """Whoever works in the lab must be able to enter it: root's state folder is closed to everybody else.
-
-        Raises LabError with the user and what to do.
-        """
-        owner = self.files.owner()
-        users = [] if owner is None else [owner]
-        if self.resolved.root and any(
-            turn.knob.name == "process.user" and turn.value == "unprivileged"
-            for turns in (*self.resolved.turns.values(), self.resolved.pinned)
-            for turn in turns
-        ):
-            users.append({"uid": NOBODY, "gid": NOBODY})
-        served = any(driver(one.work).never_root(one.work) for one in self.plan.study.workloads)
-        if self.resolved.root and served and owner is None:
-            users.append({"uid": NOBODY, "gid": NOBODY})
-        for user in users:
-            found = self.target.call("run", argv=["test", "-x", f"{place.root}/."], cwd="/", user=user)
-            if found["exit"] != 0:
-                raise LabError(
-                    f"lab in {place.root}: user {user['uid']}, who works in it, cannot enter it",
-                    hint="name a folder that this user can enter with --on FOLDER",
-                )
 
     # settings that outlive the conductor
 
@@ -407,7 +358,6 @@ class Session:
             "notes": [*self.resolved.notes, *(self._guest.notes() if self._guest is not None else ())],
             "file_sets": dict(self.files.names()),
             **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
-            **({"link": described(self._link.spec)} if self._link is not None else {}),
             **({"shared": together} if together else {}),
         }
 

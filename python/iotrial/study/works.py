@@ -240,6 +240,24 @@ class AtimeWork(OneFile):
 
 
 @dataclass(frozen=True, slots=True)
+class RebuildWork(OneFile):
+    """An array brings a disk into step (workload kind ``rebuild``).
+
+    ``returns``: a disk that is new to the array, or the same that has been away for a while, in which ``away_bytes`` were
+    written. ``load`` goes on meanwhile in the lab's one file. ``announced_at`` is the share at which md is asked when it will
+    be done; ``parts`` equal parts are timed.
+    """
+
+    returns: str = "new"
+    load: str = "none"
+    away_bytes: int = 4 << 20
+    parts: int = 10
+    announced_at: float = 0.25
+    timeout_s: float = 600.0
+    size_bytes: int = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
 class MatrixWork(OneFile):
     """iozone's tests on a file of the job's own (workload kind ``matrix``), in iozone's order.
 
@@ -322,6 +340,7 @@ Work = (
     | RandomWork
     | MatrixWork
     | AtimeWork
+    | RebuildWork
     | DatabaseWork
     | PagesWork
     | MkfsWork

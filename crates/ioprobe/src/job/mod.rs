@@ -7,6 +7,7 @@ pub mod matrix;
 pub mod pages;
 mod places;
 pub mod random;
+pub mod rebuild;
 pub mod stopwatch;
 pub mod stream;
 pub mod stretch;

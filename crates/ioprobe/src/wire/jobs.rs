@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::json::{fields, requests, Reader, Request};
 use super::{
     Access, Accounting, AtimeCall, Content, CopyWith, Engine, Fields, MatrixTest, Operation, Order,
-    Redirects, Selection, Share, StreamFlush, StreamOperation, StreamSync, StretchClock,
+    RebuildLoad, Redirects, Selection, Share, StreamFlush, StreamOperation, StreamSync,
+    StretchClock,
 };
 use crate::error::{Error, Result};
 use crate::identity::User;
@@ -112,6 +113,13 @@ requests! {
         browser: Option<String> = None,
         profile: Option<String> = None,
         histograms: bool = false,
+    }
+    RebuildJob {
+        array: String,
+        parts: u64 = 10,
+        announced_at: f64 = 0.25,
+        load: RebuildLoad = RebuildLoad::None,
+        timeout_s: f64 = 600.0,
     }
     AtimeJob {
         calls: Vec<AtimeCall> = AtimeCall::ALL.to_vec(),

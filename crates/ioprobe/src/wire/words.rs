@@ -109,6 +109,12 @@ words! {
         ReadWrite = "read-write",
         CopyFileRange = "copy-file-range",
     }
+    /// What goes on in an array while it is rebuilt.
+    RebuildLoad {
+        None = "none",
+        Read = "read",
+        Write = "write",
+    }
     /// O_SYNC or O_DSYNC: whether every write waits for the disk.
     StreamSync {
         None = "none",

@@ -58,6 +58,9 @@ class Situation:
     port: int = 0
     #: values of placeholders that knobs have set
     arguments: Mapping[str, str] = field(default_factory=dict)
+    #: the lab's block device, and the disks of which it is made where it is an array
+    device: str | None = None
+    disks: tuple[str, ...] = ()
 
     @property
     def program(self) -> str | None:

@@ -28,8 +28,10 @@ STRIPES = "iotrial"
 BITMAPS = ("none", "internal")
 #: what an array is made with unless a knob wishes otherwise
 DEFAULTS: Mapping[str, str] = MappingProxyType(
-    {"maker": "md", "level": "raid0", "chunk": "64 KiB", "bitmap": "none"}
+    {"maker": "md", "level": "raid0", "chunk": "64 KiB", "bitmap": "none", "state": "whole"}
 )
+#: whole, or made without the last of its disks
+STATES = ("whole", "degraded")
 #: left free at the end of each disk that the device mapper joins
 _ALIGNED_SECTORS = 2048
 
@@ -127,7 +129,7 @@ class ArrayPlace(DiskPlace):
         return self.members
 
     def want_array(self, about: str, value: str) -> None:
-        """How the array is to be made at the next ``format``: "maker", "level", "chunk" or "bitmap"."""
+        """How the array is to be made at the next ``format``: "maker", "level", "chunk", "bitmap" or "state"."""
         self._wanted_array[about] = value
 
     def file(self, name: str) -> str:
@@ -146,6 +148,9 @@ class ArrayPlace(DiskPlace):
         return "lvm" if self.device is not None and self.device.startswith("dm-") else "btrfs"
 
     def _found_by_md(self, about: str) -> str:
+        if about == "state":
+            missing = self.target.read_or_none(self.file("degraded"))
+            return "whole" if missing in (None, "0") else "degraded"
         if about == "bitmap":
             location = self.target.read(self.file("bitmap/location"))
             return "none" if location in ("none", "") else "internal"
@@ -167,7 +172,7 @@ class ArrayPlace(DiskPlace):
         return str(next(name for name in names if name in LEVELS))
 
     def _found_by_lvm(self, about: str) -> str:
-        if about == "bitmap":
+        if about in ("bitmap", "state"):
             return self._wanted_array[about]
         table = self._run(["dmsetup", "table", STRIPES]).split()
         kind, stripes, sectors = table[2], int(table[3]), int(table[4])
@@ -232,6 +237,11 @@ class ArrayPlace(DiskPlace):
             )
         if maker != "md" and wanted["bitmap"] != "none":
             raise LabError(f"{maker} has no write-intent bitmap", hint="md has one: raid.maker = md")
+        if wanted["state"] == "degraded" and (maker != "md" or wanted["level"] == "raid0"):
+            raise LabError(
+                f"{wanted['level']} by {maker} does not do without one of its disks",
+                hint="raid1, raid4, raid5, raid6 and raid10 by md do",
+            )
         if maker == "md":
             self._run(self._mdadm(level))
             self.device = ARRAY
@@ -252,7 +262,8 @@ class ArrayPlace(DiskPlace):
         ]  # fmt: skip
         argv += [f"--chunk={parse_size(wanted['chunk']) >> 10}"] if level.chunks else []
         argv += [f"--bitmap={wanted['bitmap']}"] if wanted["level"] != "raid0" else []
-        return [*argv, *(f"/dev/{member}" for member in self.members)]
+        members = [f"/dev/{member}" for member in self.members]
+        return [*argv, *members[:-1], members[-1] if wanted["state"] == "whole" else "missing"]
 
     def _stripes(self) -> str:
         """The table of dm-stripe: whole chunks of every disk."""

@@ -95,7 +95,7 @@ class Link:
         found = re.search(r"\brate (\d+(?:\.\d+)?)([KMG]?)bit", said)
         if found is None:
             raise LabError(f"{self.server.name}: the link has no rate: {said.strip()}")
-        return float(found[1]) * 1000 ** " KMG".index(found[2] or " ")
+        return float(found[1]) * float(1000 ** " KMG".index(found[2] or " "))
 
     def both(self, argv: list[str]) -> None:
         """Run a program at both ends."""

@@ -140,8 +140,8 @@ class GuestMachine:
         self, accelerator: qemu.Accelerator, *, state: int | None = None, wire: int | None = None
     ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
         """The command whose standard input and output carry the probe's protocol, and the descriptors that it inherits: open
-        for as long as it takes to start it. ``state``: a descriptor of one from which it is to go on; ``wire``: that of its end
-        of a network."""
+        for as long as it takes to start it. ``state``: a descriptor of one from which it is to go on; ``wire``: that of its
+        end of a network."""
         self._console.truncate(0)
         self._hang_up()
         self._monitor, self._pulse = Monitor(), Pulse()

@@ -97,7 +97,8 @@ class Nfs(Protocol):
         machine.mount("nfsd", _NFSD, "nfsd", [])
         script(
             machine,
-            f"mkdir -p /var/lib/nfs/v4recovery /var/lib/nfs/nfsdcld {_PIPES} /run/rpcbind\n: >/var/lib/nfs/etab; : >/var/lib/nfs/rmtab; : >/etc/exports\n"
+            f"mkdir -p /var/lib/nfs/v4recovery /var/lib/nfs/nfsdcld {_PIPES} /run/rpcbind\n"
+            ": >/var/lib/nfs/etab; : >/var/lib/nfs/rmtab; : >/etc/exports\n"
             f"printf '%s' '{_USERS}' >>/etc/passwd",
         )
         server.start(machine, Server("rpcbind", ("rpcbind", "-f", "-w"), {"tcp": 111}), None)
@@ -220,7 +221,8 @@ class Iscsi(Protocol):
         group = f"{self._PORTAL}/tpgt_1"
         script(
             machine,
-            f"mkdir -p {self._CORE} && echo udev_path=/dev/{what.device} >{self._CORE}/control && echo 1 >{self._CORE}/enable && "
+            f"mkdir -p {self._CORE} && echo udev_path=/dev/{what.device} >{self._CORE}/control && "
+            f"echo 1 >{self._CORE}/enable && "
             f"mkdir -p {group}/np/{SERVER}:3260 {group}/lun/lun_0 {group}/acls/{_INITIATOR}/lun_0 && "
             f"ln -s {self._CORE} {group}/lun/lun_0/disk && ln -s {group}/lun/lun_0 {group}/acls/{_INITIATOR}/lun_0/disk && "
             f"echo 0 >{group}/attrib/authentication && echo 1 >{group}/enable",

@@ -106,6 +106,21 @@ class RaidBitmap(ArrayKnob):
         return self.LEVELS
 
 
+class RaidState(ArrayKnob):
+    """Whole, or without its last disk."""
+
+    name = "raid.state"
+    title = "whether the array has all of its disks, or lacks one"
+    about = "state"
+    LEVELS = array.STATES
+
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, setting.value, self.LEVELS)
+
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+        return self.LEVELS
+
+
 class RaidStripeCache(Knob):
     """Pages for each disk in which raid4, 5 and 6 collect what belongs together."""
 

@@ -1,0 +1,107 @@
+"""The guests of a trial: one that has the disks, and where the study has a link another, on which the works are done."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from iotrial.conduct.guest import Guest, GuestSpec, MachineSpec, client_spec
+from iotrial.lab.guest.link import Link, described
+from iotrial.lab.target import Target
+from iotrial.probe.client import Probe
+
+
+class Guests:
+    """Off at first. The probe of the one that has the disks is the caller's; the other's is kept here."""
+
+    def __init__(
+        self,
+        spec: GuestSpec,
+        *,
+        store: Path,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._spec = spec
+        self._first = Guest(spec, store=store, waiting=waiting)
+        self._second = None if spec.link is None else Guest(client_spec(spec), store=store, waiting=waiting)
+        self._other: Probe | None = None
+        #: the network between both, once they are up
+        self.link: Link | None = None
+
+    @property
+    def wanted(self) -> MachineSpec:
+        """What the one with the disks is."""
+        return self._first.wanted
+
+    def want(self, machine: MachineSpec) -> None:
+        """What the one with the disks is to be from the next ``start`` on."""
+        self._first.want(machine)
+
+    @property
+    def memory_besides(self) -> int:
+        """Bytes of memory that the one with the disks has for modelled ones."""
+        return self._first.memory_besides
+
+    @property
+    def alive(self) -> bool:
+        """Whether the other one is, where there is one."""
+        return self._other is None or self._other.alive
+
+    def start(self, begun: Callable[[Probe], None]) -> Probe:
+        """Boot all; the probe in the one that has the disks. ``begun`` is told of each as soon as it is there.
+
+        Raises ProbeError where one does not come up, LabError where the link does not.
+        """
+        if self._second is None:
+            probe = self._first.start()
+            begun(probe)
+            return probe
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            probe = self._first.start(ours.fileno())
+            try:
+                begun(probe)
+                self._other = self._second.start(theirs.fileno())
+                begun(self._other)
+                self._join(probe, self._other)
+            except BaseException:
+                probe.close()
+                self.hang_up()
+                raise
+        return probe
+
+    def _join(self, first: Probe, second: Probe) -> None:
+        assert self._spec.link is not None
+        self.link = Link(self._spec.link, Target(first), Target(second))
+        self.link.open()
+
+    def kill(self) -> None:
+        """End the other one in the middle of whatever it does."""
+        if self._other is not None:
+            self._other.kill()
+
+    def hang_up(self) -> None:
+        """Turn the other one off."""
+        self.link = None
+        if self._other is not None:
+            self._other.close()
+            self._other = None
+
+    def close(self) -> None:
+        """Give disks up; both probes' processes must have ended."""
+        for guest in (self._second, self._first):
+            if guest is not None:
+                guest.close()
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of numbers from such guests."""
+        return self._first.notes()
+
+    def facts(self) -> Mapping[str, object]:
+        """What a report should say of them: of the one that has the disks, and of the link."""
+        return {
+            **self._first.facts(),
+            **({} if self._spec.link is None else {"link": described(self._spec.link)}),
+        }

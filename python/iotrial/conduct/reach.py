@@ -1,0 +1,37 @@
+"""Whether those who work in a folder can get into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.works import driver
+from iotrial.design.plan import Plan
+from iotrial.errors import LabError
+from iotrial.lab.place import Place
+from iotrial.lab.server import NOBODY
+
+
+def check_reach(resolved: Resolved, plan: Plan, owner: Mapping[str, int] | None, place: Place) -> None:
+    """Whoever works in the lab must be able to enter it: root's state folder is closed to everybody else. ``owner``: whose
+    its files are.
+
+    Raises LabError with the user and what to do.
+    """
+    users = [] if owner is None else [owner]
+    if resolved.root and any(
+        turn.knob.name == "process.user" and turn.value == "unprivileged"
+        for turns in (*resolved.turns.values(), resolved.pinned)
+        for turn in turns
+    ):
+        users.append({"uid": NOBODY, "gid": NOBODY})
+    served = any(driver(one.work).never_root(one.work) for one in plan.study.workloads)
+    if resolved.root and served and owner is None:
+        users.append({"uid": NOBODY, "gid": NOBODY})
+    for user in users:
+        found = place.target.call("run", argv=["test", "-x", f"{place.root}/."], cwd="/", user=user)
+        if found["exit"] != 0:
+            raise LabError(
+                f"lab in {place.root}: user {user['uid']}, who works in it, cannot enter it",
+                hint="name a folder that this user can enter with --on FOLDER",
+            )

@@ -1,0 +1,226 @@
+"""Two guests and the link between them: files that one serves to the other, knobs of the link and of what is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from iotrial.conduct import served
+from iotrial.conduct.guest import GuestSpec
+from iotrial.conduct.guests import Guests
+from iotrial.errors import KnobError, LabError, UnsupportedLevel
+from iotrial.lab import host, registry
+from iotrial.lab.guest.initramfs import Needs
+from iotrial.lab.guest.link import WIRE, Link, needs_of
+from iotrial.lab.guest.machine import DiskImage
+from iotrial.lab.guest.place import GuestPlace
+from iotrial.lab.guest.share import PROTOCOLS, Share
+from iotrial.lab.journal import Journal
+from iotrial.lab.knob import Subject, WorkDraft
+from iotrial.lab.place import FileSet
+from iotrial.lab.target import Target
+from iotrial.probe.client import Probe
+from iotrial.study.model import LinkSpec, Setting
+
+pytestmark = pytest.mark.xdist_group("machine")
+
+FILES, SIZE = 6, 200_000
+RATE = 200e6
+
+
+@dataclass
+class Pair:
+    guests: Guests
+    server: Probe
+    place: GuestPlace
+    share: Share
+
+    @property
+    def link(self) -> Link:
+        return self.share.link
+
+    def turn(self, name: str, value: str, **options: str) -> str:
+        """Write it, have the place settle, read back and verify; what is read."""
+        knob, setting = registry.knob(name), Setting(name, value, tuple(options.items()))
+        subject = Subject(
+            self.link.server,
+            self.place,
+            Journal(Path("/nowhere")),
+            None,
+            WorkDraft(),
+            host.boot_id(self.link.server),
+        )
+        wanted = knob.parse(setting)
+        knob.write(subject, setting, wanted)
+        if knob.stage.name == "MOUNT":
+            self.place.settle(always=True, fresh=True)
+        knob.verify(subject, setting, wanted)
+        return knob.read(subject, setting)
+
+
+def opened(store: Path, folder: Path, spec: LinkSpec, needs: Needs) -> Iterator[Pair]:
+    disks = [DiskImage("lab", 320 << 20)]
+    guests = Guests(GuestSpec(folder, disks, needs, name="server", link=spec), store=store)
+    try:
+        server = guests.start(lambda _: None)
+        try:
+            assert guests.link is not None
+            target = Target(server)
+            target.call("mkdir", path="/run/iotrial", mode="0755")
+            share = Share(guests.link)
+            place = GuestPlace(
+                "lab",
+                target,
+                Journal(folder / "journal"),
+                mount_point="/run/iotrial/lab",
+                filesystem="xfs",
+                size_bytes=320 << 20,
+                share=share,
+            )
+            place.open()
+            yield Pair(guests, server, place, share)
+            place.close()
+        finally:
+            server.close()
+    finally:
+        guests.hang_up()
+        guests.close()
+
+
+@pytest.fixture(scope="module")
+def pair(guests: Path, tmp_path_factory: pytest.TempPathFactory, disk_folder: Path) -> Iterator[Pair]:
+    spec = LinkSpec(RATE, 200e-6)
+    needs = needs_of(spec) | Needs(
+        modules=frozenset({"xfs"}), packages=frozenset({"xfsprogs"}), programs=frozenset({"mkfs.xfs"})
+    )
+    for protocol in PROTOCOLS.values():
+        needs |= protocol.needs
+    yield from opened(guests, disk_folder, spec, needs)
+
+
+def test_by_every_protocol_the_client_finds_the_files_that_were_made(pair: Pair) -> None:
+    place, client = pair.place, pair.link.client
+    place.make_files(FileSet("made", f"{place.root}/made", FILES, SIZE, "random", 1), seed=5)
+    for name in (*PROTOCOLS, "nfs4"):
+        assert pair.turn("nas.protocol", name) == name
+        kind = client.mount_at(place.root)
+        assert kind is not None
+        assert kind.type == {"nfs3": "nfs", "nfs4": "nfs4", "smb": "cifs", "iscsi": "xfs"}[name]
+        # by iSCSI the client has the file system: two that mount it would destroy it
+        assert (pair.link.server.mount_at(place.root) is None) == (name == "iscsi")
+        client.call("fileset_verify", set="made")
+
+
+def test_what_was_read_cold_came_through_the_link_and_from_the_disk_and_costs_the_server_time(
+    pair: Pair,
+) -> None:
+    place = pair.place
+    place.make_files(FileSet("cold", f"{place.root}/cold", FILES, SIZE, "random", 1), seed=6)
+    for name in PROTOCOLS:
+        pair.turn("nas.protocol", name)
+        place.settle(always=False, fresh=True)
+        job = {
+            "set": "cold", "operations": ["open", "read-to-end", "close"], "user": None, "stretch": 0.0, "devices": [],
+            "sync_after": None,
+        }  # fmt: skip
+        answer = served.measured(
+            place, lambda besides, job=job: pair.link.client.call("files", **job, **besides)
+        )
+        told = answer["served"]
+        assert answer["devices"]["vda"]["read_bytes"] >= FILES * SIZE, name
+        assert FILES * SIZE < told["link_from_server_bytes"] < 1.3 * FILES * SIZE, name
+        assert told["link_to_server_bytes"] < 0.3 * FILES * SIZE, name
+        assert told["link_interrupts"] > 0
+        assert 0 < told["nas_cpu"] <= 2 * answer["wall_ns"] / 1e9 + 0.05
+        # the wire is not faster than it was said to be
+        assert answer["wall_ns"] / 1e9 > 0.9 * FILES * SIZE * 8 / RATE, name
+        warm = served.measured(
+            place, lambda besides, job=job: pair.link.client.call("files", **job, **besides)
+        )
+        assert warm["devices"]["vda"]["read_bytes"] == 0, name
+
+
+def test_the_rate_that_is_set_is_the_rate_that_is_had(pair: Pair) -> None:
+    pair.turn("nas.protocol", "nfs3")
+    place = pair.place
+    place.make_files(FileSet("rate", f"{place.root}/rate", 1, 1_000_000, "random", 1), seed=7)
+    took = {}
+    for rate in ("20 Mbit/s", "40 Mbit/s"):
+        assert pair.turn("link.rate", rate) == rate
+        place.settle(always=False, fresh=True)
+        answer = pair.link.client.call(
+            "files",
+            set="rate",
+            operations=["open", "read-to-end", "close"],
+            user=None,
+            stretch=0.0,
+            devices=[],
+        )
+        took[rate] = answer["wall_ns"] / 1e9
+        assert took[rate] > 8e6 / (float(rate.split()[0]) * 1e6)
+    pair.turn("link.rate", "200 Mbit/s")
+    assert took["20 Mbit/s"] > 1.5 * took["40 Mbit/s"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("nas.export", ("async", "sync")),
+        ("nas.threads", ("1", "8")),
+        ("nas.transfer", ("32 KiB", "default")),
+        ("link.mtu", ("9000", "1500")),
+    ],
+)
+def test_each_value_is_read_back(pair: Pair, name: str, values: tuple[str, ...]) -> None:
+    pair.turn("nas.protocol", "nfs3")
+    for value in values:
+        assert pair.turn(name, value) == value
+
+
+def test_sysctls_of_the_server_are_read_back(pair: Pair) -> None:
+    for key, value in (("vm.min_free_kbytes", "9000"), ("net.ipv4.tcp_rmem", "4096 16384 32768")):
+        assert pair.turn("guest.sysctl", value, key=key) == value
+    knob = registry.knob("guest.sysctl")
+    with pytest.raises(UnsupportedLevel, match="3 numbers"):
+        knob.parse(Setting("guest.sysctl", "4096", (("key", "net.ipv4.tcp_rmem"),)))
+
+
+def test_what_a_card_cannot_do_is_no_level_that_took(pair: Pair) -> None:
+    # a virtio card on a wire between processes has no offloads and collects no interrupts
+    for name, value in (("link.offload", "full"), ("link.coalescing", "50")):
+        with pytest.raises((KnobError, LabError)):
+            pair.turn(name, value)
+
+
+def test_an_export_is_as_it_was_wished(pair: Pair) -> None:
+    pair.turn("nas.protocol", "nfs4")
+    for mode in ("async", "sync"):
+        pair.turn("nas.export", mode)
+        told = pair.link.server.read("/proc/fs/nfsd/exports")
+        assert f",{mode}," in told.replace("(", ",").replace(")", ",")
+
+
+@pytest.mark.long
+def test_a_card_of_hardware_has_offloads_rings_and_coalescing(guests: Path, disk_folder: Path) -> None:
+    spec = LinkSpec(RATE, 200e-6, "e1000e")
+    needs = (
+        needs_of(spec)
+        | PROTOCOLS["nfs4"].needs
+        | Needs(
+            modules=frozenset({"xfs"}), packages=frozenset({"xfsprogs"}), programs=frozenset({"mkfs.xfs"})
+        )
+    )
+    for pair in opened(guests, disk_folder, spec, needs):
+        for name, values in {
+            "link.offload": ("none", "checksums", "full"), "link.ring": ("1024", "256"), "link.coalescing": ("0", "100", "3"),
+            "link.mtu": ("9000", "1500"),
+        }.items():  # fmt: skip
+            for value in values:
+                assert pair.turn(name, value) == value
+                assert pair.link.server.read(f"/sys/class/net/{WIRE}/operstate") in ("up", "unknown")
+        pair.place.make_files(FileSet("e", f"{pair.place.root}/e", 2, SIZE, "random", 1), seed=8)
+        pair.place.settle(always=False, fresh=True)
+        pair.link.client.call("fileset_verify", set="e")
