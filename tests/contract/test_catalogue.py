@@ -31,7 +31,7 @@ SCHEMA = json.loads((ROOT / "schemas" / "rehearsal.schema.json").read_text())
 HOMES = {
     "atime": "mount/atime", "atime-calls": "mount/read-calls", "database": "application/database*",
     "filesystem-raid1": "filesystem/stream", "hdparm-buffered": "block/stream-read", "iozone-sample": "matrix/iozone",
-    "links": "files/links", "mkfs": "filesystem/make", "nas-knobs": "filesystem/writeback",
+    "links": "files/links", "mkfs": "filesystem/make", "nas-knobs": "nas/*", "nas-protocols": "nas/*", "rebuild": "raid/rebuild", "rebuild-minutes": "raid/rebuild",
     "nas-tuning": "filesystem/*fragment*", "opcache": "application/opcode-cache*", "permissions": "files/permissions",
     "permissions-raw": "files/permissions",
     "raid1-layouts": "raid/btrfs-vs-md", "scheduler": "block/scheduler", "throughput": "block/stream",
@@ -44,8 +44,7 @@ SLOW = {
 }  # fmt: skip
 #: each needs a guest to be booted; tests/root/test_guest_trial.py rehearses one
 IN_GUESTS = {name for name in STUDIES if catalogue.find(name).lab.kind == "guest"}
-#: those that take a network, or an array that is rebuilt
-ELSEWHERE = {"nas-protocols", "rebuild", "rebuild-minutes"}
+ELSEWHERE: set[str] = set()
 
 
 def resolved(study: Study) -> Resolved:

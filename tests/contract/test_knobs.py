@@ -120,10 +120,13 @@ def settle(subject: Subject, stage: Stage) -> None:
         subject.place.format()
 
 
-#: tried in a guest, which alone has arrays and is a machine: see test_guest_array.py, and test_guest_trial.py of whole trials
+#: tried in guests, which alone have arrays and a network and are machines: see test_guest_array.py, test_guest_link.py, and
+#: test_guest_trial.py of whole trials
 IN_GUESTS = {
     "guest.memory", "guest.processors", "kernel.version",
-    "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.stripe_cache",
+    "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",
+    "guest.sysctl", "link.coalescing", "link.mtu", "link.offload", "link.rate", "link.ring",
+    "nas.export", "nas.protocol", "nas.threads", "nas.transfer",
 }  # fmt: skip
 
 

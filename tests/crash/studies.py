@@ -332,7 +332,9 @@ SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID}
 ELSEWHERE = {
     "kernel.version", "guest.memory", "guest.processors",
     "memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path",
-    "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.stripe_cache",
+    "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",
+    "guest.sysctl", "link.coalescing", "link.mtu", "link.offload", "link.rate", "link.ring",
+    "nas.export", "nas.protocol", "nas.threads", "nas.transfer",
 }  # fmt: skip
 
 

@@ -251,7 +251,7 @@ class RebuildWork(OneFile):
     returns: str = "new"
     load: str = "none"
     away_bytes: int = 4 << 20
-    parts: int = 10
+    parts: int = 8
     announced_at: float = 0.25
     timeout_s: float = 600.0
     size_bytes: int = 8 << 20

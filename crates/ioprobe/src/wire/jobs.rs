@@ -116,7 +116,7 @@ requests! {
     }
     RebuildJob {
         array: String,
-        parts: u64 = 10,
+        parts: u64 = 8,
         announced_at: f64 = 0.25,
         load: RebuildLoad = RebuildLoad::None,
         timeout_s: f64 = 600.0,

@@ -83,7 +83,9 @@ class Rebuild(WorkDriver[RebuildWork]):
             else f"the same disk, {format_size(work.away_bytes)} having been written without it"
         )
         done = {"none": "", "read": "read", "write": "written"}[work.load]
-        return f"the array is rebuilt onto {what}" + (f", random blocks being {done} meanwhile" if done else "")
+        return f"the array is rebuilt onto {what}" + (
+            f", random blocks being {done} meanwhile" if done else ""
+        )
 
     def writes(self, work: RebuildWork) -> bool:
         return False  # what the load writes is what it has read
