@@ -76,6 +76,8 @@ class Settings:
         """Raises KnobError for a level that the kernel does not take as it is written, before the first run."""
         if any(turn.knob.name == BlockScheduler.name for turn in varied):
             return  # it drags the others along: only a run has them all as they belong together
+        if subject.place.forgets_settings:
+            return  # it is not yet made as any run will have it, and may not even have what is set
         for turn in varied:
             turn.knob.write(subject, turn.setting, turn.value)
             turn.knob.verify(subject, turn.setting, turn.value)
@@ -83,7 +85,7 @@ class Settings:
     def _record(self, subject: Subject, turn: Turn) -> None:
         neutral = turn.knob.neutral(turn.setting, turn.values)
         turn.knob.prepare(subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
-        if turn.knob.stage is Stage.DEVICE and turn.role is not None:
+        if turn.knob.stage is Stage.DEVICE and turn.role is not None and not subject.place.forgets_settings:
             # Tried on the lab's own device before the first run: what the kernel lacks is told now, with what it has.
             turn.knob.write(subject, turn.setting, turn.value)
             self._note_dragged(subject)
