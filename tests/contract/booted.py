@@ -1,4 +1,4 @@
-"""The guest that all tests share which only ask it: four disks for arrays, and two others."""
+"""The guest that all tests share which only ask it: four disks for arrays, two others, and one to be given up."""
 
 from __future__ import annotations
 
@@ -13,17 +13,31 @@ from iotrial.lab.target import Target
 
 MEMBERS, MEMBER_SIZE = 4, 128 << 20
 SERIALS = tuple(serials_of("lab", MEMBERS))
+SPARE = "WD-WX42A00815"
 DISKS = (
     *(DiskImage(serial, MEMBER_SIZE) for serial in SERIALS),
     DiskImage("one", 64 << 20),
     DiskImage("two", 384 << 20),
+    DiskImage(SPARE, 128 << 20),
 )
 NEEDS = Needs(
     modules=frozenset(
-        {"ext4", "xfs", "btrfs", "dm_mod", "mq_deadline", *(level.module for level in LEVELS.values())}
+        {
+            "ext4",
+            "xfs",
+            "btrfs",
+            "dm_mod",
+            "mq_deadline",
+            "loop",
+            *(level.module for level in LEVELS.values()),
+        }
     ),
-    packages=frozenset({"e2fsprogs", "xfsprogs", "btrfs-progs", "mdadm", "dmsetup"}),
-    programs=frozenset({"mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "btrfs", "mdadm", "dmsetup"}),
+    packages=frozenset(
+        {"e2fsprogs", "xfsprogs", "btrfs-progs", "mdadm", "dmsetup", "util-linux", "coreutils"}
+    ),
+    programs=frozenset(
+        {"mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "btrfs", "mdadm", "dmsetup", "blkid", "wipefs", "dd"}
+    ),
 )
 
 

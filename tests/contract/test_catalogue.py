@@ -31,7 +31,8 @@ SCHEMA = json.loads((ROOT / "schemas" / "rehearsal.schema.json").read_text())
 HOMES = {
     "atime": "mount/atime", "atime-calls": "mount/read-calls", "database": "application/database*",
     "filesystem-raid1": "filesystem/stream", "hdparm-buffered": "block/stream-read", "iozone-sample": "matrix/iozone",
-    "links": "files/links", "mkfs": "filesystem/make", "nas-knobs": "nas/*", "nas-protocols": "nas/*", "rebuild": "raid/rebuild", "rebuild-minutes": "raid/rebuild",
+    "links": "files/links", "mkfs": "filesystem/make", "nas-knobs": "nas/*",
+    "nas-protocols": "nas/*", "rebuild": "raid/rebuild", "rebuild-minutes": "raid/rebuild",
     "nas-tuning": "filesystem/*fragment*", "opcache": "application/opcode-cache*", "permissions": "files/permissions",
     "permissions-raw": "files/permissions",
     "raid1-layouts": "raid/btrfs-vs-md", "scheduler": "block/scheduler", "throughput": "block/stream",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from booted import MEMBER_SIZE, SERIALS, Booted
 
+from iotrial.conduct.works.contract import Asked, Situation
+from iotrial.conduct.works.rebuild import DRIVER
 from iotrial.errors import LabError, UnsupportedLevel
 from iotrial.lab import host, registry
 from iotrial.lab.guest.array import LEVELS, ArrayPlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Subject, WorkDraft
 from iotrial.lab.place import FileSet
-from iotrial.study.model import Setting
+from iotrial.study.model import RebuildWork, Setting
 
 pytestmark = pytest.mark.xdist_group("machine")
 
@@ -180,3 +183,85 @@ def test_too_few_disks_for_a_level_are_told(array: ArrayPlace, tmp_path: Path) -
     few.want_array("level", "raid5")
     with pytest.raises(LabError, match="raid5 wants 3 disks, and the lab has 2"):
         few.format()
+
+
+def rebuilt(subject: Subject, work: RebuildWork) -> dict[str, Any]:
+    """Made ready and done as a run does it; the probe's answer and what is made of it."""
+    place = subject.place
+    at = Situation(subject.target, place.root, place.root, device=place.device, disks=place.queues)
+    DRIVER.provide(work, at)
+    assert subject.target.read("/sys/block/md0/md/degraded") == "1"
+    asked = Asked(device=place.device)
+    answer = subject.target.call(
+        "rebuild", set=None, stretch=0.0, devices=list(place.queues), **DRIVER.fields(work, asked)
+    )
+    assert subject.target.read("/sys/block/md0/md/degraded") == "0"
+    return {**answer, **DRIVER.measured(work, answer, asked).numbers}
+
+
+def test_a_disk_that_is_new_to_an_array_is_written_from_end_to_end(subject: Subject) -> None:
+    turn(subject, "raid.level", "raid1")
+    found = rebuilt(subject, RebuildWork())
+    last = subject.place.queues[-1]
+    size = int(subject.target.read(f"/sys/block/{last}/size")) * 512
+    assert 0.9 * size < found["bytes"] <= size
+    assert found["devices"][last]["write_bytes"] >= found["bytes"]
+    assert len(found["parts_ns"]) == RebuildWork().parts - 1
+    assert sorted(found["parts_ns"]) == found["parts_ns"]
+    assert found["parts_ns"][-1] < found["rebuild_ns"]
+    # rates of parts are those of the whole: their times add up to it
+    parts = [found[f"rate_part_{number}"] for number in range(1, RebuildWork().parts + 1)]
+    mean = len(parts) / sum(1 / rate for rate in parts)
+    assert mean == pytest.approx(found["rebuild_rate"], rel=1e-6)
+    assert found["announced_share"] > 0
+
+
+def test_with_a_bitmap_only_what_was_written_meanwhile_is_written_to_a_disk_that_comes_back(
+    subject: Subject,
+) -> None:
+    turn(subject, "raid.level", "raid1")
+    away = RebuildWork(returns="same", away_bytes=4 << 20)
+    last = subject.place.queues[-1]
+    written = {}
+    for bitmap in ("none", "internal"):
+        turn(subject, "raid.bitmap", bitmap)
+        written[bitmap] = rebuilt(subject, away)["devices"][last]["write_bytes"]
+    assert written["internal"] >= 4 << 20
+    # a bit stands for 64 MiB, of disks of 128
+    assert written["internal"] < 0.6 * written["none"]
+    turn(subject, "raid.bitmap", "none")
+
+
+def test_a_load_works_meanwhile_and_leaves_its_file_as_it_was(subject: Subject) -> None:
+    turn(subject, "raid.level", "raid1")
+    place = subject.place
+    place.make_files(FileSet("loaded", f"{place.root}/loaded", 1, 1 << 20, "random", 1), seed=9)
+    work = RebuildWork(load="write")
+    at = Situation(subject.target, place.root, place.root, device=place.device, disks=place.queues)
+    DRIVER.provide(work, at)
+    asked = Asked(device=place.device)
+    answer = subject.target.call(
+        "rebuild", set="loaded", stretch=0.0, devices=list(place.queues), **DRIVER.fields(work, asked)
+    )
+    assert answer["load_operations"] > 10
+    assert DRIVER.measured(work, answer, asked).numbers["load_rate"] > 0
+    subject.target.call("fileset_verify", set="loaded")
+
+
+def test_an_array_that_cannot_lack_a_disk_is_not_rebuilt(subject: Subject) -> None:
+    turn(subject, "raid.level", "raid0")
+    place = subject.place
+    at = Situation(subject.target, place.root, place.root, device=place.device, disks=place.queues)
+    with pytest.raises(LabError, match="could lack a disk"):
+        DRIVER.provide(RebuildWork(), at)
+
+
+def test_an_array_is_made_without_its_last_disk_where_its_level_does_without(subject: Subject) -> None:
+    turn(subject, "raid.level", "raid5")
+    assert turn(subject, "raid.state", "degraded") == "degraded"
+    told = subject.target.read("/proc/mdstat")
+    assert "[4/3]" in told
+    assert turn(subject, "raid.state", "whole") == "whole"
+    with pytest.raises(LabError, match="does not do without"):
+        turn(subject, "raid.level", "raid0") and turn(subject, "raid.state", "degraded")
+    turn(subject, "raid.state", "whole")

@@ -143,6 +143,7 @@ def test_what_was_read_cold_came_through_the_link_and_from_the_disk_and_costs_th
         assert warm["devices"]["vda"]["read_bytes"] == 0, name
 
 
+@pytest.mark.long
 def test_the_rate_that_is_set_is_the_rate_that_is_had(pair: Pair) -> None:
     pair.turn("nas.protocol", "nfs3")
     place = pair.place
@@ -165,6 +166,7 @@ def test_the_rate_that_is_set_is_the_rate_that_is_had(pair: Pair) -> None:
     assert took["20 Mbit/s"] > 1.5 * took["40 Mbit/s"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -180,6 +182,7 @@ def test_each_value_is_read_back(pair: Pair, name: str, values: tuple[str, ...])
         assert pair.turn(name, value) == value
 
 
+@pytest.mark.long
 def test_sysctls_of_the_server_are_read_back(pair: Pair) -> None:
     for key, value in (("vm.min_free_kbytes", "9000"), ("net.ipv4.tcp_rmem", "4096 16384 32768")):
         assert pair.turn("guest.sysctl", value, key=key) == value
@@ -188,6 +191,7 @@ def test_sysctls_of_the_server_are_read_back(pair: Pair) -> None:
         knob.parse(Setting("guest.sysctl", "4096", (("key", "net.ipv4.tcp_rmem"),)))
 
 
+@pytest.mark.long
 def test_what_a_card_cannot_do_is_no_level_that_took(pair: Pair) -> None:
     # a virtio card on a wire between processes has no offloads and collects no interrupts
     for name, value in (("link.offload", "full"), ("link.coalescing", "50")):
@@ -195,6 +199,7 @@ def test_what_a_card_cannot_do_is_no_level_that_took(pair: Pair) -> None:
             pair.turn(name, value)
 
 
+@pytest.mark.long
 def test_an_export_is_as_it_was_wished(pair: Pair) -> None:
     pair.turn("nas.protocol", "nfs4")
     for mode in ("async", "sync"):

@@ -15,6 +15,8 @@ from running import BUSY, failures_of, iotrial, run_json, stored_runs, write_stu
 
 from as_nobody import NOBODY
 from iotrial.conduct.guest import DEFAULT_KERNEL
+from iotrial.lab.guest.qemu import MAC_ADDRESSES
+from iotrial.study import catalogue
 from left_behind import host_state, left_by_tests
 from study_texts import reading
 
@@ -70,11 +72,10 @@ def test_a_trial_in_a_guest_measures_there_and_leaves_this_machine_alone(state: 
     assert 0 <= started[0] < 60
 
 
-def qemu_of(conductor: int) -> int | None:
+def qemu_of(conductor: int, mark: bytes = b"virtserialport") -> int | None:
+    """The first of its guests in whose command this stands."""
     children = Path(f"/proc/{conductor}/task/{conductor}/children").read_text().split()
-    return next(
-        (int(pid) for pid in children if b"virtserialport" in Path(f"/proc/{pid}/cmdline").read_bytes()), None
-    )
+    return next((int(pid) for pid in children if mark in Path(f"/proc/{pid}/cmdline").read_bytes()), None)
 
 
 def begun(study: str, state: Path, *words: str) -> tuple[subprocess.Popen[str], int]:
@@ -233,3 +234,98 @@ def test_the_same_study_under_two_kernels(guests: Path, state: Path, monkeypatch
     run_json("system/kernel", "--blocks", "1", "--no-stop", "--condition", "workload=small-files-cold")
     assert failures_of(state) == []
     assert {run["treatment"]["kernel"] for run in stored_runs(state)} == {"6.1", "6.12"}
+
+
+IDENTICAL = """
+[study]
+name = "aa"
+question = "Do two settings differ that do not?"
+margin = "20 %"
+alpha = 0.001
+[lab]
+kind = "guest"
+size = "64 MiB"
+[[factor]]
+name = "pressure"
+knob = "sysctl"
+key = "vm.vfs_cache_pressure"
+levels = ["100", "101"]
+""" + reading(files=20)
+
+
+def test_two_settings_that_do_not_differ_are_not_found_to_differ_in_a_guest(
+    guests: Path, disk_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    report = run_json(write_study(disk_folder, IDENTICAL), "--blocks", "40", "--no-stop")
+    assert failures_of(state) == []
+    primary = [effect for effect in report["effects"] if effect["primary"]]
+    assert len(primary) == 1
+    # in one trial of a thousand it may be
+    assert primary[0]["verdict"] in ("inconclusive", "equivalent"), primary
+    assert primary[0]["blocks"] >= 30
+    assert primary[0]["low"] < 1 < primary[0]["high"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", [name for name in catalogue.names() if catalogue.find(name).lab.kind == "guest"]
+)
+def test_every_study_in_a_guest_runs_a_block(
+    name: str, guests: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    told = json.loads(iotrial("run", name, "--rehearse", "--json").stdout)["rehearsal"]
+    assert told["failures"] == 0, told
+    assert all(one["runs"] > 0 for one in told["workloads"])
+
+
+SERVED = """
+[study]
+name = "served"
+question = "Do modes matter to reading from a server?"
+[lab]
+kind = "guest"
+filesystem = "xfs"
+size = "320 MiB"
+[lab.link]
+rate = "100 Mbit/s"
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0777", "0444"]
+[[factor]]
+name = "protocol"
+knob = "nas.protocol"
+levels = ["nfs3"]
+role = "condition"
+[[response]]
+name = "wall"
+primary = true
+[[response]]
+name = "nas_cpu"
+""" + reading()
+
+
+@pytest.mark.long
+def test_a_client_that_dies_is_a_failure_of_its_run_and_both_are_booted_anew(
+    guests: Path, disk_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    study = write_study(disk_folder, SERVED)
+    conductor, _ = begun(study, state, "--blocks", "4", "--no-stop", "--json")
+    client = qemu_of(conductor.pid, MAC_ADDRESSES[0].encode())
+    assert client is not None
+    os.kill(client, signal.SIGKILL)
+    said, log = conductor.communicate(timeout=300)
+    assert conductor.returncode == 0, log
+    failures = failures_of(state)
+    assert len(failures) == 1
+    assert "the client" in failures[0]
+    report = json.loads(said)
+    assert report["lab"]["guest"]["link"].startswith("100 Mbit/s each way")
+    runs = stored_runs(state)
+    assert len({run["block"] for run in runs if run["condition"]}) == 4
+    assert all(0 <= run["responses"]["nas_cpu"] < 60 for run in runs)
+    assert all(run["evidence"]["link_from_server_bytes"] > 5 * 4096 for run in runs)
+    assert not list(state.rglob("*.entry"))

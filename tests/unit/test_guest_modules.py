@@ -72,3 +72,12 @@ def test_a_packed_module_is_unpacked_and_an_unknown_packing_refused(tree: Path, 
     strange.write_bytes(b"")
     with pytest.raises(LabError, match=r"x\.ko\.zst"):
         content(strange)
+
+
+def test_what_is_wanted_before_is_loaded_before_where_there_is_such_a_thing(tree: Path) -> None:
+    kernel = tree / "kernel"
+    wants = b"\x7fELF\0softdep=pre: crc32c crypto-md5 aead2\0softdep=pre: jbd2\0depends=mbcache\0"
+    (kernel / "fs/ksmbd.ko").write_bytes(wants)
+    (kernel / "crypto/crc32c_generic.ko").write_bytes(module())
+    (kernel / "crypto/md5.ko").write_bytes(module())
+    assert names(tree, "ksmbd") == ["crc32c_generic", "md5", "jbd2", "mbcache", "ksmbd"]

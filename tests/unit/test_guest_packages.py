@@ -72,6 +72,16 @@ def test_a_series_or_a_version_is_its_newest_package(
     assert kernel.modules.is_dir()
 
 
+def test_the_whole_kernel_is_that_of_the_same_version_for_any_machine(log: Path, tmp_path: Path) -> None:
+    packages = Packages(tmp_path / "guest")
+    assert packages.kernel("6.12", whole=True).release == "6.12.117+deb12-amd64"
+    assert packages.kernel("6.12").release == "6.12.117+deb12-cloud-amd64"
+    fetched = [line for line in calls(log) if "download" in line]
+    assert len(fetched) == 2
+    assert packages.kernel("6.12", whole=True).release == "6.12.117+deb12-amd64"
+    assert len([line for line in calls(log) if "download" in line]) == 2
+
+
 def test_a_version_that_cannot_be_had_is_told_with_those_that_can(log: Path, tmp_path: Path) -> None:
     with pytest.raises(LabError) as caught:
         Packages(tmp_path / "guest").kernel("6.2")

@@ -192,7 +192,14 @@ def test_the_reference_of_a_kind_names_every_key_word_and_response(name: str) ->
     ]:
         assert f"\n  {item} " in text
     assert all(len(line) <= 110 for line in text.splitlines())
-    size = {"database": "128 MiB", "stream": "64 MiB", "matrix": "64 KiB", "fio": "0 B", "mkfs": "0 B"}
+    size = {
+        "database": "128 MiB",
+        "stream": "64 MiB",
+        "matrix": "64 KiB",
+        "fio": "0 B",
+        "mkfs": "0 B",
+        "rebuild": "8 MiB",
+    }
     assert f"size, {size.get(name, '4 KiB')}" in text or not any(
         "size" in key for key in entry.keys.model_fields
     )

@@ -192,3 +192,18 @@ def test_no_text_breaks_the_parsers_otherwise(text: str) -> None:
     for parse in (units.parse_size, units.parse_duration, units.parse_margin, units.parse_alpha):
         with contextlib.suppress(UnitError):
             assert parse(text) >= 0
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("100 Mbit/s", 1e8), ("1 Gbit/s", 1e9), ("2.5 gbit/s", 2.5e9), (" 64 kbit/s ", 64_000.0)],
+)
+def test_rates_of_a_network_are_bits_a_second(text: str, rate: float) -> None:
+    assert units.parse_bit_rate(text) == rate
+    assert units.parse_bit_rate(units.format_bit_rate(rate)) == rate
+
+
+@pytest.mark.parametrize("text", ["100", "100 Mbit", "100 MB/s", "", "1 Gbit/s 5 Mbit/s", "-1 Mbit/s", 100])
+def test_what_is_no_rate_of_a_network_is_refused(text: str) -> None:
+    with pytest.raises(UnitError):
+        units.parse_bit_rate(text)

@@ -286,7 +286,9 @@ def served_by(study: Study) -> Needs:
     assert study.lab.link is not None
     found = needs_of(study.lab.link)
     asked = {setting.value for setting in study.settings if setting.knob == "nas.protocol"}
-    for name in (asked & set(PROTOCOLS)) | {SHARED["protocol"]}:  # by which files are made before any knob is turned
+    for name in (asked & set(PROTOCOLS)) | {
+        SHARED["protocol"]
+    }:  # by which files are made before any knob is turned
         found |= PROTOCOLS[name].needs
     return found
 

@@ -15,7 +15,7 @@ _SYNCED = "_synced"
 # What a counter's name says of its unit; the first pattern that is found counts.
 _UNITS = (
     (re.compile(r"^energy"), "J"),
-    (re.compile(r"^io_wait|^device_busy$|^disks_.*_share_most$|^stream_fairness$"), "%"),
+    (re.compile(r"^io_wait|^device_busy$|^nas_busy$|^disks_.*_share_most$|^stream_fairness$"), "%"),
     (re.compile(r"^device_depth$"), "requests"),
     (re.compile(r"^stream_.*rate$"), "bytes/s"),
     (re.compile(r"bytes|rss|_memory$"), "bytes"),
@@ -24,7 +24,7 @@ _UNITS = (
     (re.compile(r"_ms$"), "ms"),
     (
         re.compile(
-            r"_s$|_seconds$|(?<!_by)_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p|^response_p|^server_(cpu|user|sys)$|_cpu$"
+            r"_s$|_seconds$|(?<!_by)_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p|^response_p|^server_(cpu|user|sys)$|_cpu$|^nas_interrupts$"
         ),
         "s",
     ),
@@ -98,6 +98,14 @@ _WORDS = {
     "server_processes": "processes of the server",
     "server_faults_minor": "minor page faults of the server",
     "server_faults_major": "major page faults of the server",
+    "nas_cpu": "processor time of the machine that serves",
+    "nas_interrupts": "its part in interrupts and packets",
+    "nas_busy": "share of the time that it was busy",
+    "link_to_server_bytes": "bytes sent to the server",
+    "link_from_server_bytes": "bytes that came from the server",
+    "link_to_server_packets": "packets sent to the server",
+    "link_from_server_packets": "packets that came from the server",
+    "link_interrupts": "interrupts of the server’s network card",
     "late_p50": "how late operations began, median",
     "late_p99": "how late operations began, 99th percentile",
     "late_p999": "how late operations began, 99.9th percentile",
@@ -158,7 +166,9 @@ def is_system_wide(metric: str) -> bool:
 
 def is_counter(metric: str) -> bool:
     """Whether it is of the accounting around a run, which is left out of a table where nothing was counted."""
-    return metric.startswith(("device_", "log_", "disks_", "beside_", "work_", "system_", "io_wait"))
+    return metric.startswith(
+        ("device_", "log_", "disks_", "beside_", "work_", "system_", "io_wait", "link_", "nas_")
+    )
 
 
 def is_accounted_request(metric: str) -> bool:

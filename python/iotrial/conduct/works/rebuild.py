@@ -61,8 +61,9 @@ class Rebuild(WorkDriver[RebuildWork]):
         size = float(answer["bytes"])
         ends = [*(mark / 1e9 for mark in answer["parts_ns"]), seconds]
         numbers: dict[str, float] = {"rebuild_rate": size / seconds} if size else {}
-        if size and len(ends) == work.parts:  # else it did not go through all of the disk
-            took = [end - begin for begin, end in zip((0.0, *ends), ends, strict=False)]
+        took = [end - begin for begin, end in zip((0.0, *ends), ends, strict=False)]
+        # else it did not go through all of the disk: what a bitmap spares is passed in no time
+        if size and len(took) == work.parts and min(took) > 0:
             rates = [size / work.parts / one for one in took]
             numbers |= {f"rate_part_{number}": rate for number, rate in enumerate(rates, 1)}
             numbers |= {"rate_first": rates[0], "rate_last": rates[-1]}

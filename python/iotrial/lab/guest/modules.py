@@ -15,7 +15,7 @@ from pathlib import Path
 
 from iotrial.errors import LabError
 
-_BEFORE = re.compile(rb"\0softdep=pre: ([^\0]*)\0")
+_BEFORE = re.compile(rb"\0softdep=pre: ([^\0]*)(?=\0)")
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 

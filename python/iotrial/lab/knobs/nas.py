@@ -54,12 +54,13 @@ class NasExport(ShareKnob):
     name = "nas.export"
     title = "whether the NFS server answers a write when it is on the disk (sync), or before (async)"
     about = "export"
+    LEVELS = share.EXPORTS
 
     def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, share.EXPORTS)
+        return one_of(self.name, setting.value, self.LEVELS)
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
-        return share.EXPORTS
+        return self.LEVELS
 
 
 class NasTransfer(ShareKnob):
@@ -76,7 +77,7 @@ class NasTransfer(ShareKnob):
         try:
             size = parse_size(setting.value)
         except UnitError as error:
-            raise RequestError(f"knob {self.name}: {error.message}", hint=error.hint) from error
+            raise RequestError(f"knob {self.name}: {error.message}", hint=error.hint or self.open_levels) from error
         if not _LEAST_TRANSFER <= size <= _MOST_TRANSFER or size & (size - 1):
             raise UnsupportedLevel(
                 f'knob {self.name}: no request has "{setting.value}"', hint=self.open_levels

@@ -219,7 +219,9 @@ ACTIVITY_RESPONSES = (
 #: of the machine that serves, where the lab has a link
 SERVED_RESPONSES = (
     time_response("nas_cpu", "processor time of the machine that serves the files"),
-    time_response("nas_interrupts", "its part in interrupts and in what is done at once because of them"),
+    count_response(
+        "nas_interrupts", "s", "its part in interrupts and in what is done at once because of them"
+    ),
     ResponseSpec(
         "nas_busy",
         "%",

@@ -40,7 +40,8 @@ class RebuildKeys(Table):
         8,
         ge=2,
         le=16,
-        description="equal parts of the disk, of which the first and the last are responses; md tells its progress in sixteenths",
+        description="equal parts of the disk, of which the first and the last are responses; md tells its progress in "
+        "sixteenths",
     )
     announced_at: Share = Field(
         0.25, ge=0, le=1, description="the share that is done when md is asked how long it will take"
@@ -97,6 +98,6 @@ KIND = WorkloadKind(
     options=(RETURNS, LOAD),
     notes="It needs an array of md's with redundancy ([lab] disks, knob raid.level). Before each run the last disk of the "
     "array is taken out of it; a new one is that disk with nothing of md's left on it. With a write-intent bitmap "
-    "(raid.bitmap) the same one is brought up to date where something was written meanwhile, and nowhere else. Rates of all parts are "
-    "evidence (rate_part_N).",
+    "(raid.bitmap) the same one is brought up to date where something was written meanwhile, and nowhere else. Rates of all "
+    "parts are evidence (rate_part_N).",
 )

@@ -1,0 +1,261 @@
+"""A link between two guests: as a study declares it, as QEMU is told, and what knobs of it take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from iotrial.conduct.resolve import resolve, served_by
+from iotrial.conduct.served import measured
+from iotrial.errors import IotrialError, LabError, RequestError, StudyError, TargetError, UnknownName
+from iotrial.lab import registry
+from iotrial.lab.disk import DiskPlace
+from iotrial.lab.guest import qemu
+from iotrial.lab.guest.link import Link, described
+from iotrial.lab.guest.share import PROTOCOLS, Protocol, Served, Share
+from iotrial.lab.target import Target
+from iotrial.study.model import LinkSpec, Setting, Study
+from iotrial.study.reader import read_study
+from study_texts import reading
+
+HEAD = """
+[study]
+name = "served"
+question = "Is it?"
+[lab]
+kind = "{kind}"
+filesystem = "xfs"
+{link}
+[[factor]]
+name = "protocol"
+knob = "nas.protocol"
+levels = {levels}
+"""
+
+
+def study(link: str = "[lab.link]", *, kind: str = "guest", levels: str = '["nfs3", "smb"]') -> Study:
+    return read_study(HEAD.format(link=link, kind=kind, levels=levels) + reading(), "x.toml", trusted=False)
+
+
+def test_a_link_has_the_rate_and_the_latency_that_are_declared() -> None:
+    assert study().lab.link == LinkSpec(1e9, 100e-6, "virtio")
+    text = '[lab.link]\nrate = "2.5 Gbit/s"\nlatency = "20 ms"\ncard = "e1000e"'
+    assert study(text).lab.link == LinkSpec(2.5e9, 0.02, "e1000e")
+    assert study("").lab.link is None
+    assert described(LinkSpec(100e6, 0.0005)) == "100 Mbit/s each way, 500 µs of latency, virtio cards"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["rate = 1000", 'rate = "100 Mbit"', 'rate = "100 MB/s"', 'rate = "1 bit/s"', 'latency = "2 s"', 'card = "rtl8139"',
+     'speed = "1 Gbit/s"'],
+)  # fmt: skip
+def test_what_is_no_link_is_refused_with_its_line(text: str) -> None:
+    with pytest.raises(StudyError) as caught:
+        study(f"[lab.link]\n{text}")
+    assert "x.toml:9: " in str(caught.value)
+    assert text.partition(" ")[0] in str(caught.value)
+
+
+def test_only_guests_have_a_link() -> None:
+    with pytest.raises(RequestError, match="guest"):
+        resolve(study(kind="image"), root=True, lab="image")
+
+
+def test_guests_bring_what_the_protocols_of_the_study_need_and_no_other() -> None:
+    needs = served_by(study())
+    assert {"ksmbd", "cifs", "nfsd", "sch_netem", "virtio_net"} <= needs.modules
+    assert "iscsi_tcp" not in needs.modules
+    assert "iscsid" not in needs.programs
+    assert {"ip", "tc", "rpc.mountd", "ksmbd.mountd"} <= needs.programs
+
+
+def test_a_card_is_joined_to_the_wire_that_is_given_and_is_part_of_what_a_memory_is_good_for(
+    tmp_path: Path,
+) -> None:
+    files = [tmp_path / name for name in ("kernel", "initramfs", "qemu")]
+    for file in files:
+        file.write_text("")
+    plain = qemu.Machine(files[0], files[1])
+    joined = qemu.Machine(files[0], files[1], card=("virtio-net-pci", qemu.MAC_ADDRESSES[1]))
+    given = qemu.Descriptors(3, 4, 5, wire=17)
+    words = qemu.command("qemu", joined, qemu.Accelerator.TCG, given)
+    assert "socket,id=wire,fd=17" in words
+    assert f"virtio-net-pci,netdev=wire,mac={qemu.MAC_ADDRESSES[1]},romfile=" in words
+    assert not [word for word in qemu.command("qemu", plain, qemu.Accelerator.TCG, given) if "net" in word]
+    one, other = (
+        qemu.identity(str(files[2]), machine, qemu.Accelerator.TCG, ()) for machine in (plain, joined)
+    )
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("link.rate", "1000 Mbit/s", "1 Gbit/s"), ("link.mtu", "9000", "9000"), ("link.ring", "1024", "1024"),
+        ("link.coalescing", "0", "0"), ("link.offload", "none", "none"), ("nas.protocol", "iscsi", "iscsi"),
+        ("nas.export", "async", "async"), ("nas.transfer", "64 KiB", "64 KiB"), ("nas.transfer", "default", "default"),
+        ("nas.threads", "16", "16"),
+    ],
+)  # fmt: skip
+def test_a_level_is_taken_in_one_way_of_writing_it(name: str, value: str, wanted: str) -> None:
+    assert registry.knob(name).parse(Setting(name, value)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("link.rate", "100"), ("link.rate", "1 kbit/s"), ("link.mtu", "90000"), ("link.ring", "8"), ("link.coalescing", "-1"),
+        ("link.offload", "some"), ("nas.protocol", "afp"), ("nas.export", "maybe"), ("nas.transfer", "3 KiB"),
+        ("nas.transfer", "64"), ("nas.threads", "0"),
+    ],
+)  # fmt: skip
+def test_what_is_no_level_is_refused_with_those_that_are(name: str, value: str) -> None:
+    with pytest.raises(IotrialError) as caught:
+        registry.knob(name).parse(Setting(name, value))
+    assert caught.value.hint
+
+
+def test_sysctls_of_a_guest_are_of_a_list_and_have_as_many_numbers_as_they_should() -> None:
+    knob = registry.knob("guest.sysctl")
+
+    def parsed(key: str, value: str) -> str:
+        return knob.parse(Setting("guest.sysctl", value, (("key", key),)))
+
+    assert parsed("net.ipv4.tcp_rmem", "4096  87380 6291456") == "4096 87380 6291456"
+    for key, value in (
+        ("net.ipv4.tcp_rmem", "4096"),
+        ("vm.min_free_kbytes", "1 2"),
+        ("net.core.rmem_max", "1"),
+    ):
+        with pytest.raises(IotrialError):
+            parsed(key, value)
+    with pytest.raises(UnknownName):
+        parsed("kernel.panic", "1")
+
+
+class Machine:
+    """A target of which only the order of what it is told matters."""
+
+    def __init__(self, log: list[str], name: str, answers: dict[str, Any] | None = None) -> None:
+        self.log, self.name, self.answers = log, name, answers or {}
+
+    def call(self, verb: str, **_: object) -> Any:
+        self.log.append(f"{self.name} {verb}")
+        answer = self.answers.get(verb, {})
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def exists(self, _: str) -> bool:
+        return True
+
+
+class Scripted(Protocol):
+    """Says what is done to it."""
+
+    name = "scripted"
+
+    def __init__(self, log: list[str], *, unreachable: bool = False) -> None:
+        self.log, self.unreachable = log, unreachable
+
+    def begin(self, _: Target) -> None:
+        self.log.append("begin")
+
+    def serve(self, _: Target, what: Served) -> None:
+        self.log.append(f"serve {what.wishes['export']}")
+
+    def withdraw(self, *_: object) -> None:
+        self.log.append("withdraw")
+
+    def reach(self, *_: object) -> None:
+        if self.unreachable:
+            raise TargetError("no route to host", errno=113)
+        self.log.append("reach")
+
+    def leave(self, *_: object) -> None:
+        self.log.append("leave")
+
+
+def shared(monkeypatch: pytest.MonkeyPatch, log: list[str], *, unreachable: bool = False) -> Share:
+    protocol = Scripted(log, unreachable=unreachable)
+    monkeypatch.setattr("iotrial.lab.guest.share.PROTOCOLS", {**PROTOCOLS, "nfs4": protocol})
+    machines = [cast("Target", Machine([], name)) for name in ("server", "client")]
+    return Share(Link(LinkSpec(), *machines))
+
+
+def test_what_is_served_is_left_before_it_is_withdrawn_and_begun_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log: list[str] = []
+    share = shared(monkeypatch, log)
+    assert share.found("export") == "nothing"
+    share.open("/lab", "vda", "xfs", ())
+    share.want("export", "async")
+    assert share.due
+    share.close()
+    share.close()
+    share.open("/lab", "vda", "xfs", ())
+    assert not share.due
+    assert share.found("export") == "async"
+    assert log == ["begin", "serve sync", "reach", "leave", "withdraw", "serve async", "reach"]
+
+
+def test_what_cannot_be_reached_is_served_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    share = shared(monkeypatch, log, unreachable=True)
+    with pytest.raises(LabError, match="no route to host"):
+        share.open("/lab", "vda", "xfs", ())
+    assert log == ["begin", "serve sync", "withdraw"]
+    share.close()
+    assert log[-1] == "withdraw"
+
+
+def watched(log: list[str], **answers: Any) -> DiskPlace:
+    target = Machine(log, "server", answers)
+    return cast("DiskPlace", SimpleNamespace(target=target, queues=("vda",), devices={"data": "vda"}))
+
+
+def test_the_server_is_watched_from_before_the_job_to_after_it() -> None:
+    log: list[str] = []
+    told = {
+        "devices": {"vda": {"read_bytes": 7}},
+        "around": {
+            "lasted_ns": 2_000_000_000,
+            "processors": {
+                "user_ns": 100_000_000,
+                "sys_ns": 300_000_000,
+                "interrupt_ns": 50_000_000,
+                "count": 2,
+            },
+        },
+        "cards": {"wire": {"rx_bytes": 1, "rx_packets": 2, "tx_bytes": 3, "tx_packets": 4, "interrupts": 5}},
+    }
+    place = watched(log, watch_stop=told)
+
+    def job(besides: dict[str, object]) -> dict[str, Any]:
+        log.append(f"job {besides['peer']}")
+        return {"devices": {}, "devices_after_sync": {}, "wall_ns": 9}
+
+    answer = measured(place, job)
+    assert log == ["server watch_start", "job 10.73.0.1:7400", "server watch_stop"]
+    assert answer["devices"] == {"vda": {"read_bytes": 7}}
+    assert answer["wall_ns"] == 9
+    assert answer["served"] == {
+        "link_to_server_bytes": 1, "link_to_server_packets": 2, "link_from_server_bytes": 3, "link_from_server_packets": 4,
+        "link_interrupts": 5, "nas_cpu": pytest.approx(0.4), "nas_interrupts": 0.05, "nas_busy": pytest.approx(10.0),
+    }  # fmt: skip
+
+
+def test_after_a_job_that_failed_nothing_goes_on_listening() -> None:
+    log: list[str] = []
+
+    def job(besides: dict[str, object]) -> dict[str, Any]:
+        raise TargetError("gone", errno=5)
+
+    with pytest.raises(TargetError):
+        measured(watched(log, watch_stop=TargetError("no marks", errno=None)), job)
+    assert log == ["server watch_start", "server watch_stop"]
