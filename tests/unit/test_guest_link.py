@@ -179,6 +179,9 @@ class Scripted(Protocol):
     def leave(self, *_: object) -> None:
         self.log.append("leave")
 
+    def found(self, about: str, *rest: Any) -> str:
+        return str(rest[-1].wishes[about])
+
 
 def shared(monkeypatch: pytest.MonkeyPatch, log: list[str], *, unreachable: bool = False) -> Share:
     protocol = Scripted(log, unreachable=unreachable)

@@ -8,6 +8,7 @@ they cannot do without.
 from __future__ import annotations
 
 import errno
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -58,6 +59,8 @@ class Protocol(ABC):
     name: ClassVar[str]
     needs: ClassVar[Needs]
     whole_disk: ClassVar[bool] = False
+    #: the type of the client's mount, "": that of the file system itself
+    mounted_as: ClassVar[str] = ""
 
     @abstractmethod
     def begin(self, machine: Target) -> None:
@@ -78,6 +81,14 @@ class Protocol(ABC):
     def leave(self, client: Target, what: Served) -> None:
         """Unmount it there."""
         client.unmount(what.folder)
+
+    def found(self, about: str, machine: Target, client: Target, what: Served) -> str:  # noqa: ARG002
+        """What the kernels show of how it is served; as wished, of what this protocol does not have."""
+        if about != "protocol":
+            return what.wishes[about]
+        info = client.mount_at(what.folder)
+        kind = "nothing" if info is None else info.type
+        return self.name if kind == (self.mounted_as or what.filesystem) else kind
 
 
 class Nfs(Protocol):
@@ -137,6 +148,17 @@ class Nfs(Protocol):
             f"{SERVER}:{what.folder}", what.folder, "nfs" if self.version == "3" else "nfs4", options
         )
 
+    def found(self, about: str, machine: Target, client: Target, what: Served) -> str:
+        if about == "threads":
+            return machine.read(f"{_NFSD}/threads")
+        if about == "export":
+            lines = machine.read(f"{_NFSD}/exports").splitlines()
+            words = {
+                word for line in lines if line.startswith(what.folder) for word in re.split(r"[(),]", line)
+            }
+            return " and ".join(sorted(words & set(EXPORTS))) or "nothing"
+        return super().found(about, machine, client, what)
+
     def options(self) -> tuple[str, ...]:
         """What this version wants told."""
         return (f"clientaddr={CLIENT}",)
@@ -147,6 +169,7 @@ class Nfs3(Nfs):
 
     name = "nfs3"
     version = "3"
+    mounted_as = "nfs"
 
     def options(self) -> tuple[str, ...]:
         return "port=2049", "mountport=20048", "mountproto=tcp", "mountvers=3", "nolock"
@@ -157,12 +180,14 @@ class Nfs4(Nfs):
 
     name = "nfs4"
     version = "4.2"
+    mounted_as = "nfs4"
 
 
 class Smb(Protocol):
     """ksmbd and the kernel's own client, version 3.1.1, neither signed nor encrypted."""
 
     name = "smb"
+    mounted_as = "cifs"
     needs = _SHELL | Needs(
         modules=frozenset({"ksmbd", "cifs", "cmac", "gcm", "ccm", "crc32_generic"}),
         packages=frozenset({"ksmbd-tools"}),
@@ -309,10 +334,11 @@ class Share:
         self._wanted[about] = value
 
     def found(self, about: str) -> str:
-        """How it is served; what kernels show, they are asked."""
+        """How it is served, as the kernels of both machines show it."""
         if self._standing is None:
             return "nothing"
-        return self._stood_with[about]
+        protocol, what = self._standing
+        return protocol.found(about, self.link.server, self.link.client, what)
 
     def open(self, folder: str, device: str, filesystem: str, words: tuple[str, ...]) -> None:
         """Serve it and mount it on the client."""

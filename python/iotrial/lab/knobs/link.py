@@ -62,7 +62,9 @@ class LinkRate(LinkKnob):
         try:
             rate = parse_bit_rate(setting.value)
         except UnitError as error:
-            raise RequestError(f"knob {self.name}: {error.message}", hint=error.hint or self.open_levels) from error
+            raise RequestError(
+                f"knob {self.name}: {error.message}", hint=error.hint or self.open_levels
+            ) from error
         if not _LEAST_RATE <= rate <= _MOST_RATE:
             raise UnsupportedLevel(
                 f'knob {self.name}: "{setting.value}" is out of range', hint=self.open_levels

@@ -77,7 +77,9 @@ class NasTransfer(ShareKnob):
         try:
             size = parse_size(setting.value)
         except UnitError as error:
-            raise RequestError(f"knob {self.name}: {error.message}", hint=error.hint or self.open_levels) from error
+            raise RequestError(
+                f"knob {self.name}: {error.message}", hint=error.hint or self.open_levels
+            ) from error
         if not _LEAST_TRANSFER <= size <= _MOST_TRANSFER or size & (size - 1):
             raise UnsupportedLevel(
                 f'knob {self.name}: no request has "{setting.value}"', hint=self.open_levels
