@@ -120,7 +120,7 @@ def settle(subject: Subject, stage: Stage) -> None:
         subject.place.format()
 
 
-#: tried in guests, which alone have arrays and a network and are machines: see test_guest_array.py, test_guest_link.py, and
+#: tried in guests, which alone have arrays and a network and are machines: see test_guest_array.py, test_guest_served.py, and
 #: test_guest_trial.py of whole trials
 IN_GUESTS = {
     "guest.memory", "guest.processors", "kernel.version",

@@ -176,14 +176,6 @@ direct = true
 """
 
 
-def test_a_study_of_arrays_is_rehearsed(guests: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
-    told = json.loads(iotrial("run", "raid/level", "--rehearse", "--json").stdout)["rehearsal"]
-    assert told["failures"] == 0
-    assert {one["runs"] for one in told["workloads"]} == {4}
-    assert not (state / "trials.db").exists()
-
-
 @pytest.mark.long
 def test_levels_of_an_array_of_modelled_disks_are_a_factor(
     guests: Path, disk_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
