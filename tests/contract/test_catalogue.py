@@ -43,9 +43,15 @@ SLOW = {
     "application/opcode-cache", "block/stream", "filesystem/copy-tree", "filesystem/fragmentation", "filesystem/make",
     "filesystem/small-files", "system/screen", "system/screen-follow-up",
 }  # fmt: skip
-#: each needs a guest to be booted; tests/root/test_guest_trial.py rehearses one
+#: each needs a guest to be booted
 IN_GUESTS = {name for name in STUDIES if catalogue.find(name).lab.kind == "guest"}
 ELSEWHERE: set[str] = set()
+#: two of each family whose block is short; all of them in `make test-long`
+SHORT = {
+    name
+    for family in {name.partition("/")[0] for name in STUDIES}
+    for name in [one for one in STUDIES if one.startswith(f"{family}/") and one not in SLOW | IN_GUESTS][:2]
+}
 
 
 def resolved(study: Study) -> Resolved:
@@ -121,7 +127,7 @@ def test_every_published_table_has_a_study_that_asks_again(table: str) -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in SLOW | IN_GUESTS)) for name in STUDIES]
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT)) for name in STUDIES]
 )
 def test_every_study_runs_one_short_block_here_and_leaves_nothing(name: str, state: Path) -> None:
     resolved(select(cut_down(select(catalogue.find(name)))))

@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,7 +43,7 @@ def subject(probe: Probe, tmp_path: Path) -> Subject:
         cgroup.find(target)
     except UnsupportedLevel as error:
         pytest.skip(error.message)
-    place: object = None
+    place: object = SimpleNamespace(worker=target)
     return Subject(
         target=target,
         place=place,  # type: ignore[arg-type]

@@ -223,6 +223,7 @@ def kill_at_random(place: Site, times: int, names: list[str]) -> None:
     print(f"{killed} of {times} killed before their end")
 
 
+@pytest.mark.long
 def test_killed_at_some_random_instants_nothing_is_left(place: Site) -> None:
     kill_at_random(place, 3, sorted(studies.ALL))
 

@@ -134,6 +134,7 @@ def test_a_value_of_a_study_cannot_name_a_disk(state: Path, disk: StandIn, disk_
     assert '[lab] has no key "device"' in iotrial("run", study, *on(disk), status=2).stderr
 
 
+@pytest.mark.long
 def test_after_sigkill_restore_empties_the_disk_and_resume_completes_the_trial(
     state: Path, disk: StandIn, disk_folder: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_the_inodes_that_access_times_dirty_stand_first_among_what_moved(state: 
     assert not {metric for metric in moved if metric.startswith("work_")}
 
 
+@pytest.mark.long
 def test_samples_are_drawn_and_a_meter_gives_runs_their_energy(state: Path, tmp_path: Path) -> None:
     before = time.time()
     page = tmp_path / "page.html"

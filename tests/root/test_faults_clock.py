@@ -111,6 +111,7 @@ def test_after_sigkill_and_a_clock_set_back_the_budget_counts_what_was_spent(
     assert done.returncode in (0, 3), done.stderr
     later = [run["started_s"] for run in stored_runs(state)[before:]]
     assert spent <= min(later)
-    assert max(later) <= budget
+    # it was looked at just before that run began
+    assert max(later) <= budget + 0.1
     assert report_of(done.stdout)["trial"]["duration_s"] >= spent
     nothing_left(state)

@@ -78,7 +78,8 @@ def test_a_write_that_is_swallowed_is_an_error_with_knob_target_written_and_repo
     knob = registry.knob(name)
     shown, value, found = VALUES.get(name, ("7", "64", "7"))
     channel = Deaf(text=shown)
-    options = (("key", "vm.swappiness"),) if knob.option == "key" else ()
+    key = "vm.min_free_kbytes" if name == "guest.sysctl" else "vm.swappiness"
+    options = (("key", key),) if knob.option == "key" else ()
     setting = Setting(name, value, options)
     subject = Subject(Target(channel), Disk(), Journal(tmp_path), None, WorkDraft())  # type: ignore[arg-type]
     knob.write(subject, setting, value)

@@ -16,7 +16,6 @@ from running import BUSY, failures_of, iotrial, run_json, stored_runs, write_stu
 from as_nobody import NOBODY
 from iotrial.conduct.guest import DEFAULT_KERNEL
 from iotrial.lab.guest.qemu import MAC_ADDRESSES
-from iotrial.study import catalogue
 from left_behind import host_state, left_by_tests
 from study_texts import reading
 
@@ -97,6 +96,7 @@ def begun(study: str, state: Path, *words: str) -> tuple[subprocess.Popen[str], 
     raise AssertionError(conductor.communicate())
 
 
+@pytest.mark.long
 def test_a_guest_that_dies_is_a_failure_of_its_run_and_the_trial_goes_on(state: Path, study: str) -> None:
     conductor, guest = begun(study, state, "--blocks", "4", "--no-stop", "--json")
     os.kill(guest, signal.SIGKILL)
@@ -249,27 +249,14 @@ def test_two_settings_that_do_not_differ_are_not_found_to_differ_in_a_guest(
     guests: Path, disk_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
-    report = run_json(write_study(disk_folder, IDENTICAL), "--blocks", "40", "--no-stop")
+    report = run_json(write_study(disk_folder, IDENTICAL), "--blocks", "25", "--no-stop")
     assert failures_of(state) == []
     primary = [effect for effect in report["effects"] if effect["primary"]]
     assert len(primary) == 1
     # in one trial of a thousand it may be
     assert primary[0]["verdict"] in ("inconclusive", "equivalent"), primary
-    assert primary[0]["blocks"] >= 30
+    assert primary[0]["blocks"] == 25
     assert primary[0]["low"] < 1 < primary[0]["high"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [name for name in catalogue.names() if catalogue.find(name).lab.kind == "guest"]
-)
-def test_every_study_in_a_guest_runs_a_block(
-    name: str, guests: Path, state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
-    told = json.loads(iotrial("run", name, "--rehearse", "--json").stdout)["rehearsal"]
-    assert told["failures"] == 0, told
-    assert all(one["runs"] > 0 for one in told["workloads"])
 
 
 SERVED = """

@@ -269,6 +269,7 @@ def test_two_conductors_at_once_are_refused(state: Path, disk_folder: Path) -> N
     assert f"process {process.pid}" in second.stderr
 
 
+@pytest.mark.long
 def test_without_root_it_runs_in_a_folder_and_says_what_that_cannot_vary(everybody: Path) -> None:
     home, probe = everybody / "home", everybody / "ioprobe"
     done = subprocess.run(

@@ -111,7 +111,9 @@ pub fn run(
         let ended = loading.map(|thread| thread.join());
         let loaded = match ended {
             Some(Ok(Err(error))) => Err(error).doing(|| "load the array meanwhile"),
-            Some(Err(_)) => Err(Error::verify("the load of the array ended by itself".to_string())),
+            Some(Err(_)) => Err(Error::verify(
+                "the load of the array ended by itself".to_string(),
+            )),
             _ => Ok(()),
         };
         (stopwatch, span, worked.and(loaded))
