@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +16,7 @@ from iotrial.lab import registry
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.guest import qemu
 from iotrial.lab.guest.link import Link, described
-from iotrial.lab.guest.share import PROTOCOLS, Protocol, Served, Share
+from iotrial.lab.guest.share import PROTOCOLS, Protocol, Served, Share, as_soon_as_it_can
 from iotrial.lab.target import Target
 from iotrial.study.model import LinkSpec, Setting, Study
 from iotrial.study.reader import read_study
@@ -262,3 +263,32 @@ def test_after_a_job_that_failed_nothing_goes_on_listening() -> None:
     with pytest.raises(TargetError):
         measured(watched(log, watch_stop=TargetError("no marks", errno=None)), job)
     assert log == ["server watch_start", "server watch_stop"]
+
+
+def failing(numbers: list[int]) -> tuple[list[int], Callable[[], None]]:
+    """Something that fails with these, one after the other, and then no more."""
+    left = list(numbers)
+
+    def act() -> None:
+        if left:
+            raise TargetError("not yet", errno=left.pop(0))
+
+    return left, act
+
+
+def test_what_is_not_ready_yet_is_tried_again_and_what_fails_otherwise_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("iotrial.lab.guest.share._LOOKS_EVERY_S", 0.0)
+    left, act = failing([6, 6, 6])
+    as_soon_as_it_can(act, 6)
+    assert left == []
+    left, act = failing([6, 5, 6])
+    with pytest.raises(TargetError):
+        as_soon_as_it_can(act, 6)
+    assert left == [6]
+    monkeypatch.setattr("iotrial.lab.guest.share._WITHIN_S", 0.0)
+    left, act = failing([6, 6])
+    with pytest.raises(TargetError):
+        as_soon_as_it_can(act, 6)
+    assert left == [6]

@@ -12,6 +12,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar
@@ -37,7 +38,7 @@ _TARGET, _INITIATOR = "iqn.2026-11.lab.iotrial:disk", "iqn.2026-11.lab.iotrial:c
 _SHELL = Needs(
     packages=frozenset({"dash", "coreutils"}), programs=frozenset({"dash", "mkdir", "ln", "rmdir", "rm"})
 )
-_LETS_GO_WITHIN_S = 5.0
+_WITHIN_S = 5.0
 _LOOKS, _LOOKS_EVERY_S = 500, 0.02
 
 
@@ -282,8 +283,18 @@ class Iscsi(Protocol):
             )
             self._admin(client, "new")
         self._admin(client, "login")
-        disk = self._disk(client)
-        client.mount(f"/dev/{disk}", what.folder, what.filesystem, list(what.words))
+        try:
+            disk = self._disk(client)
+            # there is a node of it before there is a disk behind it
+            as_soon_as_it_can(
+                lambda: client.mount(f"/dev/{disk}", what.folder, what.filesystem, list(what.words)),
+                errno.ENXIO,
+            )
+        except BaseException as error:
+            if isinstance(error, Exception):
+                with suppress(LabError, TargetError):
+                    self._admin(client, "logout")
+            raise
 
     def leave(self, client: Target, what: Served) -> None:
         client.unmount(what.folder)
@@ -380,18 +391,23 @@ class Share:
 
     def let_go(self, unmount: Callable[[], None]) -> None:
         """Do it as soon as the server lets go of the file system: the last files are closed by a thread of its own."""
-        until = time.monotonic() + _LETS_GO_WITHIN_S
-        while True:
-            try:
-                return unmount()
-            except TargetError as error:
-                if error.errno != errno.EBUSY or time.monotonic() >= until:
-                    raise
-                time.sleep(_LOOKS_EVERY_S)
+        as_soon_as_it_can(unmount, errno.EBUSY)
 
     def facts(self) -> Mapping[str, object]:
         """What a report should say of it."""
         return dict(self._stood_with or self._wanted)
+
+
+def as_soon_as_it_can(act: Callable[[], None], number: int) -> None:
+    """Do it again while it fails with this number of an error, for some seconds at most. Raises TargetError."""
+    until = time.monotonic() + _WITHIN_S
+    while True:
+        try:
+            return act()
+        except TargetError as error:
+            if error.errno != number or time.monotonic() >= until:
+                raise
+            time.sleep(_LOOKS_EVERY_S)
 
 
 def script(machine: Target, text: str) -> str:
