@@ -53,6 +53,12 @@ class Served:
     words: tuple[str, ...] = ()
     wishes: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """How NFS and SMB alike are told the most that one request carries; nothing, where both ends are to agree."""
+        transfer = self.wishes["transfer"]
+        return () if transfer == "default" else tuple(f"{way}size={parse_size(transfer)}" for way in "rw")
+
 
 class Protocol(ABC):
     """One way to reach it. ``whole_disk``: the server does not mount what it serves."""
@@ -134,15 +140,13 @@ class Nfs(Protocol):
         script(machine, f"echo 0 >{_NFSD}/threads; exportfs -ua; exportfs -f")
 
     def reach(self, client: Target, what: Served) -> None:
-        transfer = what.wishes["transfer"]
-        sizes = () if transfer == "default" else tuple(f"{w}size={parse_size(transfer)}" for w in "rw")
         options = [
             "rw",
             f"vers={self.version}",
             f"addr={SERVER}",
             "sec=sys",
             "proto=tcp",
-            *sizes,
+            *what.sizes,
             *self.options(),
         ]
         client.mount(
@@ -214,13 +218,11 @@ class Smb(Protocol):
         server.stop(machine, Server("ksmbd", (), {}))
 
     def reach(self, client: Target, what: Served) -> None:
-        transfer = what.wishes["transfer"]
-        sizes = () if transfer == "default" else tuple(f"{w}size={parse_size(transfer)}" for w in "rw")
         client.mount(
             f"//{SERVER}/lab",
             what.folder,
             "cifs",
-            [f"ip={SERVER}", "username=root", f"password={_PASSWORD}", "vers=3.1.1", "noperm", *sizes],
+            [f"ip={SERVER}", "username=root", f"password={_PASSWORD}", "vers=3.1.1", "noperm", *what.sizes],
         )
 
 
@@ -327,13 +329,12 @@ class Share:
         self.link = link
         self._wanted = dict(DEFAULTS)
         self._standing: tuple[Protocol, Served] | None = None
-        self._stood_with: Mapping[str, str] = {}
         self._begun: set[str] = set()
 
     @property
     def due(self) -> bool:
         """Whether it is to be served in another way than it is."""
-        return self._standing is not None and self._wanted != self._stood_with
+        return self._standing is not None and self._wanted != self._standing[1].wishes
 
     @property
     def whole_disk(self) -> bool:
@@ -370,7 +371,7 @@ class Share:
             if isinstance(error, TargetError):
                 raise LabError(f"reaching {folder} by {protocol.name}: {error.message}") from error
             raise
-        self._standing, self._stood_with = (protocol, what), wishes
+        self._standing = protocol, what
 
     def close(self) -> None:
         """Unmount it on the client, and serve it no more. Nothing where it is not served."""
@@ -395,7 +396,7 @@ class Share:
 
     def facts(self) -> Mapping[str, object]:
         """What a report should say of it."""
-        return dict(self._stood_with or self._wanted)
+        return dict(self._wanted if self._standing is None else self._standing[1].wishes)
 
 
 def as_soon_as_it_can(act: Callable[[], None], number: int) -> None:

@@ -8,6 +8,7 @@ from iotrial.errors import UnknownName, UnsupportedLevel
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Requirement, Stage, Subject, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.knobs.vm import sysctl_file
 from iotrial.study.model import Setting
 
 _GUEST = frozenset({"guest"})
@@ -61,14 +62,10 @@ class GuestSysctl(KernelFileKnob):
         return ()
 
     def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
-        return (_file(self._key(setting)),)
+        return (sysctl_file(self._key(setting)),)
 
     def is_own(self, path: str, entry: Entry) -> bool:  # noqa: ARG002
-        return path in {_file(key) for key in self.ALLOWED}
+        return path in {sysctl_file(key) for key in self.ALLOWED}
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return levels[0] if levels else self.parse(setting)
-
-
-def _file(key: str) -> str:
-    return "/proc/sys/" + key.replace(".", "/")

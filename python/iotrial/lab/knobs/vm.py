@@ -60,7 +60,7 @@ class Sysctl(KernelFileKnob):
 
     def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:
         share = self.SHARES.get(self._key(setting))
-        return {} if share is None else {"share": subject.target.read(_file(share))}
+        return {} if share is None else {"share": subject.target.read(sysctl_file(share))}
 
     def _key(self, setting: Setting) -> str:
         key = self.value_option(setting)
@@ -77,10 +77,10 @@ class Sysctl(KernelFileKnob):
         return ()
 
     def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
-        return (_file(self._key(setting)),)
+        return (sysctl_file(self._key(setting)),)
 
     def is_own(self, path: str, entry: Entry) -> bool:  # noqa: ARG002
-        return path in {_file(key) for key in self.ALLOWED}
+        return path in {sysctl_file(key) for key in self.ALLOWED}
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         # any value serves that every arm passes through; the one in the middle of the list is harmless
@@ -88,7 +88,7 @@ class Sysctl(KernelFileKnob):
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
         for other in self.ALLOWED[self._key(setting)][2]:
-            found = subject.target.read(_file(other))
+            found = subject.target.read(sysctl_file(other))
             if found != "0":
                 raise KnobError(
                     self.name,
@@ -101,10 +101,10 @@ class Sysctl(KernelFileKnob):
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         path = entry.address.get("path", "")
-        others = {_file(key): keys for key, (_, _, keys) in self.ALLOWED.items()}.get(path, ())
-        if any(target.read_or_none(_file(other)) not in ("0", None) for other in others):
+        others = {sysctl_file(key): keys for key, (_, _, keys) in self.ALLOWED.items()}.get(path, ())
+        if any(target.read_or_none(sysctl_file(other)) not in ("0", None) for other in others):
             return Undone.FOREIGN  # somebody has set it since, and writing this one would clear it
-        shares = {_file(key): share for key, share in self.SHARES.items()}
+        shares = {sysctl_file(key): share for key, share in self.SHARES.items()}
         if entry.original == "0" and path in shares:
             return self._undo_bytes(target, entry, path, shares[path])
         return super().undo(target, entry)
@@ -118,8 +118,8 @@ class Sysctl(KernelFileKnob):
             return Undone.FOREIGN
         least, most, _ = self.ALLOWED[share]
         before = whole_number(f"sysctl {share}", entry.identity.get("share", ""), least, most)
-        target.write(_file(share), before)
-        back = (target.read(path), target.read(_file(share)))
+        target.write(sysctl_file(share), before)
+        back = (target.read(path), target.read(sysctl_file(share)))
         if back != ("0", before):
             raise KnobError(self.name, path, wrote=f"0, and {before} to {share}", found=" and ".join(back))
         return Undone.RESTORED
@@ -128,5 +128,6 @@ class Sysctl(KernelFileKnob):
         return (f"sysctl {self._key(setting)} of this machine: {', '.join(values)}",)
 
 
-def _file(key: str) -> str:
+def sysctl_file(key: str) -> str:
+    """The file of the kernel's that is this key."""
     return "/proc/sys/" + key.replace(".", "/")
