@@ -17,7 +17,8 @@ from iotrial.lab.guest.initramfs import Needs
 from iotrial.lab.guest.link import WIRE, Link, needs_of
 from iotrial.lab.guest.machine import DiskImage
 from iotrial.lab.guest.place import GuestPlace
-from iotrial.lab.guest.share import PROTOCOLS, Share
+from iotrial.lab.guest.protocols import PROTOCOLS
+from iotrial.lab.guest.share import Share
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Subject, WorkDraft
 from iotrial.lab.place import FileSet

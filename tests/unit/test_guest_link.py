@@ -16,7 +16,8 @@ from iotrial.lab import registry
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.guest import qemu
 from iotrial.lab.guest.link import Link, described
-from iotrial.lab.guest.share import PROTOCOLS, Protocol, Served, Share, as_soon_as_it_can
+from iotrial.lab.guest.protocols import PROTOCOLS, Protocol, Served, as_soon_as_it_can
+from iotrial.lab.guest.share import Share
 from iotrial.lab.target import Target
 from iotrial.study.model import LinkSpec, Setting, Study
 from iotrial.study.reader import read_study
@@ -279,7 +280,7 @@ def failing(numbers: list[int]) -> tuple[list[int], Callable[[], None]]:
 def test_what_is_not_ready_yet_is_tried_again_and_what_fails_otherwise_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("iotrial.lab.guest.share._LOOKS_EVERY_S", 0.0)
+    monkeypatch.setattr("iotrial.lab.guest.protocols._LOOKS_EVERY_S", 0.0)
     left, act = failing([6, 6, 6])
     as_soon_as_it_can(act, 6)
     assert left == []
@@ -287,7 +288,7 @@ def test_what_is_not_ready_yet_is_tried_again_and_what_fails_otherwise_is_not(
     with pytest.raises(TargetError):
         as_soon_as_it_can(act, 6)
     assert left == [6]
-    monkeypatch.setattr("iotrial.lab.guest.share._WITHIN_S", 0.0)
+    monkeypatch.setattr("iotrial.lab.guest.protocols._WITHIN_S", 0.0)
     left, act = failing([6, 6])
     with pytest.raises(TargetError):
         as_soon_as_it_can(act, 6)

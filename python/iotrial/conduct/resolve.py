@@ -23,8 +23,8 @@ from iotrial.lab.guest.array import DEFAULTS, LEVELS, MAKERS
 from iotrial.lab.guest.initramfs import Needs
 from iotrial.lab.guest.link import described as described_link
 from iotrial.lab.guest.link import needs_of
-from iotrial.lab.guest.share import DEFAULTS as SHARED
-from iotrial.lab.guest.share import PROTOCOLS
+from iotrial.lab.guest.protocols import DEFAULTS as SHARED
+from iotrial.lab.guest.protocols import PROTOCOLS
 from iotrial.lab.knob import DISK_LABS, Knob, Stage
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.guest import share
+from iotrial.lab.guest import protocols
 from iotrial.lab.guest.share import Share
 from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, whole_number
 from iotrial.study.model import Setting
@@ -39,7 +39,7 @@ class NasProtocol(ShareKnob):
     name = "nas.protocol"
     title = "how the server's files or disk are reached: NFS 3 or 4.2, SMB, iSCSI"
     about = "protocol"
-    LEVELS = tuple(share.PROTOCOLS)
+    LEVELS = tuple(protocols.PROTOCOLS)
 
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
@@ -54,7 +54,7 @@ class NasExport(ShareKnob):
     name = "nas.export"
     title = "whether the NFS server answers a write when it is on the disk (sync), or before (async)"
     about = "export"
-    LEVELS = share.EXPORTS
+    LEVELS = protocols.EXPORTS
 
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
