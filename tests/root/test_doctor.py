@@ -138,7 +138,7 @@ def test_the_blind_trial_changes_nothing_outside_its_own_folder(
     assert left_in(state.parent) == []
 
 
-@pytest.mark.parametrize("lab", ["directory", "image"])
+@pytest.mark.parametrize("lab", [pytest.param("directory", marks=pytest.mark.long), "image"])
 def test_a_pilot_predicts_every_condition_and_stores_nothing(lab: str, state: Path, tmp_path: Path) -> None:
     study = write_study(tmp_path, MODES.format(lab=lab))
     found = json.loads(iotrial("plan", study, "--pilot", "2s", "--json").stdout)

@@ -91,6 +91,7 @@ def test_a_clock_that_is_set_back_does_not_touch_a_trial(
     nothing_left(state)
 
 
+@pytest.mark.long
 def test_after_sigkill_and_a_clock_set_back_the_budget_counts_what_was_spent(
     state: Path, tmp_path: Path, shifting: tuple[dict[str, str], Path]
 ) -> None:

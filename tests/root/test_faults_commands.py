@@ -75,12 +75,12 @@ def state_of_user(user: str, state: Path, everybody: Path) -> Path:
     ("how", "user"),
     [
         ("ignores SIGTERM", "root"),
-        ("is a group", "nobody"),
         *(
             pytest.param(how, user, marks=pytest.mark.long)
             for how, user in (
                 ("ignores SIGTERM", "nobody"),
                 ("is a group", "root"),
+                ("is a group", "nobody"),
                 ("stops itself", "root"),
                 ("stops itself", "nobody"),
             )
@@ -108,11 +108,11 @@ def test_a_command_that_hangs_is_ended_with_all_it_started_and_counted_for_its_l
 @pytest.mark.parametrize(
     ("what", "user"),
     [
-        ("a daemon", "root"),
         ("a writer", "nobody"),
         *(
             pytest.param(what, user, marks=pytest.mark.long)
             for what, user in (
+                ("a daemon", "root"),
                 ("a daemon", "nobody"),
                 ("a writer", "root"),
                 ("nohup", "root"),

@@ -51,7 +51,7 @@ def failed_well(trial: Trial, state: Path, kept: int, says: str, *, resume: bool
     [
         pytest.param(_kill, "died", 0, id="outer killed", marks=pytest.mark.long),
         pytest.param(_kill, "died", 1, id="inner killed"),
-        pytest.param(stop, "stopped", 1, id="inner stopped"),
+        pytest.param(stop, "stopped", 1, id="inner stopped", marks=pytest.mark.long),
     ],
 )
 @pytest.mark.parametrize("lab", [pytest.param("image", marks=pytest.mark.long), "directory"])

@@ -73,9 +73,8 @@ def at_random_instants(state: Path, folder: Path, lab: str, how_often: int, seed
         ended_well(trial, state, number)
 
 
-@pytest.mark.parametrize(
-    ("lab", "how_often"), [("image", 1), pytest.param("directory", 3, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("lab", "how_often"), [("image", 1), ("directory", 3)])
 def test_a_signal_at_any_instant_leaves_nothing_and_no_trace(
     state: Path, tmp_path: Path, lab: str, how_often: int
 ) -> None:
@@ -132,7 +131,9 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(state: Path, tmp_p
     assert report_of(out)["trial"]["state"] in ("done", "invalid")
 
 
-@pytest.mark.parametrize("stream", ["stdout", "stderr", pytest.param("both", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "stream", ["stdout", *(pytest.param(one, marks=pytest.mark.long) for one in ("stderr", "both"))]
+)
 def test_a_reader_that_goes_away_ends_the_trial_and_everything_is_put_back(
     state: Path, tmp_path: Path, stream: str
 ) -> None:

@@ -159,7 +159,7 @@ def test_several_streams_copies_and_rewriting_move_what_the_study_says(
     assert {"io_wait", "device_busy"} <= named
 
 
-@pytest.mark.parametrize("lab", ["image", "directory"])
+@pytest.mark.parametrize("lab", ["image", pytest.param("directory", marks=pytest.mark.long)])
 def test_streams_move_what_the_study_says(state: Path, disk_folder: Path, lab: str) -> None:
     study = write_study(state.parent, STREAMS + (ON_THE_DEVICE if lab == "image" else ""))
     report = run_json(study, "--lab", lab, "--on", str(disk_folder), "--no-stop", "--seed", "1")

@@ -167,6 +167,31 @@ def test_inconclusive_says_what_is_excluded_all_the_same() -> None:
     )
 
 
+def test_what_is_excluded_in_every_comparison_lies_outside_all_intervals() -> None:
+    """The widest interval reaches lower than all others, another one higher."""
+    found = [
+        effect(Verdict.INCONCLUSIVE, 1.02, 0.915, 1.086, condition=ONE, reason="budget_spent"),
+        effect(Verdict.INCONCLUSIVE, 1.05, 0.966, 1.144, condition=CONDITIONS[1], reason="budget_spent"),
+    ]
+    for effects in (found, found[::-1]):
+        assert headline(effects).endswith(
+            ": less than 0.915 and more than 1.144 times is excluded in every comparison."
+        )
+
+
+def test_ratios_and_differences_are_excluded_each_on_its_own_scale() -> None:
+    lies = {"scale": Scale.DIFFERENCE, "unit": "ms", "condition": CONDITIONS[1], "reason": "budget_spent"}
+    found = [
+        effect(Verdict.INCONCLUSIVE, 1.02, 0.93, 1.08, condition=ONE, reason="budget_spent"),
+        effect(Verdict.INCONCLUSIVE, 2.0, -40.0, 30.0, **lies),
+        effect(Verdict.INCONCLUSIVE, 2.0, -10.0, 50.0, **lies),
+    ]
+    assert headline(found).endswith(
+        "less than 0.930 and more than 1.080 times is excluded and a change of more than 50 ms is excluded "
+        "in every comparison."
+    )
+
+
 def test_an_effect_that_moved_says_so() -> None:
     found = effect(Verdict.INCONCLUSIVE, None, None, None, condition=ONE, reason="effect_not_constant")
     assert headline([found]) == (

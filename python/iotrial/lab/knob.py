@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.study.model import Setting, Work
+from iotrial.units import UnitError, parse_size
 
 if TYPE_CHECKING:
     from iotrial.lab.cgroup import Home
@@ -240,6 +241,27 @@ def whole_number(knob: str, value: str, least: int, most: int) -> str:
     raise UnsupportedLevel(
         f'{knob}: "{value}" is out of range, or no number in plain digits', hint=f"{least} to {most}"
     )
+
+
+def size_within(
+    knob: str,
+    value: str,
+    least: int,
+    most: int,
+    levels: str | None,
+    *,
+    multiple_of: int = 1,
+    power: bool = False,
+) -> int:
+    """The size in bytes; ``power``: a power of two. Raises UnsupportedLevel, which names ``levels``, for what is no size
+    with its unit, and for one that is not among them."""
+    try:
+        size = parse_size(value)
+    except UnitError as error:
+        raise UnsupportedLevel(f"knob {knob}: {error.message}", hint=error.hint or levels) from error
+    if not least <= size <= most or size % multiple_of or (power and size & (size - 1)):
+        raise UnsupportedLevel(f'knob {knob}: "{value}" is not among its sizes', hint=levels)
+    return size
 
 
 def one_of(knob: str, value: str, known: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, log
 
 from iotrial.analysis.model import Effect, Verdict
@@ -223,8 +223,20 @@ def _still_open(effects: Sequence[Effect]) -> str:
         return (
             f"{unbounded} of {len(effects)} comparisons {has} no bounded interval yet after {blocks}{because}"
         )
-    widest = max(effects, key=width)
-    return f"{excluded_beyond(widest)}{' in every comparison' if len(effects) > 1 else ''}{because}"
+    by_unit: dict[tuple[Scale, str], list[Effect]] = {}
+    for effect in effects:
+        by_unit.setdefault(
+            (effect.scale, effect.unit if effect.scale is Scale.DIFFERENCE else ""), []
+        ).append(effect)
+    excluded = joined(filter(None, (excluded_beyond(_hull(alike)) for alike in by_unit.values())))
+    return f"{excluded}{' in every comparison' if len(effects) > 1 else ''}{because}"
+
+
+def _hull(effects: Sequence[Effect]) -> Effect:
+    """One effect whose interval holds those of all: what lies outside it is excluded in each of them."""
+    lows = [effect.low for effect in effects if effect.low is not None]
+    highs = [effect.high for effect in effects if effect.high is not None]
+    return replace(effects[0], low=min(lows, default=None), high=max(highs, default=None))
 
 
 def _beyond(effects: Sequence[Effect], margin: float) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 from iotrial.errors import RequestError, UnsupportedLevel
-from iotrial.lab.knob import FileSelection, Knob, Stage, Subject, one_of
+from iotrial.lab.knob import FileSelection, Knob, Stage, Subject, one_of, size_within
 from iotrial.study.kinds.contract import C_SIZES, C_UNIT
 from iotrial.study.model import Setting, Work
-from iotrial.units import UnitError, parse_size
 
 VIEW = "view"
 MAXIMUM_SIZE = 4 << 30
@@ -79,13 +78,7 @@ class FileSize(Knob):
     open_levels = "1 B to 4 GiB"
 
     def parse(self, setting: Setting) -> str:
-        try:
-            size = parse_size(setting.value)
-        except UnitError as error:
-            raise UnsupportedLevel(f"knob file.size: {error}", hint=error.hint) from error
-        if not 0 < size <= MAXIMUM_SIZE:
-            raise UnsupportedLevel(f'knob file.size: "{setting.value}" is out of range', hint="1 B to 4 GiB")
-        return str(size)
+        return str(size_within(self.name, setting.value, 1, MAXIMUM_SIZE, self.open_levels))
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ()

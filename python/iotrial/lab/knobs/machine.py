@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 
-from iotrial.errors import RequestError, UnsupportedLevel
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, whole_number
+from iotrial.errors import UnsupportedLevel
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, size_within, whole_number
 from iotrial.study.model import Setting
-from iotrial.units import UnitError, format_size, parse_size
+from iotrial.units import format_size, parse_size
 
 _GUEST = frozenset({"guest"})
 _LEAST_MEMORY, _MOST_MEMORY = 128 << 20, 64 << 30
@@ -56,18 +56,14 @@ class GuestMemory(MachineKnob):
 
     name = "guest.memory"
     title = "memory of the guest, besides that of modelled disks"
-    open_levels = "128 MiB to 64 GiB"
+    open_levels = "128 MiB to 64 GiB, whole MiB"
 
     def parse(self, setting: Setting) -> str:
-        try:
-            size = parse_size(setting.value)
-        except UnitError as error:
-            raise RequestError(f"knob {self.name}: {error.message}", hint=error.hint) from error
-        if not _LEAST_MEMORY <= size <= _MOST_MEMORY or size % (1 << 20):
-            raise UnsupportedLevel(
-                f'knob {self.name}: "{setting.value}" is not whole MiB within bounds', hint=self.open_levels
+        return format_size(
+            size_within(
+                self.name, setting.value, _LEAST_MEMORY, _MOST_MEMORY, self.open_levels, multiple_of=1 << 20
             )
-        return format_size(size)
+        )
 
     def read(self, subject: Subject, setting: Setting) -> str:
         (line,) = [

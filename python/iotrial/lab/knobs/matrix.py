@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from iotrial.errors import UnsupportedLevel
-from iotrial.lab.knob import Knob, Stage, Subject
+from iotrial.lab.knob import Knob, Stage, Subject, size_within
 from iotrial.study.kinds.matrix import FILE_SIZE, LARGEST_FILE, LARGEST_RECORD, RECORD_SIZE, SMALLEST_RECORD
 from iotrial.study.model import Setting
-from iotrial.units import UnitError, parse_size
 
 
 class _Size(Knob):
@@ -19,15 +17,7 @@ class _Size(Knob):
     largest: ClassVar[int]
 
     def parse(self, setting: Setting) -> str:
-        try:
-            size = parse_size(setting.value)
-        except UnitError as error:
-            raise UnsupportedLevel(f"knob {self.name}: {error}", hint=error.hint) from error
-        if not SMALLEST_RECORD <= size <= self.largest:
-            raise UnsupportedLevel(
-                f'knob {self.name}: "{setting.value}" is out of range', hint=self.open_levels
-            )
-        return str(size)
+        return str(size_within(self.name, setting.value, SMALLEST_RECORD, self.largest, self.open_levels))
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from iotrial.errors import KnobError, TargetError, UnsupportedLevel
+from iotrial.errors import KnobError, TargetError
 from iotrial.lab import cgroup
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, Undone, one_of
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, Undone, one_of, size_within
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.objects.cgroup import LabCgroup
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
-from iotrial.units import UnitError, parse_size
 
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 MIN_FREE = "/proc/sys/vm/min_free_kbytes"
@@ -83,16 +82,8 @@ class MemoryLimit(Knob):
     def parse(self, setting: Setting) -> str:
         if setting.value == "none":
             return "none"
-        try:
-            size = parse_size(setting.value)
-        except UnitError as error:
-            raise UnsupportedLevel(f"knob memory.limit: {error}", hint=error.hint) from error
-        if not LEAST_LIMIT <= size <= MOST_LIMIT or size % PAGES:
-            raise UnsupportedLevel(
-                f'knob memory.limit: "{setting.value}" is out of range, or no multiple of 64 KiB',
-                hint="none, or 16 MiB and more: the probe itself needs some",
-            )
-        return str(size)
+        said = "none, or multiples of 64 KiB from 16 MiB on: the probe itself needs some"
+        return str(size_within(self.name, setting.value, LEAST_LIMIT, MOST_LIMIT, said, multiple_of=PAGES))
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ()

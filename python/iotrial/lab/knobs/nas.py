@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from iotrial.errors import RequestError, UnsupportedLevel
+from iotrial.errors import RequestError
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.guest import protocols
 from iotrial.lab.guest.share import Share
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, whole_number
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, size_within, whole_number
 from iotrial.study.model import Setting
-from iotrial.units import UnitError, format_size, parse_size
+from iotrial.units import format_size
 
 _GUEST = frozenset({"guest"})
 _LEAST_TRANSFER, _MOST_TRANSFER = 4 << 10, 1 << 20
@@ -74,17 +74,11 @@ class NasTransfer(ShareKnob):
     def parse(self, setting: Setting) -> str:
         if setting.value == "default":
             return "default"
-        try:
-            size = parse_size(setting.value)
-        except UnitError as error:
-            raise RequestError(
-                f"knob {self.name}: {error.message}", hint=error.hint or self.open_levels
-            ) from error
-        if not _LEAST_TRANSFER <= size <= _MOST_TRANSFER or size & (size - 1):
-            raise UnsupportedLevel(
-                f'knob {self.name}: no request has "{setting.value}"', hint=self.open_levels
+        return format_size(
+            size_within(
+                self.name, setting.value, _LEAST_TRANSFER, _MOST_TRANSFER, self.open_levels, power=True
             )
-        return format_size(size)
+        )
 
     def read(self, subject: Subject, setting: Setting) -> str:
         """As the client's kernel shows it, where it is asked for."""

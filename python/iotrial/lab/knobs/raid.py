@@ -7,9 +7,9 @@ import errno
 from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
 from iotrial.lab.guest import array
 from iotrial.lab.guest.array import ArrayPlace
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, whole_number
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, size_within, whole_number
 from iotrial.study.model import Setting
-from iotrial.units import UnitError, format_size, parse_size
+from iotrial.units import format_size
 
 _GUEST = frozenset({"guest"})
 _MD = array.MAKERS["md"].tools
@@ -79,13 +79,9 @@ class RaidChunk(ArrayKnob):
     open_levels = "4 KiB to 64 MiB, powers of two (raid1 has none)"
 
     def parse(self, setting: Setting) -> str:
-        try:
-            size = parse_size(setting.value)
-        except UnitError as error:
-            raise RequestError(f"knob {self.name}: {error.message}", hint=error.hint) from error
-        if not _LEAST_CHUNK <= size <= _MOST_CHUNK or size & (size - 1):
-            raise UnsupportedLevel(f'knob {self.name}: "{setting.value}" is no chunk', hint=self.open_levels)
-        return format_size(size)
+        return format_size(
+            size_within(self.name, setting.value, _LEAST_CHUNK, _MOST_CHUNK, self.open_levels, power=True)
+        )
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
         return ()
