@@ -12,8 +12,6 @@ import pytest
 from iotrial.lab.journal import Journal
 from program import iotrial
 
-pytestmark = pytest.mark.xdist_group("machine")
-
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
 

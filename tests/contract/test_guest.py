@@ -14,8 +14,6 @@ from iotrial.lab.guest import machine
 from iotrial.lab.guest.qemu import Accelerator
 from iotrial.lab.target import Target
 
-pytestmark = pytest.mark.xdist_group("machine")
-
 
 @pytest.fixture
 def target(booted: Booted) -> Target:

@@ -19,8 +19,6 @@ from iotrial.lab.knob import Subject, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.study.model import RebuildWork, Setting
 
-pytestmark = pytest.mark.xdist_group("machine")
-
 #: how many of four disks hold data that no other disk has
 OF_FOUR = {"raid0": 4, "raid1": 1, "raid4": 3, "raid5": 3, "raid6": 2, "raid10": 2}
 

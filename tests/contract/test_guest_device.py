@@ -19,8 +19,6 @@ from iotrial.lab.guest.place import disk_with_serial
 from iotrial.lab.journal import Journal
 from iotrial.lab.place import FileSet
 
-pytestmark = pytest.mark.xdist_group("machine")
-
 LAB, FOLDER = 64 << 20, "/run/device-lab"
 
 

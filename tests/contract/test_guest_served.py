@@ -26,8 +26,6 @@ from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
 from iotrial.study.model import LinkSpec, Setting
 
-pytestmark = pytest.mark.xdist_group("machine")
-
 FILES, SIZE = 6, 200_000
 RATE = 200e6
 

@@ -19,8 +19,6 @@ from iotrial.lab.guest.qemu import MAC_ADDRESSES
 from left_behind import host_state, left_by_tests
 from study_texts import reading
 
-pytestmark = pytest.mark.xdist_group("machine")
-
 STUDY = """
 [study]
 name = "in-a-guest"

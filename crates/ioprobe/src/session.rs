@@ -121,6 +121,7 @@ impl Session {
             "image" => devices.make_image(&fields(verb, given)?),
             "image_modelled" => devices.make_modelled(verb, given, self.keeper.as_ref()),
             "disk_account" => devices.account(&fields(verb, given)?),
+            "disk_pace" => devices.pace(&fields(verb, given)?),
             "image_free" => devices.free_image(&fields(verb, given)?),
             "loop_attach" => devices.attach(&fields(verb, given)?),
             "loop_free" => {

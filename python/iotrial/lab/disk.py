@@ -16,6 +16,7 @@ from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.guest.share import Share
 from iotrial.lab.journal import Journal
 from iotrial.lab.log import INTERNAL, LogPlace
+from iotrial.lab.modelled import at_once
 from iotrial.lab.place import FULL, Place
 from iotrial.lab.target import Finished, Target
 
@@ -137,8 +138,18 @@ class DiskPlace(Place):
             self._superblock = done.stdout
         return self._superblock
 
+    @property
+    def modelled(self) -> tuple[str, ...]:
+        """Devices of the lab's own, that of a log among them, which take the time that a model of a disk takes."""
+        return () if self.log is None else self.log.modelled
+
     def format(self) -> None:
-        """Make the file system anew and mount it with the base options."""
+        """Make the file system anew, aged where that is wished, and mount it with the base options. Modelled disks answer at
+        once meanwhile, and are at rest when it is there."""
+        with at_once(self.target, self.modelled):
+            self._format()
+
+    def _format(self) -> None:
         if self._mounted is not None:
             self._unmount()
         kind, options = self._take_wishes()

@@ -39,6 +39,11 @@ class ImagePlace(DiskPlace):
         modelled = "" if self._disk is None else f", modelled {self._disk.model}"
         return f"{self.filesystem} on {self.device or 'an image'}{modelled}"
 
+    @property
+    def modelled(self) -> tuple[str, ...]:
+        own = (self.device,) if self._disk is not None and self.device is not None else ()
+        return (*own, *super().modelled)
+
     def open(self) -> None:
         loop = self._image.attach(self._size)
         self.device = loop.device

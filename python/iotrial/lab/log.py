@@ -52,11 +52,17 @@ class LogPlace(Place):
         self.root = ""
         self.device = None
         self.size_bytes = size_bytes
+        self._disk = disk
         self._image = LoopImage(name, target, journal, folder=folder, disk=disk, boot_id=boot_id, trial=trial)
 
     @property
     def label(self) -> str:
         return f"the log on {self.device or 'an image'}"
+
+    @property
+    def modelled(self) -> tuple[str, ...]:
+        """The device's name, where a model says how fast it is."""
+        return (self.device,) if self._disk is not None and self.device is not None else ()
 
     @property
     def path(self) -> str:

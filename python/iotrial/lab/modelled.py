@@ -7,10 +7,11 @@ undo, and nothing of it on the user's disk.
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from iotrial.errors import LabError, NoSpace, NotSupported, TargetError
+from iotrial.errors import IotrialError, LabError, NoSpace, NotSupported, TargetError
 from iotrial.lab.target import Target
 from iotrial.study.disks import DiskSpec
 
@@ -33,6 +34,25 @@ def make(target: Target, disk: DiskSpec, size_bytes: int) -> Mapping[str, int]:
             f"making the modelled disk {disk.model}: {error.message}",
             hint=f"it is served through {FUSE}: modprobe fuse" if error.errno in _NO_FUSE else None,
         ) from error
+
+
+@contextmanager
+def at_once(target: Target, devices: Sequence[str]) -> Iterator[None]:
+    """These modelled disks answer at once; behind it they are at rest: nothing waits or is cached, the arm is outermost."""
+    try:
+        for device in devices:
+            target.call("disk_pace", device=device, modelled=False)
+        yield
+    except BaseException:
+        with suppress(IotrialError):  # what went wrong first is what is told
+            _as_modelled(target, devices)
+        raise
+    _as_modelled(target, devices)
+
+
+def _as_modelled(target: Target, devices: Sequence[str]) -> None:
+    for device in devices:
+        target.call("disk_pace", device=device, modelled=True)
 
 
 _NO_FUSE = (errno.ENOENT, errno.ENODEV, errno.ENXIO)

@@ -158,6 +158,69 @@ def test_a_flat_one_keeps_its_latency_and_rate(isolated: Probe) -> None:
     isolated("loop_detach", device=disk.path)
 
 
+def slow(**changes: float) -> dict[str, float | str]:
+    """A tenth to a fifth of a second for every seek, and a turn of 60 ms."""
+    return {
+        **TURNING, "turns_per_minute": 1000, "seek_track_us": 90e3, "seek_mean_us": 140e3, "seek_full_us": 200e3, **changes
+    }  # fmt: skip
+
+
+def test_with_its_model_put_aside_it_answers_at_once_and_then_as_modelled_again(isolated: Probe) -> None:
+    disk = Disk(isolated, rotating=slow())
+    places = [n * 5_111_808 // 4096 * 4096 for n in range(10)]
+    blocks = {place: os.urandom(4096) for place in places}
+    before = disk.account()
+    isolated("disk_pace", device=disk.name, modelled=False)
+    began = time.monotonic()
+    for place, data in blocks.items():
+        disk.write(place, data)
+    assert {place: disk.read(place, 4096) for place in places} == blocks
+    at_once = time.monotonic() - began
+    assert disk.account() == before
+    isolated("disk_pace", device=disk.name, modelled=True)
+    began = time.monotonic()
+    assert {place: disk.read(place, 4096) for place in places} == blocks
+    modelled = time.monotonic() - began
+    more = disk.account()
+    assert more["reads"] - before["reads"] == len(places)
+    # the arm moves three times at the least: a track has 12 MB
+    assert modelled >= (more["response_ns"] - before["response_ns"]) / 1e9 > 3 * 0.09 > at_once
+    isolated("loop_detach", device=disk.path)
+
+
+def test_what_waits_when_the_model_is_put_aside_is_answered(isolated: Probe) -> None:
+    disk = Disk(isolated, rotating=slow(seek_track_us=5e6, seek_mean_us=7e6, seek_full_us=9.9e6))
+    reading = threading.Thread(target=disk.read, args=(SIZE - 4096, 4096))
+    began = time.monotonic()
+    reading.start()
+    assert eventually(lambda: disk.account()["reads"] > 0)
+    isolated("disk_pace", device=disk.name, modelled=False)
+    reading.join(5)
+    assert not reading.is_alive()
+    assert time.monotonic() - began < 5
+    isolated("loop_detach", device=disk.path)
+
+
+def test_what_its_write_cache_held_is_on_it_when_the_model_is_put_aside(isolated: Probe) -> None:
+    disk = Disk(isolated, rotating=slow(cache_bytes=16 * MIB))
+    data = os.urandom(MIB)
+    disk.write(8 * MIB, data)
+    isolated("disk_pace", device=disk.name, modelled=False)
+    isolated("disk_pace", device=disk.name, modelled=True)
+    began = time.monotonic()
+    fd = os.open(disk.path, os.O_RDWR)
+    os.fsync(fd)  # nothing is left to be written
+    os.close(fd)
+    assert time.monotonic() - began < 0.09
+    assert disk.read(8 * MIB, MIB) == data
+    isolated("loop_detach", device=disk.path)
+
+
+def test_another_device_has_no_pace(isolated: Probe) -> None:
+    with pytest.raises(ProbeError, match="wanted one over a modelled disk"):
+        isolated("disk_pace", device="loop77", modelled=False)
+
+
 def test_it_is_mounted_nowhere_and_its_server_is_outside(isolated: Probe, turning: Disk) -> None:
     for who in ("self", str(inner(isolated)), str(turning.server)):
         assert " - fuse " not in Path(f"/proc/{who}/mountinfo").read_text()

@@ -9,7 +9,7 @@ use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use libc::{c_int, c_ulong, pid_t};
 use serde_json::{Map, Value};
 
-use super::server::{self, ACCOUNT};
+use super::server::{self, ACCOUNT, AS_MODELLED, AT_ONCE};
 use crate::error::{last_errno, Error, Result};
 use crate::isolate::require_privilege;
 use crate::syscall::{c_text, check, mount_with, open, process_descriptor, stat_of, try_open};
@@ -102,11 +102,20 @@ impl Keeper {
 impl Disk {
     /// What the disk says of itself so far.
     pub fn account(&self) -> Result<Value> {
-        let question = [ACCOUNT];
+        self.tell(ACCOUNT)
+    }
+
+    /// Whether it takes the time that the model takes. What it says of itself is not added to meanwhile.
+    pub fn set_pace(&self, modelled: bool) -> Result<Value> {
+        self.tell(if modelled { AS_MODELLED } else { AT_ONCE })
+    }
+
+    fn tell(&self, what: u8) -> Result<Value> {
+        let word = [what];
         // SAFETY: the byte is ours.
         let n = unsafe {
             let fd = self.control.as_raw_fd();
-            libc::send(fd, question.as_ptr().cast(), 1, libc::MSG_NOSIGNAL)
+            libc::send(fd, word.as_ptr().cast(), 1, libc::MSG_NOSIGNAL)
         };
         if n == -1 {
             return Err(Error::last_os("ask a modelled disk"));

@@ -144,6 +144,11 @@ impl Model {
     pub fn account(&mut self) -> Account {
         *self.disk.account()
     }
+
+    /// Counts on from there.
+    pub fn go_on_with(&mut self, account: Account) {
+        *self.disk.account() = account;
+    }
 }
 
 fn rotating_of(given: &wire::RotatingDisk, size: u64) -> Result<Model> {

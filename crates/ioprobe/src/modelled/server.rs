@@ -17,8 +17,10 @@ use crate::wire;
 
 /// The end of a wait that is spent looking at the clock, because waking up takes its time.
 const LOOK_NS: u64 = 15_000;
-/// The question for the account, in one byte.
+/// What it is told, in one byte each: to give its account, to answer at once, to answer when the model says.
 pub const ACCOUNT: u8 = b'a';
+pub const AT_ONCE: u8 = b'o';
+pub const AS_MODELLED: u8 = b'm';
 
 /// Serves until the connection or the probe's end of `control` is closed. Never returns.
 pub fn run(request: &wire::ModelledImage, fuse: OwnedFd, control: OwnedFd) -> ! {
@@ -33,7 +35,8 @@ pub fn run(request: &wire::ModelledImage, fuse: OwnedFd, control: OwnedFd) -> ! 
     unsafe { libc::_exit(code) }
 }
 
-struct Server {
+struct Server<'a> {
+    given: &'a wire::ModelledImage,
     fuse: OwnedFd,
     control: OwnedFd,
     file: fuse::File,
@@ -41,11 +44,13 @@ struct Server {
     model: Model,
     /// Requests that the model has, by number: what is read, or how much was written.
     asked: HashMap<u64, (Kind, u64, u64)>,
+    /// The model is put aside: whatever is asked is answered as soon as it has come.
+    at_once: bool,
     began: u64,
 }
 
-impl Server {
-    fn new(request: &wire::ModelledImage, fuse: OwnedFd, control: OwnedFd) -> Result<Self> {
+impl<'a> Server<'a> {
+    fn new(request: &'a wire::ModelledImage, fuse: OwnedFd, control: OwnedFd) -> Result<Self> {
         let made = Model::of(request).and_then(|model| Ok((model, Memory::locked(request.size)?)));
         let (model, image) = match made {
             Ok(made) => made,
@@ -62,6 +67,7 @@ impl Server {
             &json!({"pid": std::process::id(), "inode": inode}),
         )?;
         Ok(Server {
+            given: request,
             fuse,
             control,
             file: fuse::File {
@@ -71,6 +77,7 @@ impl Server {
             image,
             model,
             asked: HashMap::new(),
+            at_once: false,
             began: monotonic_ns(),
         })
     }
@@ -119,12 +126,13 @@ impl Server {
             return Err(Error::last_os("wait for requests"));
         }
         if n > 0 && polled[1].revents != 0 {
-            return self.tell_account();
+            return self.obey();
         }
         Ok(true)
     }
 
-    fn tell_account(&mut self) -> Result<bool> {
+    /// Does what the probe has told it; false where the probe has gone.
+    fn obey(&mut self) -> Result<bool> {
         let mut question = [0_u8; 16];
         let fd = self.control.as_raw_fd();
         // SAFETY: the buffer is ours.
@@ -140,12 +148,27 @@ impl Server {
             -1 if matches!(last_errno(), libc::EAGAIN | libc::EINTR) => Ok(true),
             -1 | 0 => Ok(false),
             _ => {
-                if question[0] == ACCOUNT {
-                    tell(&self.control, &self.model.account().to_json())?;
+                match question[0] {
+                    AT_ONCE => self.put_model_aside()?,
+                    AS_MODELLED => self.at_once = false,
+                    _ => {}
                 }
+                tell(&self.control, &self.model.account().to_json())?;
                 Ok(true)
             }
         }
+    }
+
+    /// What waits is answered, and what the model remembers is forgotten: it comes back as that of a disk at rest.
+    fn put_model_aside(&mut self) -> Result<()> {
+        self.at_once = true;
+        let account = self.model.account();
+        self.model = Model::of(self.given)?;
+        self.model.go_on_with(account);
+        for (tag, (kind, offset, length)) in std::mem::take(&mut self.asked) {
+            self.reply_to(tag, kind, offset, length)?;
+        }
+        Ok(())
     }
 
     /// Takes what has come; false where the file system has gone.
@@ -196,6 +219,10 @@ impl Server {
                     (Kind::Trim, offset, length)
                 }
             };
+            if self.at_once {
+                self.reply_to(unique, kind, offset, length)?;
+                continue;
+            }
             self.asked.insert(unique, (kind, offset, length));
             self.model.submit(Request {
                 tag: unique,
@@ -212,21 +239,25 @@ impl Server {
             Some(asked) => asked,
             None => return Err(Error::verify("answer a request: it was not asked")),
         };
+        self.reply_to(due.tag, kind, offset, length)?;
+        let late = self.now().saturating_sub(due.at);
+        self.model.late(late);
+        Ok(())
+    }
+
+    fn reply_to(&self, tag: u64, kind: Kind, offset: u64, length: u64) -> Result<()> {
         let fd = self.fuse.as_raw_fd();
         match kind {
             Kind::Read => {
                 let bytes = self.image.bytes(offset, length);
-                reply(fd, &fuse::head(due.tag, 0, bytes.len()), bytes)?;
+                reply(fd, &fuse::head(tag, 0, bytes.len()), bytes)
             }
             Kind::Write => {
                 let body = fuse::written(length as u32);
-                reply(fd, &fuse::head(due.tag, 0, body.len()), &body)?;
+                reply(fd, &fuse::head(tag, 0, body.len()), &body)
             }
-            Kind::Flush | Kind::Trim => reply(fd, &fuse::head(due.tag, 0, 0), &[])?,
+            Kind::Flush | Kind::Trim => reply(fd, &fuse::head(tag, 0, 0), &[]),
         }
-        let late = self.now().saturating_sub(due.at);
-        self.model.late(late);
-        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{json, Value};
 use crate::error::{Error, Result};
 use crate::isolate::require_privilege;
 use crate::job::stream::LabDevice;
-use crate::modelled::keeper::Keeper;
+use crate::modelled::keeper::{Disk, Keeper};
 use crate::modelled::Model;
 use crate::syscall::stat_of;
 use crate::target::device::Device;
@@ -64,14 +64,22 @@ impl Devices {
 
     /// What the modelled disk under a loop device says of itself.
     pub fn account(&self, request: &wire::OfDevice) -> Result<Value> {
-        let found = self.loops.get(&format!("/dev/{}", request.device));
-        match found.and_then(LoopDevice::disk) {
-            Some(disk) => disk.account(),
-            None => Err(Error::bad(format!(
-                "disk_account: device {:?}: wanted one over a modelled disk",
-                request.device
-            ))),
-        }
+        self.modelled("disk_account", &request.device)?.account()
+    }
+
+    /// Whether a modelled disk takes the time that its model takes.
+    pub fn pace(&self, request: &wire::DiskPace) -> Result<Value> {
+        let disk = self.modelled("disk_pace", &request.device)?;
+        disk.set_pace(request.modelled).map(|_| json!({}))
+    }
+
+    fn modelled(&self, verb: &str, device: &str) -> Result<&Disk> {
+        let found = self.loops.get(&format!("/dev/{device}"));
+        found.and_then(LoopDevice::disk).ok_or_else(|| {
+            Error::bad(format!(
+                "{verb}: device {device:?}: wanted one over a modelled disk"
+            ))
+        })
     }
 
     fn keep_image(&mut self, image: Backing) -> Result<Value> {

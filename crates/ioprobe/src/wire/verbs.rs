@@ -69,6 +69,7 @@ requests! {
     EvictDevice { device: String }
     DeviceClaim { path: String, node: Option<String> = None }
     OfDevice { device: String }
+    DiskPace { device: String, modelled: bool }
     DeviceCheck { device: String, samples: u64 = 4096, edge_bytes: u64 = 4 << 20 }
     DeviceRange { device: String, offset: u64, length: u64 }
     DeviceMark { device: String, offset: u64, text: String }

@@ -201,12 +201,16 @@ class ArrayPlace(DiskPlace):
             image.detach(device)
         self.members, self.device = (), None
 
-    def format(self) -> None:
+    @property
+    def modelled(self) -> tuple[str, ...]:
+        return (*(self.members if self._images else ()), *super().modelled)
+
+    def _format(self) -> None:
         if self._mounted is not None:
             self._unmount()
         self._part()
         self._join()
-        super().format()
+        super()._format()
 
     def facts(self) -> Mapping[str, object]:
         disk = {} if self._disk is None else {"modelled": described(self._disk)}

@@ -1,0 +1,100 @@
+"""A modelled disk answers at once exactly while a file system is made on it, whether that succeeds or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recording import Recording
+
+from iotrial.errors import LabError, TargetError
+from iotrial.lab.image import ImagePlace
+from iotrial.lab.journal import Journal
+from iotrial.lab.target import Target
+from iotrial.study.disks import DiskSpec, parse_disk
+
+MODELLED = {"device": "loop9", "modelled": True}
+AT_ONCE = {"device": "loop9", "modelled": False}
+
+
+class Modelled(Recording):
+    fails = False
+
+    def _image_modelled(self, **_: Any) -> dict[str, Any]:
+        return {"image": 1, "inode": 1}
+
+    def _read(self, path: str) -> dict[str, Any]:
+        if path == "/proc/meminfo":
+            return {"data": "MemAvailable: 99999999 kB\n"}
+        return super()._read(path)
+
+    def _run(self, **fields: Any) -> dict[str, Any]:
+        return {**super()._run(**fields), "exit": int(self.fails)}
+
+
+def place_of(probe: Recording, folder: Path, disk: DiskSpec | None) -> ImagePlace:
+    return ImagePlace(
+        "lab",
+        Target(probe),  # type: ignore[arg-type]
+        Journal(folder / "journal"),
+        folder="/tmp",
+        disk=disk,
+        mount_point="/run/iotrial/ext4",
+        filesystem="ext4",
+        size_bytes=64 << 20,
+    )
+
+
+def steps(probe: Recording) -> list[Any]:
+    """The pace that is set, with what is made, mounted and unmounted."""
+    return [
+        fields if verb == "disk_pace" else verb
+        for verb, fields in probe.calls
+        if verb in ("disk_pace", "run", "mount", "unmount", "age")
+    ]
+
+
+def test_mkfs_and_use_for_years_are_at_once_and_nothing_else_is(tmp_path: Path) -> None:
+    probe = Modelled(isolate=True)
+    place = place_of(probe, tmp_path, parse_disk("disk-7200"))
+    place.open()
+    assert steps(probe) == [AT_ONCE, "run", "mount", MODELLED]
+    probe.calls.clear()
+    place.want_age(50)
+    place.format()
+    assert steps(probe) == [AT_ONCE, "unmount", "run", "mount", "age", MODELLED]
+    probe.calls.clear()
+    place.settle(always=True, fresh=True)
+    assert steps(probe) == ["unmount", "mount"]
+
+
+def test_where_mkfs_fails_the_model_is_back(tmp_path: Path) -> None:
+    probe = Modelled(isolate=True)
+    place = place_of(probe, tmp_path, parse_disk("disk-7200"))
+    place.open()
+    probe.calls.clear()
+    probe.fails = True
+    with pytest.raises(LabError, match="making ext4"):
+        place.format()
+    assert steps(probe) == [AT_ONCE, "unmount", "run", MODELLED]
+
+
+def test_what_failed_first_is_told(tmp_path: Path) -> None:
+    class Dying(Modelled):
+        def _disk_pace(self, modelled: bool, **_: Any) -> None:
+            if modelled and self.fails:
+                raise TargetError("ask a modelled disk: it has ended")
+
+    probe = Dying(isolate=True)
+    place = place_of(probe, tmp_path, parse_disk("disk-7200"))
+    place.open()
+    probe.fails = True
+    with pytest.raises(LabError, match="making ext4"):
+        place.format()
+
+
+def test_a_disk_that_is_there_has_no_pace(tmp_path: Path) -> None:
+    probe = Modelled(isolate=True)
+    place_of(probe, tmp_path, None).open()
+    assert steps(probe) == ["run", "mount"]
