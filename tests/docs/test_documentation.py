@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import program
+
 ROOT = Path(__file__).parents[2]
 PAGES = [
     p
@@ -39,13 +41,7 @@ def iotrial(*words: str) -> subprocess.CompletedProcess[str]:
     """Again while somebody measures: these tests run side by side, and who looks at a disk holds the machine for a moment."""
     end = time.monotonic() + 60
     while True:
-        done = subprocess.run(
-            [sys.executable, "-m", "iotrial", *words],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = program.iotrial(*words, timeout=120)
         if "another iotrial is measuring" not in done.stderr or time.monotonic() > end:
             return done
         time.sleep(0.05)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+import program
 from iotrial.analysis.audit.audit import audit
 from iotrial.importers import read
 from iotrial.importers.contract import Asked, open_source, source_of
@@ -24,6 +25,8 @@ HOSTILE = '#: title = \x1b[31mred <b>\u202e\n#: note = [x](http://y) |\x07\nkind
 
 
 def iotrial(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    if not stdin:
+        return program.iotrial(*words, timeout=60)
     return subprocess.run(
         [sys.executable, "-m", "iotrial", *words],
         capture_output=True,
