@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from iotrial.errors import RequestError
-from iotrial.lab.filesystem import Filesystem
+from iotrial.lab.filesystem import EXT4_BLOCK, Filesystem
 from iotrial.lab.journal import Journal
 from iotrial.lab.loop_image import LoopImage
 from iotrial.lab.place import Place
@@ -24,8 +24,6 @@ LOGGED = ("ext4", "xfs")
 LOG_BYTES = 64 << 20
 #: the kernel wants 1,024 blocks behind those two in which a journal on a device of its own says what it is
 LEAST_BYTES = 5 << 20
-#: the journal of an ext4 has its blocks, so neither is left to mke2fs
-BLOCK = "-b 4096"
 _XFS_SIZE = re.compile(r"-l size=([0-9]+)m")
 _EXT4_SIZE = re.compile(r"-J size=([0-9]+)")
 _EXT4_BLOCK = re.compile(r"-b ([0-9]+)")
@@ -97,13 +95,13 @@ class LogPlace(Place):
             device = f"logdev={self.path}," if where == EXTERNAL else ""
             return (*own, f"-l {device}size={mib}m")
         at = f"-J device={self.path}" if where == EXTERNAL else f"-J size={mib}"
-        return (BLOCK, *own, at)
+        return (*own, at)
 
     def making(self, kind: Filesystem, options: Sequence[str], where: str) -> list[str] | None:
         """The command by which the device becomes a log before mkfs is told of it; None where there is nothing to be done."""
         if kind.name != "ext4" or where != EXTERNAL:
             return None
-        blocks = [found[1] for option in (BLOCK, *options) if (found := _EXT4_BLOCK.fullmatch(option))]
+        blocks = [found[1] for option in (EXT4_BLOCK, *options) if (found := _EXT4_BLOCK.fullmatch(option))]
         count = (self._mib(kind, options) << 20) // int(blocks[-1])
         return [*kind.mkfs, "-b", blocks[-1], "-O", "journal_dev", self.path, str(count)]
 
