@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from recording import Recording
 
+from iotrial.conduct.signals import Stopped
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
@@ -26,7 +28,7 @@ class Modelled(Recording):
 
     def _read(self, path: str) -> dict[str, Any]:
         if path == "/proc/meminfo":
-            return {"data": "MemAvailable: 99999999 kB\n"}
+            return {"data": "MemTotal: 99999999 kB\nMemAvailable: 99999999 kB\n"}
         return super()._read(path)
 
     def _run(self, **fields: Any) -> dict[str, Any]:
@@ -59,11 +61,11 @@ def test_mkfs_and_use_for_years_are_at_once_and_nothing_else_is(tmp_path: Path) 
     probe = Modelled(isolate=True)
     place = place_of(probe, tmp_path, parse_disk("disk-7200"))
     place.open()
-    assert steps(probe) == [AT_ONCE, "run", "mount", MODELLED]
+    assert steps(probe) == [AT_ONCE, "run", MODELLED, "mount"]
     probe.calls.clear()
     place.want_age(50)
     place.format()
-    assert steps(probe) == [AT_ONCE, "unmount", "run", "mount", "age", MODELLED]
+    assert steps(probe) == [AT_ONCE, "unmount", "run", "mount", "age", "unmount", MODELLED, "mount"]
     probe.calls.clear()
     place.settle(always=True, fresh=True)
     assert steps(probe) == ["unmount", "mount"]
@@ -92,6 +94,32 @@ def test_what_failed_first_is_told(tmp_path: Path) -> None:
     probe.fails = True
     with pytest.raises(LabError, match="making ext4"):
         place.format()
+
+
+def test_a_signal_waits_for_nothing(tmp_path: Path) -> None:
+    class Busy(Modelled):
+        def _run(self, **fields: Any) -> dict[str, Any]:
+            if self.fails:
+                raise Stopped(signal.SIGINT)
+            return super()._run(**fields)
+
+    probe = Busy(isolate=True)
+    place = place_of(probe, tmp_path, parse_disk("disk-7200"))
+    place.open()
+    probe.calls.clear()
+    probe.fails = True
+    with pytest.raises(Stopped):
+        place.format()
+    assert steps(probe) == [AT_ONCE, "unmount", "run"]
+
+
+def test_a_timed_mkfs_finds_the_disk_at_rest_in_every_arm(tmp_path: Path) -> None:
+    probe = Modelled(isolate=True)
+    place = place_of(probe, tmp_path, parse_disk("disk-7200"))
+    place.open()
+    probe.calls.clear()
+    place.clear_for_mkfs(0)
+    assert steps(probe) == [AT_ONCE, "unmount", MODELLED]
 
 
 def test_a_disk_that_is_there_has_no_pace(tmp_path: Path) -> None:

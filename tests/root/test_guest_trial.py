@@ -285,20 +285,23 @@ name = "nas_cpu"
 
 
 @pytest.mark.long
-def test_a_client_that_dies_is_a_failure_of_its_run_and_both_are_booted_anew(
-    guests: Path, disk_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("mac", "says"), [(MAC_ADDRESSES[0], "the client"), (MAC_ADDRESSES[1], "the server")]
+)
+def test_a_machine_that_dies_is_a_failure_of_its_run_and_both_are_booted_anew(
+    guests: Path, disk_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch, mac: str, says: str
 ) -> None:
     monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
     study = write_study(disk_folder, SERVED)
     conductor, _ = begun(study, state, "--blocks", "4", "--no-stop", "--json")
-    client = qemu_of(conductor.pid, MAC_ADDRESSES[0].encode())
-    assert client is not None
-    os.kill(client, signal.SIGKILL)
+    machine = qemu_of(conductor.pid, mac.encode())
+    assert machine is not None
+    os.kill(machine, signal.SIGKILL)
     said, log = conductor.communicate(timeout=300)
     assert conductor.returncode == 0, log
     failures = failures_of(state)
     assert len(failures) == 1
-    assert "the client" in failures[0]
+    assert says in failures[0]
     report = json.loads(said)
     assert report["lab"]["guest"]["link"].startswith("100 Mbit/s each way")
     runs = stored_runs(state)

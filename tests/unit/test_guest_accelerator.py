@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from iotrial.conduct.guest import Accelerators
+from iotrial.conduct.guest import Accelerators, Guest, GuestSpec
+from iotrial.errors import ProbeError
+from iotrial.lab.guest import qemu
 from iotrial.lab.guest.qemu import Accelerator
+from iotrial.probe.client import Probe
 
 BOTH, ONE = (Accelerator.KVM, Accelerator.TCG), (Accelerator.TCG,)
 
@@ -44,6 +48,51 @@ def test_what_did_not_work_is_not_tried_again_until_the_next_boot(
     assert found.to_try() == ONE
     boot.write_text("two\n")
     assert found.to_try() == BOTH
+
+
+class Scripted(Guest):
+    """Comes up by those that work."""
+
+    def __init__(self, store: Path, device: Path, boot: Path) -> None:
+        super().__init__(GuestSpec(store), store=store)
+        self._accelerators = Accelerators(store / "noted", device, boot)
+        self.works: set[Accelerator] = set()
+        self.tried: list[Accelerator] = []
+
+    def _boot(self, accelerator: Accelerator) -> Probe:
+        self.tried.append(accelerator)
+        if accelerator not in self.works:
+            raise ProbeError("it does not come up")
+        return cast("Probe", object())
+
+
+@pytest.fixture
+def guest(tmp_path: Path, device: Path, boot: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    monkeypatch.setattr(qemu, "find", lambda: "qemu")
+    return Scripted(tmp_path, device, boot)
+
+
+def test_a_trial_has_one_accelerator_also_where_a_later_boot_fails(guest: Scripted) -> None:
+    guest.works = set(BOTH)
+    guest.start()
+    guest.works = {Accelerator.TCG}
+    with pytest.raises(ProbeError):
+        guest.start()
+    assert guest.tried == [Accelerator.KVM, Accelerator.KVM]
+    assert guest.accelerator is Accelerator.KVM
+    assert guest._accelerators.to_try() == BOTH  # one that came up once is not broken
+
+
+def test_one_that_does_not_come_up_is_broken_only_if_the_same_guest_comes_up_otherwise(
+    guest: Scripted,
+) -> None:
+    with pytest.raises(ProbeError):
+        guest.start()
+    assert guest._accelerators.to_try() == BOTH  # the guest itself may be what does not boot
+    guest.works = {Accelerator.TCG}
+    guest.start()
+    assert guest.tried == [*BOTH, *BOTH]
+    assert guest._accelerators.to_try() == ONE
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"boot": 1}'])

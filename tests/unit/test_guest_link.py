@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from iotrial.conduct.guest import GuestSpec
+from iotrial.conduct.guests import Guests
 from iotrial.conduct.resolve import resolve, served_by
 from iotrial.conduct.served import measured
+from iotrial.conduct.sites import sites_of
 from iotrial.errors import IotrialError, LabError, RequestError, StudyError, TargetError, UnknownName
-from iotrial.lab import registry
+from iotrial.lab import health, registry
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.guest import qemu
 from iotrial.lab.guest.link import Link, described
-from iotrial.lab.guest.protocols import PROTOCOLS, Protocol, Served, as_soon_as_it_can
+from iotrial.lab.guest.protocols import DEFAULTS, PROTOCOLS, Protocol, Served, as_soon_as_it_can
 from iotrial.lab.guest.share import Share
+from iotrial.lab.knob import FileSelection
+from iotrial.lab.place import Place
 from iotrial.lab.target import Target
+from iotrial.probe.client import Probe
 from iotrial.study.model import LinkSpec, Setting, Study
 from iotrial.study.reader import read_study
 from study_texts import reading
@@ -160,6 +167,7 @@ class Scripted(Protocol):
     """Says what is done to it."""
 
     name = "scripted"
+    settings = frozenset(DEFAULTS)
 
     def __init__(self, log: list[str], *, unreachable: bool = False) -> None:
         self.log, self.unreachable = log, unreachable
@@ -217,6 +225,97 @@ def test_what_cannot_be_reached_is_served_no_more(monkeypatch: pytest.MonkeyPatc
     assert log == ["begin", "serve sync", "withdraw"]
     share.close()
     assert log[-1] == "withdraw"
+
+
+def test_what_cannot_even_be_served_is_taken_back_and_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    share = shared(monkeypatch, log)
+
+    class Broken(Scripted):
+        def serve(self, *_: object) -> None:
+            raise LabError("no such protocol")
+
+        def withdraw(self, *_: object) -> None:
+            log.append("withdraw")
+            raise LabError("nothing to withdraw")
+
+    monkeypatch.setattr("iotrial.lab.guest.share.PROTOCOLS", {**PROTOCOLS, "nfs4": Broken(log)})
+    with pytest.raises(LabError, match="no such protocol"):
+        share.open("/lab", "vda", "xfs", ())
+    assert log == ["begin", "withdraw"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "about", "value"),
+    [("smb", "export", "async"), ("smb", "threads", "1"), ("iscsi", "transfer", "32 KiB")],
+)
+def test_a_setting_that_a_protocol_has_not_is_refused_before_anything_is_served(
+    protocol: str, about: str, value: str
+) -> None:
+    log: list[str] = []
+    machines = [cast("Target", Machine(log, name)) for name in ("server", "client")]
+    share = Share(Link(LinkSpec(), *machines))
+    share.want("protocol", protocol)
+    share.want(about, value)
+    with pytest.raises(LabError, match=f"{protocol} has no {about}"):
+        share.open("/lab", "vda", "xfs", ())
+    assert log == []
+
+
+def test_a_link_serves_one_place() -> None:
+    types = '[[factor]]\nname = "type"\nknob = "filesystem.type"\nlevels = ["ext4", "xfs"]\n'
+    treatment = read_study(
+        HEAD.format(link="[lab.link]", kind="guest", levels='["nfs3", "smb"]') + types + reading(), "x.toml", trusted=False
+    )  # fmt: skip
+    assert len(sites_of(treatment, "guest", {}, None)) == 1
+    condition = read_study(
+        HEAD.format(link="[lab.link]", kind="guest", levels='["nfs3", "smb"]')
+        + types + 'role = "condition"\n' + reading(), "x.toml", trusted=False,
+    )  # fmt: skip
+    with pytest.raises(RequestError, match="a link serves one place, and this study has 2: ext4, xfs"):
+        sites_of(condition, "guest", {}, None)
+
+
+@dataclass
+class Other:
+    """A probe of another machine, as far as somebody looks whether it is there."""
+
+    name: str = "the server"
+    alive: bool = True
+
+
+def test_who_works_with_a_server_that_is_gone_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(qemu, "find", lambda: "qemu")
+    guests = Guests(GuestSpec(tmp_path, link=LinkSpec()), store=tmp_path)
+    depends = guests._second._depends  # type: ignore[union-attr]
+    assert depends() is None  # it is not there yet
+    server = Other()
+    guests._server = cast("Probe", server)
+    monkeypatch.setattr(guests._first, "hung", lambda: None)
+    assert depends() is None
+    monkeypatch.setattr(guests._first, "hung", lambda: "no sign of life for 60 s")
+    assert depends() == "the server, which has its files, hangs: no sign of life for 60 s"
+    server.alive = False
+    assert depends() == "the server, which has its files, has died"
+
+
+class Client(Machine):
+    """That has a mount."""
+
+    def mount_at(self, _: str) -> object:
+        return SimpleNamespace(options=("rw",))
+
+
+def test_whether_a_lab_still_works_is_asked_where_the_works_are_done() -> None:
+    log: list[str] = []
+    place = SimpleNamespace(
+        target=None, worker=Client(log, "client"), root="/lab", label="a lab", syncfs=lambda: log.append("syncfs")
+    )  # fmt: skip
+    files = cast("FileSelection", SimpleNamespace(set="made", wire="all"))
+    health.check(cast("Place", place), "false ended with status 1", files=files)
+    assert log == ["client mkdir", "client remove", "syncfs", "client warm"]
 
 
 def watched(log: list[str], **answers: Any) -> DiskPlace:

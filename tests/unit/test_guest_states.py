@@ -76,6 +76,15 @@ def test_those_used_last_stay(tmp_path: Path) -> None:
     assert content(states, "0") == content(states, "one more") == b"."
 
 
+def test_what_somebody_left_half_written_goes_when_it_is_old(tmp_path: Path) -> None:
+    old, young = tmp_path / "a.making", tmp_path / "b.making"
+    for path in (old, young):
+        path.touch()
+    os.utime(old, (1, 1))
+    States(tmp_path).keep("one", write(b"."))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.making", "one.state"]
+
+
 def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert not States(tmp_path / "file").keep("a", write(b"."))

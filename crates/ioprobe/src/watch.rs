@@ -6,9 +6,9 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -60,6 +60,8 @@ pub struct Watch {
     address: SocketAddr,
     over: Arc<AtomicBool>,
     found: Arc<Mutex<Option<Value>>>,
+    /// The connection that marks come by. A peer that has died says nothing of it.
+    open: Arc<Mutex<Option<TcpStream>>>,
     thread: JoinHandle<Result<()>>,
 }
 
@@ -71,14 +73,17 @@ impl Watch {
         let mut counted = Counted::open(request)?;
         let over = Arc::new(AtomicBool::new(false));
         let found = Arc::new(Mutex::new(None));
-        let (ending, telling) = (over.clone(), found.clone());
+        let open = Arc::new(Mutex::new(None));
+        let (ending, telling, opened) = (over.clone(), found.clone(), open.clone());
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
+                let mut stream = stream.doing(|| "take a connection")?;
+                *locked(&opened) = Some(stream.try_clone().doing(|| "keep a connection")?);
                 if ending.load(Ordering::SeqCst) {
                     break;
                 }
-                let told = counted.between_marks(&mut stream.doing(|| "take a connection")?)?;
-                *telling.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(told);
+                let told = counted.between_marks(&mut stream)?;
+                *locked(&telling) = Some(told);
             }
             Ok(())
         });
@@ -86,6 +91,7 @@ impl Watch {
             address,
             over,
             found,
+            open,
             thread,
         })
     }
@@ -98,19 +104,24 @@ impl Watch {
     /// What happened between the last two marks, as a job's answer has it.
     pub fn stop(self) -> Result<Value> {
         self.over.store(true, Ordering::SeqCst);
+        if let Some(stream) = locked(&self.open).take() {
+            // Nothing comes by it any more, or it is closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
         // Whoever waits for a connection gets one.
         drop(TcpStream::connect_timeout(&self.address, ANSWERS_WITHIN));
         self.thread
             .join()
             .map_err(|_| Error::verify("watch: its thread ended by itself".to_string()))??;
-        let mut found = self
-            .found
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner());
-        found.take().ok_or_else(|| {
+        let found = locked(&self.found).take();
+        found.ok_or_else(|| {
             Error::verify("watch: wanted both marks of a timed part, found none".to_string())
         })
     }
+}
+
+fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
 /// What is counted, and the room for it.
@@ -270,6 +281,11 @@ mod tests {
         let lasted = told["around"]["lasted_ns"].as_u64().unwrap();
         assert!(lasted >= 20_000_000, "{lasted}");
         assert_eq!(told["devices"], json!({}));
+
+        let silent = Watch::start(&request).unwrap();
+        let peer = Peer::begin(&silent.address().to_string()).unwrap();
+        assert!(silent.stop().is_err()); // and comes back, though the peer never said that it was over
+        drop(peer);
 
         let nothing = Watch::start(&request).unwrap().stop();
         assert!(nothing.unwrap_err().to_string().contains("both marks"));

@@ -25,7 +25,6 @@ from iotrial.lab.guest.packages import Packages
 from iotrial.lab.guest.place import serials_of
 from iotrial.lab.guest.states import States
 from iotrial.lab.knobs.machine import GuestMemory, GuestProcessors, KernelVersion
-from iotrial.lab.modelled import MARGIN_BYTES as MODELLED_MARGIN_BYTES
 from iotrial.lab.target import Target
 from iotrial.probe.binary import find_binary
 from iotrial.probe.client import Probe
@@ -85,9 +84,9 @@ def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
     modelled = sum(
         site.size_bytes * site.disks * max(len(site.filesystems), 1) for site in resolved.sites if site.disk
     )
-    memory = modelled + MODELLED_MARGIN_BYTES if modelled else 0
     link = resolved.study.lab.link
-    return GuestSpec(folder, disks, resolved.needs, memory >> 20, "guest" if link is None else "server", link)
+    name = "guest" if link is None else "server"
+    return GuestSpec(folder, disks, resolved.needs, modelled >> 20, name, link)
 
 
 def client_spec(server: GuestSpec) -> GuestSpec:
@@ -105,9 +104,12 @@ class Guest:
         *,
         store: Path,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        depends: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """``depends``: what is to be told of something without which it would wait for ever; None while that is there."""
         self._spec = spec
         self._waiting = waiting
+        self._depends = depends
         self._store = store
         self._packages = Packages(store)
         self._states = States(store / "states")
@@ -164,15 +166,22 @@ class Guest:
         """Boot it, anew where it has died; the probe in it. ``wire``: a descriptor of its end of the network. Raises
         ProbeError where it does not come up by any means."""
         self._wire = wire
+        if (
+            self.accelerator is not None
+        ):  # a trial has one: what is slow to boot once is no reason to emulate the rest
+            return self._boot(self.accelerator)
+        failed: list[qemu.Accelerator] = []
         for accelerator in self._accelerators.to_try():
             try:
                 probe = self._boot(accelerator)
             except ProbeError:
                 if accelerator is qemu.Accelerator.TCG:
-                    raise
-                self._accelerators.note_broken(accelerator)
+                    raise  # the guest itself does not boot
+                failed.append(accelerator)
             else:
                 self.accelerator = accelerator
+                for one in failed:
+                    self._accelerators.note_broken(one)
                 return probe
         raise AssertionError("TCG is always tried")
 
@@ -224,9 +233,13 @@ class Guest:
                 passed=passed,
                 begins_within_s=self._machine.boots_within_s(accelerator),
                 last_words=self._machine.last_words,
-                hung=self._machine.hung,
+                hung=lambda: self.hung() or self._depends(),
             )
             return Probe(launch=launch, waiting=self._waiting)
+
+    def hung(self) -> str | None:
+        """What is to be told of it where it has given no sign of life for long."""
+        return self._machine.hung()
 
     def close(self) -> None:
         """Give its disks up; the probe's process must have ended."""

@@ -25,7 +25,12 @@ class Guests:
     ) -> None:
         self._spec = spec
         self._first = Guest(spec, store=store, waiting=waiting)
-        self._second = None if spec.link is None else Guest(client_spec(spec), store=store, waiting=waiting)
+        self._second = (
+            None
+            if spec.link is None
+            else Guest(client_spec(spec), store=store, waiting=waiting, depends=self._server_lost)
+        )
+        self._server: Probe | None = None
         self._other: Probe | None = None
         #: the network between both, once they are up
         self.link: Link | None = None
@@ -56,11 +61,15 @@ class Guests:
         """
         if self._second is None:
             probe = self._first.start()
-            begun(probe)
+            try:
+                begun(probe)
+            except BaseException:
+                probe.close()
+                raise
             return probe
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            probe = self._first.start(ours.fileno())
+            probe = self._server = self._first.start(ours.fileno())
             try:
                 begun(probe)
                 self._other = self._second.start(theirs.fileno())
@@ -71,6 +80,15 @@ class Guests:
                 self.hang_up()
                 raise
         return probe
+
+    def _server_lost(self) -> str | None:
+        """What is to be told of the server where it is gone: who works with its files waits for them for ever."""
+        if self._server is None:
+            return None
+        if not self._server.alive:
+            return f"{self._server.name}, which has its files, has died"
+        hung = self._first.hung()
+        return None if hung is None else f"{self._server.name}, which has its files, hangs: {hung}"
 
     def _join(self, first: Probe, second: Probe) -> None:
         assert self._spec.link is not None
@@ -97,7 +115,8 @@ class Guests:
 
     def notes(self) -> tuple[str, ...]:
         """What a reader must know of numbers from such guests."""
-        return self._first.notes()
+        notes = [note for guest in (self._first, self._second) if guest is not None for note in guest.notes()]
+        return tuple(dict.fromkeys(notes))
 
     def facts(self) -> Mapping[str, object]:
         """What a report should say of them: of the one that has the disks, and of the link."""

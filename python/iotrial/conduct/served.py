@@ -30,10 +30,9 @@ def measured(place: DiskPlace, job: Callable[[dict[str, object]], dict[str, Any]
     place.target.call("watch_start", devices=devices, cards=[WIRE], listen=f"{SERVER}:{MARKS}")
     try:
         answer = job({"peer": f"{SERVER}:{MARKS}"})
-    except BaseException as error:
-        if isinstance(error, Exception):
-            with suppress(ProbeError, TargetError):
-                place.target.call("watch_stop")
+    except Exception:
+        with suppress(ProbeError, TargetError):
+            place.target.call("watch_stop")
         raise
     there = place.target.call("watch_stop")
     around = there["around"]

@@ -78,6 +78,14 @@ def sites_of(
     found = [_site(study, spec, lab, located.get(spec.name, Where(None, consent if spec.name == alone else None)))
              for spec in specs]  # fmt: skip
     _check_disks(found)
+    served = [
+        place for site in found if site.holds is Holds.RUNS for place in map(site.place, site.filesystems)
+    ]
+    if study.lab.link is not None and len(served) > 1:
+        raise RequestError(
+            f"a link serves one place, and this study has {len(served)}: {', '.join(served)}",
+            hint="compare file systems as a treatment, which makes them anew, or in studies of their own",
+        )
     if log is not None:
         smallest = min(site.size_bytes for site in found if site.holds is Holds.RUNS)
         found.append(_log(study, log, lab, located.get(log.name, Where()), smallest))

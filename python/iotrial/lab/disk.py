@@ -148,6 +148,7 @@ class DiskPlace(Place):
         once meanwhile, and are at rest when it is there."""
         with at_once(self.target, self.modelled):
             self._format()
+        self._mount(self._base())
 
     def _format(self) -> None:
         if self._mounted is not None:
@@ -156,17 +157,20 @@ class DiskPlace(Place):
         self._make(kind.mkfs_argv(options), kind)
         self.filesystem, self._made_log = kind.name, self._wanted_log
         self.sets.clear()
-        self._mount(self._base())
         self.age, self._wanted_age = self._wanted_age, 0
         if self.age:
+            # here, whoever it is served to; and nothing of it is left to be written when it is there
+            self._mount_here(self._base())
             self._use_for_years()
+            self._unmount()
 
     def clear_for_mkfs(self, volume_bytes: int) -> tuple[str, ...]:
         """Unmount, for somebody else to make what the knobs wish for at the start of the device; how. The next
         ``to_neutral`` mounts it. ``volume_bytes`` 0: all of the device."""
-        if self._mounted is not None:
-            self._unmount()
-        kind, options = self._take_wishes()
+        with at_once(self.target, self.modelled):
+            if self._mounted is not None:
+                self._unmount()
+            kind, options = self._take_wishes()
         self.filesystem, self._made_log = kind.name, self._wanted_log
         self.sets.clear()
         return tuple(kind.mkfs_on(self.source, volume_bytes or self._size, options))
@@ -261,12 +265,16 @@ class DiskPlace(Place):
         return self.share is not None and self.share.due
 
     def _mount(self, options: tuple[str, ...]) -> None:
-        words = (*options, *self._log_words())
         if self.share is None or not self.share.whole_disk:
-            self.target.mount(self.source, self.root, self.filesystem, words)
+            self._mount_here(options)
         self._mounted = options
         if self.share is not None:
+            words = (*options, *self._log_words())
             self.share.open(self.root, str(self.device), self.filesystem, words)
+
+    def _mount_here(self, options: tuple[str, ...]) -> None:
+        self.target.mount(self.source, self.root, self.filesystem, (*options, *self._log_words()))
+        self._mounted = options
 
     def _remount(self, options: tuple[str, ...]) -> None:
         words = options if "ro" in options else ("rw", *options)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 #: of ext4's blocks, unless a study asks for others
 EXT4_BLOCK = "-b 4096"
 

@@ -38,7 +38,7 @@ def check(place: Place, cause: str, *, number: int | None = None, files: FileSel
 
 def _shown(place: Place) -> str | None:
     """What the kernel shows of the mount: read-only though it was not mounted so, or shut down."""
-    info = place.target.mount_at(place.root)
+    info = place.worker.mount_at(place.root)
     if info is None:
         return None
     for flag in FLAGS:
@@ -55,8 +55,8 @@ def _written(place: Place) -> str | None:
         return None
     try:
         path = f"{place.root}/.iotrial-health"
-        place.target.call("mkdir", path=path)
-        place.target.call("remove", path=path)
+        place.worker.call("mkdir", path=path)
+        place.worker.call("remove", path=path)
         place.syncfs()
     except TargetError as error:
         return error.message if error.errno in BROKEN else None
@@ -67,7 +67,7 @@ def _read(place: Place, files: FileSelection | None) -> str | None:
     if files is None:
         return None
     try:
-        place.target.call("warm", set=files.set, files=files.wire, names=False)
+        place.worker.call("warm", set=files.set, files=files.wire, names=False)
     except TargetError as error:
         return error.message if error.errno in BROKEN else None
     return None

@@ -15,7 +15,7 @@ from iotrial.errors import IotrialError, LabError, NoSpace, NotSupported, Target
 from iotrial.lab.target import Target
 from iotrial.study.disks import DiskSpec
 
-#: of memory that has to be left for everything else
+#: of memory that has to be left for everything else; on a small machine a quarter of what is not for the disk
 MARGIN_BYTES = 512 << 20
 FUSE = "/dev/fuse"
 
@@ -43,14 +43,11 @@ def at_once(target: Target, devices: Sequence[str]) -> Iterator[None]:
         for device in devices:
             target.call("disk_pace", device=device, modelled=False)
         yield
-    except BaseException:
-        with suppress(IotrialError):  # what went wrong first is what is told
-            _as_modelled(target, devices)
+    except Exception:  # a signal finds the probe at work: what it has is given up
+        for device in devices:
+            with suppress(IotrialError):  # what went wrong first is what is told
+                target.call("disk_pace", device=device, modelled=True)
         raise
-    _as_modelled(target, devices)
-
-
-def _as_modelled(target: Target, devices: Sequence[str]) -> None:
     for device in devices:
         target.call("disk_pace", device=device, modelled=True)
 
@@ -60,16 +57,23 @@ _NO_FUSE = (errno.ENOENT, errno.ENODEV, errno.ENXIO)
 
 def check_memory(target: Target, size_bytes: int) -> None:
     """Raises NoSpace where the image would leave less than a margin of memory."""
-    for line in target.read("/proc/meminfo").splitlines():
-        name, _, rest = line.partition(":")
-        if name == "MemAvailable" and int(rest.split()[0]) * 1024 < size_bytes + MARGIN_BYTES:
-            raise _no_memory(size_bytes, f"found {int(rest.split()[0]) >> 10} MiB available")
+    lines = (line.partition(":") for line in target.read("/proc/meminfo").splitlines())
+    memory = {
+        name: int(rest.split()[0]) << 10 for name, _, rest in lines if name in ("MemTotal", "MemAvailable")
+    }
+    if not memory.keys() >= {"MemTotal", "MemAvailable"}:
+        return
+    margin = min(MARGIN_BYTES, max(0, memory["MemTotal"] - size_bytes) // 4)
+    if memory["MemAvailable"] < size_bytes + margin:
+        found = (
+            f"found {memory['MemAvailable'] >> 20} MiB available, of which {margin >> 20} MiB have to be left"
+        )
+        raise _no_memory(size_bytes, found)
 
 
 def _no_memory(size_bytes: int, found: str) -> NoSpace:
     return NoSpace(
-        f"making a modelled disk: wanted {size_bytes >> 20} MiB of memory for its content and a margin of "
-        f"{MARGIN_BYTES >> 20} MiB: {found}",
+        f"making a modelled disk: wanted {size_bytes >> 20} MiB of memory for its content: {found}",
         hint="make the lab smaller ([lab] size), or run without the model (--disk none)",
     )
 

@@ -67,7 +67,7 @@ class Link:
         self.client = client
 
     def open(self) -> None:
-        """Raises LabError where a card is not there, or a packet does not come through."""
+        """Raises LabError where a card is not there, or cannot be set up."""
         for end, target, address in self._ends():
             card = _card_with(target, qemu.MAC_ADDRESSES[end])
             _run(

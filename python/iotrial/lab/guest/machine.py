@@ -20,6 +20,7 @@ from pathlib import Path
 from iotrial.errors import LabError, NoSpace
 from iotrial.lab.guest import qemu
 from iotrial.lab.guest.monitor import Monitor
+from iotrial.lab.place import FULL
 
 #: left free on the disk of whoever runs guests
 _MARGIN_BYTES = 1 << 30
@@ -42,8 +43,6 @@ class DiskImage:
 
     serial: str
     size_bytes: int
-    bytes_per_s: int = 0
-    requests_per_s: int = 0
 
 
 class Pulse:
@@ -76,10 +75,7 @@ class Disks:
         self.descriptors: list[int] = []
         self.sizes = [disk.size_bytes for disk in wanted]
         try:
-            self.attached = tuple(
-                qemu.Disk(self._image(disk, folder), disk.serial, disk.bytes_per_s, disk.requests_per_s)
-                for disk in wanted
-            )
+            self.attached = tuple(qemu.Disk(self._image(disk, folder), disk.serial) for disk in wanted)
         except BaseException:
             self.close()
             raise
@@ -109,8 +105,10 @@ class Disks:
             os.posix_fallocate(descriptor, 0, disk.size_bytes)
             _write_all(descriptor, disk.size_bytes)
         except OSError as error:
-            raise NoSpace(
-                f"guest: an image of {disk.size_bytes >> 20} MiB in {folder}: {error.strerror}"
+            kind = NoSpace if error.errno in FULL else LabError
+            raise kind(
+                f"guest: an image of {disk.size_bytes >> 20} MiB in {folder}: {error.strerror}",
+                hint="name another folder with --on FOLDER",
             ) from error
         return descriptor
 

@@ -39,9 +39,11 @@ class Monitor:
                     raise LabError(f"guest: writing its memory down: {status}")
                 time.sleep(_LOOKS_EVERY_S)
         finally:
-            if self._status() in ("setup", "active", "device"):
-                self._ask("migrate_cancel")
-            self._ask("cont")
+            try:
+                if self._status() in ("setup", "active", "device"):
+                    self._ask("migrate_cancel")
+            finally:
+                self._ask("cont")
 
     def close(self) -> None:
         """QEMU does not mind."""

@@ -66,6 +66,8 @@ class Protocol(ABC):
     name: ClassVar[str]
     needs: ClassVar[Needs]
     whole_disk: ClassVar[bool] = False
+    #: what of DEFAULTS it has besides its name
+    settings: ClassVar[frozenset[str]] = frozenset()
     #: the type of the client's mount, "": that of the file system itself
     mounted_as: ClassVar[str] = ""
 
@@ -102,6 +104,7 @@ class Nfs(Protocol):
     """The kernel's own NFS server and client."""
 
     version: ClassVar[str]
+    settings = frozenset({"export", "transfer", "threads"})
     needs = _SHELL | Needs(
         modules=frozenset({"nfsd", "nfsv3", "nfsv4"}),
         packages=frozenset({"nfs-kernel-server", "rpcbind", "libtirpc-common", "netbase"}),
@@ -193,6 +196,7 @@ class Smb(Protocol):
 
     name = "smb"
     mounted_as = "cifs"
+    settings = frozenset({"transfer"})
     needs = _SHELL | Needs(
         modules=frozenset({"ksmbd", "cifs", "cmac", "gcm", "ccm", "crc32_generic"}),
         packages=frozenset({"ksmbd-tools"}),
@@ -292,10 +296,9 @@ class Iscsi(Protocol):
                 lambda: client.mount(f"/dev/{disk}", what.folder, what.filesystem, list(what.words)),
                 errno.ENXIO,
             )
-        except BaseException as error:
-            if isinstance(error, Exception):
-                with suppress(LabError, TargetError):
-                    self._admin(client, "logout")
+        except Exception:
+            with suppress(LabError, TargetError):
+                self._admin(client, "logout")
             raise
 
     def leave(self, client: Target, what: Served) -> None:
@@ -338,7 +341,8 @@ def script(machine: Target, text: str) -> str:
     """Several commands at once. Raises LabError where the last of them fails, with what they said."""
     done = machine.run(["dash", "-c", text], timeout_s=60)
     if done.exit_status != 0:
+        said = (done.stderr or done.stdout).strip()[-400:]
         raise LabError(
-            f"{machine.name}: {text.splitlines()[-1][:200]}: {(done.stderr or done.stdout).strip()[-400:]}"
+            f"{machine.name}: {text.splitlines()[-1][:200]}: {said or 'it did not end well, and said nothing'}"
         )
     return done.stdout

@@ -36,9 +36,6 @@ class Disk:
 
     descriptor: int
     serial: str
-    #: bytes a second and requests a second at which QEMU holds it, 0: no limit
-    bytes_per_s: int = 0
-    requests_per_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,6 @@ class Machine:
     memory_mib: int = 512
     processors: int = 1
     disks: tuple[Disk, ...] = ()
-    parameters: tuple[str, ...] = ()
     #: the model and the address of a network card, None: it has none
     card: tuple[str, str] | None = None
 
@@ -104,7 +100,7 @@ def command(program: str, machine: Machine, accelerator: Accelerator, given: Des
         "-m", f"{machine.memory_mib}M",
         "-kernel", str(machine.kernel),
         "-initrd", str(machine.initramfs),
-        "-append", " ".join((*_PARAMETERS, *machine.parameters, "--", "--init")),
+        "-append", " ".join((*_PARAMETERS, "--", "--init")),
         "-chardev", "stdio,id=port,signal=off",
         "-device", "virtio-serial-pci,max_ports=3",
         "-device", f"virtserialport,chardev=port,name={PORT}",
@@ -152,14 +148,4 @@ def _disk(number: int, disk: Disk) -> list[str]:
         "cache.direct=on,aio=threads,discard=unmap",
         "-blockdev", f"driver=raw,node-name={node}-raw,file={node}-file,discard=unmap",
     ]  # fmt: skip
-    limits = ",".join(
-        f"x-{name}={value}"
-        for name, value in (("bps-total", disk.bytes_per_s), ("iops-total", disk.requests_per_s))
-        if value
-    )
-    top = f"{node}-raw"
-    if limits:
-        words += ["-object", f"throttle-group,id={node}-limits,{limits}"]
-        words += ["-blockdev", f"driver=throttle,node-name={node},throttle-group={node}-limits,file={top}"]
-        top = node
-    return [*words, "-device", f"virtio-blk-pci,drive={top},serial={disk.serial}"]
+    return [*words, "-device", f"virtio-blk-pci,drive={node}-raw,serial={disk.serial}"]

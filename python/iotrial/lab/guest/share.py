@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.guest.link import Link
@@ -44,6 +45,12 @@ class Share:
         """Serve it and mount it on the client."""
         wishes = dict(self._wanted)
         protocol = PROTOCOLS[wishes["protocol"]]
+        for about, value in wishes.items():
+            if about not in {"protocol", *protocol.settings} and value != DEFAULTS[about]:
+                raise LabError(
+                    f"{protocol.name} has no {about}, and it was to be {value}",
+                    hint=f"vary nas.{about} with a protocol that has it",
+                )
         what = Served(folder, device, filesystem, words, wishes)
         machine, client = self.link.server, self.link.client
         if protocol.name not in self._begun:
@@ -51,11 +58,12 @@ class Share:
             self._begun.add(protocol.name)
         if not client.exists(folder):
             script(client, f"mkdir -p {folder}")
-        protocol.serve(machine, what)
         try:
+            protocol.serve(machine, what)
             protocol.reach(client, what)
-        except BaseException as error:
-            protocol.withdraw(machine, what)
+        except Exception as error:
+            with suppress(LabError, TargetError):  # what went wrong first is what is told
+                protocol.withdraw(machine, what)
             if isinstance(error, TargetError):
                 raise LabError(f"reaching {folder} by {protocol.name}: {error.message}") from error
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,8 @@ from iotrial.errors import LabError
 
 #: so many are kept, those used last; each holds what the guest's memory holds besides zeros
 MOST = 6
-_ENDING = ".state"
+_ENDING, _MAKING = ".state", ".making"
+_ABANDONED_S = 3600.0
 _MARGIN_BYTES = 2 << 30
 
 
@@ -50,7 +52,7 @@ class States:
             free = os.statvfs(self._folder)
             if free.f_bavail * free.f_frsize < _MARGIN_BYTES:
                 return False
-            descriptor, name = tempfile.mkstemp(dir=self._folder, suffix=".making")
+            descriptor, name = tempfile.mkstemp(dir=self._folder, suffix=_MAKING)
         except OSError:
             return False
         making = Path(name)
@@ -80,3 +82,6 @@ class States:
             )
             for path in states[MOST:]:
                 path.unlink()
+            for path in self._folder.glob(f"*{_MAKING}"):  # of somebody who was killed
+                if path.stat().st_mtime < time.time() - _ABANDONED_S:
+                    path.unlink()

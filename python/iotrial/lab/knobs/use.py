@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from iotrial.errors import KnobError, UnsupportedLevel
+from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
 from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
 from iotrial.lab.target import Target
@@ -59,7 +59,7 @@ class FilesystemAge(Knob):
         super().verify(subject, setting, value)
         if value == FRESH:
             return
-        facts = subject.target.call("statfs", path=subject.place.root)
+        facts = subject.place.worker.call("statfs", path=subject.place.root)
         full = 100 * (1 - facts["free_bytes"] / facts["total_bytes"])
         if abs(full - int(value.removesuffix(" %"))) > CLOSE:
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=f"{full:.1f} % full")
@@ -91,6 +91,11 @@ class FilesystemTrim(Knob):
     def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
         place = disk_place(self.name, subject.place)
         target, folder = subject.target, f"/sys/block/{place.device}"
+        if place.share is not None:
+            raise RequestError(
+                f"knob {self.name}: {place.label} is served to another machine, which cannot trim it",
+                hint="use it in a lab without a link",
+            )
         target.call("use_free_space", path=place.root)
         before = _discarded(target, folder)
         if value == TRIMMED:
