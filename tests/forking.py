@@ -6,10 +6,12 @@ One JSON object a line in: ``{"argv", "environment", "cwd", "output"}``; out: ``
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import os
 import pkgutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +53,7 @@ def child(order: Order, begin: Callable[[Order], Callable[[], None]] | None) -> 
         opened = os.open("/dev/null" if descriptor == 0 else output / name, flags, 0o600)
         os.dup2(opened, descriptor)
         os.close(opened)
+    faulthandler.register(signal.SIGUSR2)  # whoever waits in vain asks where this stands
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["environment"])

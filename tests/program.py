@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -69,8 +70,24 @@ def _forks() -> Forks:
     return made
 
 
+def where_it_stands(pid: int) -> str:
+    """Of a run that does not end: what each of its processes waits for, as the kernel tells root; and have the first one
+    write to its standard error where its program is."""
+    told, waiting = [], [pid]
+    while waiting:
+        one = Path(f"/proc/{waiting.pop()}")
+        with suppress(OSError, IndexError):
+            name, rest = (one / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+            stack = " < ".join(line.split()[-1] for line in (one / "stack").read_text().splitlines()[:6])
+            told.append(f"{one.name} ({name}) {rest.split()[0]}: {stack or (one / 'wchan').read_text()}")
+            waiting += map(int, (one / f"task/{one.name}/children").read_text().split())
+    os.kill(pid, signal.SIGUSR2)
+    time.sleep(1)
+    return "\n".join(told)
+
+
 def iotrial(
-    *words: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 300
+    *words: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 180
 ) -> subprocess.CompletedProcess[str]:
     """How a run of the program ended. With an environment of its own it is a process of its own: some of it, as what the
     loader is told, counts from the first moment only."""
@@ -84,10 +101,14 @@ def iotrial(
             argv=words, environment=dict(os.environ), cwd=str(cwd or Path.cwd()), output=output
         )
         status = _forks().status(timeout)
+        stands = ""
         if status is None:
+            stands = where_it_stands(pid)
             os.killpg(pid, signal.SIGKILL)
             _forks().status()
         out, err = ((Path(output) / name).read_text() for name in ("stdout", "stderr"))
     if status is None:
-        raise subprocess.TimeoutExpired(words, timeout, out, err)
+        late = subprocess.TimeoutExpired(words, timeout, out, err)
+        late.add_note(f"{stands}\nit had said: {err[-4000:]}")
+        raise late
     return subprocess.CompletedProcess(words, status, out, err)

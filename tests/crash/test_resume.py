@@ -116,7 +116,7 @@ def killed_and_resumed_until_done(place: Site, study: str, kills: int) -> None:
     forget(place)
 
 
-@pytest.mark.parametrize("study", ["settings", "formats", "folder"])
+@pytest.mark.parametrize("study", ["settings", "folder", pytest.param("formats", marks=pytest.mark.long)])
 def test_killed_at_random_and_resumed_the_trial_is_that_of_an_undisturbed_one(
     place: Site, study: str
 ) -> None:

@@ -18,7 +18,14 @@ from iotrial.analysis.power import (
 )
 
 
-@pytest.mark.parametrize(("blocks", "alpha"), [(12, 0.05), (35, 0.05), (35, 0.004), (160, 0.025)])
+@pytest.mark.parametrize(
+    ("blocks", "alpha"),
+    [
+        (12, 0.05),
+        (35, 0.004),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in ((35, 0.05), (160, 0.025))),
+    ],
+)
 def test_the_tables_agree_with_fresh_intervals(blocks: int, alpha: float) -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     print("seed", seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +13,9 @@ from iotrial.study.model import RebuildWork
 from iotrial.units import format_size
 
 _PIECE_BYTES = 1 << 20
+#: seconds between md's looks for bits to be cleared, while the array is made ready
+_HURRIED = "0.1"
+_CLEAN_WITHIN_S, _LOOKS_EVERY_S = 30.0, 0.05
 
 
 class Rebuild(WorkDriver[RebuildWork]):
@@ -37,6 +42,7 @@ class Rebuild(WorkDriver[RebuildWork]):
                 hint="give [lab] some disks, and fix raid.level to raid1, raid5, raid6 or raid10",
             )
         if at.target.read(f"{folder}/degraded") == "0":
+            self._await_clean(at, folder)
             _mdadm(at, ["--fail", f"/dev/{disk}"])
             _mdadm(at, ["--remove", f"/dev/{disk}"])
         if work.returns == "same" and work.away_bytes:
@@ -45,6 +51,23 @@ class Rebuild(WorkDriver[RebuildWork]):
         if work.returns == "new":
             _run(at, ["mdadm", "--zero-superblock", "--force", f"/dev/{disk}"])
         _mdadm(at, ["--add", f"/dev/{disk}"])
+
+    def _await_clean(self, at: Situation, folder: str) -> None:
+        """Until no bit of a write-intent bitmap is set, as in an array that has been idle for a while: md clears one some
+        seconds after the last write to its part, and what making the file system has set would be copied too."""
+        if at.target.read_or_none(f"{folder}/bitmap/location") in (None, "none", ""):
+            return
+        at.target.call("syncfs", path=at.root)
+        every = at.target.read(f"{folder}/bitmap/time_base")
+        at.target.write(f"{folder}/bitmap/time_base", _HURRIED)
+        until = time.monotonic() + _CLEAN_WITHIN_S
+        while dirty := _dirty_bits(_run(at, ["mdadm", "--examine-bitmap", f"/dev/{at.disks[0]}"])):
+            if time.monotonic() > until:
+                raise LabError(
+                    f"rebuild: {dirty} bits of the bitmap were still set after {_CLEAN_WITHIN_S:g} s"
+                )
+            time.sleep(_LOOKS_EVERY_S)
+        at.target.write(f"{folder}/bitmap/time_base", every)
 
     def _write_meanwhile(self, work: RebuildWork, at: Situation) -> None:
         pieces = max(1, work.away_bytes // _PIECE_BYTES)
@@ -102,10 +125,20 @@ def _mdadm(at: Situation, words: list[str]) -> None:
     _run(at, ["mdadm", f"/dev/{at.device}", *words])
 
 
-def _run(at: Situation, argv: list[str]) -> None:
+def _run(at: Situation, argv: list[str]) -> str:
     done = at.target.run(argv, timeout_s=120)
     if done.exit_status != 0:
         raise LabError(f"rebuild: {' '.join(argv)}: {done.stderr.strip()[-400:]}")
+    return done.stdout
+
+
+def _dirty_bits(said: str) -> int:
+    found = re.search(r"\(chunks\), ([0-9]+) dirty", said)
+    if found is None:
+        raise LabError(
+            f"rebuild: mdadm --examine-bitmap: wanted a count of dirty bits, found {said[-200:]!r}"
+        )
+    return int(found[1])
 
 
 DRIVER = Rebuild()
