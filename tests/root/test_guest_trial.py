@@ -303,7 +303,7 @@ def test_a_machine_that_dies_is_a_failure_of_its_run_and_both_are_booted_anew(
     assert len(failures) == 1
     assert says in failures[0]
     report = json.loads(said)
-    assert report["lab"]["guest"]["link"].startswith("100 Mbit/s each way")
+    assert report["trial"]["lab_settings"]["guest"]["link"].startswith("100 Mbit/s each way")
     runs = stored_runs(state)
     assert len({run["block"] for run in runs if run["condition"]}) == 4
     assert all(0 <= run["responses"]["nas_cpu"] < 60 for run in runs)
