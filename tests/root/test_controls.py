@@ -107,9 +107,8 @@ def trial(mode: str, study: str, disk: StandIn | None, status: int) -> dict[str,
     return report
 
 
-@pytest.mark.parametrize(
-    "lab", ["directory", *(pytest.param(lab, marks=pytest.mark.long) for lab in ("image", "device"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("lab", ["directory", "image", "device"])
 def test_controls_pass_in_a_sound_lab_and_fail_in_a_broken_one(
     lab: str, state: Path, disk_folder: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -62,7 +62,13 @@ def _read_all(path: Path, *, analysed: bool) -> tuple[int, int]:
     return reported, len(damaged)
 
 
-@pytest.mark.parametrize("seed", range(CASES // 10))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        seed if seed < CASES // 20 else pytest.param(seed, marks=pytest.mark.long)
+        for seed in range(CASES // 10)
+    ],
+)
 def test_bytes_flipped_on_random_pages_never_harm_a_reader_or_get_past_a_writer(
     path: Path, seed: int
 ) -> None:
