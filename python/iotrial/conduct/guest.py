@@ -36,6 +36,8 @@ from iotrial.units import parse_size
 DEFAULT_KERNEL = "6.12"
 #: memory of a guest besides that of modelled disks
 MEMORY_MIB = 512
+#: of so many bytes of memory the kernel takes one to keep account of them (64 of each page of 4 KiB)
+_KERNEL_KEEPS = 64
 KVM = Path("/dev/kvm")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -86,7 +88,8 @@ def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
     )
     link = resolved.study.lab.link
     name = "guest" if link is None else "server"
-    return GuestSpec(folder, disks, resolved.needs, modelled >> 20, name, link)
+    memory = modelled + modelled // _KERNEL_KEEPS
+    return GuestSpec(folder, disks, resolved.needs, memory >> 20, name, link)
 
 
 def client_spec(server: GuestSpec) -> GuestSpec:
