@@ -42,6 +42,15 @@ def disk_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_trials(disk_folder: Path) -> Iterator[None]:
+    """No test sees the user's trials, or a journal that one of them has left; most want a folder of their own (``state``)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(disk_folder / "state"))
+        patch.delenv("IOTRIAL_STORE", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def guests(disk_folder: Path) -> Path:
     """Kernels and tools of guests, fetched once a session; tests of whole trials name it in IOTRIAL_GUESTS."""

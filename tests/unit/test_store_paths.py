@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from iotrial.paths import state_folder, store_path
@@ -25,3 +26,7 @@ def test_the_store_may_be_named_and_else_lies_in_the_state_folder() -> None:
     assert store_path({"IOTRIAL_STORE": "/x/y.db", "HOME": "/h"}, uid=1000) == Path("/x/y.db")
     assert store_path({"HOME": "/home/ann"}, uid=1000) == Path("/home/ann/.local/state/iotrial/trials.db")
     assert store_path({}, uid=0) == Path("/var/lib/iotrial/trials.db")
+
+
+def test_tests_do_not_see_the_users_trials(disk_folder: Path) -> None:
+    assert store_path(os.environ, uid=os.geteuid()).is_relative_to(disk_folder)
