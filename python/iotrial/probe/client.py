@@ -107,7 +107,7 @@ class Probe:
         except BrokenPipeError:
             answer = b""
         if not answer:
-            raise ProbeError(f'the probe died at "{verb}"{self._epitaph()}')
+            raise ProbeError(f'{self._who} died at "{verb}"{self._epitaph()}')
         try:
             return answer_of(answer, verb=verb, number=self._last)
         except NoAnswer:
@@ -160,7 +160,7 @@ class Probe:
         if now - self._stopped_since >= STOPPED_S:
             self.kill()
             raise ProbeError(
-                f'the probe was stopped by a signal at "{verb}", and did not go on for {STOPPED_S:g} s',
+                f'{self._who} was stopped by a signal at "{verb}", and did not go on for {STOPPED_S:g} s',
                 hint="it was ended; what it was measuring then would have been worth nothing",
             )
 
@@ -175,6 +175,11 @@ class Probe:
         more = self._launch.last_words() if self._launch.last_words is not None else ""
         said = "; ".join(text for text in (tail, more) if text)
         return f" (status {status})" + (f": {said}" if said else "")
+
+    @property
+    def _who(self) -> str:
+        """Who is meant, in messages: a machine that was started for its probe ends with it."""
+        return self.name if self._launch.elsewhere else "the probe"
 
     @property
     def pid(self) -> int:
