@@ -39,9 +39,8 @@ def run_json(*words: str) -> dict[str, Any]:
 def stored_runs(state: Path) -> list[dict[str, Any]]:
     connection = sqlite3.connect(state / "trials.db")
     connection.row_factory = sqlite3.Row
-    made = connection.execute(
-        "SELECT 1 FROM sqlite_master WHERE name = 'run'"
-    ).fetchone()  # the store may be in the making
+    # The store may be in the making.
+    made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'run'").fetchone()
     rows = [dict(row) for row in connection.execute("SELECT * FROM run ORDER BY rowid")] if made else []
     for row in rows:
         for key in ("responses", "evidence", "checks", "treatment", "files"):

@@ -45,8 +45,11 @@ levels = {levels}
 """
 
 
-def study(link: str = "[lab.link]", *, kind: str = "guest", levels: str = '["nfs3", "smb"]') -> Study:
-    return read_study(HEAD.format(link=link, kind=kind, levels=levels) + reading(), "x.toml", trusted=False)
+def study(
+    link: str = "[lab.link]", *, kind: str = "guest", levels: str = '["nfs3", "smb"]', more: str = ""
+) -> Study:
+    text = HEAD.format(link=link, kind=kind, levels=levels) + more + reading()
+    return read_study(text, "x.toml", trusted=False)
 
 
 def test_a_link_has_the_rate_and_the_latency_that_are_declared() -> None:
@@ -264,14 +267,8 @@ def test_a_setting_that_a_protocol_has_not_is_refused_before_anything_is_served(
 
 def test_a_link_serves_one_place() -> None:
     types = '[[factor]]\nname = "type"\nknob = "filesystem.type"\nlevels = ["ext4", "xfs"]\n'
-    treatment = read_study(
-        HEAD.format(link="[lab.link]", kind="guest", levels='["nfs3", "smb"]') + types + reading(), "x.toml", trusted=False
-    )  # fmt: skip
-    assert len(sites_of(treatment, "guest", {}, None)) == 1
-    condition = read_study(
-        HEAD.format(link="[lab.link]", kind="guest", levels='["nfs3", "smb"]')
-        + types + 'role = "condition"\n' + reading(), "x.toml", trusted=False,
-    )  # fmt: skip
+    assert len(sites_of(study(more=types), "guest", {}, None)) == 1
+    condition = study(more=f'{types}role = "condition"\n')
     with pytest.raises(RequestError, match="a link serves one place, and this study has 2: ext4, xfs"):
         sites_of(condition, "guest", {}, None)
 

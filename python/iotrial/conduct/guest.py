@@ -169,9 +169,8 @@ class Guest:
         """Boot it, anew where it has died; the probe in it. ``wire``: a descriptor of its end of the network. Raises
         ProbeError where it does not come up by any means."""
         self._wire = wire
-        if (
-            self.accelerator is not None
-        ):  # a trial has one: what is slow to boot once is no reason to emulate the rest
+        # A trial has one: what is slow to boot once is no reason to emulate the rest.
+        if self.accelerator is not None:
             return self._boot(self.accelerator)
         failed: list[qemu.Accelerator] = []
         for accelerator in self._accelerators.to_try():

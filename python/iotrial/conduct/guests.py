@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 from iotrial.conduct.guest import Guest, GuestSpec, MachineSpec, client_spec
@@ -59,22 +59,16 @@ class Guests:
 
         Raises ProbeError where one does not come up, LabError where the link does not.
         """
-        if self._second is None:
-            probe = self._first.start()
+        with ExitStack() as ends:
+            ours, theirs = _wire(ends) if self._second is not None else (None, None)
+            probe = self._first.start(ours)
             try:
                 begun(probe)
-            except BaseException:
-                probe.close()
-                raise
-            return probe
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            probe = self._server = self._first.start(ours.fileno())
-            try:
-                begun(probe)
-                self._other = self._second.start(theirs.fileno())
-                begun(self._other)
-                self._join(probe, self._other)
+                if self._second is not None:
+                    self._server = probe
+                    self._other = self._second.start(theirs)
+                    begun(self._other)
+                    self._join(probe, self._other)
             except BaseException:
                 probe.close()
                 self.hang_up()
@@ -124,3 +118,9 @@ class Guests:
             **self._first.facts(),
             **({} if self._spec.link is None else {"link": described(self._spec.link)}),
         }
+
+
+def _wire(ends: ExitStack) -> tuple[int, int]:
+    """Descriptors of both ends of a wire between two guests; ours are closed when the stack is."""
+    ours, theirs = socket.socketpair()
+    return ends.enter_context(ours).fileno(), ends.enter_context(theirs).fileno()

@@ -41,8 +41,7 @@ class ImagePlace(DiskPlace):
 
     @property
     def modelled(self) -> tuple[str, ...]:
-        own = (self.device,) if self._disk is not None and self.device is not None else ()
-        return (*own, *super().modelled)
+        return (*self._image.modelled, *super().modelled)
 
     def open(self) -> None:
         loop = self._image.attach(self._size)
@@ -57,9 +56,8 @@ class ImagePlace(DiskPlace):
         if self._mounted is not None:
             self._unmount()
         self._close_log()
-        if self.device is not None:
-            self._image.detach(self.device)
-            self.device = None
+        self._image.detach()
+        self.device = None
 
     def facts(self) -> Mapping[str, object]:
         disk = {} if self._disk is None else {"modelled": described(self._disk)}

@@ -50,7 +50,6 @@ class LogPlace(Place):
         self.root = ""
         self.device = None
         self.size_bytes = size_bytes
-        self._disk = disk
         self._image = LoopImage(name, target, journal, folder=folder, disk=disk, boot_id=boot_id, trial=trial)
 
     @property
@@ -60,7 +59,7 @@ class LogPlace(Place):
     @property
     def modelled(self) -> tuple[str, ...]:
         """The device's name, where a model says how fast it is."""
-        return (self.device,) if self._disk is not None and self.device is not None else ()
+        return self._image.modelled
 
     @property
     def path(self) -> str:
@@ -73,9 +72,8 @@ class LogPlace(Place):
         self.queue_before = loop.queue_before
 
     def close(self) -> None:
-        if self.device is not None:
-            self._image.detach(self.device)
-            self.device = None
+        self._image.detach()
+        self.device = None
 
     def to_neutral(self, *, always: bool, fresh: bool) -> None:
         """Nothing to do: nothing is mounted."""

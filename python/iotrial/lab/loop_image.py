@@ -41,6 +41,12 @@ class LoopImage:
         self._boot_id = boot_id
         self._trial = trial
         self._disk = disk
+        self._device: str | None = None
+
+    @property
+    def modelled(self) -> tuple[str, ...]:
+        """The device's name while it is attached, where a model says how fast it is."""
+        return () if self._disk is None or self._device is None else (self._device,)
 
     def attach(self, size_bytes: int) -> Attached:
         """Make the image and take a loop device for it. Raises NoSpace, RequestError, LabError, TargetError."""
@@ -49,7 +55,7 @@ class LoopImage:
             image = self._make(size_bytes)
         else:
             image = modelled.make(self._target, self._disk, size_bytes)
-        return LabLoop().attach(
+        attached = LabLoop().attach(
             self._target,
             self._journal,
             image["image"],
@@ -58,10 +64,14 @@ class LoopImage:
             trial=self._trial,
             rotational=None if self._disk is None else self._disk.turning,
         )
+        self._device = attached.device
+        return attached
 
-    def detach(self, device: str) -> None:
-        """Let go of the device; with it the image goes."""
-        self._target.call("loop_detach", device=f"/dev/{device}")
+    def detach(self) -> None:
+        """Let go of the device; with it the image goes. Nothing to do where none is attached."""
+        if self._device is not None:
+            self._target.call("loop_detach", device=f"/dev/{self._device}")
+            self._device = None
 
     def _make(self, size_bytes: int) -> Mapping[str, int]:
         try:

@@ -197,13 +197,13 @@ class ArrayPlace(DiskPlace):
             self._unmount()
         self._close_log()
         self._part()
-        for image, device in zip(self._images, self.members, strict=False):
-            image.detach(device)
+        for image in self._images:
+            image.detach()
         self.members, self.device = (), None
 
     @property
     def modelled(self) -> tuple[str, ...]:
-        return (*(self.members if self._images else ()), *super().modelled)
+        return (*(device for image in self._images for device in image.modelled), *super().modelled)
 
     def _format(self) -> None:
         if self._mounted is not None:
