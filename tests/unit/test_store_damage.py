@@ -14,9 +14,9 @@ import pytest
 from store_examples import filled, header, run
 
 from iotrial.cli import cli
-from iotrial.cli.ending import document_of
 from iotrial.errors import IotrialError, StoreError
 from iotrial.report.jsonreport import report_json
+from iotrial.report.opening import document_of
 from iotrial.store import Store
 
 PAGE = 4096

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_examples import filled, header, planned_runs
 
-from iotrial.cli.ending import document_of
 from iotrial.errors import RequestError, StoreError
 from iotrial.report.jsonreport import report_json
+from iotrial.report.opening import document_of
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader, TrialState
 from iotrial.store.packed import read_packed

@@ -12,9 +12,9 @@ from forged_trials import read, signed, sound, sound_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iotrial.cli.ending import document_of
 from iotrial.errors import IotrialError
 from iotrial.report.jsonreport import report_json
+from iotrial.report.opening import document_of
 
 
 def _survives(data: bytes) -> None:

@@ -11,47 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.legible import shown
-
 if TYPE_CHECKING:
     from iotrial.report.document import Document
     from iotrial.store import Store
 
-NOT_STORED = 0  # where a trial's number would be
 EXIT_INVALID = 3
 EXIT_FAIL_IF = 4
 LONGEST_NAME = 80
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-def document_of(store: Store, ref: str) -> Document:
-    """A stored trial, analysed. Needs neither root nor the probe."""
-    from iotrial.analysis.analyse import Spec, analyse
-    from iotrial.design.plan import Plan
-    from iotrial.report.document import build_document
-    from iotrial.store.packed.consistency import check_stored
-
-    data = store.data(ref)
-    check_stored(data)
-    header = data.trial.header
-    plan = Plan(header.study, header.seed, controls=bool(header.options.get("controls", True)))
-    spec = Spec.from_plan(plan, alpha=header.alpha, margin=header.margin)
-    return build_document(data, analyse(spec, data.blocks))
-
-
-def packed_document(path: Path) -> Document:
-    """A packed trial, analysed in memory: nothing is stored. PackedError where the file is none."""
-    from dataclasses import replace
-
-    from iotrial.store import Store
-    from iotrial.store.packed import open_packed, read_packed
-
-    with open_packed(path) as file, Store.in_memory() as store:
-        found = read_packed(file, shown(path))
-        trial = store.unpack(found, source=shown(path.name))
-        document = document_of(store, trial.header.id)
-    data = document.data
-    return replace(document, data=replace(data, trial=replace(data.trial, number=NOT_STORED)))
 
 
 def report_path(document: Document) -> Path:
@@ -111,10 +78,14 @@ def conclude(
 ) -> int:
     """Report a trial that has just ended, and give its exit status. A signal waits for the report."""
     from iotrial.conduct.signals import Held
+    from iotrial.report.opening import document_of
+    from iotrial.report.remembered import Remembered
 
     with Held() as held:
         document = document_of(store, ref)
         path = write_html(document, Path(html) if html else None)
+        with Remembered(store) as remembered:
+            remembered.keep(document)
         say(document, as_json=as_json, html=path)
         sys.stdout.flush()
     return exit_status(document, fail_if, signal or held.pending)

@@ -40,9 +40,9 @@ def command(
 
 def document_at(ref: str) -> Document:
     """A stored trial; else the packed trial in the file of this name."""
-    from iotrial.cli.ending import document_of, packed_document
     from iotrial.cli.storing import store_to_read
     from iotrial.errors import UnknownName
+    from iotrial.report.opening import document_of, packed_document
 
     path = Path(ref).expanduser()
     if ref.endswith(".iotrial") or "/" in ref:

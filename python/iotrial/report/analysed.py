@@ -1,0 +1,164 @@
+"""What a trial says, without its runs: small enough to be kept for thousands of trials and laid side by side.
+
+A comparison of several trials asks for each at a part of its level (``share``), so that all intervals hold together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from iotrial.analysis.analyse import analyse
+from iotrial.analysis.model import Analysis, Effect, Verdict
+from iotrial.design.model import ArmKind
+from iotrial.report.document import Document, flattened
+from iotrial.report.evidence import sound_runs
+from iotrial.report.opening import spec_of
+from iotrial.study.model import Better, Scale
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The median of one response over the runs of one arm that count. Across trials it is observational: no verdict."""
+
+    condition: Mapping[str, str]
+    workload: str
+    arm: str
+    response: str
+    unit: str
+    median: float
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Analysed:
+    """One trial, analysed at ``alpha / share``; ``number`` 0: of a packed trial that is not stored.
+
+    ``effects`` are the primary ones of every kind and what is pooled of them; ``machine`` and ``lab`` are facts in words by
+    name. ``alpha`` is the trial's own.
+    """
+
+    id: str
+    number: int
+    study: str
+    title: str
+    question: str
+    state: str
+    valid: bool
+    started: str
+    duration_s: float
+    seed: str
+    alpha: float
+    margin: float
+    share: int
+    version: str
+    imported: str | None
+    headline: str
+    tone: str
+    machine: Mapping[str, str]
+    lab: Mapping[str, str]
+    effects: tuple[Effect, ...]
+    levels: tuple[Level, ...]
+    blocks: int
+    runs: int
+    void: int
+    failures: int
+
+
+def analysed(document: Document, *, share: int = 1) -> Analysed:
+    """What is kept of a document; ``share`` above 1 analyses its blocks again."""
+    trial, data = document.trial, document.data
+    header = trial.header
+    analysis = document.analysis
+    if share != 1:
+        analysis = analyse(spec_of(header, alpha=header.alpha / share), data.blocks)
+    return Analysed(
+        id=header.id,
+        number=trial.number,
+        study=header.study.name,
+        title=document.title,
+        question=header.study.question,
+        state=trial.state.value,
+        valid=document.valid,
+        started=header.started,
+        duration_s=trial.duration_s,
+        seed=header.seed,
+        alpha=header.alpha,
+        margin=header.margin,
+        share=share,
+        version=header.version,
+        imported=trial.imported,
+        headline=document.summary.headline,
+        tone=document.summary.tone.value,
+        machine=dict(document.machine),
+        lab=dict(flattened(header.lab)),
+        effects=_kept(analysis),
+        levels=tuple(_levels(document)),
+        blocks=len(data.ends),
+        runs=len(data.runs),
+        void=len(document.void),
+        failures=len(document.failures),
+    )
+
+
+def to_json(one: Analysed) -> dict[str, object]:
+    """What ``from_json`` takes."""
+    return {**asdict(one), "effects": [_plain(asdict(effect)) for effect in one.effects]}
+
+
+def from_json(found: Mapping[str, Any]) -> Analysed:
+    """The inverse of ``to_json``. KeyError, TypeError or ValueError for anything else."""
+    effects = tuple(_effect(one) for one in found["effects"])
+    levels = tuple(Level(**one) for one in found["levels"])
+    return Analysed(**{**found, "effects": effects, "levels": levels})
+
+
+def _kept(analysis: Analysis) -> tuple[Effect, ...]:
+    return tuple(effect for effect in analysis.effects if effect.primary or effect.kind == "pooled")
+
+
+def _levels(document: Document) -> Iterator[Level]:
+    """Medians of primary responses by condition and treatment, in the order in which they were first measured."""
+    study = document.trial.header.study
+    responses = {(one.workload, one.name): one for one in study.responses if one.primary}
+    values: dict[tuple[str, str, str], list[float]] = {}
+    for run in sound_runs(document.data):
+        if run.kind == ArmKind.TREATMENT.value:
+            for name, value in run.responses.items():
+                values.setdefault((run.condition, run.arm, name), []).append(value)
+    for (key, arm, name), of_arm in values.items():
+        condition = document.conditions.of_key(key)
+        response = responses.get((condition.workload, name))
+        if response is not None:
+            at = (dict(condition.levels), condition.workload, arm)
+            yield Level(*at, name, response.unit, float(np.median(of_arm)), len(of_arm))
+
+
+def _effect(found: Mapping[str, Any]) -> Effect:
+    cross = found["cross_check"]
+    return Effect(
+        **{
+            **found,
+            "scale": Scale(found["scale"]),
+            "better": Better(found["better"]),
+            "verdict": Verdict(found["verdict"]),
+            "aliases": tuple(found["aliases"]),
+            "cross_check": None if cross is None else (cross[0], cross[1]),
+        }
+    )
+
+
+def _plain(found: Mapping[str, Any]) -> dict[str, object]:
+    """Enumerations as their values, and None for what is no number: JSON has neither."""
+    return {name: _value(value) for name, value in found.items()}
+
+
+def _value(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

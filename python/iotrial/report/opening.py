@@ -1,0 +1,40 @@
+"""From a stored or a packed trial to its document. Needs neither root nor the probe, and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from iotrial.analysis.analyse import Spec, analyse
+from iotrial.design.plan import Plan
+from iotrial.legible import shown
+from iotrial.report.document import Document, build_document
+from iotrial.store import Store
+from iotrial.store.model import TrialHeader
+from iotrial.store.packed import open_packed, read_packed
+from iotrial.store.packed.consistency import check_stored
+
+NOT_STORED = 0  # where a trial's number would be
+
+
+def document_of(store: Store, ref: str | int) -> Document:
+    """A stored trial, analysed. StoreError where its records are damaged, UnknownName where there is none."""
+    data = store.data(ref)
+    check_stored(data)
+    return build_document(data, analyse(spec_of(data.trial.header), data.blocks))
+
+
+def packed_document(path: Path) -> Document:
+    """A packed trial, analysed in memory: nothing is stored. PackedError where the file is none."""
+    with open_packed(path) as file, Store.in_memory() as store:
+        found = read_packed(file, shown(path))
+        trial = store.unpack(found, source=shown(path.name))
+        document = document_of(store, trial.header.id)
+    data = document.data
+    return replace(document, data=replace(data, trial=replace(data.trial, number=NOT_STORED)))
+
+
+def spec_of(header: TrialHeader, *, alpha: float | None = None) -> Spec:
+    """The comparisons of a trial, at its own level unless another is given."""
+    plan = Plan(header.study, header.seed, controls=bool(header.options.get("controls", True)))
+    return Spec.from_plan(plan, alpha=header.alpha if alpha is None else alpha, margin=header.margin)

@@ -1,0 +1,117 @@
+"""What trials said when they were last looked at, so that a thousand of them can be laid side by side at once.
+
+A cache beside the store, in a file that may be deleted at any time: what is missing is analysed anew, and what another
+version of the analysis made is not used. The store itself is only read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import iotrial
+from iotrial.report.analysed import Analysed, analysed, from_json, to_json
+from iotrial.report.document import Document
+from iotrial.report.opening import document_of
+from iotrial.store import Store
+from iotrial.store.model import TrialState
+
+#: packages whose code decides what a trial says
+_DECIDES = ("analysis", "design", "study", "report", "store")
+_TABLE = """
+CREATE TABLE IF NOT EXISTS analysed (
+    trial TEXT NOT NULL, share INTEGER NOT NULL, state TEXT NOT NULL, by TEXT NOT NULL, text TEXT NOT NULL,
+    PRIMARY KEY (trial, share)
+) STRICT
+"""
+
+
+class Remembered:
+    """The trials of a store, as ``Analysed``. Use it as a context; without a file that can be written nothing is kept."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept = _opened(beside(store.path)) if store.path.is_file() else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection to the cache."""
+        if self._kept is not None:
+            self._kept.close()
+
+    def of(self, ref: str | int, *, share: int = 1) -> Analysed:
+        """What this trial says at its level divided by ``share``. Raises what ``document_of`` raises."""
+        trial = self._store.find(ref)
+        state = f"{trial.state.value} {trial.duration_s}"
+        found = self._found(trial.header.id, share, state)
+        if found is not None:
+            return found
+        one = analysed(document_of(self._store, trial.number), share=share)
+        if trial.state is not TrialState.RUNNING:
+            self._keep(one, state)
+        return one
+
+    def keep(self, document: Document) -> None:
+        """What has been analysed anyway."""
+        trial = document.trial
+        if trial.state is not TrialState.RUNNING:
+            self._keep(analysed(document), f"{trial.state.value} {trial.duration_s}")
+
+    def _found(self, trial: str, share: int, state: str) -> Analysed | None:
+        if self._kept is None:
+            return None
+        with suppress(sqlite3.Error, ValueError, KeyError, TypeError, AttributeError):
+            row = self._kept.execute(
+                "SELECT text FROM analysed WHERE trial = ? AND share = ? AND state = ? AND by = ?",
+                (trial, share, state, _by()),
+            ).fetchone()
+            return None if row is None else from_json(json.loads(row[0]))
+        return None
+
+    def _keep(self, one: Analysed, state: str) -> None:
+        if self._kept is not None:
+            row = (one.id, one.share, state, _by(), json.dumps(to_json(one)))
+            with suppress(sqlite3.Error):
+                self._kept.execute("INSERT OR REPLACE INTO analysed VALUES (?, ?, ?, ?, ?)", row)
+
+
+def beside(store: Path) -> Path:
+    """Where what was analysed of a store's trials is kept: ``trials.analysed`` for ``trials.db``."""
+    return store.with_suffix(".analysed")
+
+
+def _opened(path: Path) -> sqlite3.Connection | None:
+    with suppress(sqlite3.Error, OSError):
+        connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+        try:
+            connection.execute("PRAGMA synchronous = OFF")  # lost is made anew
+            connection.execute(_TABLE)
+        except sqlite3.Error:
+            connection.close()
+            return None
+        return connection
+    return None
+
+
+@cache
+def _by() -> str:
+    """What says so: this version, and the code that decides."""
+    digest = hashlib.sha256(iotrial.__version__.encode())
+    root = Path(iotrial.__file__).parent
+    for folder in _DECIDES:
+        for file in sorted((root / folder).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
