@@ -59,6 +59,6 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
     plan = Plan(stored.header.study, stored.header.seed, controls=bool(options.get("controls", True)))
     time_s = parse_duration(time) if time else float(options["time_s"])
     limits = Limits(time_s, int(options["blocks"]), stop_when_decided=not options.get("no_stop", False))
-    with watcher_for(plan, quiet=as_json) as watcher:
+    with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
         ended = resume(resolved, plan, store, data, limits, watcher)
     return conclude(store, stored.header.id, as_json=as_json, html=html, fail_if=(), signal=ended.signal)

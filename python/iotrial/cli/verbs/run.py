@@ -65,7 +65,7 @@ def command(
     if asked.like is not None:
         ask_consent(resolved, trust=asked.trust)
     store = Store.open(store_path())
-    with watcher_for(plan, quiet=as_json) as watcher:
+    with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
         ended = begin(
             resolved,
             plan,
