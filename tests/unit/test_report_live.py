@@ -10,7 +10,7 @@ import pytest
 from report_fixtures import CONDITIONS, all_equivalent, key, study
 from rich.console import Console
 
-from iotrial.report.interval_bar import PLAIN_MARKS, interval_bar
+from iotrial.report.interval_bar import PLAIN_MARKS, interval_bar, reach_of
 from iotrial.report.live import PlainView, TerminalView, live_view, standing_line
 from iotrial.report.live_table import live_lines
 from iotrial.report.narrowing import Narrowing
@@ -83,7 +83,7 @@ def test_a_terminal_draws_what_it_skipped_at_the_end() -> None:
 
 
 def test_where_there_is_no_room_undecided_effects_come_first() -> None:
-    text = "\n".join(line.plain for line in live_lines(progress(decided=2), width=80, height=8))
+    text = "\n".join(line.plain for line in live_lines(progress(decided=2), width=80, height=9))
     assert "cache warm, size 4 KiB" in text
     assert "cache cold" not in text
     assert "… and 2 more comparisons" in text
@@ -131,6 +131,14 @@ def test_what_lies_beyond_a_bar_is_an_arrow_at_its_edge() -> None:
     assert bar(line(None, 1.0, 1.03)) == "<=====o==    "
     assert bar(line(0.0, 0.0, 0.0)) == "<   : | :    "
     assert len(bar(line(1e-300, 1e300, None))) == 13
+
+
+@pytest.mark.parametrize(
+    ("ends", "reach"), [((2, 2, 90), 3), ((5, 5, 2), 6), ((11, 90, 10), 12), ((99, 99), 24), ((), 3)]
+)
+def test_a_bar_reaches_as_far_as_half_of_the_open_intervals_do(ends: tuple[int, ...], reach: int) -> None:
+    lines = [line(1.03**-end, 1.0, 1.03) for end in ends]
+    assert reach_of([*lines, line(0.01, 1.0, 1.0, verdict="faster"), line(None, 1.0, None)], 0.03) == reach
 
 
 def test_a_bar_of_a_difference_has_a_scale_of_its_own_and_no_margin() -> None:

@@ -2,19 +2,19 @@
 
     ┊  ──━│━●━──  ┊      the margins, no difference between them, the interval now and at half as many blocks
 
-Ratios are drawn on a logarithmic scale of three margins to each side; what lies beyond is an arrow at the edge. Differences
-have no margin, so each is drawn on a scale of its own.
+Ratios are drawn on a logarithmic scale of three margins to each side, more while all intervals are wider; what lies beyond is
+an arrow at the edge. Differences have no margin, so each is drawn on a scale of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from iotrial.report.progress import EffectLine
 
-_MARGINS = 3.0  # from the middle to an edge
+REACHES = (3.0, 6.0, 12.0, 24.0)  # margins from the middle to an edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,31 @@ class Marks:
 PLAIN_MARKS = Marks("=", "-", "o", "|", ":", "<", ">")
 
 
-def interval_bar(line: EffectLine, *, width: int, margin: float, marks: Marks | None = None) -> str:
-    """The bar, ``width`` characters (odd, so that there is a middle)."""
+def reach_of(lines: Iterable[EffectLine], margin: float) -> float:
+    """How many margins the bars of these ratios reach to each side: enough for half of those that are not decided."""
+    ends = sorted(
+        max(abs(math.log(line.low)), abs(math.log(line.high))) / math.log1p(margin)
+        for line in lines
+        if line.null and line.verdict is None and line.low and line.high and margin > 0.0
+    )
+    middle = ends[(len(ends) - 1) // 2] if ends else 0.0
+    return next((reach for reach in REACHES if reach >= middle), REACHES[-1])
+
+
+def interval_bar(
+    line: EffectLine, *, width: int, margin: float, reach: float = REACHES[0], marks: Marks | None = None
+) -> str:
+    """The bar, ``width`` characters (odd, so that there is a middle), of ``reach`` margins to each side."""
     marks = marks or Marks()
     ratio = line.null != 0.0
-    reach = _MARGINS * math.log1p(margin) if ratio and margin > 0.0 else _own_reach(line)
+    edge = reach * math.log1p(margin) if ratio and margin > 0.0 else _own_reach(line)
     middle = width // 2
 
     def column(value: float) -> int:
         """Of a value; -1 and ``width`` stand for all that lies beyond."""
         if ratio and value <= 0.0:
             return -1
-        place = (math.log(value) if ratio else value) / reach if reach > 0.0 else 0.0
+        place = (math.log(value) if ratio else value) / edge if edge > 0.0 else 0.0
         return middle + round(max(-1.0 - 1 / max(1, middle), min(1.0 + 1 / max(1, middle), place)) * middle)
 
     cells = [" "] * width

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from iotrial.legible import shown
-from iotrial.report.live_table import live_lines, losses, outlook_words
-from iotrial.report.notation import counted, percent
+from iotrial.report.live_table import live_lines, losses, outlook_words, widest
+from iotrial.report.notation import counted
 from iotrial.report.progress import GOING_ON, EffectLine, Progress
 from iotrial.units import format_duration
 
@@ -163,29 +163,9 @@ def standing_line(progress: Progress) -> str:
     if progress.effects:
         said.append(f"{progress.decided} of {counted(len(progress.effects), 'comparison')} decided")
     said += losses(progress)
-    said += _widest(progress)
+    said += widest(progress)
     if progress.activity:
         said.append(progress.activity)
     if progress.outlook_s is not None:
         said.append(outlook_words(progress.outlook_s, progress.left_s))
     return f"{spent}: {', '.join(said)}"
-
-
-def _widest(progress: Progress) -> list[str]:
-    """How far the widest interval of a ratio has come that is not decided: what the trial waits for."""
-    open_ = [line for line in progress.effects if line.verdict is None and line.null]
-    widths = [(width, line) for line in open_ if (width := half_width(line.low, line.high)) is not None]
-    if not widths or len(widths) < len(open_):
-        return []
-    width, line = max(widths, key=lambda one: one[0])
-    before = half_width(line.before_low, line.before_high)
-    was = f", ± {percent(before)} at {counted(line.before_blocks, 'block')}" if before is not None else ""
-    return [f"widest interval ± {percent(width)}{was}"]
-
-
-def half_width(low: float | None, high: float | None) -> float | None:
-    """Half the width of a ratio's interval, relative: .9 to 1.1 is about .105. None where it has no end."""
-    if low is None or high is None or low <= 0.0:
-        return None
-    width: float = (high / low) ** 0.5 - 1.0
-    return width

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
-from iotrial.report.interval_bar import PLAIN_MARKS, Marks, interval_bar
+from iotrial.report.interval_bar import PLAIN_MARKS, Marks, interval_bar, reach_of
 from iotrial.report.notation import counted, elided, percent
 from iotrial.report.phrases import interval_title
 from iotrial.report.progress import GOING_ON, EffectLine, Progress
@@ -91,6 +91,7 @@ def _foot(progress: Progress, *, legend: bool, marks: Marks) -> list[str]:
     if progress.activity:
         standing.append(shown(progress.activity))
     lines = [", ".join(standing)]
+    lines += widest(progress)
     if progress.upcoming:
         lines.append(f"next: {progress.upcoming}")
     if progress.outlook_s is not None:
@@ -107,8 +108,29 @@ def outlook_words(outlook_s: float, left_s: float) -> str:
     """Of 70 trials 28 were decided by such a forecast's end, and 64 in twice the time: so much is said, and no more."""
     if outlook_s > left_s:
         return "not decided within the budget, by its scatter so far, if nothing makes a difference"
-    ends = f"{format_duration(outlook_s)} to {format_duration(2.0 * outlook_s)}"
+    likely = max(1, round(outlook_s))
+    ends = f"{format_duration(likely)} to {format_duration(2 * likely)}"
     return f"decided in some {ends}, if nothing makes a difference"
+
+
+def widest(progress: Progress) -> list[str]:
+    """How far the widest interval of a ratio has come that is not decided: what the trial waits for."""
+    open_ = [line for line in progress.effects if line.verdict is None and line.null]
+    widths = [(width, line) for line in open_ if (width := half_width(line.low, line.high)) is not None]
+    if not widths or len(widths) < len(open_):
+        return []
+    width, line = max(widths, key=lambda one: one[0])
+    before = half_width(line.before_low, line.before_high)
+    was = f", ± {percent(before)} at {counted(line.before_blocks, 'block')}" if before is not None else ""
+    return [f"widest interval ± {percent(width)}{was}"]
+
+
+def half_width(low: float | None, high: float | None) -> float | None:
+    """Half the width of a ratio's interval, relative: .9 to 1.1 is about .105. None where it has no end."""
+    if low is None or high is None or low <= 0.0:
+        return None
+    width: float = (high / low) ** 0.5 - 1.0
+    return width
 
 
 def losses(progress: Progress) -> list[str]:
@@ -137,11 +159,13 @@ def _body(progress: Progress, width: int, most: int, marks: Marks) -> list[Text]
             rows = _rows(_in_order(effects, progress.effects))
     columns = _columns([line for _, line in rows if line is not None], [name for name, _ in rows], width)
     lines = [_title(progress, columns)]
+    reach = reach_of(progress.effects, progress.margin)
     for name, line in rows:
         if line is None:
             lines.append(Text(name, style="bold" if name else ""))
             continue
-        lines.append(_row(name, line, columns, progress.margin, marks))
+        bar = interval_bar(line, width=columns.bar or 1, margin=progress.margin, reach=reach, marks=marks)
+        lines.append(_row(name, line, columns, bar))
     if hidden:
         lines.append(Text(f"… and {counted(hidden, 'more comparison')}", style="dim"))
     return lines
@@ -217,14 +241,13 @@ def _title(progress: Progress, columns: _Columns) -> Text:
     return Text(_GAP.join(parts), style="bold")
 
 
-def _row(name: str, line: EffectLine, columns: _Columns, margin: float, marks: Marks) -> Text:
+def _row(name: str, line: EffectLine, columns: _Columns, bar: str) -> Text:
     from rich.text import Text
 
     verdict = line.verdict or GOING_ON
     text = Text(f"{_cut(name, columns.name)}{_GAP}{_numbers(line):>{columns.numbers}}{_GAP}")
     style = _STYLES.get(verdict, "")
     if columns.bar:
-        bar = interval_bar(line, width=columns.bar, margin=margin, marks=marks)
         text.append(bar + _GAP, style=style if line.verdict else "")
     if columns.blocks:
         text.append(f"{line.blocks:>{columns.blocks},}{_GAP}")

@@ -24,7 +24,10 @@ _MOST_FACTORS = 3  # that are named; a row of a screen has thirty
 
 
 def upcoming_in_words(plan: Plan, conditions: Conditions, upcoming: tuple[str, int] | None) -> str:
-    """E.g. "cache warm, size 4 KiB: block 35, mode 0444 first"; empty where nothing follows, or no such condition."""
+    """E.g. "cache warm, size 4 KiB: block 35, mode 0444 first", a control's arm as "mode 0777 (copy)".
+
+    Empty where nothing follows, or no such condition.
+    """
     if upcoming is None:
         return ""
     key, index = upcoming
@@ -49,8 +52,8 @@ def _arm(plan: Plan, arm: Arm) -> str:
         named = f"{shown(arm.name)} with {away} of {len(varied)} settings changed"
     named = named or "every setting at its reference"
     if arm.kind is ArmKind.NEGATIVE:
-        return f"{named} (identical copy)"
-    return f"{named} (slowed down on purpose)" if arm.kind is ArmKind.POSITIVE else named
+        return f"{named} (copy)"
+    return f"{named} (slowed)" if arm.kind is ArmKind.POSITIVE else named
 
 
 def outlook_s(
