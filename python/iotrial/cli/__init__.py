@@ -35,6 +35,7 @@ ORDER = (
     "refine",
     "audit",
     "trials",
+    "serve",
     "export",
     "import",
     "meter",
@@ -124,8 +125,5 @@ def _status() -> int:
         report_error(error.code, error.message, error.hint, as_json=as_json)
         return error.exit_status
     except Stopped as stopped:
-        if stopped.number != signal.SIGPIPE:
-            what = f"ended by {stopped}; whatever had been changed is put back"
-            report_error("stopped", what, None, as_json=as_json)
         return 128 + stopped.number
     return status if isinstance(status, int) else 0
