@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 EXIT_INVALID = 3
 EXIT_FAIL_IF = 4
 LONGEST_NAME = 80
+#: names the file whose Markdown GitHub shows with a job
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -41,23 +43,39 @@ def write_html(document: Document, path: Path | None = None) -> Path:
     return write_report(text, report_path(document), follow=False)
 
 
-def write_report(text: str, path: Path, *, follow: bool = True) -> Path:
+def write_report(text: str, path: Path, *, follow: bool = True, add: bool = False) -> Path:
     """Write a report in any format. ``follow``: a link at that name leads on, as it should for a name that the user gave.
+    ``add``: behind what is there.
 
     Raises StoreError where the file cannot be written.
     """
     from iotrial.errors import StoreError
 
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    flags |= os.O_APPEND if add else os.O_TRUNC
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
             file.write(text.encode("utf-8", "replace"))  # a lone surrogate is no character of any file
     except OSError as error:
-        raise StoreError(
-            f"writing the report {path}: {error.strerror}", hint="name another file with --html"
-        ) from error
+        raise StoreError(f"writing the report {path}: {error.strerror}", hint="name another file") from error
     return path
+
+
+def write_markdown(text: str, target: str, *, as_json: bool) -> bool:
+    """Write Markdown where ``--markdown`` says; whether that is standard output, which then takes nothing else.
+
+    What is in the summary of a GitHub job's step is the step's: it is added to. RequestError with ``--json`` too.
+    """
+    from iotrial.errors import RequestError
+
+    if target == "-":
+        if as_json:
+            raise RequestError("standard output takes either Markdown or --json", hint="name a file")
+        click.echo(text, nl=False)
+        return True
+    write_report(text, Path(target), add=bool(target) and target == os.environ.get(STEP_SUMMARY))
+    return False
 
 
 def say(document: Document, *, as_json: bool, html: Path | None) -> None:

@@ -8,7 +8,7 @@ randomised: there no verdict is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from iotrial.analysis.model import Effect, Verdict
@@ -46,7 +46,7 @@ def compare(trials: Sequence[Analysed], *, names: Mapping[str, str] | None = Non
     return Comparison(
         columns=columns,
         rows=rows,
-        levels=tuple(_levels(trials)),
+        levels=_ordered(_levels(trials), rows),
         differences=differences_of(trials),
         alpha=sum(one.alpha for one in trials) / len(trials),
     )
@@ -182,3 +182,16 @@ def _levels(trials: Sequence[Analysed]) -> Iterator[LevelRow]:
             medians=tuple(None if level is None else level.median for level in levels),
             runs=tuple(0 if level is None else level.runs for level in levels),
         )
+
+
+def _ordered(levels: Iterable[LevelRow], rows: Sequence[Row]) -> tuple[LevelRow, ...]:
+    """Conditions as comparisons have them, references first; they come in the order in which arms were first run."""
+    places = [(row.workload, row.condition) for row in rows]
+    labels = [label for row in rows for label in (row.reference, row.level)]
+
+    def rank(level: LevelRow) -> tuple[int, int]:
+        place = (level.workload, level.condition)
+        at = places.index(place) if place in places else len(places)
+        return at, labels.index(level.arm) if level.arm in labels else len(labels)
+
+    return tuple(sorted(levels, key=rank))

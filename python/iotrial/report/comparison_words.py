@@ -33,7 +33,7 @@ def headline(comparison: Comparison) -> str:
     differing = [row for row in held if row.agreement is Agreement.DIFFERS]
     among = f"the {len(comparison.columns)} trials"
     if not differing:
-        where = "" if len(held) == 1 else f" in any of {counted(len(held), 'comparison')}"
+        where = "" if len(held) == 1 else f" in any of the {len(held)} comparisons"
         return f"No difference between {among} is shown{where}{_verdict_clause(held)}."
     first = max(differing, key=_gap)
     if len(held) == 1:

@@ -1,7 +1,8 @@
-"""An effect as a gain in per cent: "38 % [35, 41] less time", for rates "12 % [10, 14] more".
+"""An effect as a gain in per cent: "38 % [35, 41] less time", for rates "12 % [10, 14] more"; where no direction is excluded
+"3 % less to 2 % more time".
 
-The ends are turned with the direction of the estimate, so that a low end below 0 says that the other direction is not
-excluded. Interactions have no such number: their ratio is half of what a setting does to another's effect.
+The ends are turned with the direction of the estimate: a low end below 0 is one in the other direction. Interactions have
+no such number: their ratio is half of what a setting does to another's effect.
 """
 
 from __future__ import annotations
@@ -51,16 +52,20 @@ def _said(effect: Effect, percent: float, low: float | None, high: float | None,
         what = " the time" if word.endswith("time") else ""
         return f"{estimate} times [{lower}, {upper}]{what}"
     decimals = _decimals(low, high)
-    lower = "…" if low is None else _signed(low, decimals)
-    upper = "…" if high is None else _signed(high, decimals)
+    if low is not None and high is not None and low <= 0 <= high:
+        less, more = (high, -low) if word.startswith("less") else (-low, high)
+        behind = " time" if word.endswith("time") else ""
+        return f"{_plain(less, decimals)} % less to {_plain(more, decimals)} % more{behind}"
+    lower = "…" if low is None else _plain(low, decimals)
+    upper = "…" if high is None else _plain(high, decimals)
     return f"{percent:.{decimals}f} % [{lower}, {upper}] {word}"
 
 
-def _signed(number: float, decimals: int) -> str:
+def _plain(number: float, decimals: int) -> str:
     """With a true minus sign; an end beside 0 is not written as 0."""
     while decimals < 4 and number != 0.0 and float(f"{number:.{decimals}f}") == 0.0:
         decimals += 1
-    return f"{number:.{decimals}f}".replace("-", "−")
+    return f"{number + 0.0:.{decimals}f}".replace("-", "−")
 
 
 def _decimals(low: float | None, high: float | None) -> int:
