@@ -24,7 +24,7 @@ _iotrial_completion "$1"; printf '%s\\n' "${COMPREPLY[@]}"
 """,
     "zsh": """
 compdef() { : }; compadd() { print -r -- "${@[-1]}" }; _path_files() { : }
-_describe() { local one; for one in ${(P)${@[-1]}}; do print -r -- "${${one%:*}//\\\\\\\\:/:}"; done }
+_describe() { local one; for one in ${(P)${@[-1]}}; do print -r -- "${one%%:*}"; done }
 source "$SCRIPT"; words=("$@"); CURRENT=$#; _iotrial
 """,
     "fish": 'source "$SCRIPT"; complete -C "$argv" | string split -f 1 \\t',
