@@ -43,7 +43,11 @@ ORDER = (
     "knobs",
     "doctor",
     "restore",
+    "completion",
 )
+
+#: set where a shell has started this process for its completions (``iotrial.cli.shells``)
+COMPLETING = "_IOTRIAL_COMPLETE"
 
 
 class Verbs(click.Group):
@@ -62,6 +66,10 @@ class Verbs(click.Group):
                     raise
                 continue
             command: click.Command = module.command
+            if COMPLETING in os.environ:
+                from iotrial.cli.suggestions import attach
+
+                attach(command)
             return command
         import difflib
 
@@ -106,7 +114,11 @@ def main() -> None:
 def _status() -> int:
     """Do what the command line asks; its exit status."""
     as_json = "--json" in sys.argv[1:]
-    if not as_json and "restore" not in sys.argv[1:2]:
+    if COMPLETING in os.environ:
+        from iotrial.cli import shells
+
+        shells.register()
+    elif not as_json and "restore" not in sys.argv[1:2]:
         mention_leftovers()
     try:
         status = cli.main(prog_name="iotrial", standalone_mode=False)
