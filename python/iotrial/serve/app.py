@@ -12,19 +12,21 @@ from starlette.routing import Route, Router
 
 from iotrial.serve import compared, history, listed, single
 from iotrial.serve.gate import Gate
-from iotrial.serve.rendering import said_page, style
+from iotrial.serve.rendering import said_page, style, warm
 from iotrial.serve.reply import Reply
 from iotrial.serve.site import Site
 
 Page = Callable[[Site, Request], Reply]
 
 
-def application(store: Path) -> Gate:
-    """The ASGI application over the store in this file, which need not be there yet."""
+def application(store: Path, *, users: frozenset[int] | None = None) -> Gate:
+    """The ASGI application over the store in this file, which need not be there yet; for programs of these users only."""
     site = Site(store)
     routes = [
         Route("/", _answering(site, listed.page)),
         Route("/compare", _answering(site, compared.page)),
+        Route("/compare/report.json", _answering(site, compared.as_json)),
+        Route("/compare/report.md", _answering(site, compared.as_markdown)),
         Route("/history", _answering(site, history.page)),
         Route("/trials/{number}", _answering(site, single.page)),
         Route("/trials/{number}/report.json", _answering(site, single.as_json)),
@@ -32,7 +34,8 @@ def application(store: Path) -> Gate:
         Route("/trials/{number}/trial.iotrial", _answering(site, single.as_packed)),
         Route("/style.css", _style),
     ]
-    return Gate(Router(routes, redirect_slashes=False, default=_nowhere))
+    warm()  # while the process has the processor to itself
+    return Gate(Router(routes, redirect_slashes=False, default=_nowhere), users=users)
 
 
 def _answering(site: Site, page: Page) -> Callable[[Request], Response]:

@@ -35,6 +35,7 @@ class Mark:
     name: str
     said: str
     href: str = ""
+    word: str = ""  # after the numbers, where there is room
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,8 @@ def forest(
     said: str,
 ) -> Markup:
     """Comparisons below each other, in each a line a trial: its name, its interval, its numbers."""
-    left, right = (70, 250) if width == WIDE else (34, 128)
+    named = any(mark.name for _, marks in groups for mark in marks)
+    left, right = (70 if named else 12, 250) if width == WIDE else (34 if named else 8, 128)
     inner = width - left - right
     line, head, foot = 20, 26, 26
     height = sum(head + line * len(marks) for _, marks in groups)
@@ -190,8 +192,11 @@ def forest(
             parts.append(_linked(mark, "".join(drawn)))
             name = elided(mark.name, 10 if width == WIDE else 4)
             parts.append(f'<text x="{left - 10}" y="{middle + 4}" text-anchor="end">{_e(name)}</text>')
-            numbers = elided(mark.said, 40 if width == WIDE else 21)
+            room = 40 if width == WIDE else 21
+            numbers = mark.said if len(mark.said) <= room else elided(mark.said.split(" [")[0], room)
             parts.append(f'<text x="{left + inner + 12}" y="{middle + 4}">{_e(numbers)}</text>')
+            if mark.word and width == WIDE:
+                parts.append(f'<text x="{width}" y="{middle + 4}" text-anchor="end">{_e(mark.word)}</text>')
             at += line
     return _svg(width, height + foot, parts, said)
 
@@ -225,7 +230,8 @@ def _band(left: float, inner: float, y: object, axis: Axis, margin: float) -> st
 
 def _linked(mark: Mark, drawn: str) -> str:
     tone = mark.tone if mark.tone in _TONES else "none"
-    group = f'<g class="mark {tone}"><title>{_e(f"{mark.name}: {mark.said}")}</title>{drawn}</g>'
+    told = ": ".join(filter(None, (mark.name, mark.said, mark.word)))
+    group = f'<g class="mark {tone}"><title>{_e(told)}</title>{drawn}</g>'
     return f'<a href="{_e(mark.href)}">{group}</a>' if mark.href else group
 
 

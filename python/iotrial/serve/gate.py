@@ -15,6 +15,7 @@ from iotrial.errors import IotrialError, RequestError, UnknownName
 from iotrial.legible import shown
 from iotrial.serve.address import names_this_machine
 from iotrial.serve.rendering import said_page
+from iotrial.serve.whose import asker
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -36,16 +37,24 @@ _HEADERS = {
 
 
 class Gate:
-    """An ASGI application around another."""
+    """An ASGI application around another, for programs of these ``users`` (None: of all)."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, *, users: frozenset[int] | None) -> None:
         self._app = app
+        self._users = users
 
     async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
         if scope["type"] != "http":
             return
         guarded = _Guarded(send)
         refused = refusal(scope["method"], [(bytes(n), bytes(v)) for n, v in scope["headers"]])
+        if self._users is not None and asker(scope["client"], scope["server"]) not in self._users:
+            refused = (
+                403,
+                "Not for this user",
+                "these pages are for the user of this machine who started them",
+                "`iotrial serve --all-users` answers every user of the machine",
+            )
         if refused is not None:
             await _say(scope, guarded, *refused)
             return

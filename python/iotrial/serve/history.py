@@ -22,6 +22,7 @@ from iotrial.report.analysed import Analysed
 from iotrial.report.phrases import interval, spoken
 from iotrial.serve.asked import pairs_of, value_of
 from iotrial.serve.drawing import NARROW, WIDE, Axis, Mark, timeline
+from iotrial.serve.dressing import QUIET_REFRESH_S, REFRESH_S
 from iotrial.serve.listed import Row, row_of
 from iotrial.serve.rendering import page as rendered
 from iotrial.serve.reply import Reply
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from iotrial.store.model import StoredTrial
 
-REFRESH_S = 2
 MOST_TRIALS = 400
 MOST_EFFECTS = 500
 
@@ -100,7 +100,7 @@ def page(site: Site, request: Request) -> Reply:
     choices = _choices(looked.found.values())
     effect = next((one for one in choices if one.key == asked), choices[0] if choices else None)
     points = _points(ended, looked.found, effect)
-    going = None if not looked.open else 10 if looked.measuring else REFRESH_S
+    going = None if not looked.open else QUIET_REFRESH_S if looked.measuring else REFRESH_S
     values = {
         "choices": choices,
         "effect": effect,
@@ -210,10 +210,10 @@ def changes_of(points: Sequence[Point]) -> tuple[tuple[Change, ...], str]:
     without an estimate are left out of the series."""
     usable = [(i, value) for i, point in enumerate(points) if (value := _level(point)) is not None]
     if len(usable) < FEWEST:
-        return (), f"{len(usable)} of the {FEWEST} trials that a search for changes of level takes at least."
+        return (), f"too few trials, {len(usable)} of the {FEWEST} that a search for them takes at least."
     found = changes(np.array([value for _, value in usable]))
     if not found:
-        return (), "No change of level was found."
+        return (), "none was found."
     said = []
     for change in found:
         point = points[usable[change.place][0]]
@@ -221,7 +221,7 @@ def changes_of(points: Sequence[Point]) -> tuple[tuple[Change, ...], str]:
             f"before trial {point.row.trial.number} ({point.row.started[:10]}): {_moved(point, change)}"
         )
     placed = tuple(Change(usable[one.place][0], one.before, one.after) for one in found)
-    return placed, f"The level changes {'; '.join(said)}."
+    return placed, f"the level changes {'; '.join(said)}."
 
 
 def _level(point: Point) -> float | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
-from iotrial.report.jsonreport import utc
+from iotrial.report.moments import day_and_time
 from iotrial.serve.asked import Search, holds, pairs_of
 from iotrial.serve.machines import kernel_of, lab_of, machine_of
 from iotrial.serve.rendering import page as rendered
@@ -80,7 +79,7 @@ def row_of(trial: StoredTrial, said: Said | None) -> Row:
     header = trial.header
     return Row(
         trial=trial,
-        started=when(header.started),
+        started=day_and_time(header.started),
         study=shown(header.study.name),
         machine=machine_of(header),
         kernel=kernel_of(header),
@@ -89,19 +88,11 @@ def row_of(trial: StoredTrial, said: Said | None) -> Row:
     )
 
 
-def when(started: str) -> str:
-    """E.g. "2024-05-01 12:00", in UTC."""
-    try:
-        return datetime.fromisoformat(utc(started)).strftime("%Y-%m-%d %H:%M")
-    except (ValueError, OverflowError):
-        return shown(started)[:40]
-
-
 def _fits(trial: StoredTrial, search: Search) -> bool:
     header = trial.header
     if search.state and trial.state.value != search.state:
         return False
-    day = when(header.started)[:10]
+    day = day_and_time(header.started)[:10]
     if (search.since and day < search.since) or (search.until and day > search.until):
         return False
     return (

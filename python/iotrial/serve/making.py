@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iotrial.errors import RequestError, StoreError
+from iotrial.report.analysed import Analysed
 from iotrial.report.opening import document_of
 from iotrial.report.remembered import Remembered
 from iotrial.store import Store
@@ -17,7 +19,7 @@ MOST_PACKED = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One trial in each format, as text in UTF-8."""
+    """A report in each format, as text in UTF-8."""
 
     html: str
     json: bytes
@@ -42,6 +44,21 @@ def made(store: Store, number: int) -> Made:
         html=html_report(document),
         json=json.dumps(report_json(document), indent=1).encode(),
         markdown=markdown_report(document).encode("utf-8", "replace"),
+    )
+
+
+def compared(trials: Sequence[Analysed]) -> Made:
+    """A comparison; RequestError where these trials share nothing."""
+    from iotrial.report.comparing import compare
+    from iotrial.report.comparison_html import comparison_html
+    from iotrial.report.comparison_json import comparison_json
+    from iotrial.report.comparison_markdown import comparison_markdown
+
+    comparison = compare(trials)
+    return Made(
+        html=comparison_html(comparison),
+        json=json.dumps(comparison_json(comparison), indent=1, allow_nan=False).encode(),
+        markdown=comparison_markdown(comparison).encode("utf-8", "replace"),
     )
 
 

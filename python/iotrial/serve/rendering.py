@@ -34,6 +34,14 @@ def said_page(title: str, text: str, hint: str | None = None, *, refresh: int | 
     return page("said.html.j2", title=title, text=text, hint=hint, refresh=refresh)
 
 
+def warm() -> None:
+    """Whatever the first page would wait for."""
+    environment = _environment()
+    for name in environment.list_templates():
+        environment.get_template(name)
+    style_mark()
+
+
 @cache
 def style() -> bytes:
     """The style sheet: the report's, and what lists and forms need besides."""
@@ -56,6 +64,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("iotrial.serve", "templates"),
         autoescape=True,
+        auto_reload=False,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from html import unescape
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from iotrial.errors import RequestError
+from iotrial.report.live_table import outlook_words, widest
 from iotrial.report.phrases import interval_title
+from iotrial.report.progress import GOING_ON
 from iotrial.report.standing import read_standing, standing_path
 from iotrial.serve.asked import number_of, pairs_of, value_of
 from iotrial.serve.desk import Unmade
 from iotrial.serve.drawing import NARROW, WIDE, Axis, Mark, forest
+from iotrial.serve.dressing import REFRESH_S, dressed, later
 from iotrial.serve.rendering import page as rendered
-from iotrial.serve.rendering import said_page
 from iotrial.serve.reply import Reply, download
 from iotrial.serve.site import Site
 from iotrial.store.model import StoredTrial, TrialState
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from iotrial.report.progress import EffectLine, Progress
 
-REFRESH_S = 2
 MOST_DRAWN = 40
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
 _BODY = re.compile(r"<body\b[^>]*>")
@@ -45,17 +45,21 @@ def page(site: Site, request: Request) -> Reply:
     try:
         made = site.made(trial)
     except Unmade as unmade:
-        return _later(trial, unmade)
-    bar = rendered(
-        "bar.html.j2",
-        trial=trial,
-        history="/history?" + urlencode({"study": trial.header.study.name}),
-        packed_as=_name(trial, "iotrial"),
-    ).decode()
-    policy = _POLICY.search(made.html)
-    text = _BODY.sub(lambda body: body[0] + bar, made.html, count=1)
-    headers = {} if policy is None else {"content-security-policy": unescape(policy[1])}
-    return Reply(text.encode("utf-8", "replace"), headers=headers)
+        return later(f"Trial {trial.number}", measuring=unmade.measuring)
+    here = f"/trials/{trial.number}"
+    return dressed(
+        made.html,
+        links=[
+            ("All trials", "/"),
+            ("Compare", f"/compare?trials={trial.number}"),
+            ("History", "/history?" + urlencode({"study": trial.header.study.name})),
+        ],
+        files=[
+            ("packed trial", f"{here}/trial.iotrial"),
+            ("JSON", f"{here}/report.json"),
+            ("Markdown", f"{here}/report.md"),
+        ],
+    )
 
 
 def as_json(site: Site, request: Request) -> Reply:
@@ -84,7 +88,7 @@ def _saved(
     try:
         return download(make(trial), kind, _name(trial, suffix))
     except Unmade as unmade:
-        return _later(trial, unmade)
+        return later(f"Trial {trial.number}", measuring=unmade.measuring)
 
 
 def _trial(site: Site, request: Request) -> StoredTrial:
@@ -95,18 +99,6 @@ def _name(trial: StoredTrial, suffix: str) -> str:
     """Of a file to be saved: a stored trial may bear any name."""
     study = _UNFIT.sub("-", trial.header.study.name)[:80].strip("-")
     return f"{trial.number}-{study or 'trial'}.{suffix}"
-
-
-def _later(trial: StoredTrial, unmade: Unmade) -> Reply:
-    title = f"Trial {trial.number} has not been looked at yet" if unmade.measuring else "Being analysed"
-    text = (
-        _QUIET
-        if unmade.measuring
-        else f"Trial {trial.number} is analysed and drawn; a large one takes a while."
-    )
-    wait = 10 if unmade.measuring else REFRESH_S
-    body = said_page(title, text, refresh=wait)
-    return Reply(body, status=503, headers={"retry-after": str(wait)})
 
 
 def _live(site: Site, trial: StoredTrial, *, still: bool) -> Reply:
@@ -128,6 +120,7 @@ def _live(site: Site, trial: StoredTrial, *, still: bool) -> Reply:
             progress=progress,
             age_s=age_s,
             decided=0 if progress is None else progress.decided,
+            ahead=[] if progress is None else _ahead(progress),
             figures=[] if progress is None else _figures(progress),
             heads=interval_title(_scale(line) for line in progress.effects) if progress else "",
             refresh=None if still else REFRESH_S,
@@ -135,6 +128,16 @@ def _live(site: Site, trial: StoredTrial, *, still: bool) -> Reply:
             warnings=site.view().warnings,
         )
     )
+
+
+def _ahead(progress: Progress) -> list[str]:
+    """What the trial waits for, what it measures next, and when all may be decided."""
+    said = list(widest(progress))
+    if progress.upcoming:
+        said.append(f"next: {progress.upcoming}")
+    if progress.outlook_s is not None:
+        said.append(outlook_words(progress.outlook_s, progress.left_s))
+    return said
 
 
 def _scale(line: EffectLine) -> Scale:
@@ -150,9 +153,8 @@ def _figures(progress: Progress) -> list[tuple[Markup, Markup]]:
         lines = sorted(lines, key=lambda line: line.verdict is not None)[:MOST_DRAWN]
     groups: dict[str, list[Mark]] = {}
     for line in lines:
-        mark = Mark(
-            line.value, line.low, line.high, line.verdict or "", "", f"{line.numbers}  {line.verdict or ''}"
-        )
+        word = line.verdict or ""
+        mark = Mark(line.value, line.low, line.high, word, "", line.numbers, word=word or GOING_ON)
         groups.setdefault(f"{line.comparison}, {line.condition}", []).append(mark)
     every = [mark for marks in groups.values() for mark in marks]
     axis = Axis.of(every, log=True, margin=progress.margin)

@@ -12,7 +12,7 @@ from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.remembered import Remembered
 from iotrial.serve.desk import Desk, Unmade
-from iotrial.serve.making import Made, made, packed
+from iotrial.serve.making import Made, compared, made, packed
 from iotrial.serve.shelf import Shelf, View
 from iotrial.store.model import StoredTrial, TrialState
 
@@ -140,6 +140,12 @@ class Site:
                 return made(store, trial.number)
 
         return self.desk.ask(("made", *_key(trial)), make, size=lambda one: one.size, wait_s=wait_s)
+
+    def compared(self, trials: Sequence[StoredTrial], looked: Looked, *, wait_s: float = PAGE_WAIT_S) -> Made:
+        """The comparison of trials that have all been looked at, in this order. Unmade where it is not there yet."""
+        key = ("compared", *map(_key, trials))
+        found = [looked.found[trial.number] for trial in trials]
+        return self.desk.ask(key, lambda: compared(found), size=lambda one: one.size, wait_s=wait_s)
 
     def packed(self, trial: StoredTrial, *, wait_s: float = PAGE_WAIT_S) -> bytes:
         """The packed trial. Unmade where it is not there yet."""

@@ -15,12 +15,14 @@ from iotrial.cli.output import tell
     "--port", type=click.IntRange(0, 65535), default=8137, show_default=True, help="0: any free one."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address; no other is taken.")
+@click.option("--all-users", is_flag=True, help="Answer every user of this machine, not only you.")
 @json_option
-def command(port: int, host: str, as_json: bool) -> None:
+def command(port: int, host: str, all_users: bool, as_json: bool) -> None:
     """Show stored trials as pages on this machine, until interrupted. Nothing can be changed there.
 
     A running trial is followed live; nothing is analysed while one runs.
     """
+    from iotrial.errors import RequestError
     from iotrial.paths import store_path
     from iotrial.serve.address import listening, loopback, url_of
 
@@ -28,6 +30,13 @@ def command(port: int, host: str, as_json: bool) -> None:
     from iotrial.serve.app import application
     from iotrial.serve.connection import serve_forever
     from iotrial.serve.quiet import stand_back
+    from iotrial.serve.whose import can_tell, trusted
+
+    if not all_users and not can_tell():
+        raise RequestError(
+            "this kernel does not tell whose a connection is",
+            hint="--all-users answers every user of this machine",
+        )
 
     path = store_path().absolute()
     address = url_of(listener)
@@ -40,6 +49,6 @@ def command(port: int, host: str, as_json: bool) -> None:
             tell(address)
             tell("iotrial: Ctrl-C ends it", err=True)
 
-    app = application(path)
+    app = application(path, users=None if all_users else trusted())
     stand_back()
     serve_forever(listener, app, ready)
