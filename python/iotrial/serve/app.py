@@ -19,9 +19,10 @@ from iotrial.serve.site import Site
 Page = Callable[[Site, Request], Reply]
 
 
-def application(store: Path, *, users: frozenset[int] | None = None) -> Gate:
-    """The ASGI application over the store in this file, which need not be there yet; for programs of these users only."""
-    site = Site(store)
+def application(store: Path, *, users: frozenset[int] | None, aside: bool) -> Gate:
+    """The ASGI application over the store in this file, which need not be there yet; for programs of these users only (None:
+    of all). ``aside``: what takes long is done when the machine has nothing else to do."""
+    site = Site(store, aside=aside)
     routes = [
         Route("/", _answering(site, listed.page)),
         Route("/compare", _answering(site, compared.page)),

@@ -1,4 +1,4 @@
-"""Whatever takes long, done one thing at a time by one thread: analyses, reports, packed trials.
+"""Whatever takes long, done one thing at a time: analyses, reports, packed trials.
 
 Whoever asks waits a moment, and is told when it is not done yet. While a trial is running nothing new is begun: the processor
 and the disk are the trial's. What was made is kept while there is room.
@@ -128,12 +128,7 @@ class Desk:
         error: Exception | None = None
         result: Any = None
         try:
-            if time.monotonic() > job.until_s:
-                error = Unmade(measuring=False)
-            elif self._measuring():
-                error = Unmade(measuring=True)
-            else:
-                result = job.make()
+            result = self._result(job)
         except Exception as raised:  # whoever asked is told, and the thread lives on
             error = raised
         with self._lock:
@@ -149,6 +144,13 @@ class Desk:
             job.future.set_result(result)
         else:
             job.future.set_exception(error)
+
+    def _result(self, job: _Job) -> Any:
+        if time.monotonic() > job.until_s:
+            raise Unmade(measuring=False)
+        if self._measuring():
+            raise Unmade(measuring=True)
+        return job.make()
 
     def _keep(self, key: Hashable, result: Any, size: int) -> None:
         self._made[key] = (result, size)

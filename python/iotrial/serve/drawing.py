@@ -148,7 +148,7 @@ def forest(
 ) -> Markup:
     """Comparisons below each other, in each a line a trial: its name, its interval, its numbers."""
     named = any(mark.name for _, marks in groups for mark in marks)
-    left, right = (70 if named else 12, 250) if width == WIDE else (34 if named else 8, 128)
+    left, right = (70 if named else 12, 250) if width == WIDE else (34 if named else 8, 156)
     inner = width - left - right
     line, head, foot = 20, 26, 26
     height = sum(head + line * len(marks) for _, marks in groups)

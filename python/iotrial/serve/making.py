@@ -1,4 +1,4 @@
-"""The long part of a request: a trial analysed and drawn, or packed. Done by the desk, never by a page."""
+"""The long part of a request: a trial analysed and drawn, or packed. Done in the worker's process."""
 
 from __future__ import annotations
 

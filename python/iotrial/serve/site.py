@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from iotrial.errors import RequestError, StoreError, UnknownName
-from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.remembered import Remembered
 from iotrial.serve.desk import Desk, Unmade
-from iotrial.serve.making import Made, compared, made, packed
+from iotrial.serve.making import Made
 from iotrial.serve.shelf import Shelf, View
+from iotrial.serve.tasks import Compare, Look, Pack, Report, Task, Which
+from iotrial.serve.workshop import Workshop
 from iotrial.store.model import StoredTrial, TrialState
+
+T = TypeVar("T")
 
 PAGE_WAIT_S = 1.5  # for what the page is about
 LOOK_PATIENCE_S = 4.0  # nobody may be looking any more
@@ -42,9 +46,10 @@ class Looked:
 class Site:
     """One store as pages see it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, aside: bool) -> None:
         self.shelf = Shelf(path)
         self.desk = Desk(self._measuring)
+        self._workshop = Workshop(self._measuring, aside=aside)
         self._said: dict[tuple[object, ...], Said] = {}
 
     def view(self) -> View:
@@ -117,14 +122,9 @@ class Site:
         )
 
     def _look(self, trial: StoredTrial, share: int, until_s: float) -> Analysed:
-        def look() -> Analysed:
-            with self.shelf.opened() as store, Remembered(store) as remembered:
-                _same(store.find(trial.number), trial)
-                return remembered.of(trial.number, share=share)
-
-        return self.desk.ask(
+        return self._done(
             ("look", share, *_key(trial)),
-            look,
+            Look(self._which(trial), share),
             size=lambda one: 2000 + 800 * (len(one.effects) + len(one.levels)),
             wait_s=max(0.0, until_s - time.monotonic()),
             urgent=False,
@@ -133,29 +133,25 @@ class Site:
 
     def made(self, trial: StoredTrial, *, wait_s: float = PAGE_WAIT_S) -> Made:
         """The reports of a trial that has ended. Unmade where they are not there yet."""
-
-        def make() -> Made:
-            with self.shelf.opened() as store:
-                _same(store.find(trial.number), trial)
-                return made(store, trial.number)
-
-        return self.desk.ask(("made", *_key(trial)), make, size=lambda one: one.size, wait_s=wait_s)
+        return self._done(
+            ("made", *_key(trial)), Report(self._which(trial)), size=lambda one: one.size, wait_s=wait_s
+        )
 
     def compared(self, trials: Sequence[StoredTrial], looked: Looked, *, wait_s: float = PAGE_WAIT_S) -> Made:
         """The comparison of trials that have all been looked at, in this order. Unmade where it is not there yet."""
         key = ("compared", *map(_key, trials))
-        found = [looked.found[trial.number] for trial in trials]
-        return self.desk.ask(key, lambda: compared(found), size=lambda one: one.size, wait_s=wait_s)
+        found = tuple(looked.found[trial.number] for trial in trials)
+        return self._done(key, Compare(found), size=lambda one: one.size, wait_s=wait_s)
 
     def packed(self, trial: StoredTrial, *, wait_s: float = PAGE_WAIT_S) -> bytes:
         """The packed trial. Unmade where it is not there yet."""
+        return self._done(("packed", *_key(trial)), Pack(self._which(trial)), size=len, wait_s=wait_s)
 
-        def make() -> bytes:
-            with self.shelf.opened() as store:
-                _same(store.find(trial.number), trial)
-                return packed(store, trial.number)
+    def _done(self, key: tuple[object, ...], task: Task[T], *, size: Callable[[T], int], **how: Any) -> T:
+        return self.desk.ask(key, lambda: self._workshop.do(task), size=size, **how)
 
-        return self.desk.ask(("packed", *_key(trial)), make, size=len, wait_s=wait_s)
+    def _which(self, trial: StoredTrial) -> Which:
+        return Which(self.shelf.path, trial.number, trial.header.id)
 
     def _measuring(self) -> bool:
         try:
@@ -166,11 +162,3 @@ class Site:
 
 def _key(trial: StoredTrial) -> tuple[object, ...]:
     return (trial.number, trial.header.id, trial.state.value, trial.duration_s)
-
-
-def _same(found: StoredTrial, wanted: StoredTrial) -> None:
-    """The file may be another one by now."""
-    if found.header.id != wanted.header.id:
-        raise StoreError(f"trial {shown(wanted.number)} is another one by now", hint="load the page again")
-    if found.state is TrialState.RUNNING:
-        raise Unmade(measuring=True)

@@ -16,8 +16,13 @@ from iotrial.cli.output import tell
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address; no other is taken.")
 @click.option("--all-users", is_flag=True, help="Answer every user of this machine, not only you.")
+@click.option(
+    "--full-speed",
+    is_flag=True,
+    help="Do not stand back for other work: where nothing is measured on this machine.",
+)
 @json_option
-def command(port: int, host: str, all_users: bool, as_json: bool) -> None:
+def command(port: int, host: str, all_users: bool, full_speed: bool, as_json: bool) -> None:
     """Show stored trials as pages on this machine, until interrupted. Nothing can be changed there.
 
     A running trial is followed live; nothing is analysed while one runs.
@@ -49,6 +54,7 @@ def command(port: int, host: str, all_users: bool, as_json: bool) -> None:
             tell(address)
             tell("iotrial: Ctrl-C ends it", err=True)
 
-    app = application(path, users=None if all_users else trusted())
-    stand_back()
+    app = application(path, users=None if all_users else trusted(), aside=not full_speed)
+    if not full_speed:
+        stand_back()
     serve_forever(listener, app, ready)
