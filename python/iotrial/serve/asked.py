@@ -45,11 +45,11 @@ def number_of(text: str) -> int | None:
 
 
 def value_of(pairs: Pairs, name: str) -> str:
-    """The last value of this name, without blanks around it, "" where there is none. RequestError for a very long one."""
+    """The last value of this name as it can be shown, "" where there is none. RequestError for a very long one."""
     text = next((value for key, value in reversed(pairs) if key == name), "").strip()
     if len(text) > LONGEST_TEXT:
         raise RequestError(f"{name}: {len(text):,} characters, wanted at most {LONGEST_TEXT}")
-    return text
+    return shown(text)
 
 
 def trials_of(pairs: Pairs) -> tuple[int, ...]:

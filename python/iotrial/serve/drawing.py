@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WIDE, NARROW = 960, 360
 _FARTHEST = 3.0  # how much farther than the estimates an axis reaches for the ends of intervals
+_MOST_LOG, _MOST = math.log(1e9), 1e100  # what nobody reads from a figure
 _TONES = frozenset({"faster", "better", "slower", "worse", "equivalent", "higher", "lower"})
 
 
@@ -81,7 +82,8 @@ class Axis:
 def _scaled(value: float | None, *, log: bool) -> float | None:
     if value is None or not math.isfinite(value) or (log and value <= 0):
         return None
-    return math.log(value) if log else value
+    scaled, most = (math.log(value), _MOST_LOG) if log else (value, _MOST)
+    return max(-most, min(most, scaled))
 
 
 def timeline(

@@ -61,7 +61,7 @@ class Gate:
         try:
             await self._app(scope, receive, guarded)
         except IotrialError as error:
-            await _say(scope, guarded, _status(error), _TITLES[_status(error)], error.message, error.hint)
+            await _say(scope, guarded, _status(error), _title(error), error.message, error.hint)
         except Exception as error:
             traceback.print_exc(file=sys.stderr)
             told = shown(f"{type(error).__name__}: {error}")[:300]
@@ -122,12 +122,12 @@ def refusal(method: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str, 
     return None
 
 
-_TITLES = {
-    400: "That could not be understood",
-    404: "There is no such trial",
-    503: "The store cannot be read",
-    500: "That did not work",
-}
+def _title(error: IotrialError) -> str:
+    if _status(error) == 404:
+        return "There is no such trial"
+    if _status(error) == 400:
+        return "That could not be understood"
+    return "The store cannot be read" if error.message.startswith("store ") else "This cannot be shown"
 
 
 def _status(error: IotrialError) -> int:

@@ -73,7 +73,7 @@ def page(site: Site, request: Request) -> Reply:
     """``/history?study=S&effect=E``"""
     pairs = pairs_of(request.scope["query_string"])
     view = site.view()
-    studies = sorted({trial.header.study.name for trial in view.trials}, key=str.casefold)
+    studies = sorted({shown(trial.header.study.name) for trial in view.trials}, key=str.casefold)
     study, asked = value_of(pairs, "study"), value_of(pairs, "effect")
     common = {
         "title": "History",
@@ -94,7 +94,7 @@ def page(site: Site, request: Request) -> Reply:
     }
     if not study or study not in studies:
         return Reply(rendered("history.html.j2", **common))
-    of_study = [trial for trial in view.trials if trial.header.study.name == study]
+    of_study = [trial for trial in view.trials if shown(trial.header.study.name) == study]
     ended = [trial for trial in of_study if trial.state is not TrialState.RUNNING]
     looked = site.looked(ended[:MOST_TRIALS])
     choices = _choices(looked.found.values())

@@ -96,16 +96,16 @@ def _fits(trial: StoredTrial, search: Search) -> bool:
     if (search.since and day < search.since) or (search.until and day > search.until):
         return False
     return (
-        holds(search.study, (header.study.name, header.study.title))
+        holds(search.study, (shown(header.study.name), shown(header.study.title)))
         and holds(search.kernel, (kernel_of(header),))
         and holds(search.machine, _machine_texts(trial))
     )
 
 
 def _machine_texts(trial: StoredTrial) -> Sequence[str]:
-    facts = (str(value) for value in trial.header.host.values() if isinstance(value, str | int))
+    facts = (shown(value) for value in trial.header.host.values() if isinstance(value, str | int))
     return (machine_of(trial.header), lab_of(trial.header), *facts)
 
 
 def _says(said: Said, wanted: str) -> bool:
-    return holds(wanted, (said.headline, said.tone))
+    return holds(wanted, (shown(said.headline), said.tone))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from iotrial.errors import StoreError, UnknownName
 from iotrial.store import Store
 from iotrial.store.model import DamagedTrial, StoredTrial, TrialState
 
@@ -76,6 +77,8 @@ class Shelf:
             return View(missing=True)
         measured = before is not None and before.running and stamp[:2] == self._stamp[:2]
         with Store.open(self.path, read_only=True, checked=not measured) as store:
+            if measured and before is not None and (view := _followed(store, before)) is not None:
+                return view
             if not measured:
                 self._warnings = store.warnings
             trials, damaged = store.listing()
@@ -84,6 +87,18 @@ class Shelf:
     def _stamp_now(self) -> _Stamp:
         """Which file it is, then when it and its log were written to last."""
         return (*_stamp(self.path), *_stamp(self.path.with_name(self.path.name + "-wal"))[2:])
+
+
+def _followed(store: Store, before: View) -> View | None:
+    """What was seen before with its running trials as they are now; None where there are others by now."""
+    newest = max([*before.by_number, *(lost.number for lost in before.damaged)])
+    try:
+        if store.find("last").number != newest:
+            return None
+        now = {trial.number: store.find(trial.number) for trial in before.running}
+    except (StoreError, UnknownName):
+        return None
+    return replace(before, trials=tuple(now.get(trial.number, trial) for trial in before.trials))
 
 
 def _stamp(path: Path) -> _Stamp:

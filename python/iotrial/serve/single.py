@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from iotrial.errors import RequestError
+from iotrial.legible import shown
 from iotrial.report.live_table import outlook_words, widest
 from iotrial.report.phrases import interval_title
 from iotrial.report.progress import GOING_ON
@@ -52,7 +53,7 @@ def page(site: Site, request: Request) -> Reply:
         links=[
             ("All trials", "/"),
             ("Compare", f"/compare?trials={trial.number}"),
-            ("History", "/history?" + urlencode({"study": trial.header.study.name})),
+            ("History", "/history?" + urlencode({"study": shown(trial.header.study.name)})),
         ],
         files=[
             ("packed trial", f"{here}/trial.iotrial"),
