@@ -69,7 +69,7 @@ def _saved(site: Site, request: Request, suffix: str, kind: str, part: Callable[
             part(site.compared(trials, looked)), kind, f"compare-{'-'.join(map(str, numbers))}.{suffix}"
         )
     except Unmade as unmade:
-        return later("The comparison", measuring=unmade.measuring)
+        return later("The comparison", measuring=unmade.measuring, saved=True)
 
 
 def _form(site: Site, trials: list[StoredTrial], looked: Looked | None) -> Reply:

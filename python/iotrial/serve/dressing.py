@@ -25,9 +25,9 @@ def dressed(html: str, **bar: object) -> Reply:
     return Reply(text.encode("utf-8", "replace"), headers=headers)
 
 
-def later(what: str, *, measuring: bool) -> Reply:
-    """In place of what is not there yet; asks again by itself."""
+def later(what: str, *, measuring: bool, saved: bool = False) -> Reply:
+    """In place of what is not there yet; asks again by itself. ``saved``: a file was asked for, which this is not."""
     title = f"{what} has not been looked at yet" if measuring else f"{what} is being looked at"
     wait = QUIET_REFRESH_S if measuring else REFRESH_S
     body = said_page(title, _QUIET if measuring else _BUSY, refresh=wait)
-    return Reply(body, status=503, headers={"retry-after": str(wait)})
+    return Reply(body, status=503 if saved else 202, headers={"retry-after": str(wait)})

@@ -89,7 +89,7 @@ def _saved(
     try:
         return download(make(trial), kind, _name(trial, suffix))
     except Unmade as unmade:
-        return later(f"Trial {trial.number}", measuring=unmade.measuring)
+        return later(f"Trial {trial.number}", measuring=unmade.measuring, saved=True)
 
 
 def _trial(site: Site, request: Request) -> StoredTrial:
