@@ -18,7 +18,7 @@ from typing import BinaryIO, Self
 
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.paths import store_path
-from iotrial.store import exchange, records
+from iotrial.store import bulk, exchange, records
 from iotrial.store.accounted import (
     CALL,
     NOT_ACCOUNTED,
@@ -251,7 +251,10 @@ class Store:
                     ENERGY,
                 )
                 events = tuple(map(records.event_of, told))
-                runs = with_energy(self._runs("WHERE trial = ?", trial.number), events)
+                found = self._rows(
+                    f"SELECT {records.RUN_COLUMNS} FROM run WHERE trial = ? ORDER BY sequence", trial.number
+                )
+                runs = with_energy(bulk.runs_of(found), events)
                 ends = tuple(
                     records.end_of(row)
                     for row in self._rows(
