@@ -381,6 +381,10 @@ def test_only_this_machine_can_reach_it(server: Served) -> None:
     assert listening == [f"{0x7F000001.to_bytes(4, sys.byteorder).hex().upper()}{wanted}"]
 
 
+def policies(pid: int) -> list[int]:
+    return [os.sched_getscheduler(int(thread.name)) for thread in Path(f"/proc/{pid}/task").iterdir()]
+
+
 def test_it_stands_back_and_so_does_what_it_begins(path: Path) -> None:
     argv = [sys.executable, "-m", "iotrial", "serve", "--port", "0", "--json"]
     process = subprocess.Popen(
@@ -389,7 +393,7 @@ def test_it_stands_back_and_so_does_what_it_begins(path: Path) -> None:
     try:
         assert process.stdout
         port = json.loads(process.stdout.readline())["serve"]["port"]
-        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 10
         assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
         Served(process, port, path).get("/trials/1")
         (worker, *_) = workers(Served(process, port, path))
@@ -397,6 +401,11 @@ def test_it_stands_back_and_so_does_what_it_begins(path: Path) -> None:
         while os.sched_getscheduler(int(worker)) != os.SCHED_IDLE and time.monotonic() < end:
             time.sleep(0.05)
         assert os.sched_getscheduler(int(worker)) == os.SCHED_IDLE
+        with Store.open(path) as store:
+            store.create_trial(header("4" * 32))  # a trial begins
+            Served(process, port, path).get("/")
+            assert set(policies(process.pid)) == {os.SCHED_IDLE}
+            store.set_state("4" * 32, TrialState.INTERRUPTED, "enough")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
         while Path(f"/proc/{worker}/cmdline").exists() and time.monotonic() < end:

@@ -56,7 +56,9 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
         done = iotrial("plan", *rest)
         assert done.returncode == 2
         assert "--device /dev/sdx" in done.stderr or "needs root" in done.stderr
-    elif verb == "doctor" or {"--pilot", "--rehearse"} & set(rest):  # understood, without being done
+    elif verb in ("doctor", "serve") or {"--pilot", "--rehearse"} & set(
+        rest
+    ):  # understood, without being done
         done = iotrial(verb, *rest, "--help")
         assert done.returncode == 0, done.stderr
     elif verb == "run":  # what it would do, without doing it

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 50
 LONGEST_LAB = 40
-LOOK_S = 0.1  # for what a page's trials say and nobody has asked yet
+LOOK_S = 0.05  # for what a page's trials say and nobody has asked yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,11 +56,13 @@ class Shelf:
         """The store for reading, to be closed by the caller. StoreError where it cannot be read."""
         return Store.open(self.path, read_only=True, checked=False)
 
-    def view(self) -> View:
-        """What the store holds now. StoreError where it cannot be read."""
+    def view(self, *, at_most_s: float = 0.0) -> View:
+        """What the store holds now, or held ``at_most_s`` ago. StoreError where it cannot be read."""
         with self._lock:
-            stamp = self._stamp_now()
             view = self._view
+            if view is not None and time.monotonic() - self._seen_s < at_most_s:
+                return view
+            stamp = self._stamp_now()
             if view is not None and self._counts(view, stamp):
                 return view
             self._view = None  # whatever comes of it, what was known is over
@@ -104,13 +106,14 @@ class Shelf:
         return replace(before, trials=tuple(now.get(one.number, one) for one in before.trials))
 
     def _stamp_now(self) -> _Stamp:
-        """Which file it is, then when it and its log were written to last."""
-        return (*_stamp(self.path), *_stamp(self.path.with_name(self.path.name + "-wal"))[2:])
+        """Which file it is, then when it and its log were written to last. A log without a byte is none: readers make one."""
+        log = _stamp(self.path.with_name(self.path.name + "-wal"))
+        return (*_stamp(self.path), *(log[2:] if log[2] else ()))
 
 
 def _stamp(path: Path) -> _Stamp:
     try:
         facts = path.stat()
     except OSError:
-        return (0, 0, None)
-    return (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+        return (0, 0, 0, 0)
+    return (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)

@@ -13,6 +13,7 @@ from iotrial.report.analysed import Analysed
 from iotrial.report.remembered import Remembered, state_mark
 from iotrial.serve.desk import Desk, Unmade
 from iotrial.serve.making import Made
+from iotrial.serve.quiet import stand_back
 from iotrial.serve.shelf import Shelf, View
 from iotrial.serve.tasks import Compare, Look, Pack, Report, Task, Which
 from iotrial.serve.workshop import Workshop
@@ -52,11 +53,12 @@ class Site:
         self.shelf = Shelf(path)
         self.desk = Desk(self._measuring)
         self._workshop = Workshop(self._measuring, aside=aside)
+        self._aside, self._wholly = aside, False
         self._said: dict[tuple[object, ...], Said] = {}
 
     def view(self) -> View:
         """What the store holds now. StoreError where it cannot be read."""
-        return self.shelf.view()
+        return self._noticed(self.shelf.view())
 
     def trial(self, number: int | None, view: View) -> Outline:
         """UnknownName where there is none of this number, StoreError where it is damaged."""
@@ -160,9 +162,15 @@ class Site:
     def _which(self, trial: Outline) -> Which:
         return Which(self.shelf.path, trial.number, trial.id)
 
+    def _noticed(self, view: View) -> View:
+        if view.running and self._aside and not self._wholly:
+            self._wholly = True
+            stand_back(wholly=True)
+        return view
+
     def _measuring(self) -> bool:
         try:
-            return bool(self.shelf.view().running)
+            return bool(self._noticed(self.shelf.view(at_most_s=1.0)).running)
         except StoreError:
             return False
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from iotrial.errors import IotrialError
 from iotrial.legible import shown
-from iotrial.serve.quiet import stand_back
+from iotrial.serve.quiet import session_last, stand_back
 
 ASIDE, ALIKE = "aside", "alike"  # how it stands to other work
 _PR_SET_PDEATHSIG = 1
@@ -38,6 +38,7 @@ def main(server: int, *, aside: bool) -> None:
         return
     if aside:
         stand_back(wholly=True)
+        session_last()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed by the way is no answer
     tasks = sys.stdin.buffer
