@@ -71,6 +71,21 @@ def test_what_is_remembered_is_what_was_analysed(store: Store, monkeypatch: pyte
     assert from_json(to_json(first)) == first
 
 
+def test_what_is_known_is_told_without_an_analysis(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = store.find(1)
+    state = remembered.state_mark(trial.state, trial.duration_s)
+    with Remembered(store) as trials:
+        assert trials.known(trial.header.id, state) is None
+        assert trials.headline(trial.header.id, state) is None
+        said = trials.of(1)
+        monkeypatch.delattr(remembered, "document_of")
+        assert trials.known(trial.header.id, state) == said
+        assert trials.headline(trial.header.id, state) == (said.headline, said.tone)
+        assert trials.known(trial.header.id, state, share=2) is None
+        assert trials.known(trial.header.id, "running 1.0") is None
+        assert trials.headline("another", state) is None
+
+
 def test_a_share_of_the_level_gives_wider_intervals(store: Store) -> None:
     whole, half = of(store), of(store, share=2)
     pairs = list(zip(whole.effects, half.effects, strict=True))

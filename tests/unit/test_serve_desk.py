@@ -123,7 +123,7 @@ def test_the_worker_does_a_task_tells_an_error_and_goes_on(tmp_path: Path) -> No
             workshop.do(Look(Which(tmp_path / "none.db", 1, "x"), 1))
         assert workshop._worker is first
     finally:
-        workshop._end()
+        workshop.close()
 
 
 def test_the_worker_is_ended_when_a_trial_begins(tmp_path: Path) -> None:
@@ -159,4 +159,13 @@ def test_a_worker_that_dies_is_an_error_and_the_next_task_has_a_new_one() -> Non
         with pytest.raises((IotrialError, RequestError)):
             workshop.do(Compare(()))
     finally:
-        workshop._end()
+        workshop.close()
+
+
+def test_the_worker_is_let_go_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    rested = threading.Event()
+    monkeypatch.setattr(module, "REST_S", 0.01)
+    desk = Desk(lambda: False, rested.set)
+    assert ask(desk, "a", lambda: 1) == 1
+    assert rested.wait(WAIT_S)
+    assert ask(desk, "b", lambda: 2) == 2

@@ -101,3 +101,10 @@ def test_a_line_knows_the_kernel_and_the_title(path: Path) -> None:
     (one,), _ = outlines(path)
     assert isinstance(one, Outline)
     assert (one.kernel, one.title) == ("6.1", "example")  # a study without a title goes by its name
+
+
+def test_a_line_knows_the_machine_and_the_lab(path: Path) -> None:
+    with Store.open(path) as store:
+        filled(store)
+    for found, _ in (outlines(path), outlines(path, checked=False)):
+        assert (found[0].host, found[0].lab) == ({"kernel": "6.1", "memory_bytes": 2**40}, "directory")

@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 MOST_BYTES = 96 << 20
 MOST_WAITING = 512
+REST_S = 120.0
 ERROR_S = 20.0  # how long a failure is told without trying again
 
 
@@ -44,10 +45,11 @@ class _Job:
 
 
 class Desk:
-    """``measuring`` says whether a trial is running."""
+    """``measuring`` says whether a trial is running; ``rest`` is called when there has been nothing to do for a while."""
 
-    def __init__(self, measuring: Callable[[], bool]) -> None:
+    def __init__(self, measuring: Callable[[], bool], rest: Callable[[], None] = lambda: None) -> None:
         self._measuring = measuring
+        self._rest = rest
         self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
         self._turns = itertools.count()
         self._lock = threading.Lock()
@@ -122,7 +124,12 @@ class Desk:
 
     def _work(self) -> None:
         while True:
-            self._do(self._jobs.get())
+            try:
+                job = self._jobs.get(timeout=REST_S)
+            except queue.Empty:
+                self._rest()
+                job = self._jobs.get()
+            self._do(job)
 
     def _do(self, job: _Job) -> None:
         error: Exception | None = None

@@ -51,8 +51,8 @@ class Site:
 
     def __init__(self, path: Path, *, aside: bool) -> None:
         self.shelf = Shelf(path)
-        self.desk = Desk(self._measuring)
         self._workshop = Workshop(self._measuring, aside=aside)
+        self.desk = Desk(self._measuring, self._workshop.close)
         self._aside, self._wholly = aside, False
         self._said: dict[tuple[object, ...], Said] = {}
 

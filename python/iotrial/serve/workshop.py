@@ -48,7 +48,7 @@ class Workshop:
             self._wait(worker)
             answer = pickle.load(worker.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
-            self._end()
+            self.close()
             raise IotrialError("the analysis ended without a word", hint="is there memory enough?") from error
         if isinstance(answer, Failed):
             kinds: dict[str, type[IotrialError]] = {"store": StoreError, "failed": IotrialError}
@@ -60,15 +60,15 @@ class Workshop:
         until_s = time.monotonic() + LONGEST_S
         while not select.select([worker.stdout], [], [], _LOOK_S)[0]:
             if self._measuring():
-                self._end()
+                self.close()
                 raise Unmade(measuring=True)
             if time.monotonic() > until_s:
-                self._end()
+                self.close()
                 raise IotrialError(f"the analysis took longer than {LONGEST_S:.0f} s and was given up")
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._worker is None or self._worker.poll() is not None:
-            self._end()
+            self.close()
             package = str(Path(iotrial.__file__).parents[1])
             paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
             self._worker = subprocess.Popen(
@@ -81,7 +81,8 @@ class Workshop:
             )
         return self._worker
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """Ends the process, if there is one; the next task begins another."""
         if self._worker is not None:
             self._worker.kill()
             self._worker.wait()
