@@ -123,14 +123,16 @@ def _status() -> int:
     except click.exceptions.Abort:
         return 128 + signal.SIGINT
     except click.ClickException as error:
+        hint = _where_to_look(error)
         if as_json:
-            report_error("bad_request", error.format_message(), None, as_json=True)
+            report_error("bad_request", error.format_message(), hint, as_json=True)
         else:
             # as error.show() does, which would print what was typed as it is
             context = getattr(error, "ctx", None)
             if context is not None:
                 click.echo(context.get_usage(), err=True)
             click.echo(f"Error: {shown_lines(error.format_message())}", err=True)
+            click.echo(f"hint: {hint}", err=True)
         return 2
     except IotrialError as error:
         report_error(error.code, error.message, error.hint, as_json=as_json)
@@ -141,3 +143,11 @@ def _status() -> int:
             report_error("stopped", what, None, as_json=as_json)
         return 128 + stopped.number
     return status if isinstance(status, int) else 0
+
+
+def _where_to_look(error: click.ClickException) -> str:
+    """What shows how it should have been said."""
+    context = getattr(error, "ctx", None)
+    if context is None or context.parent is None:
+        return "`iotrial --help` shows the verbs"
+    return f"`iotrial {context.info_name} --help` shows what it takes"
