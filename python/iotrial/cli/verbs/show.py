@@ -41,7 +41,7 @@ def _show(name: str, as_json: bool) -> None:
     study = find(name)
     shape, lines = drawn(study)
     if as_json:
-        body = {"schema": 1, "study": study_to_json(study), "shape": asdict(shape)}
+        body = {"schema": 1, "study": study_to_json(study)["study"], "shape": asdict(shape)}
         click.echo(json.dumps(body, indent=1))
         return
     tell(click.wrap_text(f"{study.name}: {study.question}", WIDTH) + "\n")
