@@ -76,6 +76,13 @@ class Verbs(click.Group):
             ctx.fail(f'there is no verb "{cmd_name}"; did you mean "{near[0]}"?')
         return None
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, but a sentence that is too long for its line is wrapped, not cut."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, verb.get_short_help_str(400)) for name, verb in found if verb and not verb.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)

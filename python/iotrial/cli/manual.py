@@ -7,6 +7,7 @@ have in common; they are told once. ``scripts/manual`` writes the page into the 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 import click
@@ -17,6 +18,7 @@ from iotrial.cli.statuses import STATUSES
 
 DATE = "2026-11-22"  # of its last change in words that are not the commands' own
 SHARED = ("plan", "run")
+_WIDTH = 64  # of a line of source, before its hyphens are escaped
 
 _ENVIRONMENT = (
     ("IOTRIAL_STORE", "The file of stored trials, instead of trials.db in the state folder."),
@@ -173,7 +175,8 @@ def _paragraphs(text: str) -> Iterator[str]:
 def _words(text: str) -> Iterator[str]:
     """Running text, a sentence a line as roff likes it."""
     for sentence in re.split(r"(?<=[.?!]) +(?=[A-Z])", " ".join(text.split())):
-        yield _escaped(re.sub(r"`([^`]*)`", "\\1", sentence))
+        plain = re.sub(r"`([^`]*)`", "\\1", sentence)
+        yield from map(_escaped, textwrap.wrap(plain, _WIDTH, break_on_hyphens=False, break_long_words=False))
 
 
 def _escaped(text: str) -> str:

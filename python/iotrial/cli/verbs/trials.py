@@ -40,9 +40,9 @@ def command(as_json: bool) -> None:
         return
     if not trials and not damaged:
         tell("No trials yet. Start with: iotrial run files/permissions")
+    width = max((len(format_duration(t.duration_s)) for t in trials), default=0)
     for t in trials:
         when = t.header.started[:16].replace("T", " ")
-        tell(
-            f"{t.number:>5}  {when}  {t.state.value:<11} {format_duration(t.duration_s):>8}  {shown(t.header.study.name)}"
-            + ("  (imported)" if t.imported is not None else "")
-        )
+        lasted = f"{format_duration(t.duration_s):>{width}}"
+        mark = "  (imported)" if t.imported is not None else ""
+        tell(f"{t.number:>5}  {when}  {t.state.value:<11} {lasted}  {shown(t.header.study.name)}{mark}")
