@@ -261,3 +261,5 @@ def test_the_widest_interval_in_a_pipe_is_told_with_what_it_was() -> None:
     one = line(1 / 1.1, 1.0, 1.1, before_low=0.5, before_high=2.0, before_blocks=20)
     said = standing_line(replace(progress(), effects=(one,)))
     assert said.endswith("widest interval ± 10 %, ± 100 % at 20 blocks")
+    wide = line(0.1, 1.0, 10.0)
+    assert standing_line(replace(progress(), effects=(one, wide))).endswith("widest interval over ± 100 %")

@@ -121,8 +121,13 @@ def widest(progress: Progress) -> list[str]:
         return []
     width, line = max(widths, key=lambda one: one[0])
     before = half_width(line.before_low, line.before_high)
-    was = f", ± {percent(before)} at {counted(line.before_blocks, 'block')}" if before is not None else ""
-    return [f"widest interval ± {percent(width)}{was}"]
+    was = f", {_about(before)} at {counted(line.before_blocks, 'block')}" if before is not None else ""
+    return [f"widest interval {_about(width)}{was}"]
+
+
+def _about(width: float) -> str:
+    """Beyond a factor of two per cent say nothing to anybody."""
+    return f"± {percent(width)}" if width <= 1.0 else "over ± 100 %"
 
 
 def half_width(low: float | None, high: float | None) -> float | None:
