@@ -62,6 +62,8 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
     elif verb == "run":  # what it would do, without doing it
         done = iotrial("plan", *rest)
         assert done.returncode == 0, done.stderr
+    elif verb == "report" and rest and rest[0].endswith(".iotrial"):
+        assert (ROOT / rest[0]).is_file()  # what it says is compared in test_first_look.py
     elif verb in ("report", "refine", "resume", "export", "import"):
         done = iotrial(verb, *rest)
         assert done.returncode == 2, done.stderr  # there is no trial yet, and that is what it must say

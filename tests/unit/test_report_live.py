@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
+import pytest
 from report_fixtures import CONDITIONS, all_equivalent, key, study
 from rich.console import Console
 
-from iotrial.report.live import PlainView, TerminalView, live_view, progress_table
-from iotrial.report.progress import Progress, blocks_in_words, effect_lines
+from iotrial.report.interval_bar import PLAIN_MARKS, interval_bar, reach_of
+from iotrial.report.live import PlainView, TerminalView, live_view, standing_line
+from iotrial.report.live_table import live_lines
+from iotrial.report.narrowing import Narrowing
+from iotrial.report.progress import EffectLine, Progress, blocks_in_words, effect_lines
 
 
 class Clock:
@@ -45,9 +50,11 @@ def test_a_pipe_gets_a_line_now_and_then_and_one_for_each_new_verdict() -> None:
         clock.now += 10.0
         view.update(progress(decided=1, elapsed_s=45.0))
     assert out.getvalue().splitlines() == [
-        "30 s of 5 min: 136 blocks in 4 conditions, 0 of 4 comparisons decided, 1 void, 2 runs failed",
+        "30 s of 5 min: 136 blocks in 4 conditions, 0 of 4 comparisons decided, 1 void, 2 with a failed run, "
+        "widest interval ± 1.8 %",
         "cache cold, size 4 KiB: mode 0444 / 0777 equivalent, 1.001 [0.992, 1.010] after 120 blocks",
-        "45 s of 5 min: 136 blocks in 4 conditions, 1 of 4 comparisons decided, 1 void, 2 runs failed",
+        "45 s of 5 min: 136 blocks in 4 conditions, 1 of 4 comparisons decided, 1 void, 2 with a failed run, "
+        "widest interval ± 1.8 %",
     ]
 
 
@@ -76,13 +83,11 @@ def test_a_terminal_draws_what_it_skipped_at_the_end() -> None:
 
 
 def test_where_there_is_no_room_undecided_effects_come_first() -> None:
-    out = io.StringIO()
-    Console(file=out, width=80).print(progress_table(progress(decided=2), most_rows=2))
-    text = out.getvalue()
+    text = "\n".join(line.plain for line in live_lines(progress(decided=2), width=80, height=9))
     assert "cache warm, size 4 KiB" in text
     assert "cache cold" not in text
     assert "… and 2 more comparisons" in text
-    assert "136 complete blocks, 1 void, 2 runs failed" in text
+    assert "136 complete blocks, 1 void, 2 with a failed run" in text
 
 
 def test_the_kind_of_view_follows_the_console() -> None:
@@ -94,3 +99,167 @@ def test_what_is_said_is_not_read_as_markup() -> None:
     out = io.StringIO()
     PlainView(Console(file=out)).say("making [red]x[/red]\x1b[2J")
     assert out.getvalue() == "making [red]x[/red]\\x1b[2J\n"
+
+
+def line(low: float | None, value: float | None, high: float | None, **more: object) -> EffectLine:
+    return replace(EffectLine("cache warm", "mode", "0444", "0777", value, low, high, 40), **more)  # type: ignore[arg-type]
+
+
+def bar(one: EffectLine, *, width: int = 13, margin: float = 0.03) -> str:
+    return interval_bar(one, width=width, margin=margin, marks=PLAIN_MARKS)
+
+
+def test_a_bar_shows_the_interval_about_no_difference_with_the_margins() -> None:
+    # three margins to each side in six columns: a column is half a margin
+    m = 1.03
+    assert bar(line(None, None, None)) == "    : | :    "
+    assert bar(line(m**-0.5, 1.0, m**0.5)) == "    :=o=:    "
+    assert bar(line(m**1.5, m**2, m**3)) == "    : | :=o=="
+    assert bar(line(m**-1, m**-1, m**-1)) == "    o | :    "
+
+
+def test_a_bar_shows_how_far_the_interval_has_narrowed() -> None:
+    m = 1.03
+    was = {"before_low": m**-2, "before_high": m**2, "before_blocks": 20}
+    assert bar(line(m**-0.5, 1.0, m**0.5, **was)) == "  --:=o=:--  "
+    assert bar(line(None, None, None, **was)) == "    : | :    "
+
+
+def test_what_lies_beyond_a_bar_is_an_arrow_at_its_edge() -> None:
+    assert bar(line(0.50, 0.53, 0.56)) == "<   : | :    "
+    assert bar(line(1.9, 2.0, 2.1)) == "    : | :   >"
+    assert bar(line(None, 1.0, 1.03)) == "<=====o==    "
+    assert bar(line(0.0, 0.0, 0.0)) == "<   : | :    "
+    assert len(bar(line(1e-300, 1e300, None))) == 13
+
+
+@pytest.mark.parametrize(
+    ("ends", "reach"), [((2, 2, 90), 3), ((5, 5, 2), 6), ((11, 90, 10), 12), ((99, 99), 24), ((), 3)]
+)
+def test_a_bar_reaches_as_far_as_half_of_the_open_intervals_do(ends: tuple[int, ...], reach: int) -> None:
+    lines = [line(1.03**-end, 1.0, 1.03) for end in ends]
+    assert reach_of([*lines, line(0.01, 1.0, 1.0, verdict="faster"), line(None, 1.0, None)], 0.03) == reach
+
+
+def test_a_bar_of_a_difference_has_a_scale_of_its_own_and_no_margin() -> None:
+    assert bar(line(-100.0, 0.0, 50.0, null=0.0)) == "======o===   "
+    assert bar(line(0.0, 0.0, 0.0, null=0.0)) == "      o      "
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 300])
+@pytest.mark.parametrize("name", ["0444", "長い" * 30, "x" * 200])
+def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
+    effects = tuple(
+        EffectLine(f"cache {c}", "mode", level, "0777", 1.0, 0.9, 1.1, 40)
+        for c in ("cold", name)
+        for level in ("0444", name)
+    )
+    lines = live_lines(replace(progress(), effects=effects, study=name), width=width, height=24)
+    assert max(one.cell_len for one in lines) <= width
+    assert sum("going on" in one.plain or "…" in one.plain for one in lines) >= 4
+
+
+def test_effects_of_several_levels_stand_under_their_condition() -> None:
+    effects = tuple(
+        EffectLine(f"cache {c}", "mode", level, "0777", 1.0, 0.9, 1.1, 40)
+        for c in ("cold", "warm")
+        for level in ("0444", "0555")
+    )
+    body = [
+        one.plain.split("  ")[0:2]
+        for one in live_lines(replace(progress(), effects=effects), width=80, height=24)
+    ]
+    assert [one for one in body if one[0].startswith("cache")] == [["cache cold"], ["cache warm"]]
+    assert [one[1].strip() for one in body if one[0] == ""] == ["0444 / 0777", "0555 / 0777"] * 2
+
+
+class Screen(io.StringIO):
+    """What a terminal shows that reflows its lines when its width changes, as most do."""
+
+    def rows(self, width: int) -> list[str]:
+        lines = [""]
+        for part in re.split(r"(\r\x1b\[\d+A\x1b\[J|\n)", self.getvalue()):
+            if part == "\n":
+                lines.append("")
+            elif up := re.fullmatch(r"\r\x1b\[(\d+)A\x1b\[J", part):
+                left = int(up[1])
+                lines.pop()
+                while left > 0:
+                    gone = lines.pop()
+                    left -= max(1, -(-len(gone) // width))
+                lines.append("")
+            else:
+                lines[-1] += re.sub(r"\x1b\[[0-9;]*m", "", part)
+        return lines
+
+
+@pytest.mark.parametrize("narrower", [79, 60, 41])
+def test_a_terminal_that_is_made_narrower_keeps_nothing_of_the_old_table(narrower: int) -> None:
+    out, clock = Screen(), Clock()
+    console = Console(file=out, width=100, height=40, force_terminal=True)
+    with TerminalView(console, clock=clock) as view:
+        view.say("making the lab")
+        view.update(progress())
+        console.width = narrower
+        clock.now += 1.0
+        view.update(progress(elapsed_s=31.0))
+        shown_then = out.rows(narrower)
+        assert shown_then[0] == "making the lab"
+        assert sum("Trial 12" in row for row in shown_then) == 1
+        assert "31 s of 5 min" in "".join(shown_then)
+    assert out.rows(narrower) == ["making the lab", ""]
+
+
+def test_what_is_said_stands_above_the_table_and_the_table_follows() -> None:
+    out = Screen()
+    with TerminalView(Console(file=out, width=80, height=40, force_terminal=True), clock=Clock()) as view:
+        view.update(progress())
+        view.say("booting it anew")
+        rows = out.rows(80)
+        assert rows[0] == "booting it anew"
+        assert rows[1].startswith("Trial 12")
+    assert out.rows(80) == ["booting it anew", ""]
+
+
+def test_the_cursor_is_never_hidden() -> None:
+    out = io.StringIO()
+    with TerminalView(Console(file=out, width=80, height=40, force_terminal=True)) as view:
+        view.update(progress())
+    assert "?25l" not in out.getvalue()
+
+
+def test_a_terminal_that_cannot_be_drawn_on_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(live_view(Console(file=io.StringIO(), force_terminal=True)), PlainView)
+
+
+def test_without_colours_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = io.StringIO()
+    with TerminalView(Console(file=out, width=80, height=40, force_terminal=True)) as view:
+        view.update(progress(decided=1))
+    assert not re.search(r"\x1b\[[0-9;]*(?:3[0-7]|4[0-7]|38|48|9[0-7])m", out.getvalue())
+
+
+def test_an_interval_is_compared_with_what_it_was_at_half_as_many_blocks() -> None:
+    narrowing = Narrowing()
+    seen = {}
+    for blocks in (8, 10, 16, 20, 33, 40):
+        one = line(1 - 1 / blocks, 1.0, 1 + 1 / blocks, blocks=blocks)
+        seen[blocks] = narrowing.of([one])[0].before_blocks
+    assert seen == {8: 0, 10: 0, 16: 8, 20: 10, 33: 16, 40: 20}
+
+
+def test_an_interval_without_an_end_is_nothing_to_narrow_from() -> None:
+    narrowing = Narrowing()
+    narrowing.of([line(None, 1.0, None, blocks=4)])
+    assert narrowing.of([line(0.9, 1.0, 1.1, blocks=8)])[0].before_blocks == 0
+
+
+def test_the_widest_interval_in_a_pipe_is_told_with_what_it_was() -> None:
+    # half of ln(1.21) is ln 1.1
+    one = line(1 / 1.1, 1.0, 1.1, before_low=0.5, before_high=2.0, before_blocks=20)
+    said = standing_line(replace(progress(), effects=(one,)))
+    assert said.endswith("widest interval ± 10 %, ± 100 % at 20 blocks")
+    wide = line(0.1, 1.0, 10.0)
+    assert standing_line(replace(progress(), effects=(one, wide))).endswith("widest interval over ± 100 %")

@@ -41,7 +41,11 @@ ORDER = (
     "knobs",
     "doctor",
     "restore",
+    "completion",
 )
+
+#: set where a shell has started this process for its completions (``iotrial.cli.shells``)
+COMPLETING = "_IOTRIAL_COMPLETE"
 
 
 class Verbs(click.Group):
@@ -60,6 +64,10 @@ class Verbs(click.Group):
                     raise
                 continue
             command: click.Command = module.command
+            if COMPLETING in os.environ:
+                from iotrial.cli.suggestions import attach
+
+                attach(command)
             return command
         import difflib
 
@@ -67,6 +75,13 @@ class Verbs(click.Group):
         if near:
             ctx.fail(f'there is no verb "{cmd_name}"; did you mean "{near[0]}"?')
         return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, but a sentence that is too long for its line is wrapped, not cut."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, verb.get_short_help_str(400)) for name, verb in found if verb and not verb.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -104,25 +119,42 @@ def main() -> None:
 def _status() -> int:
     """Do what the command line asks; its exit status."""
     as_json = "--json" in sys.argv[1:]
-    if not as_json and "restore" not in sys.argv[1:2]:
+    if COMPLETING in os.environ:
+        from iotrial.cli import shells
+
+        shells.register()
+    elif not as_json and "restore" not in sys.argv[1:2]:
         mention_leftovers()
     try:
         status = cli.main(prog_name="iotrial", standalone_mode=False)
     except click.exceptions.Abort:
         return 128 + signal.SIGINT
     except click.ClickException as error:
+        hint = _where_to_look(error)
         if as_json:
-            report_error("bad_request", error.format_message(), None, as_json=True)
+            report_error("bad_request", error.format_message(), hint, as_json=True)
         else:
             # as error.show() does, which would print what was typed as it is
             context = getattr(error, "ctx", None)
             if context is not None:
                 click.echo(context.get_usage(), err=True)
             click.echo(f"Error: {shown_lines(error.format_message())}", err=True)
+            click.echo(f"hint: {hint}", err=True)
         return 2
     except IotrialError as error:
         report_error(error.code, error.message, error.hint, as_json=as_json)
         return error.exit_status
     except Stopped as stopped:
+        if stopped.number != signal.SIGPIPE:
+            what = f"ended by {stopped}; whatever had been changed is put back"
+            report_error("stopped", what, None, as_json=as_json)
         return 128 + stopped.number
     return status if isinstance(status, int) else 0
+
+
+def _where_to_look(error: click.ClickException) -> str:
+    """What shows how it should have been said."""
+    context = getattr(error, "ctx", None)
+    if context is None or context.parent is None:
+        return "`iotrial --help` shows the verbs"
+    return f"`iotrial {context.info_name} --help` shows what it takes"

@@ -1,62 +1,116 @@
-"""The view of a running trial: a live table on a terminal, plain lines in a pipe, nothing with --json."""
+"""The view of a running trial: a live table on a terminal, plain lines in a pipe, nothing with --json. Whichever it is, how
+the trial stands is kept in a small file beside the store.
+
+All of it happens in the conductor's own calls, between two blocks: no thread that could wake while a run is timed.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iotrial.conduct.progress import Silent, Snapshot, Watcher
+from iotrial.conduct.progress import Snapshot, Watcher
 from iotrial.design.plan import Plan
 
 if TYPE_CHECKING:
     from iotrial.report.live import LiveView
+    from iotrial.report.progress import Progress
 
-INTERVAL_S = 0.25
+DRAWN_EVERY_S = 0.25
+WRITTEN_EVERY_S = 1.0
+NEVER = float("-inf")
 
 
 @contextmanager
-def watcher_for(plan: Plan, *, quiet: bool) -> Iterator[Watcher]:
-    """A watcher for the time of one trial; it draws on standard error."""
-    if quiet:
-        yield Silent()
-        return
-    from iotrial.cli.console import Console
-    from iotrial.report.live import live_view
+def watcher_for(plan: Plan, *, quiet: bool, store: Path) -> Iterator[Watcher]:
+    """A watcher for the time of one trial; it draws on standard error, and keeps the standing beside this store."""
+    from iotrial.report.standing import remove_standing, standing_path
 
-    with live_view(Console(stderr=True)) as view:
-        yield _Drawn(plan, view)
+    standing = standing_path(store)
+    try:
+        if quiet:
+            yield _Watching(plan, None, standing)
+            return
+        from iotrial.cli.console import Console
+        from iotrial.report.live import live_view
+
+        with live_view(Console(stderr=True)) as view:
+            yield _Watching(plan, view, standing)
+    finally:
+        remove_standing(standing)
 
 
-class _Drawn:
-    """Turns what the conductor says into what the live view shows, no oftener than it can be drawn."""
+class _Watching:
+    """Turns what the conductor says into what is shown and written, no oftener than either is of use."""
 
-    def __init__(self, plan: Plan, view: LiveView) -> None:
+    def __init__(self, plan: Plan, view: LiveView | None, standing: Path) -> None:
+        from iotrial.report.conditions import Conditions
+        from iotrial.report.narrowing import Narrowing
+
         self._plan = plan
         self._view = view
-        self._last = float("-inf")
+        self._standing = standing
+        self._conditions = Conditions(plan.study)
+        self._narrowing = Narrowing()
+        self._block_s: dict[str, float] = {}
+        self._drawn = self._written = NEVER
+        self._last: Progress | None = None
 
     def say(self, text: str) -> None:
-        self._view.say(text)
+        if self._view is not None:
+            self._view.say(text)
+        if self._last is not None:
+            self._write(replace(self._last, activity=text, upcoming="", outlook_s=None))
 
     def update(self, snapshot: Snapshot) -> None:
+        for key, seconds in snapshot.block_s.items():
+            # blocks with controls take longer than those without, and take turns
+            self._block_s[key] = (self._block_s.get(key, seconds) + seconds) / 2.0
+        now = time.monotonic()
+        draws = self._view is not None and now - self._drawn >= DRAWN_EVERY_S
+        writes = now - self._written >= WRITTEN_EVERY_S
+        if not draws and not writes:
+            return
+        self._last = progress = self._progress(snapshot)
+        if draws and self._view is not None:
+            self._drawn = now
+            self._view.update(progress)
+        if writes:
+            self._write(progress)
+
+    def _write(self, progress: Progress) -> None:
+        from iotrial.report.standing import write_standing
+
+        self._written = time.monotonic()
+        write_standing(self._standing, progress)
+
+    def _progress(self, snapshot: Snapshot) -> Progress:
+        from iotrial.report.outlook import outlook_s, upcoming_in_words
         from iotrial.report.progress import Progress, blocks_in_words, effect_lines
 
-        if time.monotonic() - self._last < INTERVAL_S:
-            return
-        self._last = time.monotonic()
         study = self._plan.study
-        self._view.update(
-            Progress(
-                trial=snapshot.trial,
-                study=study.name,
-                elapsed_s=snapshot.elapsed_s,
-                budget_s=snapshot.budget_s,
-                blocks=blocks_in_words(snapshot.blocks, study),
-                void=snapshot.void,
-                failures=snapshot.failures,
-                effects=effect_lines(snapshot.effects, study),
-                activity=f"{len(snapshot.decided)} of {snapshot.conditions} conditions decided",
-            )
+        return Progress(
+            trial=snapshot.trial,
+            study=study.name,
+            elapsed_s=snapshot.elapsed_s,
+            budget_s=snapshot.budget_s,
+            blocks=blocks_in_words(snapshot.blocks, study),
+            void=snapshot.void,
+            failures=snapshot.failures,
+            effects=self._narrowing.of(effect_lines(snapshot.effects, study)),
+            margin=study.margin,
+            conditions=snapshot.conditions,
+            conditions_decided=len(snapshot.decided),
+            upcoming=upcoming_in_words(self._plan, self._conditions, snapshot.upcoming),
+            outlook_s=outlook_s(
+                self._plan,
+                snapshot.effects,
+                had=snapshot.blocks,
+                decided=snapshot.decided,
+                block_s=self._block_s,
+            ),
         )

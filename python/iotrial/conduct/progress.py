@@ -4,7 +4,7 @@ incomplete one."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from iotrial.analysis.model import Effect
@@ -12,7 +12,8 @@ from iotrial.analysis.model import Effect
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """How a trial stands. ``effects`` are those of the last look at each condition."""
+    """How a trial stands. ``effects`` are those of the last look at each condition. ``upcoming`` is the block that follows,
+    as the key of its condition and its index (None: none does); ``block_s``, how long the last block of each took."""
 
     trial: int
     elapsed_s: float
@@ -23,6 +24,8 @@ class Snapshot:
     void: int
     failures: int
     effects: tuple[Effect, ...]
+    upcoming: tuple[str, int] | None = None
+    block_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class Watcher(Protocol):

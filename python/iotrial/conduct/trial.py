@@ -140,12 +140,14 @@ class Conductor:
             order = self._rest_of_round(waiting)
             if not waiting:
                 return self._finish()
-            for condition in order:
+            for place, condition in enumerate(order, 1):
                 line = self._lines[condition.key]
                 begun = condition.key in self._unfinished
                 if not begun and self.elapsed_s + line.block_s > self._limits.time_s:
                     return self._finish()
                 self._block(line)
+                self._show(order[place:])
+                self._signals.check()
                 if self._control_failed() and self._limits.stop_when_decided:
                     return self._finish()
             self._round += 1
@@ -227,8 +229,6 @@ class Conductor:
         line.failures += any(o.failure for o in observations)
         line.block_s = time.monotonic() - began
         self._look(line)
-        self._show()
-        self._signals.check()
 
     def _run(self, condition: Condition, planned: PlannedRun, block: Block) -> Outcome:
         """One run. A guest that dies over it is the run's failure; it is booted anew, and the trial goes on."""
@@ -288,7 +288,14 @@ class Conductor:
             line.state = analyse_condition(self._spec, line.condition.key, line.blocks)
             line.last_look = blocks
 
-    def _show(self) -> None:
+    def _upcoming(self, rest: Sequence[Condition]) -> tuple[str, int] | None:
+        """The block that follows, if time is left: of the rest of this round, or of the next one."""
+        if not rest:
+            waiting = [line.condition for line in self._lines.values() if self._goes_on(line)]
+            rest = self._plan.round(self._round + 1, waiting)
+        return (rest[0].key, self._lines[rest[0].key].next_index) if rest else None
+
+    def _show(self, rest: Sequence[Condition]) -> None:
         lines = self._lines.values()
         self._watcher.update(
             Snapshot(
@@ -301,6 +308,8 @@ class Conductor:
                 void=sum(other.void for other in lines),
                 failures=sum(other.failures for other in lines),
                 effects=tuple(e for other in lines if other.state is not None for e in other.state.effects),
+                upcoming=self._upcoming(rest),
+                block_s={other.condition.key: other.block_s for other in lines if other.block_s},
             )
         )
 

@@ -3,6 +3,9 @@
 A view draws only inside :meth:`LiveView.update`, which the conductor calls between blocks: no thread of its own that
 could wake up while a run is being timed. Drawing is limited to four times a second (a line every ten seconds in a
 pipe), whatever the number of calls; what is skipped is drawn with the next call or at the end.
+
+The table is drawn over itself and the cursor is never hidden, so that a process which is killed leaves a terminal as it
+should be. One that cannot move its cursor (``TERM=dumb``) gets lines.
 """
 
 from __future__ import annotations
@@ -13,21 +16,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from iotrial.legible import shown
-from iotrial.report.notation import counted, elided
-from iotrial.report.phrases import interval_title
+from iotrial.report.live_table import live_lines, losses, outlook_words, widest
+from iotrial.report.notation import counted
 from iotrial.report.progress import GOING_ON, EffectLine, Progress
-from iotrial.study.model import Scale
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
-    from rich.live import Live
+    from rich.console import Console
 
 TERMINAL_INTERVAL_S = 0.25
 PLAIN_INTERVAL_S = 10.0
-_LINES_AROUND = 8
-_MOST_COLUMNS = 5
-_STYLES = {"faster": "green", "slower": "red", "equivalent": "cyan", "inconclusive": "dim", GOING_ON: "dim"}
 
 Clock = Callable[[], float]
 
@@ -51,8 +49,9 @@ class LiveView(Protocol):
 
 
 def live_view(console: Console, *, clock: Clock = time.monotonic) -> LiveView:
-    """A table where the console is a terminal, lines elsewhere."""
-    return TerminalView(console, clock=clock) if console.is_terminal else PlainView(console, clock=clock)
+    """A table where the console is a terminal that can be drawn on, lines elsewhere."""
+    drawn_on = console.is_terminal and not console.is_dumb_terminal
+    return TerminalView(console, clock=clock) if drawn_on else PlainView(console, clock=clock)
 
 
 class TerminalView:
@@ -63,28 +62,23 @@ class TerminalView:
         self._clock = clock
         self._drawn: float | None = None
         self._pending: Progress | None = None
-        self._live: Live | None = None
+        self._last: Progress | None = None
+        self._cells: list[int] = []  # the length of each line that stands there
 
     def __enter__(self) -> Self:
-        from rich.live import Live
-
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
-        self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is None:
-            return
         if self._pending is not None:
             self._draw(self._pending)
-        self._live.stop()
-        self._live = None
+        self._put("")
 
     def update(self, progress: Progress) -> None:
         """Redraw, unless the last drawing is less than a quarter of a second old."""
         now = self._clock()
+        self._last = progress
         if self._drawn is not None and now - self._drawn < TERMINAL_INTERVAL_S:
             self._pending = progress
             return
@@ -92,16 +86,32 @@ class TerminalView:
 
     def say(self, text: str) -> None:
         """A line above the table."""
-        from rich.text import Text
-
-        self._console.print(Text(shown(text)))
+        self._put("")
+        self._console.print(shown(text), markup=False, highlight=False)
+        if self._last is not None:
+            self._draw(self._last)
 
     def _draw(self, progress: Progress) -> None:
         self._pending = None
-        if self._live is not None:
-            rows = max(3, self._console.height - _LINES_AROUND)
-            self._live.update(progress_table(progress, most_rows=rows), refresh=True)
         self._drawn = self._clock()
+        plain = not self._console.encoding.startswith("utf")
+        # one column and one line less than there are: the cursor stands behind the last line, and nothing wraps or scrolls
+        width, height = self._console.width - 1, self._console.height - 1
+        lines = live_lines(progress, width=width, height=height, plain=plain)
+        with self._console.capture() as caught:
+            for line in lines:
+                self._console.print(line, no_wrap=True, crop=True, highlight=False)
+        self._put(caught.get(), [line.cell_len for line in lines])
+
+    def _put(self, text: str, cells: list[int] | None = None) -> None:
+        """This instead of what stands there, in one write. A terminal that was made narrower has wrapped it."""
+        width = max(1, self._console.width)
+        rows = sum(max(1, -(-length // width)) for length in self._cells)
+        up = f"\r\x1b[{min(rows, self._console.height - 1)}A\x1b[J" if rows else ""
+        self._cells = cells or []
+        if up or text:
+            self._console.file.write(up + text)
+            self._console.file.flush()
 
 
 class PlainView:
@@ -152,65 +162,10 @@ def standing_line(progress: Progress) -> str:
     ]
     if progress.effects:
         said.append(f"{progress.decided} of {counted(len(progress.effects), 'comparison')} decided")
-    said += _losses(progress)
+    said += losses(progress)
+    said += widest(progress)
     if progress.activity:
         said.append(progress.activity)
+    if progress.outlook_s is not None:
+        said.append(outlook_words(progress.outlook_s, progress.left_s))
     return f"{spent}: {', '.join(said)}"
-
-
-def progress_table(progress: Progress, *, most_rows: int) -> Group:
-    """What the terminal shows: a line on top, the effects, the activity. Undecided effects come first where
-    there is no room for all."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    lines = progress.effects
-    if len(lines) > most_rows:
-        lines = tuple(sorted(lines, key=lambda line: line.verdict is not None))[:most_rows]
-    comparisons = {line.comparison for line in progress.effects}
-    factors = {line.factor for line in progress.effects}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    if len(comparisons) == 1:
-        table.add_column(Text(elided(comparisons.pop(), 36)), overflow="fold", max_width=36)
-    else:
-        table.add_column("condition", overflow="fold", max_width=28)
-        name = shown(next(iter(factors))) if len(factors) == 1 else "comparison"
-        table.add_column(Text(elided(name, 28)), overflow="fold")
-    scales = (Scale.LOG if line.null else Scale.DIFFERENCE for line in progress.effects)
-    for title in (interval_title(scales), "blocks"):
-        table.add_column(Text(title), justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    above = None
-    for line in lines:
-        verdict = line.verdict or GOING_ON
-        names = [Text("" if line.condition == above else elided(line.condition, 60))]
-        if len(table.columns) == _MOST_COLUMNS:
-            short = f"{shown(line.level)} / {shown(line.reference)}"
-            names.append(Text(elided(short if len(factors) == 1 else line.comparison, 40)))
-        table.add_row(
-            *names, Text(line.numbers), f"{line.blocks:,}", Text(verdict, style=_STYLES.get(verdict, ""))
-        )
-        above = line.condition
-    head = Text(f"Trial {progress.trial}, {shown(progress.study)}", style="bold")
-    head.append(f"  {format_duration(progress.elapsed_s)} of {format_duration(progress.budget_s)}", style="")
-    parts: list[Table | Text] = [head]
-    if lines:
-        parts.append(table)
-    if hidden := len(progress.effects) - len(lines):
-        parts.append(Text(f"… and {counted(hidden, 'more comparison')}", style="dim"))
-    below = [f"{counted(sum(progress.blocks.values()), 'complete block')}", *_losses(progress)]
-    if progress.activity:
-        below.append(shown(progress.activity))
-    parts.append(Text(", ".join(below), style="dim"))
-    return Group(*parts)
-
-
-def _losses(progress: Progress) -> list[str]:
-    said = []
-    if progress.void:
-        said.append(f"{progress.void} void")
-    if progress.failures:
-        said.append(f"{counted(progress.failures, 'run')} failed")
-    return said

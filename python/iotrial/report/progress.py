@@ -21,7 +21,12 @@ GOING_ON = "going on"
 
 @dataclass(frozen=True, slots=True)
 class EffectLine:
-    """One effect after its blocks so far, on its own scale; ``verdict`` is None while more blocks may change it."""
+    """One effect after its blocks so far, on its own scale; ``verdict`` is None while more blocks may change it.
+
+    ``before_low`` and ``before_high`` are the interval that it had at ``before_blocks``, about half as many blocks (0: it
+    has not been looked at so early, or had no interval): how far it has narrowed since. ``response`` is empty where a
+    trial judges one only.
+    """
 
     condition: str
     factor: str
@@ -35,13 +40,18 @@ class EffectLine:
     null: float = 1.0
     unit: str = ""
     crossed: bool = False
+    before_low: float | None = None
+    before_high: float | None = None
+    before_blocks: int = 0
+    response: str = ""
 
     @property
     def comparison(self) -> str:
-        """E.g. "mode 0444 / 0777"; of an interaction "atime × mode"."""
+        """E.g. "mode 0444 / 0777"; of an interaction "atime × mode"; with the response where a trial judges several."""
+        behind = f", {shown(self.response)}" if self.response else ""
         if self.crossed:
-            return shown(self.factor.replace(":", " × "))
-        return f"{shown(self.factor)} {shown(self.level)} / {shown(self.reference)}"
+            return shown(self.factor.replace(":", " × ")) + behind
+        return f"{shown(self.factor)} {shown(self.level)} / {shown(self.reference)}{behind}"
 
     @property
     def numbers(self) -> str:
@@ -51,7 +61,12 @@ class EffectLine:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a trial stands between two blocks. ``blocks`` counts complete ones by condition, in words."""
+    """Where a trial stands between two blocks. ``blocks`` counts complete ones by condition, in words.
+
+    ``margin`` is the smallest relative effect that matters (.03 is 3 %). ``conditions_decided`` of ``conditions`` take no
+    more blocks. ``upcoming`` says what is measured next, in words; ``outlook_s`` is in how many seconds all is decided if
+    nothing makes a difference (None: not known).
+    """
 
     trial: int
     study: str
@@ -62,6 +77,16 @@ class Progress:
     failures: int = 0
     effects: tuple[EffectLine, ...] = ()
     activity: str = ""
+    margin: float = 0.0
+    conditions: int = 0
+    conditions_decided: int = 0
+    upcoming: str = ""
+    outlook_s: float | None = None
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left."""
+        return max(0.0, self.budget_s - self.elapsed_s)
 
     @property
     def decided(self) -> int:
@@ -72,6 +97,7 @@ class Progress:
 def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, ...]:
     """The primary effects as lines, in the study's order of conditions; only decided ones have a verdict."""
     conditions = Conditions(study)
+    several = len({r.name for r in study.responses if r.primary}) > 1
     ordered = sorted(
         (effect for effect in effects if effect.primary),
         key=lambda effect: conditions.of_levels(effect.condition, effect.workload).order,
@@ -90,6 +116,7 @@ def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, .
             null=null_value(effect),
             unit=effect.unit,
             crossed=effect.kind == "interaction",
+            response=effect.response if several else "",
         )
         for effect in ordered
     )

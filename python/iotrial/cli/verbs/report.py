@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from iotrial.report.document import Document
 
 
-@click.command("report")
+@click.command("report", short_help="What a stored or packed trial says.")
 @click.argument("trial", default="last")
 @click.option("--html", metavar="FILE", help="Write the self-contained HTML report there.")
 @click.option("--markdown", metavar="FILE", help="Write Markdown there (for a pull request).")

@@ -11,7 +11,7 @@ from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import asked_of, find_study, resolve_study, sampling_period, study_options
 
 
-@click.command("run")
+@click.command("run", short_help="Put a study on trial on this machine.")
 @click.argument("study", required=False)
 @study_options
 @click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
@@ -65,7 +65,7 @@ def command(
     if asked.like is not None:
         ask_consent(resolved, trust=asked.trust)
     store = Store.open(store_path())
-    with watcher_for(plan, quiet=as_json) as watcher:
+    with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
         ended = begin(
             resolved,
             plan,

@@ -1,0 +1,186 @@
+"""What a TAB offers: studies, trials, factors and their levels, files of the kinds that a verb takes.
+
+A shell waits for it, so nothing here imports what reads studies or stores: names of shipped studies are names of files, a
+study's factors are what its TOML says, trials are two columns of the store, which is only read. Whatever cannot be read
+offers nothing; a TAB never fails and never says anything.
+
+By names of parameters, not verb by verb: they mean the same everywhere.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+import click
+from click.shell_completion import CompletionItem
+
+MOST_TRIALS = 50
+MOST_FILES = 500
+PACKED, TOML = ".iotrial", ".toml"
+
+Item = CompletionItem[str]
+Offer = Callable[[click.Context, str], Iterable[Item]]
+
+
+def attach(command: click.Command) -> None:
+    """Have each parameter of this verb offer what it takes; one that has choices of its own keeps them."""
+    for param in command.params:
+        offer = _OFFERS.get(f"{command.name} {param.name}") or _OFFERS.get(param.name or "")
+        if offer is not None and not isinstance(param.type, click.Choice):
+            setattr(param, "shell_complete", partial(_offered, offer))  # noqa: B010 (a method, for this one)
+
+
+def _offered(offer: Offer, ctx: click.Context, incomplete: str) -> list[Item]:
+    found: list[Item] = []
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, sqlite3.Error, RecursionError):
+        found.extend(item for item in offer(ctx, incomplete) if item.value.isprintable())
+    return found
+
+
+# -- studies
+
+
+def studies(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
+    """Shipped ones by name, and files."""
+    root = _package() / "catalogue"
+    names = (f"{file.parent.name}/{file.stem}" for file in root.glob(f"*/*{TOML}"))
+    yield from _starting(sorted(names), incomplete)
+    yield from files_of(TOML, incomplete, folders=bool(incomplete))
+
+
+def workload_kinds(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
+    """Every kind is a module of its name."""
+    modules = (file.stem for file in (_package() / "study" / "kinds").glob("*.py"))
+    found = sorted(name for name in modules if name not in ("__init__", "contract", "reference", "varied"))
+    yield from _starting(found, incomplete)
+
+
+def levels(ctx: click.Context, incomplete: str, *, role: str) -> Iterator[Item]:
+    """FACTOR=LEVEL,LEVEL of the study that the command line names, of the factors in this role."""
+    # before an option that lacks its value, click has not yet given the arguments their names
+    factors = _factors(ctx.params.get("study") or next(iter(ctx.args), None), role)
+    name, equals, rest = incomplete.partition("=")
+    if not equals:
+        yield from (Item(f"{one}=", help="factor") for one in factors if one.startswith(name))
+        return
+    before, comma, begun = rest.rpartition(",")
+    chosen = set(before.split(","))
+    for label in [*factors.get(name, ()), "all"]:
+        compact = label.replace(" ", "")  # blanks in labels do not count
+        if compact.casefold().startswith(begun.casefold()) and compact not in chosen:
+            yield Item(f"{name}={before}{comma}{compact}")
+
+
+def _factors(study: object, role: str) -> dict[str, list[str]]:
+    if not isinstance(study, str):
+        return {}
+    shipped = _package() / "catalogue" / f"{study}{TOML}"
+    path = shipped if study.count("/") == 1 and shipped.is_file() else Path(study).expanduser()
+    with path.open("rb") as file:
+        body = tomllib.load(file)
+    found = {
+        str(factor["name"]): [str(one["label"] if isinstance(one, dict) else one) for one in factor["levels"]]
+        for factor in body.get("factor", ())
+        if factor.get("role", "treatment") == role
+    }
+    if role == "condition":
+        found["workload"] = [str(one["name"]) for one in body.get("workload", ())]
+    return found
+
+
+# -- trials and files
+
+
+def trials(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
+    """Numbers of stored trials, the newest first, and packed ones."""
+    if "last".startswith(incomplete):
+        yield Item("last", help="the newest trial")
+    if incomplete.isdigit() or not incomplete:
+        yield from (item for item in _stored() if item.value.startswith(incomplete))
+    yield from files_of(PACKED, incomplete, folders=bool(incomplete))
+
+
+def _stored() -> Iterator[Item]:
+    from iotrial.paths import store_path
+
+    path = store_path()
+    if not path.is_file():
+        return
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, timeout=0.1)) as connection:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        yield from (
+            Item(str(number), help=f"{name} {str(started)[:16].replace('T', ' ')}")
+            for number, name, started in connection.execute(
+                "SELECT number, json_extract(study, '$.study.name'), started FROM trial ORDER BY number DESC LIMIT ?",
+                (MOST_TRIALS,),
+            )
+        )
+
+
+def files_of(suffix: str, incomplete: str, *, folders: bool = True) -> Iterator[Item]:
+    """Files of this suffix, and ``folders``, below what is typed."""
+    folder, slash, begun = incomplete.rpartition("/")
+    here = Path(folder + slash).expanduser() if slash else Path()
+    for path in sorted(here.iterdir())[:MOST_FILES]:
+        if path.name.startswith(begun) and (begun or not path.name.startswith(".")):
+            if path.is_dir():
+                if not folders:
+                    continue
+                yield Item(f"{folder}{slash}{path.name}/", type="path")
+            elif path.name.endswith(suffix):
+                yield Item(f"{folder}{slash}{path.name}", type="path")
+
+
+def _of_suffix(suffix: str) -> Offer:
+    return lambda _, incomplete: files_of(suffix, incomplete)
+
+
+def _words(*words: str) -> Offer:
+    return lambda _, incomplete: _starting(words, incomplete)
+
+
+def _by_the_shell(kind: str) -> Offer:
+    return lambda _, incomplete: [Item(incomplete, type=kind)]
+
+
+def _disks(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
+    from iotrial.study.disks import MODELS
+
+    return _starting([*MODELS, "none"], incomplete)
+
+
+def _starting(words: Iterable[str], incomplete: str) -> Iterator[Item]:
+    return (Item(word) for word in words if word.startswith(incomplete))
+
+
+def _package() -> Path:
+    return Path(__file__).parents[1]
+
+
+_OFFERS: dict[str, Offer] = {
+    "study": studies,
+    "workload": workload_kinds,
+    "sets": partial(levels, role="treatment"),
+    "conditions": partial(levels, role="condition"),
+    "trial": trials,
+    "trials": trials,
+    "like": _of_suffix(PACKED),
+    "file": _by_the_shell("file"),
+    "files": _by_the_shell("file"),
+    "import file": _of_suffix(PACKED),
+    "html": _by_the_shell("file"),
+    "markdown": _by_the_shell("file"),
+    "out": _by_the_shell("file"),
+    "device": _by_the_shell("file"),
+    "on": _by_the_shell("dir"),
+    "lab": _words("directory", "image", "device", "guest"),
+    "disk": _disks,
+    "form": _words("csv", "hyperfine", "fio", "iozone", "bonnie", "strace"),
+}

@@ -1,0 +1,25 @@
+"""``iotrial completion``: the script by which a shell completes command lines of this program."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.shells import SHELLS, script
+
+
+@click.command("completion", short_help="Print the script that completes command lines.")
+@click.argument("shell", type=click.Choice(list(SHELLS)))
+@json_option
+def command(shell: str, as_json: bool) -> None:
+    """Print the script that completes studies, trials, factors, levels and files.
+
+    bash: put it in ~/.local/share/bash-completion/completions/iotrial; zsh: as _iotrial into a folder of $fpath;
+    fish: in ~/.config/fish/completions/iotrial.fish.
+    """
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "shell": shell, "script": script(shell)}, indent=1))
+    else:
+        click.echo(script(shell), nl=False)

@@ -1,0 +1,113 @@
+"""What lies ahead of a running trial: the block that follows, in words, and in how long all may be decided.
+
+The outlook is ``plan --pilot``'s forecast, made from the scatter that the trial itself has seen: for comparisons that make
+no difference, in four of five trials. It is given only for effects that a forecast exists for, ratios whose interval still
+holds 1, and until the number of blocks is reached; then nothing is said, rather than something that was wrong before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from iotrial.analysis.forecast import Comparison, Rules, blocks_needed
+from iotrial.analysis.model import Effect
+from iotrial.analysis.scatter import Scatter
+from iotrial.design.model import Arm, ArmKind
+from iotrial.design.plan import Plan, condition_key
+from iotrial.legible import shown
+from iotrial.report.conditions import EVERYWHERE, Conditions
+from iotrial.report.notation import elided
+from iotrial.study.model import Scale
+
+FEWEST_BLOCKS = 10
+_MOST_FACTORS = 3  # that are named; a row of a screen has thirty
+
+
+def upcoming_in_words(plan: Plan, conditions: Conditions, upcoming: tuple[str, int] | None) -> str:
+    """E.g. "cache warm, size 4 KiB: block 35, mode 0444 first", a control's arm as "mode 0777 (copy)".
+
+    Empty where nothing follows, or no such condition.
+    """
+    if upcoming is None:
+        return ""
+    key, index = upcoming
+    try:
+        first = plan.order(plan.condition(key), index)[0]
+    except KeyError:
+        return ""
+    where = conditions.of_key(key).text
+    before = "" if where == EVERYWHERE else f"{where}: "
+    return f"{before}block {index + 1}, {_arm(plan, first)} first"
+
+
+def _arm(plan: Plan, arm: Arm) -> str:
+    varied = [f for f in plan.study.treatment_factors if len(f.levels) > 1]
+    named = ", ".join(
+        f"{shown(f.name)} {elided(arm.treatment[f.name], 24)}"
+        for f in varied
+        if len(varied) <= _MOST_FACTORS or arm.treatment[f.name] != f.reference
+    )
+    away = sum(arm.treatment[f.name] != f.reference for f in varied)
+    if len(varied) > _MOST_FACTORS and away > _MOST_FACTORS:
+        named = f"{shown(arm.name)} with {away} of {len(varied)} settings changed"
+    named = named or "every setting at its reference"
+    if arm.kind is ArmKind.NEGATIVE:
+        return f"{named} (copy)"
+    return f"{named} (slowed)" if arm.kind is ArmKind.POSITIVE else named
+
+
+def outlook_s(
+    plan: Plan,
+    effects: Sequence[Effect],
+    *,
+    had: Mapping[str, int],
+    decided: frozenset[str],
+    block_s: Mapping[str, float],
+) -> float | None:
+    """Seconds until all conditions are decided, if nothing makes a difference; None where that is not known.
+
+    ``had`` counts complete blocks, ``block_s`` is what a block takes, both by condition key.
+    """
+    by_condition: dict[str, list[Effect]] = {}
+    for effect in effects:
+        if effect.primary:
+            by_condition.setdefault(condition_key(effect.workload, effect.condition), []).append(effect)
+    total = 0.0
+    for condition in plan.conditions:
+        key = condition.key
+        if key in decided:
+            continue
+        needed = _blocks(plan, by_condition.get(key, []))
+        if needed is None or needed <= had.get(key, 0) or key not in block_s:
+            return None
+        total += (needed - had.get(key, 0)) * block_s[key]
+    return total
+
+
+def _blocks(plan: Plan, effects: Sequence[Effect]) -> int | None:
+    """Blocks until these effects of one condition are decided."""
+    if not effects or plan.whole_plots:
+        return None
+    found = 0
+    controls = plan.controls and not plan.control_columns
+    for effect in effects:
+        if effect.scale is not Scale.LOG or effect.block_sd is None or effect.blocks < FEWEST_BLOCKS:
+            return None
+        if not (effect.low or 0.0) <= 1.0 <= (effect.high or float("inf")):
+            return None
+        sd = effect.block_sd
+        rules = Rules(
+            margin=plan.study.margin,
+            alpha=plan.study.alpha,
+            effect_alpha=effect.family_alpha,
+            controls=controls,
+            budget_s=0.0,
+            budget_blocks=plan.study.budget.blocks,
+        )
+        scatter = Scatter(sd, sd, sd, sd, effect.blocks, effect.blocks - 1)
+        comparison = Comparison(effect.response, scatter)
+        needed, _ = blocks_needed(comparison, rules, sd if controls else None, "likely", len(effects))
+        if needed is None:
+            return None
+        found = max(found, needed)
+    return found

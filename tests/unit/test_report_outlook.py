@@ -1,0 +1,110 @@
+"""What lies ahead of a running trial: the next block in words, and in how long all may be decided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from report_fixtures import effect, factor, study
+
+from iotrial.analysis.model import Effect, Verdict
+from iotrial.design.model import ArmKind
+from iotrial.design.plan import Plan
+from iotrial.report.conditions import Conditions
+from iotrial.report.outlook import outlook_s, upcoming_in_words
+from iotrial.study.catalogue import find
+from iotrial.study.model import Role
+from iotrial.study.select import select
+
+SEED = "00112233445566778899aabbccddeeff"
+ONE = study(conditions=[factor("cache", ["cold", "warm"], role=Role.CONDITION)])
+PLAN = Plan(ONE, SEED, controls=False)
+COLD, WARM = (condition.key for condition in PLAN.conditions)
+# Four comparisons without an effect in five lie within 1.042 block SDs after 20 blocks, at a level of .05 (the table of
+# analysis/power.py, by simulation): a margin of so many SDs takes 20 blocks.
+SD = math.log(1.03) / 1.0421
+
+
+def open_effect(cache: str, **more: object) -> Effect:
+    made = effect(Verdict.INCONCLUSIVE, 1.0, 0.95, 1.05, condition={"cache": cache}, decided=False)
+    made = replace(made, block_sd=SD, family_alpha=0.05, blocks=12)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def ahead(
+    *effects: Effect, had: Mapping[str, int] | None = None, decided: frozenset[str] = frozenset()
+) -> float | None:
+    had = {COLD: 12, WARM: 12} if had is None else had
+    return outlook_s(PLAN, effects, had=had, decided=decided, block_s={COLD: 2.0, WARM: 0.5})
+
+
+def test_it_is_the_blocks_that_are_missing_times_what_a_block_takes() -> None:
+    assert ahead(open_effect("cold"), open_effect("warm")) == (20 - 12) * 2.0 + (20 - 12) * 0.5
+
+
+def test_a_decided_condition_takes_no_more_time() -> None:
+    assert ahead(open_effect("warm"), decided=frozenset([COLD])) == (20 - 12) * 0.5
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        open_effect("cold", block_sd=None),
+        open_effect("cold", blocks=9),
+        open_effect("cold", low=1.01),
+        open_effect("cold", high=0.99),
+        open_effect("cold", block_sd=10.0),
+        open_effect("cold", primary=False),
+    ],
+)
+def test_nothing_is_said_where_one_condition_cannot_be_foreseen(one: Effect) -> None:
+    assert ahead(one, open_effect("warm")) is None
+    assert ahead(open_effect("warm")) is None
+
+
+def test_nothing_is_said_any_more_when_the_blocks_are_spent() -> None:
+    assert ahead(open_effect("cold"), open_effect("warm"), had={COLD: 20, WARM: 12}) is None
+
+
+def test_with_controls_it_takes_no_less() -> None:
+    with_controls = Plan(ONE, SEED)
+    found = outlook_s(
+        with_controls,
+        [open_effect("cold"), open_effect("warm")],
+        had={COLD: 12, WARM: 12},
+        decided=frozenset(),
+        block_s={COLD: 2.0, WARM: 0.5},
+    )
+    assert found is not None
+    assert found >= 20.0
+
+
+def test_the_next_block_is_told_by_its_condition_and_its_first_run() -> None:
+    first = PLAN.block(PLAN.condition(WARM), 34).runs[0].arm
+    said = upcoming_in_words(PLAN, Conditions(ONE), (WARM, 34))
+    assert said == f"cache warm: block 35, mode {first.treatment['mode']} first"
+
+
+def test_a_run_of_a_control_is_told_as_one() -> None:
+    plan = Plan(ONE, SEED)
+    found = {}
+    for index in range(0, 40, 2):
+        arm = plan.block(plan.condition(COLD), index).runs[0].arm
+        found[arm.kind] = upcoming_in_words(plan, Conditions(ONE), (COLD, index)).partition(", ")[2]
+    assert found[ArmKind.NEGATIVE] == "mode 0777 (copy) first"
+    assert found[ArmKind.POSITIVE] == "mode 0777 (slowed) first"
+
+
+def test_of_a_screen_the_row_is_told_and_not_thirty_levels() -> None:
+    screen = select(find("system/screen"))
+    plan = Plan(screen, SEED)
+    said = upcoming_in_words(plan, Conditions(screen), (plan.conditions[0].key, 0))
+    assert len(said) < 100
+    assert f"of {len(screen.treatment_factors)} settings changed first" in said
+
+
+def test_nothing_follows_what_is_not_in_the_plan() -> None:
+    assert upcoming_in_words(PLAN, Conditions(ONE), None) == ""
+    assert upcoming_in_words(PLAN, Conditions(ONE), ("cache=hot", 1)) == ""
