@@ -27,6 +27,8 @@ _REPLACED = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "@<!-- -->", "#": "#<!
 # What becomes a link without any brackets, and what would begin a list, a heading or a quotation.
 _LINKED = re.compile(r"(\bwww|\b(?:https?|ftp|xmpp|mailto)|\bGH)([.:-])", re.IGNORECASE)
 _STARTS = re.compile(r"^([0-9]{1,9}(?=[.)]\s)|)([-+=.)])")
+#: characters of a part that folds away; a comment on GitHub holds 65,536 in all
+_MOST_FOLDED = 9_000
 _MOST_FAILURES = 10
 _MOST_INTERACTIONS = 40
 _MOST_EFFECTS = 60
@@ -52,9 +54,10 @@ def _lines(document: Document) -> Iterator[str]:
     yield ""
     yield f"> {escaped(header.study.question)}"
     yield ""
-    for detail in document.summary.details:
-        yield f"- {escaped(detail)}"
-    yield ""
+    details = [f"- {escaped(detail)}" for detail in document.summary.details]
+    if not document.valid:  # why it is so is the first thing to know
+        yield from details
+        yield ""
     for group in grouped(document.claims):
         source = f" ({escaped(group.claim.source)})" if group.claim.source else ""
         yield f"**Claim**{source}: {escaped(group.sentence)}"
@@ -68,6 +71,8 @@ def _lines(document: Document) -> Iterator[str]:
     elif document.primary:
         yield from effect_rows(document.primary)
         yield ""
+    if document.valid and details:
+        yield from folded("What belongs to it", details)
     if document.pages:
         yield from folded("Pages that gain most and least", list(_pages(document)))
     if document.interactions:
@@ -197,7 +202,14 @@ def folded(title: str, lines: Sequence[str]) -> Iterator[str]:
     """Lines that a reader unfolds."""
     yield f"<details><summary>{title}</summary>"
     yield ""
-    yield from lines
+    room = _MOST_FOLDED
+    for number, line in enumerate(lines):
+        room -= len(line) + 1
+        if room < 0 and number:
+            yield ""
+            yield f"and {counted(len(lines) - number, 'more line', 'more lines')}, in the JSON and HTML reports"
+            break
+        yield line
     yield ""
     yield "</details>"
     yield ""
