@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from iotrial.cli.output import tell
+
 if TYPE_CHECKING:
     from iotrial.report.document import Document
     from iotrial.store import Store
@@ -68,7 +70,7 @@ def write_markdown(text: str, target: str) -> bool:
     What is in the summary of a GitHub job's step stays there: it is added to.
     """
     if target == "-":
-        click.echo(text, nl=False)
+        tell(text.removesuffix("\n"))
         return True
     write_report(text, Path(target).expanduser(), add=target == os.environ.get(STEP_SUMMARY))
     return False

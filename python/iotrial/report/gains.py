@@ -16,6 +16,7 @@ from iotrial.study.model import Scale
 
 #: per cent do not help beyond twice as much
 _MOST_PERCENT = 100.0
+NO_INTERVAL = " [no interval yet]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,10 @@ def _said(effect: Effect, percent: float, low: float | None, high: float | None,
     if percent > _MOST_PERCENT:
         estimate, lower, upper = interval_numbers(effect.value, effect.low, effect.high, null=1.0)
         what = " the time" if word.endswith("time") else ""
-        return f"{estimate} times [{lower}, {upper}]{what}"
+        ends = f" [{lower}, {upper}]{what}" if low is not None or high is not None else f"{what}{NO_INTERVAL}"
+        return f"{estimate} times{ends}"
+    if low is None and high is None:
+        return f"{percent:.0f} % {word}{NO_INTERVAL}"
     decimals = _decimals(low, high)
     if low is not None and high is not None and low < 0 < high:
         less, more = (high, -low) if word.startswith("less") else (-low, high)

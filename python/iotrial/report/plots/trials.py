@@ -86,7 +86,7 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
         for row in rows:
             place = comparison.place(row) + (f", {spoken(row.response)}" if several else "")
             head = title(row) if place == "all conditions" else f"{title(row)}, {place}"
-            write(0.0, line, elided(head, 44 if narrow else 62), INK, "left", bold=True)
+            write(0.0, line, elided(head, 54 if narrow else 76), INK, "left", bold=True)
             agreement = agreement_words(comparison, row)
             if not narrow:
                 write(
