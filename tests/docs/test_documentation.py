@@ -64,7 +64,7 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
         assert done.returncode == 0, done.stderr
     elif verb == "report" and rest and rest[0].endswith(".iotrial"):
         assert (ROOT / rest[0]).is_file()  # what it says is compared in test_first_look.py
-    elif verb in ("report", "refine", "resume", "export", "import"):
+    elif verb in ("report", "compare", "refine", "resume", "export", "import"):
         done = iotrial(verb, *rest)
         assert done.returncode == 2, done.stderr  # there is no trial yet, and that is what it must say
         assert re.search("No such file" if verb == "import" else "no trials? yet", done.stderr), done.stderr
@@ -72,6 +72,16 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
         done = iotrial(verb, *rest)
         assert done.returncode == 0, done.stderr
         assert done.stdout
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("yaml"))
+def test_every_option_in_a_workflow_is_one_of_its_verb(page: str, text: str) -> None:
+    folded = re.sub(r">\n\s+", "", text)
+    commands = re.findall(r"run: (iotrial .*(?:\n +--.*)*)", folded)
+    assert commands
+    for command in commands:
+        done = iotrial(*shlex.split(command)[1:], "--help")  # an option that is none is refused all the same
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("page", "text"), [b for b in blocks("toml") if "[study]" in b[1]])

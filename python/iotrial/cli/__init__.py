@@ -32,6 +32,7 @@ ORDER = (
     "run",
     "resume",
     "report",
+    "compare",
     "refine",
     "audit",
     "trials",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import markdown_option
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @click.command("report", short_help="What a stored or packed trial says.")
 @click.argument("trial", default="last")
 @click.option("--html", metavar="FILE", help="Write the self-contained HTML report there.")
-@click.option("--markdown", metavar="FILE", help="Write Markdown there (for a pull request).")
+@markdown_option
 @click.option(
     "--fail-if", type=click.Choice(["slower", "inconclusive"]), multiple=True, help="Exit with status 4 then."
 )
@@ -26,15 +27,19 @@ def command(
     trial: str, html: str | None, markdown: str | None, fail_if: tuple[str, ...], as_json: bool
 ) -> int:
     """Report a stored trial (its number, its id, or "last"), or a packed one (its file)."""
-    from iotrial.cli.ending import exit_status, say, write_html, write_report
+    from iotrial.cli.ending import (
+        exit_status,
+        refuse_twice_on_standard_output,
+        say,
+        write_html,
+        write_markdown_report,
+    )
 
+    refuse_twice_on_standard_output(markdown, as_json=as_json)
     document = document_at(trial)
-    if markdown:
-        from iotrial.report.markdown import markdown_report
-
-        write_report(markdown_report(document), Path(markdown))
     written = write_html(document, Path(html)) if html else None
-    say(document, as_json=as_json, html=written)
+    if not (markdown and write_markdown_report(document, markdown)):
+        say(document, as_json=as_json, html=written)
     return exit_status(document, fail_if, None)
 
 
