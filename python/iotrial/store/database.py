@@ -66,14 +66,14 @@ class Store:
         self._attempts: dict[int, int] = {}
 
     @classmethod
-    def open(cls, path: str | Path | None = None, *, read_only: bool = False) -> Self:
+    def open(cls, path: str | Path | None = None, *, read_only: bool = False, checked: bool = True) -> Self:
         """The store of this file (None: the default one), made where it is missing.
 
         StoreError for a file that is no store or in a place that cannot be written. One that is damaged or of a
-        newer schema is opened for reading only.
+        newer schema is opened for reading only. A reader who comes often may leave the file un-``checked``.
         """
         path = store_path() if path is None else Path(path)
-        connection, warnings = connect(path, read_only=read_only)
+        connection, warnings = connect(path, read_only=read_only, checked=checked)
         return cls(connection, path, warnings)
 
     @classmethod
