@@ -18,6 +18,7 @@ from iotrial.report.plots.canvas import (
     MUTED,
     PAPER,
     VERDICT_INKS,
+    Drawing,
     arm_ink,
     arm_marker,
     calm,
@@ -57,7 +58,7 @@ class Line:
 
 def half_normal(
     name: str, points: Sequence[Point], *, log: bool, description: str, narrow: bool = False
-) -> str:
+) -> Drawing:
     """Sizes of effects in ascending order over the half-normal quantiles, with Lenth's line as a guide."""
     ordered = sorted(points, key=lambda point: point.size)
     quantiles = half_normal_quantiles(len(ordered))
@@ -131,7 +132,7 @@ def _labels(
 
 def main_effects(
     name: str, lines: Sequence[Line], *, log: bool, description: str, narrow: bool = False
-) -> str:
+) -> Drawing:
     """For each factor the mean response at each of its levels, relative to the mean of all."""
     drawn = lines[:MOST_BARS]
     height = 0.5 + 0.21 * len(drawn)
@@ -189,7 +190,7 @@ def interaction(
     unit: str,
     log: bool,
     description: str,
-) -> str:
+) -> Drawing:
     """Two lines, one for each level of ``by``, over the levels of ``across``. ``cells[i][j]``: value at level i of ``by`` and
     level j of ``across``, in the response's unit."""
     places = [[math.log(value) if log else value for value in row] for row in cells]

@@ -15,7 +15,18 @@ from iotrial.legible import shown
 from iotrial.report.notation import elided, percent, suited_unit
 from iotrial.report.phrases import interval, null_value
 from iotrial.report.plots.axis import linear_ticks, ratio_ticks
-from iotrial.report.plots.canvas import BAND, FONT_PT, INK, LINE, MUTED, PAPER, VERDICT_INKS, calm, draw
+from iotrial.report.plots.canvas import (
+    BAND,
+    FONT_PT,
+    INK,
+    LINE,
+    MUTED,
+    PAPER,
+    VERDICT_INKS,
+    Drawing,
+    calm,
+    draw,
+)
 from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale
 
@@ -29,7 +40,7 @@ _ROW_IN, _TALL_ROW_IN, _HEAD_IN, _FOOT_IN = 0.25, 0.4, 0.12, 0.46
 _FARTHEST = 3.0
 
 
-def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool) -> str:
+def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool) -> Drawing:
     """The SVG of these effects (all of one scale); ``narrow`` puts the labels above the intervals."""
     rows = sorted(rows, key=lambda row: _order(rows, row))[:MOST_ROWS]
     row_in = _TALL_ROW_IN if narrow else _ROW_IN
