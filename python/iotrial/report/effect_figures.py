@@ -116,6 +116,8 @@ def _counted(rows: Sequence[EffectRow]) -> str:
         words = "not settled" if open_one else f"{side} of {null} ({row.verdict})" if side else row.verdict
         groups[words] = groups.get(words, 0) + 1
     largest = sorted(groups.items(), key=lambda group: -group[1])
+    if len(largest) == 1 and len(rows) > 1:
+        return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} intervals are {largest[0][0]}"
     if len(rows) == 1:
         return f"The interval is {largest[0][0]}"
     return f"Of {len(rows):,} intervals {joined(f'{number:,} {_are(number)} {words}' for words, number in largest)}"

@@ -73,14 +73,15 @@ class Figures:
         yield from self.latencies
 
 
-def draw_figures(document: Document) -> Figures:
-    """All figures of the document; each is drawn when it is asked for its picture."""
+def draw_figures(document: Document, *, most_panels: int | None = MOST_PANELS) -> Figures:
+    """All figures of the document; each is drawn when it is asked for its picture. ``most_panels`` limits how many conditions
+    (and operations, and things that went on) are drawn, for the sake of a page; None draws all."""
     by = _stands_for_arms(document)
     arms = arms_of(document.data, by)
     panels = panels_of(document.data, document.conditions, arms, by)
     latencies = latencies_of(document.data, document.conditions, arms, by)
     within = within_of(document.data, document.conditions, arms, by)
-    drawn = _chosen(panels, document.primary)
+    drawn = _chosen(panels, document.primary, most_panels)
     diagnostics = {row.condition.key: row.diagnostic for row in document.diagnostics}
     most_marks = min(_MOST_MARKS, max(_LEAST_MARKS, _MARKS // max(1, len(drawn))))
     step = max((-(-panel.runs // most_marks) for panel in drawn), default=1)
@@ -102,15 +103,15 @@ def draw_figures(document: Document) -> Figures:
             for i, panel in enumerate(drawn)
         ),
         panels_left_out=len(panels) - len(drawn),
-        latencies=tuple(latency_figure(i, panel, arms) for i, panel in enumerate(latencies[:MOST_PANELS])),
-        latencies_left_out=max(0, len(latencies) - MOST_PANELS),
+        latencies=tuple(latency_figure(i, panel, arms) for i, panel in enumerate(latencies[:most_panels])),
+        latencies_left_out=max(0, len(latencies) - (most_panels or len(latencies))),
         run_rows=tuple(row for panel in panels for row in _run_rows(panel)),
         latency_rows=tuple(row for panel in latencies for row in _latency_rows(panel)),
         runs_reading=reading,
         factorial=factorial_figures(document),
         matrices=matrix_figures(document),
-        within=tuple(within_figure(i, panel, arms) for i, panel in enumerate(within[:MOST_PANELS])),
-        within_left_out=max(0, len(within) - MOST_PANELS),
+        within=tuple(within_figure(i, panel, arms) for i, panel in enumerate(within[:most_panels])),
+        within_left_out=max(0, len(within) - (most_panels or len(within))),
         pages=page_figures(document.pages, arms),
         page_rows=page_rows(document.pages),
     )
@@ -126,12 +127,12 @@ def _stands_for_arms(document: Document) -> str | None:
     return max((e for e in mains if e.factor in known), key=strength).factor if mains else None
 
 
-def _chosen(panels: Sequence[Panel], effects: Sequence[EffectRow]) -> list[Panel]:
+def _chosen(panels: Sequence[Panel], effects: Sequence[EffectRow], most: int | None) -> list[Panel]:
     """All panels, or where there are too many the ones with something to see first."""
-    if len(panels) <= MOST_PANELS:
+    if most is None or len(panels) <= most:
         return list(panels)
     loud = {row.condition.key for row in effects if row.effect.verdict is not Verdict.EQUIVALENT}
-    kept = sorted(panels, key=lambda panel: panel.condition.key not in loud)[:MOST_PANELS]
+    kept = sorted(panels, key=lambda panel: panel.condition.key not in loud)[:most]
     return sorted(kept, key=lambda panel: panel.condition.order)
 
 

@@ -110,7 +110,6 @@ def _test(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, draw
     if not drawn or not can_be_drawn(matrix):
         return TestFigure(grid.test, None, (), rows)
     made = scenes(matrix, grid, margin=document.trial.header.margin, valid=document.valid)
-    title = f"{matrix.title}: " if matrix.title else ""
     sentence = _seen((grid,), matrix, f"{grid.test}: {said_of((grid,))}", valid=document.valid)
     reading = (
         f"The rate of {matrix.reference}, that of {matrix.level} at the same scale, and the ratio of their "
@@ -119,7 +118,7 @@ def _test(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, draw
     )
     figure = Figure(
         stem=stem("surface", grid.test, matrix.title),
-        title=f"{title}{grid.test}",
+        title=f"Matrix, {grid.test}{f': {matrix.title}' if matrix.title else ''}",
         sentence=sentence,
         reading=reading,
         columns=COLUMNS,

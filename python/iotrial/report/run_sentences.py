@@ -34,17 +34,15 @@ def runs_seen(panel: Panel, diagnostic: Diagnostic | None, effects: Sequence[Eff
 
 
 def _level(panel: Panel, diagnostic: Diagnostic | None) -> str:
-    if diagnostic is None or diagnostic.blocks < FEWEST or diagnostic.drift_per_hour is None:
-        return ""
-    if not diagnostic.changes:
-        return "the level of the blocks does not change"
-    times = len(diagnostic.changes)
-    text = f"the level of the blocks changes {_TIMES.get(times, f'{times} times')}"
+    said = []
+    if diagnostic is not None and diagnostic.blocks >= FEWEST and diagnostic.drift_per_hour is not None:
+        times = len(diagnostic.changes)
+        changes = f"the level of the blocks changes {_TIMES.get(times, f'{times} times')}"
+        said.append(changes if times else "no change of level between blocks is found")
     least = least_agreement([series for series in panel.series if not series.arm.is_control])
     if least is not None and least >= _TOGETHER:
-        text += f", and the arms rise and fall together (their medians over time correlate by {least:.2f}"
-        text += " or more)" if len(panel.series) > 2 else ")"
-    return text
+        said.append(f"the arms rise and fall together (their medians over time correlate by {least:.2f})")
+    return ", and ".join(said)
 
 
 def least_agreement(treatments: Sequence[ArmSeries]) -> float | None:
@@ -68,30 +66,38 @@ def least_agreement(treatments: Sequence[ArmSeries]) -> float | None:
 
 
 def _parting(effects: Sequence[Effect], *, valid: bool) -> str:
-    """Who lies where by the verdicts: "0444 lies below 0777 (faster), 0666 is equivalent to it"."""
+    """Who lies where by the verdicts: "0444 lies below 0777 (faster), 0555 and 0666 do not part from it (equivalent)"."""
     if not effects:
         return ""
     if not valid:
         return "the trial is invalid, so whether arms part is not said"
-    if len(effects) > MOST_NAMED:
-        loud = sum(effect.verdict not in QUIET for effect in effects)
-        same = sum(effect.verdict is Verdict.EQUIVALENT for effect in effects)
-        open_ones = len(effects) - loud - same
-        return (
-            f"of {len(effects)} treatments {loud} part from {label(effects[0].reference)}, {same} are equivalent to it, "
-            f"{open_ones} not settled"
-        )
-    return ", ".join(_placed(effect) for effect in effects)
+    groups: dict[tuple[str, str], list[str]] = {}
+    for effect in effects:
+        groups.setdefault((_side(effect), label(effect.reference)), []).append(label(effect.level))
+    return ", ".join(_placed(side, names, reference) for (side, reference), names in groups.items())
 
 
-def _placed(effect: Effect) -> str:
-    name, reference = label(effect.level), label(effect.reference)
-    if effect.verdict is Verdict.INCONCLUSIVE or effect.value is None:
-        return f"whether {name} parts from {reference} is not settled"
+def _side(effect: Effect) -> str:
+    """Where an arm lies by its verdict: "below … (faster)", "with" the reference, or "" where that is not settled."""
     if effect.verdict is Verdict.EQUIVALENT:
-        return f"{name} does not part from {reference} (equivalent)"
-    side = "below" if effect.value < null_value(effect) else "above"
-    return f"{name} lies {side} {reference} ({effect.verdict.value})"
+        return "with"
+    if effect.verdict in QUIET or effect.value is None:
+        return ""
+    return f"{'below' if effect.value < null_value(effect) else 'above'} {{}} ({effect.verdict.value})"
+
+
+def _placed(side: str, names: Sequence[str], reference: str) -> str:
+    one = len(names) == 1
+    named = (
+        joined(names)
+        if len(names) <= MOST_NAMED
+        else f"{joined(names[:2], last=',')} and {len(names) - 2} more"
+    )
+    if side == "with":
+        return f"{named} {'does' if one else 'do'} not part from {reference} by more than the margin (equivalent)"
+    if not side:
+        return f"whether {named} {'parts' if one else 'part'} from {reference} is not settled"
+    return f"{named} {'lies' if one else 'lie'} {side.format(reference)}"
 
 
 def distribution_seen(panel: Panel) -> str:

@@ -19,23 +19,45 @@ if TYPE_CHECKING:
 @click.option("--html", metavar="FILE", help="Write the self-contained HTML report there.")
 @click.option("--markdown", metavar="FILE", help="Write Markdown there (for a pull request).")
 @click.option(
+    "--figures", metavar="FOLDER", help="Write every figure there as SVG and PNG, with its numbers as CSV."
+)
+@click.option(
     "--fail-if", type=click.Choice(["slower", "inconclusive"]), multiple=True, help="Exit with status 4 then."
 )
 @json_option
 def command(
-    trial: str, html: str | None, markdown: str | None, fail_if: tuple[str, ...], as_json: bool
+    trial: str,
+    html: str | None,
+    markdown: str | None,
+    figures: str | None,
+    fail_if: tuple[str, ...],
+    as_json: bool,
 ) -> int:
     """Report a stored trial (its number, its id, or "last"), or a packed one (its file)."""
     from iotrial.cli.ending import exit_status, say, write_html, write_report
 
     document = document_at(trial)
+    drawn = None
+    if figures:
+        from iotrial.report.figure_files import write_figures
+
+        drawn = write_figures(document, Path(figures).expanduser())
     if markdown:
         from iotrial.report.markdown import markdown_report
 
         write_report(markdown_report(document), Path(markdown))
     written = write_html(document, Path(html)) if html else None
-    say(document, as_json=as_json, html=written)
+    say(document, as_json=as_json, html=written, figures=drawn)
+    if drawn is not None and not as_json:
+        click.echo(_drawn(len(drawn), Path(figures or "")))
     return exit_status(document, fail_if, None)
+
+
+def _drawn(number: int, folder: Path) -> str:
+    from iotrial.legible import shown
+    from iotrial.report.notation import counted
+
+    return f"{counted(number, 'figure')} in {shown(folder)}; index.md lists them"
 
 
 def document_at(ref: str) -> Document:

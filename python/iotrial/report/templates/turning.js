@@ -3,8 +3,8 @@
 // between 0 and 1 along their edge of the box; it is drawn anew from the side from which it is now seen.
 {
   const OF = "http://www.w3.org/2000/svg", PER_UNIT = 81.75, LEFT = 0.34, BASE = 97.7;
-  const LOWEST = 0.09, HIGHEST = 1.5, STEP = 0.09, PER_PIXEL = 0.01;
-  const MARKS = { v: "M0 1.8L-1.8-1.8H1.8z", "^": "M0-1.8L1.8 1.8H-1.8z", s: "M-1.8-1.8H1.8V1.8H-1.8z", o: "M-1.8 0a1.8 1.8 0 1 0 3.6 0a1.8 1.8 0 1 0-3.6 0z" };
+  const LOWEST = 0.09, HIGHEST = 1.25, STEP = 0.09, PER_PIXEL = 0.01;
+  const MARKS = { v: "M0 2L-2-2H2z", "^": "M0-2L2 2H-2z", s: "M-1.8-1.8H1.8V1.8H-1.8z", o: "M-1.8 0a1.8 1.8 0 1 0 3.6 0a1.8 1.8 0 1 0-3.6 0z" };
 
   const projection = (scene, azimuth, elevation) => {
     const [azimuth0, elevation0, depth, high, size] = scene.view;
@@ -40,7 +40,7 @@
         add("text", { x: point[0], y: point[1], fill: ink, "font-size": size, "text-anchor": anchor, "dominant-baseline": "central", "font-style": style || "normal" }, text),
       mark: (point, shape, ink, hollow) =>
         add("path", { d: MARKS[shape] || MARKS.o, transform: `translate(${point[0].toFixed(2)} ${point[1].toFixed(2)})`, fill: hollow ? "var(--card)" : ink, stroke: ink, "stroke-width": hollow ? 0.9 : 0.5 }),
-      dot: (point, ink) => add("circle", { cx: point[0], cy: point[1], r: 1, fill: ink }),
+      dot: (point, ink) => add("circle", { cx: point[0], cy: point[1], r: 1.3, fill: ink }),
     };
   };
 
@@ -100,7 +100,7 @@
       for (const [scene, svg] of panels) {
         svg.replaceChildren();
         const at = projection(scene, azimuth, elevation), draw = painter(svg);
-        draw.text([0, 9], scene.title, "start", "var(--ink)", 8);
+        draw.text([0, 11], scene.title, "start", "var(--ink)", 8);
         frame(scene, at, draw);
         surface(scene, at, draw);
       }
