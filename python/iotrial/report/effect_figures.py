@@ -12,7 +12,7 @@ from iotrial.report.figure import Figure, Row, stem
 from iotrial.report.findings import QUIET, width
 from iotrial.report.interplay import is_interaction
 from iotrial.report.notation import counted, joined, percent
-from iotrial.report.phrases import interval, label, null_value, spoken
+from iotrial.report.phrases import interval, label, level_name, null_value, spoken
 from iotrial.report.rows import EffectRow
 from iotrial.report.screens import is_screen
 from iotrial.study.model import Scale
@@ -75,7 +75,7 @@ def row_of(row: EffectRow, *, valid: bool) -> Row:
 
 
 def seen(rows: Sequence[EffectRow], *, valid: bool) -> str:
-    """E.g. "0444 lies right of 0777 (slower) in all 4 conditions; the widest interval is that of cache cold: …"."""
+    """E.g. "mode 0444 lies right of 0777 (slower) in all 4 conditions; the widest interval is that of cache cold: …"."""
     if not valid:
         return f"The trial is invalid: of {counted(len(rows), 'interval')} none is a verdict{_widest(rows)}."
     return f"{_by_pair(rows) or _counted(rows)}{_widest(rows)}."
@@ -88,7 +88,7 @@ def _by_pair(rows: Sequence[EffectRow]) -> str:
     places = {_place(row) for row in rows}
     if len(same) > 1 or len(places) > 1 or is_interaction(first):
         return ""
-    name, reference = label(first.level), label(first.reference)
+    name, reference = level_name(first), label(first.reference)
     where = f" in {'both' if len(rows) == 2 else f'all {len(rows):,}'} conditions" if len(rows) > 1 else ""
     if first.verdict is Verdict.INCONCLUSIVE:
         return (

@@ -27,7 +27,7 @@ _TIMES = {1: "once", 2: "twice"}
 
 
 def runs_seen(panel: Panel, diagnostic: Diagnostic | None, effects: Sequence[Effect], *, valid: bool) -> str:
-    """E.g. "The level changes twice, and the arms rise and fall together; 0444 is equivalent to 0777"."""
+    """E.g. "The level of the blocks changes twice, and the arms rise and fall together; mode 0444 lies below 0777 …"."""
     said = [part for part in (_level(panel, diagnostic), _parting(effects, valid=valid)) if part]
     text = "; ".join(said) or f"{counted(panel.runs, 'run')} of {counted(len(panel.series), 'arm')}"
     return f"{text[:1].upper()}{text[1:]}."
@@ -39,9 +39,11 @@ def _level(panel: Panel, diagnostic: Diagnostic | None) -> str:
         times = len(diagnostic.changes)
         changes = f"the level of the blocks changes {_TIMES.get(times, f'{times} times')}"
         said.append(changes if times else "no change of level between blocks is found")
-    least = least_agreement([series for series in panel.series if not series.arm.is_control])
+    treatments = [series for series in panel.series if not series.arm.is_control]
+    least = least_agreement(treatments)
     if least is not None and least >= _TOGETHER:
-        said.append(f"the arms rise and fall together (their medians over time correlate by {least:.2f})")
+        by = f"{'at least ' if len(treatments) > 2 else ''}{least:.2f}"
+        said.append(f"the arms rise and fall together (their medians over time correlate by {by})")
     return ", and ".join(said)
 
 
@@ -66,7 +68,7 @@ def least_agreement(treatments: Sequence[ArmSeries]) -> float | None:
 
 
 def _parting(effects: Sequence[Effect], *, valid: bool) -> str:
-    """Who lies where by the verdicts: "0444 lies below 0777 (faster), 0555 and 0666 do not part from it (equivalent)"."""
+    """Who lies where by the verdicts: "mode 0444 lies below 0777 (faster), 0666 does not part from …"."""
     if not effects:
         return ""
     if not valid:
@@ -74,7 +76,10 @@ def _parting(effects: Sequence[Effect], *, valid: bool) -> str:
     groups: dict[tuple[str, str], list[str]] = {}
     for effect in effects:
         groups.setdefault((_side(effect), label(effect.reference)), []).append(label(effect.level))
-    return ", ".join(_placed(side, names, reference) for (side, reference), names in groups.items())
+    placed = ", ".join(_placed(side, names, reference) for (side, reference), names in groups.items())
+    factor = label(effects[0].factor)
+    undecided = placed.startswith("whether ")
+    return f"whether {factor} {placed.removeprefix('whether ')}" if undecided else f"{factor} {placed}"
 
 
 def _side(effect: Effect) -> str:

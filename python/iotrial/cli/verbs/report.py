@@ -49,15 +49,11 @@ def command(
     written = write_html(document, Path(html)) if html else None
     say(document, as_json=as_json, html=written, figures=drawn)
     if drawn is not None and not as_json:
-        click.echo(_drawn(len(drawn), Path(figures or "")))
+        from iotrial.cli.output import tell
+        from iotrial.report.notation import counted
+
+        tell(f"{counted(len(drawn), 'figure')} in {figures}; index.md lists them")
     return exit_status(document, fail_if, None)
-
-
-def _drawn(number: int, folder: Path) -> str:
-    from iotrial.legible import shown
-    from iotrial.report.notation import counted
-
-    return f"{counted(number, 'figure')} in {shown(folder)}; index.md lists them"
 
 
 def document_at(ref: str) -> Document:
