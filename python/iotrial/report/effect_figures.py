@@ -75,10 +75,11 @@ def row_of(row: EffectRow, *, valid: bool) -> Row:
 
 
 def seen(rows: Sequence[EffectRow], *, valid: bool) -> str:
-    """E.g. "mode 0444 lies right of 0777 (slower) in all 4 conditions; the widest interval is that of cache cold: …"."""
+    """E.g. "Mode 0444 lies right of 0777 (slower) in all 4 conditions; the widest interval is that of cache cold: …"."""
     if not valid:
         return f"The trial is invalid: of {counted(len(rows), 'interval')} none is a verdict{_widest(rows)}."
-    return f"{_by_pair(rows) or _counted(rows)}{_widest(rows)}."
+    text = _by_pair(rows) or _counted(rows)
+    return f"{text[:1].upper()}{text[1:]}{_widest(rows)}."
 
 
 def _by_pair(rows: Sequence[EffectRow]) -> str:

@@ -148,7 +148,7 @@ def _index(document: Document, figures: Iterable[tuple[str, Figure]]) -> str:
         "",
         f"**{escaped(document.summary.headline)}**",
         "",
-        f"Trial {shown(header.id)} of {escaped(header.study.name)}, iotrial {shown(header.version)}. Each figure as SVG, as "
+        f"Trial {escaped(header.id)} of {escaped(header.study.name)}, iotrial {escaped(header.version)}. Each figure as SVG, as "
         "PNG and with the numbers behind it; a text in a CSV that would begin as a formula does has an apostrophe before it.",
         "",
     ]
