@@ -136,10 +136,12 @@ def _widest(rows: Sequence[EffectRow]) -> str:
     if unbounded:
         return f"; {unbounded:,} {'has' if unbounded == 1 else 'have'} an open end"
     widest = max(rows, key=lambda row: width(row.effect))
-    same_place = len({row.condition.key for row in rows}) == 1
-    same_pair = len({row.comparison for row in rows}) == 1
-    place = widest.comparison if same_place else widest.condition.text
-    name = place if same_place or same_pair else f"{widest.comparison}, {place}"
+    parts = (
+        (widest.comparison, len({row.comparison for row in rows})),
+        (spoken(widest.effect.response), len({row.effect.response for row in rows})),
+        (widest.condition.text, len({row.condition.key for row in rows})),
+    )
+    name = ", ".join(text for text, different in parts if different > 1) or widest.comparison
     return f"; the widest interval is that of {name}: {interval(widest.effect)}"
 
 

@@ -20,7 +20,7 @@ from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:
-    from iotrial.report.plots.factorial import Line
+    from iotrial.report.plots.factorial import Line, Point
 
 MOST_CONDITIONS = 6
 MOST_INTERACTIONS = 6
@@ -87,7 +87,7 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
     beyond = sorted((p for p in points if p.size > 2.5 * pse), key=lambda p: -p.size)
     guide = percent(math.expm1(pse)) if log else plain(pse)
     seen = (
-        f"{joined(p.label for p in beyond[:4])}{f' and {len(beyond) - 4} more' if len(beyond) > 4 else ''} "
+        f"{joined(_with_verdict(p, valid=valid) for p in beyond[:4])}{f' and {len(beyond) - 4} more' if len(beyond) > 4 else ''} "
         f"{'lies' if len(beyond) == 1 else 'lie'} well above the dashed line"
         if beyond
         else "Nothing lies well above the dashed line"
@@ -120,6 +120,12 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
         parts=(wide,),
         narrow=narrow,
     )  # fmt: skip
+
+
+def _with_verdict(point: Point, *, valid: bool) -> str:
+    """E.g. "barrier nobarrier (faster)": what lies above the line need not be an effect, so its verdict is told."""
+    word = "not settled" if point.verdict == "inconclusive" else point.verdict
+    return f"{point.label} ({word})" if valid else point.label
 
 
 def _main_effects(

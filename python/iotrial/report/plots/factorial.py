@@ -88,8 +88,14 @@ def half_normal(
         )
         top = max(most, pse) * 1.1
         end = min(right * 1.3, top / pse if pse else right)
+        foot = min(pse * end, top)
+        # Beside the largest points stand their names; a flat line would lie on one of them.
+        if any(
+            abs(point.size - foot) < 0.07 * top for point in ordered[-_LABELLED:] if point.size > 2.5 * pse
+        ):
+            foot += 0.06 * top
         axes.text(
-            end, min(pse * end, top), "guide: effects that are none  ", color=MUTED, fontsize=FONT_PT - 1,
+            end, foot, "guide: effects that are none  ", color=MUTED, fontsize=FONT_PT - 1,
             ha="right", va="bottom", zorder=3,
         )  # fmt: skip
         for quantile, point in zip(quantiles, ordered, strict=True):
@@ -174,7 +180,7 @@ def main_effects(
             )
             words = f"{line.name}: {', '.join(line.labels)}"
             axes.text(
-                -0.012, row, elided(words, 26 if narrow else 36), transform=axes.get_yaxis_transform(), color=INK, ha="right",
+                -0.012, row, elided(words, 24 if narrow else 30), transform=axes.get_yaxis_transform(), color=INK, ha="right",
                 va="center", fontsize=FONT_PT - 0.5,
             )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from iotrial.analysis.model import Verdict
 from iotrial.legible import shown
 from iotrial.report.notation import elided, percent, suited_unit
-from iotrial.report.phrases import interval, null_value
+from iotrial.report.phrases import interval, null_value, spoken
 from iotrial.report.plots.axis import linear_ticks, ratio_ticks
 from iotrial.report.plots.canvas import (
     BAND,
@@ -77,7 +77,7 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
             axes.axhline(line + 0.5, color=LINE, linewidth=0.4, zorder=0)
             _row(axes, row, line, low_shift=0.22 if narrow else 0.0)
             if narrow:
-                label = elided(_pair(row) if single else row.condition.text, 42)
+                label = elided(f"{_pair(row)}{_of_response(rows, row)}" if single else row.condition.text, 42)
                 for x, text, align in ((0.0, label, "left"), (1.0, interval(row.effect), "right")):
                     axes.text(
                         x,
@@ -91,7 +91,7 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
                         bbox={"facecolor": PAPER, "linewidth": 0, "pad": 0.6},
                     )
             else:
-                text = _pair(row) if single else row.condition.text
+                text = f"{_pair(row)}{_of_response(rows, row)}" if single else row.condition.text
                 _text(figure, axes, 0.012, line, elided(text, 36), INK, align="left")
                 _text(figure, axes, 0.71, line, interval(row.effect), INK, align="left")
                 _text(figure, axes, 1.0, line, row.verdict, _ink(row), align="right")
@@ -119,7 +119,7 @@ def _titles(rows: Sequence[EffectRow]) -> list[str | None]:
 
 
 def _of_response(rows: Sequence[EffectRow], row: EffectRow) -> str:
-    return f" ({shown(row.effect.response)})" if len({r.effect.response for r in rows}) > 1 else ""
+    return f" ({spoken(row.effect.response)})" if len({r.effect.response for r in rows}) > 1 else ""
 
 
 def _pair(row: EffectRow) -> str:
