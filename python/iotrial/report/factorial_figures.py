@@ -86,9 +86,10 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
     pse = lenth_pse([point.size for point in points])
     beyond = sorted((p for p in points if p.size > 2.5 * pse), key=lambda p: -p.size)
     guide = percent(math.expm1(pse)) if log else plain(pse)
+    named = joined(_with_verdict(point, valid=valid) for point in beyond[:4])
+    more = f" and {len(beyond) - 4} more" if len(beyond) > 4 else ""
     seen = (
-        f"{joined(_with_verdict(p, valid=valid) for p in beyond[:4])}{f' and {len(beyond) - 4} more' if len(beyond) > 4 else ''} "
-        f"{'lies' if len(beyond) == 1 else 'lie'} well above the dashed line"
+        f"{named}{more} {'lies' if len(beyond) == 1 else 'lie'} well above the dashed line"
         if beyond
         else "Nothing lies well above the dashed line"
     )
@@ -207,12 +208,15 @@ def _longest(lines: Sequence[Line], *, log: bool, valid: bool) -> str:
         value = math.exp(line.places[place]) if log else line.places[place]
         return f"{value:.3f}" if log else plain(value)
 
-    text = f"The longest line is that of {line.name}: {at(low)} at {line.labels[low]}, {at(high)} at {line.labels[high]}"
+    ends = f"{at(low)} at {line.labels[low]}, {at(high)} at {line.labels[high]}"
     if not valid:
-        return f"{text}. The trial is invalid, so no line has a verdict."
+        return f"The longest line is that of {line.name}: {ends}. The trial is invalid, so no line has a verdict."
     loud = sum(one.verdict not in {quiet.value for quiet in QUIET} for one in lines)
     verdict = "not settled" if line.verdict == "inconclusive" else line.verdict
-    return f"{text} ({verdict}); {loud} of {len(lines)} factors have a level that is neither equivalent nor open."
+    return (
+        f"The longest line is that of {line.name} ({verdict}): {ends}; {loud} of {len(lines)} factors "
+        f"{'has' if loud == 1 else 'have'} a level that is neither equivalent nor open."
+    )
 
 
 def _interactions(
