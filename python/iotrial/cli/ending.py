@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from iotrial.cli.output import tell
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
+    from iotrial.report.figure_files import FigureFiles
     from iotrial.store import Store
 
 EXIT_INVALID = 3
@@ -83,12 +85,14 @@ def write_markdown_report(document: Document, target: str) -> bool:
     return write_markdown(markdown_report(document), target)
 
 
-def say(document: Document, *, as_json: bool, html: Path | None) -> None:
-    """The report on standard output: text, or one JSON document."""
+def say(
+    document: Document, *, as_json: bool, html: Path | None, figures: Sequence[FigureFiles] | None = None
+) -> None:
+    """The report on standard output: text, or one JSON document, which lists the ``figures`` that were written as well."""
     if as_json:
         from iotrial.report.jsonreport import report_json
 
-        click.echo(json.dumps(report_json(document), indent=1))
+        click.echo(json.dumps(report_json(document, figures), indent=1))
         return
     from iotrial.cli.console import Console
     from iotrial.report.text import print_report
