@@ -83,7 +83,7 @@ class Comparisons(Table[Comparison]):
         ]
         names = names_in(one.condition for one in self)
         taken = {column.name for column in fixed}
-        at = levels_columns("condition", names, taken, lambda one: one.condition)
+        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
         return [*fixed[:4], *at, *fixed[4:]]
 
 

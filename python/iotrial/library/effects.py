@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from iotrial.analysis.model import Verdict
 from iotrial.library.display import Card, forests, html, markdown, text
@@ -12,9 +12,6 @@ from iotrial.library.table import Column, Table, levels_columns, names_in
 from iotrial.report.phrases import interval
 from iotrial.report.rows import ControlRow, EffectRow
 from iotrial.study.model import Scale
-
-if TYPE_CHECKING:
-    from iotrial.report.document import Document
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -115,9 +112,15 @@ class Effects(Table[Effect]):
     heads = ("comparison", "condition", "response", "estimate [interval]", "verdict", "blocks")
 
     def __init__(
-        self, rows: Iterable[Effect], facts: Mapping[str, object] | None = None, *, margin: float, name: str
+        self,
+        rows: Iterable[Effect],
+        facts: Mapping[str, object] | None = None,
+        orders: Mapping[str, Sequence[str]] | None = None,
+        *,
+        margin: float,
+        name: str,
     ) -> None:
-        super().__init__(rows, facts)
+        super().__init__(rows, facts, orders)
         self._margin = margin
         self._name = name
 
@@ -137,7 +140,7 @@ class Effects(Table[Effect]):
         return self.where(lambda one: not one.primary and one.kind != "pooled")
 
     def _of(self, rows: Iterable[Effect]) -> Self:
-        return type(self)(rows, self._facts, margin=self._margin, name=self._name)
+        return type(self)(rows, self._facts, self._orders, margin=self._margin, name=self._name)
 
     def _cells(self, row: Effect) -> tuple[str, ...]:
         one = row.row
@@ -179,15 +182,8 @@ class Effects(Table[Effect]):
         ]
         names = names_in(one.condition for one in self)
         taken = {column.name for column in fixed}
-        at = levels_columns("condition", names, taken, lambda one: one.condition)
+        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
         return [*fixed[:4], *at, *fixed[4:]]
-
-
-def effects_of(document: Document, facts: Mapping[str, object]) -> Effects:
-    """All effects of a document."""
-    header = document.trial.header
-    rows = map(effect_of, document.effects)
-    return Effects(rows, facts, margin=header.margin, name=f"trial-{header.id[:12]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,4 +251,4 @@ class Controls(Table[Control]):
         ]
         names = names_in(one.condition for one in self)
         taken = {column.name for column in fixed}
-        return [*levels_columns("condition", names, taken, lambda one: one.condition), *fixed]
+        return [*levels_columns("condition", names, taken, lambda one: one.condition, self._orders), *fixed]

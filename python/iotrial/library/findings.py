@@ -149,5 +149,5 @@ class EvidenceTable(Table[Evidence]):
         ]
         names = names_in(one.condition for one in self)
         taken = {column.name for column in fixed}
-        at = levels_columns("condition", names, taken, lambda one: one.condition)
+        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
         return [*fixed[:3], *at, *fixed[3:]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -35,14 +35,15 @@ class Trials(Table[Trial]):
         self,
         rows: Iterable[Trial],
         facts: Mapping[str, object] | None = None,
+        orders: Mapping[str, Sequence[str]] | None = None,
         *,
         damaged: Mapping[int, str] | None = None,
     ) -> None:
-        super().__init__(rows, facts)
+        super().__init__(rows, facts, orders)
         self.damaged = dict(damaged or {})
 
     def _of(self, rows: Iterable[Trial]) -> Self:
-        return type(self)(rows, self._facts, damaged=self.damaged)
+        return type(self)(rows, self._facts, self._orders, damaged=self.damaged)
 
     def _card(self) -> Card:
         card = super()._card()

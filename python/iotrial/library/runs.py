@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -78,14 +78,15 @@ class Runs(Table[Run]):
         self,
         rows: Iterable[Run],
         facts: Mapping[str, object] | None = None,
+        orders: Mapping[str, Sequence[str]] | None = None,
         *,
         responses: tuple[Response, ...] = (),
     ) -> None:
-        super().__init__(rows, facts)
+        super().__init__(rows, facts, orders)
         self._responses = responses
 
     def _of(self, rows: Iterable[Run]) -> Self:
-        return type(self)(rows, self._facts, responses=self._responses)
+        return type(self)(rows, self._facts, self._orders, responses=self._responses)
 
     def _units(self) -> dict[str, str]:
         """The unit of each response; "sequential: bytes/s, random: 1/s" where workloads have units of their own."""
@@ -112,11 +113,14 @@ class Runs(Table[Run]):
         return started, str(row.block), at, row.arm, said, "yes" if row.counted else row.void or "no"
 
     def _columns(self) -> list[Column[Run]]:
+        treatments = names_in(one.treatment for one in self)
+        conditions = names_in(one.condition for one in self)
+        arms = self._orders.get(treatments[0], ()) if len(treatments) == 1 else ()
         fixed: list[Column[Run]] = [
             Column("workload", "label", lambda one: one.workload),
             Column("block", "count", lambda one: one.block),
             Column("slot", "count", lambda one: one.slot),
-            Column("arm", "label", lambda one: one.arm),
+            Column("arm", "label", lambda one: one.arm, order=arms),
             Column("kind", "label", lambda one: one.kind, order=("treatment", "negative", "positive")),
             Column("started_s", "number", lambda one: one.started_s, unit="s"),
             Column("counted", "flag", lambda one: one.counted),
@@ -124,11 +128,9 @@ class Runs(Table[Run]):
             Column("failure", "text", lambda one: one.failure),
         ]
         taken = {column.name for column in fixed}
-        treatments = names_in(one.treatment for one in self)
-        conditions = names_in(one.condition for one in self)
         labels = [
-            *levels_columns("treatment", treatments, taken, lambda one: one.treatment),
-            *levels_columns("condition", conditions, taken, lambda one: one.condition),
+            *levels_columns("treatment", treatments, taken, lambda one: one.treatment, self._orders),
+            *levels_columns("condition", conditions, taken, lambda one: one.condition, self._orders),
         ]
         return [
             *fixed[:5],
@@ -232,5 +234,5 @@ class Contrasts(Table[Contrast]):
         ]
         names = names_in(one.condition for one in self)
         taken = {column.name for column in fixed}
-        at = levels_columns("condition", names, taken, lambda one: one.condition)
+        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
         return [*fixed[:4], *at, *fixed[4:]]

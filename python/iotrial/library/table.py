@@ -39,9 +39,16 @@ class Table(Sequence[Row]):
     #: how many rows a display shows; a data frame has all
     most_shown: ClassVar[int] = 40
 
-    def __init__(self, rows: Iterable[Row], facts: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        rows: Iterable[Row],
+        facts: Mapping[str, object] | None = None,
+        orders: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """``facts`` become the ``attrs`` of a data frame; ``orders``: the labels of each factor, as categories have them."""
         self._rows = tuple(rows)
         self._facts = dict(facts or {})
+        self._orders = dict(orders or {})
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -90,7 +97,7 @@ class Table(Sequence[Row]):
         raise NotImplementedError
 
     def _of(self, rows: Iterable[Row]) -> Self:
-        return type(self)(rows, self._facts)
+        return type(self)(rows, self._facts, self._orders)
 
     def _card(self) -> Card:
         from iotrial.report.notation import counted
@@ -105,14 +112,22 @@ class Table(Sequence[Row]):
 
 
 def levels_columns(
-    prefix: str, names: Sequence[str], taken: set[str], of: Callable[[Any], Mapping[str, str]]
+    prefix: str,
+    names: Sequence[str],
+    taken: set[str],
+    of: Callable[[Any], Mapping[str, str]],
+    orders: Mapping[str, Sequence[str]],
 ) -> list[Column[Any]]:
     """One label column for each factor, named after it, or ``prefix:name`` where that name is taken."""
     columns: list[Column[Any]] = []
     for name in names:
         title = name if name not in taken else f"{prefix}:{name}"
         taken.add(title)
-        columns.append(Column(title, "label", lambda row, name=name: of(row).get(name)))  # type: ignore[misc]
+
+        def label(row: Any, name: str = name) -> str | None:
+            return of(row).get(name)
+
+        columns.append(Column(title, "label", label, order=orders.get(name, ())))
     return columns
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from iotrial.errors import UnknownName
 from iotrial.library.display import Card, forests, html, markdown, text
-from iotrial.library.effects import Controls, Effects, control_of, effects_of
+from iotrial.library.effects import Controls, Effects, control_of, effect_of
 from iotrial.library.findings import Claims, EvidenceTable, claim_of, evidence_of
 from iotrial.library.runs import Contrasts, Runs, contrasts_of, runs_of
 from iotrial.library.study import Study, of_declaration
@@ -80,7 +81,7 @@ class Trial:
 
     @property
     def imported(self) -> str | None:
-        """The file that it came from, where it was measured elsewhere."""
+        """Where it came from (file and digest), where it was measured elsewhere."""
         return self._stored.imported
 
     @property
@@ -118,33 +119,34 @@ class Trial:
     @cached_property
     def effects(self) -> Effects:
         """All effects, those that verdicts are read from first (``effects.primary``)."""
-        return effects_of(self.document, self._facts)
+        rows = map(effect_of, self.document.effects)
+        return Effects(rows, self._facts, self._orders, margin=self.margin, name=self._drawing)
 
     @cached_property
     def controls(self) -> Controls:
         """The controls; empty where they were off."""
-        return Controls(map(control_of, self.document.controls), self._facts)
+        return Controls(map(control_of, self.document.controls), self._facts, self._orders)
 
     @cached_property
     def claims(self) -> Claims:
         """The claims of the study, held against what was found."""
-        return Claims(map(claim_of, self.document.claims), self._facts)
+        return Claims(map(claim_of, self.document.claims), self._facts, self._orders)
 
     @cached_property
     def evidence(self) -> EvidenceTable:
         """What else was measured and counted, and which of it moved."""
-        return EvidenceTable(map(evidence_of, self.document.evidence), self._facts)
+        return EvidenceTable(map(evidence_of, self.document.evidence), self._facts, self._orders)
 
     @cached_property
     def runs(self) -> Runs:
         """Every run in time order, also those that do not count."""
         responses = self._stored.header.study.responses
-        return Runs(runs_of(self.document), self._facts, responses=responses)
+        return Runs(runs_of(self.document), self._facts, self._orders, responses=responses)
 
     @cached_property
     def contrasts(self) -> Contrasts:
         """What primary effects rest on: one number a block."""
-        return Contrasts(contrasts_of(self.document), self._facts)
+        return Contrasts(contrasts_of(self.document), self._facts, self._orders)
 
     @property
     def machine(self) -> Mapping[str, str]:
@@ -209,6 +211,21 @@ class Trial:
             "alpha": header.alpha,
         }
 
+    @property
+    def _orders(self) -> dict[str, tuple[str, ...]]:
+        """The labels of each factor, the reference of a treatment first."""
+        return {
+            factor.name: tuple(dict.fromkeys((factor.reference, *factor.levels)))
+            if factor.role == "treatment"
+            else factor.levels
+            for factor in self.study.factors
+        }
+
+    @property
+    def _drawing(self) -> str:
+        """What the ids in its figures begin with; an imported trial may have any id."""
+        return f"trial-{hashlib.sha256(self.id.encode('utf-8', 'replace')).hexdigest()[:12]}"
+
     # -- how it shows itself
 
     def __repr__(self) -> str:
@@ -222,8 +239,7 @@ class Trial:
 
     def _repr_html_(self) -> str:
         rows = self._drawn
-        name = f"trial-{self.id[:12]}"
-        return html(self._card(forests(name, [one.row for one in rows], margin=self.margin)))
+        return html(self._card(forests(self._drawing, [one.row for one in rows], margin=self.margin)))
 
     def _repr_markdown_(self) -> str:
         return markdown(self._card())
