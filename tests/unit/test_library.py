@@ -253,7 +253,7 @@ def test_studies_are_found_by_name_by_path_and_read_from_text(tmp_path: Path) ->
 
 
 def displays(trial: iotrial.Trial) -> list[Any]:
-    tables = [trial.effects, trial.effects.primary, trial.controls, trial.claims, trial.evidence, trial.runs]
+    tables = [trial.effects.primary[:4], trial.controls, trial.claims, trial.evidence, trial.runs]
     return [trial, trial.study, *tables, *trial.effects[:3]]
 
 
