@@ -9,8 +9,9 @@ From Python: ``iotrial.studies()``, ``iotrial.trials()``, ``iotrial.trial("last"
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = (
+    False  # a type checker takes it for true, as that of typing, which costs more than all else here
+)
 if TYPE_CHECKING:
     from iotrial.analysis.model import Verdict
     from iotrial.errors import IotrialError, RequestError, StoreError, StudyError, UnknownName

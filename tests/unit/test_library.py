@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import pkgutil
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from hostile_trial import STEERING, hostile_document
 from markdown_it import MarkdownIt
+from store_examples import filled
 
 import iotrial
 from iotrial.library.trial import FRAMES
@@ -288,3 +290,28 @@ def test_hostile_labels_are_shown_and_do_nothing() -> None:
         assert "<a href" not in rendered
         assert "<script>document" not in rendered
     assert len(trial.frame("runs")) == len(document.data.runs)
+
+
+def test_a_trial_that_cannot_be_read_is_told_beside_those_that_can(stored: Path, tmp_path: Path) -> None:
+    path = tmp_path / "trials.db"
+    path.write_bytes(stored.read_bytes())
+    with Store.open(path) as store:
+        filled(store)
+    connection = sqlite3.connect(path)
+    triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    for name, _ in triggers:
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.execute("UPDATE trial SET study = '{\x1b[31m' WHERE number = 1")
+    for _, sql in triggers:
+        connection.execute(sql)
+    connection.commit()
+    connection.close()
+    with pytest.warns(UserWarning, match="trial 1 cannot be read") as caught:
+        found = iotrial.trials(path)
+    assert [one.number for one in found] == [2]
+    assert list(found.damaged) == [1]
+    assert "\x1b" not in str(caught[0].message)
+    assert caught[0].filename == __file__
+    assert [one.number for one in found[:1]] == [2]
+    with pytest.raises(iotrial.StoreError):
+        iotrial.trial(1, path)
