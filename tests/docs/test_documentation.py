@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
 import subprocess
@@ -117,3 +119,33 @@ def test_the_readme_opens_with_the_two_commands_that_do_all_the_set_up() -> None
     head = (ROOT / "README.md").read_text().splitlines()[:15]
     assert any("make trial" in line for line in head)
     assert any("make test" in line for line in head)
+
+
+def pythons() -> list[tuple[str, list[tuple[str, str]]]]:
+    """By page: its blocks of Python in order, each with the block of text behind it, which is what it prints."""
+    found = []
+    for page in PAGES:
+        fences = FENCE.findall(page.read_text())
+        pairs = [
+            (text, following[1] if following[0] == "text" else "")
+            for (kind, text), following in zip(fences, [*fences[1:], ("", "")], strict=False)
+            if kind == "python"
+        ]
+        if pairs:
+            found.append((page.name, pairs))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("page", "pairs"), pythons(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_python_in_the_documentation_prints_what_stands_below_it(
+    page: str, pairs: list[tuple[str, str]], state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    names: dict[str, object] = {}
+    for code, wanted in pairs:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(code, page, "exec"), names)
+        assert said.getvalue().strip() == wanted.strip()
