@@ -181,6 +181,7 @@ def test_only_what_differs_and_lasts_is_told_of_machines_labs_and_works() -> Non
         ("lab", "disk"): ("sda", "sdb"),
         ("work", "files"): ("20", "40"),
     }
+    assert "The same labels stand for other work in these trials: files." in said(compare([first, second]))
 
 
 @pytest.mark.parametrize(
