@@ -2,9 +2,9 @@
 
     python benchmarks/scale.py [REPETITIONS [FOLDER]]     # FOLDER keeps the stores (3 GB) for the next time
 
-Stores are made of one real trial of the catalogue: every trial has its study, a plan of its own, and for each planned run what
-one of the real runs of the same arm and condition was (responses, evidence, histograms, checks). So rows are as wide as real
-ones. Each figure is of processes of their own, started one after the other, sizes in turn.
+Stores are made of one real trial of the catalogue: every trial has its study, a plan of its own, and for each planned run
+what one of the real runs of the same arm and condition was (responses, evidence, histograms, checks). So rows are as wide as
+real ones. Each figure is of processes of their own, started one after the other, sizes in turn.
 """
 
 from __future__ import annotations

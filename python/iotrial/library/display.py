@@ -68,8 +68,7 @@ def forests(name: str, rows: Sequence[EffectRow], *, margin: float) -> tuple[str
         own = [row for row in rows if row.effect.scale is scale][:MOST_DRAWN]
         if own:
             figure = forest(f"{name}-{scale.value}", own, margin=margin, narrow=False)
-            svg: str = getattr(figure, "inline", figure)  # of a drawing that is made when it is asked for
-            drawn.append(_VARIABLE.sub(r"var(--iotrial-\1)", svg))
+            drawn.append(_VARIABLE.sub(r"var(--iotrial-\1)", figure.inline))
     return tuple(drawn)
 
 

@@ -27,6 +27,7 @@ from iotrial.report.plots.canvas import (
     arm_ink,
     arm_marker,
     calm,
+    Drawing,
     draw,
 )
 from iotrial.study.model import Scale
@@ -55,7 +56,7 @@ def fitting(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(kept)
 
 
-def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, narrow: bool) -> str:
+def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, narrow: bool) -> Drawing:
     """The SVG of these rows, all of one scale; ``narrow`` puts the words above the intervals."""
     line_in = _TALL_LINE_IN if narrow else _LINE_IN
     lines = sum(1 + len(row.has) for row in rows) + _GAP * (len(rows) - 1)
