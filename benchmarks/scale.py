@@ -39,7 +39,9 @@ def main(repetitions: int, folder: Path) -> None:
     real = _real()
     lists = {count: _store(folder / f"trials-{count}.db", real, [RUNS_EACH] * count) for count in TRIALS}
     reports = {count: _store(folder / f"runs-{count}.db", real, [count]) for count in RUNS}
-    print("| what | of | median | from | to | memory at most | n |\n| --- | --- | --- | --- | --- | --- | --- |")
+    print(
+        "| what | of | median | from | to | memory at most | n |\n| --- | --- | --- | --- | --- | --- | --- |"
+    )
     for title, words, stores in (
         ("`iotrial trials`", ["trials"], lists),
         ("`iotrial trials --json`", ["trials", "--json"], lists),

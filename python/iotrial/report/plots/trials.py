@@ -24,10 +24,10 @@ from iotrial.report.plots.canvas import (
     MUTED,
     PAPER,
     VERDICT_INKS,
+    Drawing,
     arm_ink,
     arm_marker,
     calm,
-    Drawing,
     draw,
 )
 from iotrial.study.model import Scale
