@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import getpass
 import re
 import runpy
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +85,15 @@ def test_a_notebook_gives_what_is_stored_in_it(file: Path, state: Path) -> None:
     pytest.importorskip("ipykernel")
     fresh = runpy.run_path(str(ROOT / "scripts" / "notebooks"))["executed"](file)
     assert said(fresh) == said(nbformat.read(file, as_version=4))
+
+
+def test_the_script_that_measured_the_pairs_draws_their_order() -> None:
+    words = [sys.executable, str(FOLDER / "measure_pairs.py"), "40", "true", "sleep 0.005"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert [row["block"] for row in rows] == [str(i) for i in range(40)]
+    assert {row["first"] for row in rows} == {"level", "reference"}  # the same 40 times: once in 5e11
+    assert all(float(row["level_s"]) > 0.005 for row in rows)
+    own = (FOLDER / "pairs.csv").read_text().splitlines()
+    assert own[0] == done.stdout.splitlines()[0]
+    assert len(own) == 41

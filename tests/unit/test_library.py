@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from hostile_trial import STEERING, hostile_document
 from markdown_it import MarkdownIt
+from report_fixtures import all_equivalent
+from report_fixtures import document as invalid_document
 from store_examples import filled
 
 import iotrial
@@ -315,3 +317,12 @@ def test_a_trial_that_cannot_be_read_is_told_beside_those_that_can(stored: Path,
     assert [one.number for one in found[:1]] == [2]
     with pytest.raises(iotrial.StoreError):
         iotrial.trial(1, path)
+
+
+def test_an_invalid_trial_says_that_its_table_gives_no_verdicts() -> None:
+    document = invalid_document(all_equivalent(), valid=False)
+    trial = iotrial.Trial(document.trial, lambda: document, number=12)
+    assert not trial.valid
+    for written in (str(trial), trial._repr_html_(), trial._repr_markdown_()):
+        assert "no verdicts" in written
+    assert "invalid" in trial.verdict.lower()

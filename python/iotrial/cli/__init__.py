@@ -20,6 +20,7 @@ from iotrial import __version__
 from iotrial.cli import verbs
 from iotrial.cli.errors import report_error
 from iotrial.cli.leftovers import mention_leftovers
+from iotrial.cli.output import tell
 from iotrial.conduct.signals import Stopped, end_at_once
 from iotrial.errors import IotrialError
 from iotrial.legible import shown_lines
@@ -141,7 +142,7 @@ def _status() -> int:
             if context is not None:
                 click.echo(context.get_usage(), err=True)
             click.echo(f"Error: {shown_lines(error.format_message())}", err=True)
-            click.echo(f"hint: {hint}", err=True)
+            tell(f"hint: {hint}", err=True)
         return 2
     except IotrialError as error:
         report_error(error.code, error.message, error.hint, as_json=as_json)

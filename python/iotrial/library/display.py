@@ -8,6 +8,7 @@ paper from the page around it, so that it is readable in light and dark notebook
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 #: rows of a forest plot in a notebook
 MOST_DRAWN = 24
 _WIDEST_CELL, _WIDEST_LAST = 60, 120
+_LINE = 88
 # What stands for a role in the report's figures, as a colour that is there without the report's style sheet.
 _VARIABLE = re.compile(r"var\(--([a-z]+)\)")
 
@@ -74,9 +76,8 @@ def forests(name: str, rows: Sequence[EffectRow], *, margin: float) -> tuple[str
 
 def _text(card: Card) -> Iterator[str]:
     yield shown(card.title)
-    if card.lead:
-        yield shown(card.lead)
-    yield from map(shown, card.lines)
+    for line in (card.lead, *card.lines):
+        yield from textwrap.wrap(shown(line), _LINE, break_long_words=False)
     if card.rows:
         last = len(card.heads) - 1
         rows = [
@@ -100,7 +101,7 @@ def _markdown(card: Card) -> Iterator[str]:
             yield escaped(line)
     if card.rows:
         yield ""
-        yield "| " + " | ".join(card.heads) + " |"
+        yield "| " + " | ".join(map(escaped, card.heads)) + " |"
         yield "|" + " --- |" * len(card.heads)
         for row in card.rows:
             yield "| " + " | ".join(escaped(cell) for cell in row) + " |"

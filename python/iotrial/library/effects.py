@@ -9,7 +9,7 @@ from typing import Self
 from iotrial.analysis.model import Verdict
 from iotrial.library.display import Card, forests, html, markdown, text
 from iotrial.library.table import Column, Table, levels_columns, names_in
-from iotrial.report.phrases import interval
+from iotrial.report.phrases import interval, spoken
 from iotrial.report.rows import ControlRow, EffectRow
 from iotrial.study.model import Scale
 
@@ -154,9 +154,20 @@ class Effects(Table[Effect]):
         """Forest plots as SVG: one of the ratios and one of the differences, at most 24 effects each."""
         return forests(self._name, [one.row for one in self], margin=self._margin)
 
+    def listed(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+        """Heads and rows of a table; where there is one response only, it is named above the numbers."""
+        rows = tuple(self._cells(row) for row in self[: self.most_shown])
+        responses = {row.response for row in self}
+        if len(responses) != 1:
+            return self.heads, rows
+        at = self.heads.index("response")
+        heads = (*self.heads[:at], f"{spoken(responses.pop())} [interval]", *self.heads[at + 2 :])
+        return heads, tuple((*row[:at], *row[at + 1 :]) for row in rows)
+
     def _card(self, figures: tuple[str, ...] = ()) -> Card:
         card = super()._card()
-        return Card(card.title, figures=figures, heads=card.heads, rows=card.rows, left_out=card.left_out)
+        heads, rows = self.listed()
+        return Card(card.title, figures=figures, heads=heads, rows=rows, left_out=card.left_out)
 
     def _columns(self) -> list[Column[Effect]]:
         fixed: list[Column[Effect]] = [

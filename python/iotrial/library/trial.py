@@ -265,12 +265,14 @@ class Trial:
             passed = f"{len(self.controls) - failed} of {counted(len(self.controls), 'control')} passed"
             controls = f"{passed}; {counted(len(document.void), 'block')} void, {len(document.failures):,} runs failed."
         drawn = self._drawn
+        heads, rows = drawn.listed()
+        invalid = () if self.valid else ("The trial is invalid: what the table says are no verdicts.",)
         return Card(
             title=title,
             lead=self.verdict,
-            lines=(header.study.question, controls),
+            lines=(header.study.question, controls, *invalid),
             figures=figures,
-            heads=drawn.heads,
-            rows=tuple(drawn._cells(one) for one in drawn),
+            heads=heads,
+            rows=rows,
             left_out=len(self.effects.primary) - len(drawn),
         )
