@@ -7,18 +7,22 @@ import hashlib
 import io
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 from hostile_trial import ATTACKS, STEERING
 from matrix_trials import conducted, text
 from PIL import Image
 from report_fixtures import CONDITIONS, all_equivalent, document, effect, factor, study
+from store_examples import filled
 
 from iotrial.analysis.model import Verdict
+from iotrial.cli import cli
 from iotrial.errors import RequestError, StoreError
 from iotrial.report.document import Document
 from iotrial.report.figure_files import INDEX, LIST, write_figures
@@ -26,8 +30,10 @@ from iotrial.report.figures import draw_figures
 from iotrial.report.jsonreport import report_json
 from iotrial.report.plots.alone import png_of, svg_of
 from iotrial.report.plots.palette import LIGHT
+from iotrial.store import Store
 from iotrial.study.model import Role
 
+SCHEMA = json.loads((Path(__file__).parents[2] / "schemas/report.schema.json").read_text())
 CSS = Path(__file__).parents[2] / "python/iotrial/report/templates/report.css"
 HOSTILE = "".join(ATTACKS)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -240,3 +246,34 @@ def test_json_lists_the_files(folder: Path) -> None:
     assert all(Path(one[kind]).is_file() for one in listed for kind in ("svg", "png", "csv"))
     assert listed[0]["title"] == "Effects"
     assert "figures" not in report_json(small())["trial"]  # type: ignore[operator]
+
+
+@pytest.fixture
+def verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
+    monkeypatch.setenv("IOTRIAL_STORE", str(tmp_path / "state" / "trials.db"))
+    monkeypatch.chdir(tmp_path)
+    with Store.open(tmp_path / "state" / "trials.db") as store:
+        filled(store)
+    return lambda *words: cli.main(list(words), prog_name="iotrial", standalone_mode=False)
+
+
+def test_the_verb_writes_them_and_says_where(
+    verb: Callable[..., object], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    verb("report", "--figures", "drawn")
+    number = len(list((tmp_path / "drawn").glob("*.svg")))
+    assert number > 0
+    assert f"{number} figures in drawn; index.md lists them" in capsys.readouterr().out
+    verb("report", "last", "--figures", "drawn", "--json")
+    told = json.loads(capsys.readouterr().out)
+    jsonschema.validate(told, SCHEMA)
+    assert len(told["trial"]["figures"]) == number
+
+
+def test_the_verb_writes_nothing_where_the_folder_is_a_file(
+    verb: Callable[..., object], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RequestError, match="wanted a folder, found a file"):
+        verb("report", "--figures", "file", "--html", "page.html", "--markdown", "page.md")
+    assert {path.name for path in tmp_path.iterdir()} == {"state", "file"}

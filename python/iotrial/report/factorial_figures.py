@@ -11,7 +11,7 @@ from iotrial.design.lenth import half_normal_quantiles, lenth_pse
 from iotrial.legible import shown
 from iotrial.report.adjusted import Adjusted
 from iotrial.report.document import Document
-from iotrial.report.figure import Figure, stem
+from iotrial.report.figure import Figure, headed, stem
 from iotrial.report.findings import QUIET, strength
 from iotrial.report.interplay import pair_of
 from iotrial.report.notation import joined, percent, plain
@@ -108,7 +108,7 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
     ordered = sorted(points, key=lambda point: point.size)
     return Figure(
         stem=stem("half-normal", place),
-        title=f"Half-normal plot of effects: {place}",
+        title=headed("Half-normal plot of effects", place),
         sentence=f"{seen}.",
         reading=reading,
         columns=("effect", "interaction", "half-normal quantile", f"size [{'ln ratio' if log else known[0].effect.unit}]",
@@ -152,7 +152,7 @@ def _main_effects(
     mean = "ratio to the mean of all treatments" if log else f"difference to the mean [{means.response.unit}]"
     return Figure(
         stem=stem("main-effects", place),
-        title=f"Main effects: {place}",
+        title=headed("Main effects", place),
         sentence=sentence,
         reading=reading,
         columns=("factor", "level", "reference", mean, "verdict"),

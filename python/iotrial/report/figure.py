@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
+from iotrial.report.conditions import EVERYWHERE
+
 if TYPE_CHECKING:
     from iotrial.report.plots.canvas import Drawing
     from iotrial.report.series import Arm
@@ -55,8 +57,14 @@ class Figure:
 
 def stem(kind: str, *texts: str) -> str:
     """A name for files, e.g. "runs-cache-cold-size-4-KiB": letters, digits, dots and dashes, however hostile the texts."""
-    text = _UNFIT.sub("-", "-".join((kind, *texts)))[:_LONGEST_STEM]
+    parts = (kind, *(text for text in texts if text != EVERYWHERE))
+    text = _UNFIT.sub("-", "-".join(parts))[:_LONGEST_STEM]
     return re.sub(r"-+", "-", text).strip(".-")
+
+
+def headed(what: str, place: str) -> str:
+    """A title: what is drawn, and where unless there is one condition only."""
+    return what if place == EVERYWHERE else f"{what}: {place}"
 
 
 def named(figures: Iterable[Figure]) -> Iterator[tuple[str, Figure]]:

@@ -25,7 +25,7 @@ from iotrial.report.data_links import LARGEST_PAGE, data_links
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.figure import stem
-from iotrial.report.figures import Figures, draw_figures
+from iotrial.report.figures import MOST_PANELS, Figures, draw_figures
 from iotrial.report.glossary import GLOSSARY
 from iotrial.report.jsonreport import utc
 from iotrial.report.metrics import words_of
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 MOST_LISTED = 200
+#: how many rows a table has and how many conditions are drawn, until the page is small enough
+ATTEMPTS = ((1_000_000, MOST_PANELS), (2000, MOST_PANELS), (400, MOST_PANELS), (100, 6))
 MOST_CONDITIONS = 6
 INTERACTION_LEDE = (
     "What one setting does to the effect of another. In tables and figures an interaction is half the difference of one "
@@ -69,42 +71,75 @@ class _Cell:
 
 
 def html_report(document: Document) -> str:
-    """The whole page."""
-    figures = draw_figures(document)
-    header = document.trial.header
-    template = _template()
-    treatments = [arm for arm in figures.arms if arm.kind is ArmKind.TREATMENT]
-    by_level = arms_are_rows(header.study)
-    turning = _turning() if any(one.scenes for matrix in figures.matrices for one in matrix.tests) else ""
-    told = {
-        "d": document,
-        "header": header,
-        "started": _started(header.started),
-        "arms": figures.arms,
-        "treatments": treatments,
-        "claims": grouped(document.claims),
-        "figures": figures,
-        "effects_lede": _effects_lede(document),
-        "distributions_lede": DISTRIBUTIONS_READING,
-        "within_lede": WITHIN_READING,
-        "latency_lede": LATENCY_READING,
-        "pages_lede": PAGES_READING,
-        "accounted": bool(document.data.calls or document.data.requests),
-        "evidence": [] if by_level else _evidence(document.evidence, treatments),
-        "moved": _moved(document) if by_level else [],
-        "interaction_lede": INTERACTION_LEDE,
-        "sections": _sections(document, figures),
-        "glossary": GLOSSARY,
-        "most_listed": MOST_LISTED,
-        "most_conditions": MOST_CONDITIONS,
-        "turning": turning,
-        "turning_hash": script_hash(turning),
-    }
-    every = list(figures.every())
-    prefix = stem(shown(header.study.name), *([str(document.trial.number)] if document.trial.number else ()))
-    without = _unbroken(template.render(**told, links=data_links(every, prefix=prefix, room=0)))
-    room = LARGEST_PAGE - len(without.encode("utf-8", "replace"))
-    return _unbroken(template.render(**told, links=data_links(every, prefix=prefix, room=room)))
+    """The whole page, of at most ``LARGEST_PAGE`` bytes: where a trial has more to say its tables are cut, then its figures,
+    and the data of figures last get what room is left."""
+    drawn: dict[int, Figures] = {}  # what is drawn once need not be drawn again for a shorter table
+    for most_rows, most_panels in ATTEMPTS:
+        if most_panels not in drawn:
+            drawn[most_panels] = draw_figures(document, most_panels=most_panels)
+        page = _Page(document, drawn[most_panels], most_rows)
+        room = LARGEST_PAGE - len(page.text(room=0).encode("utf-8", "replace"))
+        if room >= 0:
+            break
+    return page.text(room=room)
+
+
+class _Page:
+    """The page of one document with these figures and so many rows a table."""
+
+    def __init__(self, document: Document, figures: Figures, most_rows: int) -> None:
+        self._figures = figures
+        header = document.trial.header
+        treatments = [arm for arm in figures.arms if arm.kind is ArmKind.TREATMENT]
+        by_level = arms_are_rows(header.study)
+        turning = _turning() if any(one.scenes for matrix in figures.matrices for one in matrix.tests) else ""
+        evidence = [] if by_level else _evidence(document.evidence, treatments)
+        some = _first(evidence, most_rows)
+        number = document.trial.number
+        self._prefix = stem(shown(header.study.name), *([str(number)] if number else ()))
+        self._told: dict[str, object] = {
+            "d": document,
+            "header": header,
+            "started": _started(header.started),
+            "arms": figures.arms,
+            "treatments": treatments,
+            "claims": grouped(document.claims),
+            "figures": figures,
+            "effects_lede": _effects_lede(document),
+            "distributions_lede": DISTRIBUTIONS_READING,
+            "within_lede": WITHIN_READING,
+            "latency_lede": LATENCY_READING,
+            "pages_lede": PAGES_READING,
+            "accounted": bool(document.data.calls or document.data.requests),
+            "evidence": some,
+            "evidence_left_out": len(evidence) - len(some),
+            "moved": _moved(document) if by_level else [],
+            "interaction_lede": INTERACTION_LEDE,
+            "sections": _sections(document, figures),
+            "glossary": GLOSSARY,
+            "most_rows": most_rows,
+            "most_listed": MOST_LISTED,
+            "most_conditions": MOST_CONDITIONS,
+            "turning": turning,
+            "turning_hash": script_hash(turning),
+        }
+
+    def text(self, *, room: int) -> str:
+        """The page with the data of as many figures as fit into ``room`` (bytes)."""
+        links = data_links(self._figures.every(), prefix=self._prefix, room=room)
+        return _unbroken(_template().render(**self._told, links=links))
+
+
+def _first(
+    evidence: list[tuple[str, list[tuple[str, list[_Cell | None]]]]], most: int
+) -> list[tuple[str, list[tuple[str, list[_Cell | None]]]]]:
+    """The conditions whose tables together have at most so many cells, one at least."""
+    cells = 0
+    for place, (_, lines) in enumerate(evidence):
+        cells += sum(len(row) for _, row in lines)
+        if place and cells > most:
+            return evidence[:place]
+    return evidence
 
 
 @cache

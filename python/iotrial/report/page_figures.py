@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from iotrial.report.figure import Figure, stem
+from iotrial.report.figure import Figure, headed, stem
 from iotrial.report.notation import counted, elided, quantity
 from iotrial.report.pages import PagesPanel, PageTime
 from iotrial.report.series import Arm
@@ -34,7 +34,7 @@ def page_figures(panels: Sequence[PagesPanel], arms: Sequence[Arm]) -> tuple[Fig
         found.append(
             Figure(
                 stem=stem("pages", title),
-                title=f"Pages: {title}",
+                title=headed("Pages", title),
                 sentence=_seen(group),
                 reading=READING,
                 columns=("level", "page", "at the reference [s]", "at the level [s]", "ratio"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from iotrial.analysis.model import Diagnostic, Effect
-from iotrial.report.figure import Figure, Row, stem
+from iotrial.report.figure import Figure, Row, headed, stem
 from iotrial.report.notation import counted
 from iotrial.report.phrases import spoken
 from iotrial.report.run_sentences import distribution_seen, latency_seen, runs_seen, within_seen
@@ -62,7 +62,7 @@ def panel_figures(
         title=title,
         runs=Figure(
             stem=stem("runs", title),
-            title=f"Runs in order of time: {title}",
+            title=headed("Runs in order of time", title),
             sentence=runs_seen(panel, diagnostic, effects, valid=valid),
             reading=reading,
             columns=("arm", "control", "started [s]", measured, "void block"),
@@ -72,7 +72,7 @@ def panel_figures(
         ),
         distribution=Figure(
             stem=stem("distribution", title),
-            title=f"Distribution of runs: {title}",
+            title=headed("Distribution of runs", title),
             sentence=distribution_seen(panel),
             reading=DISTRIBUTIONS_READING,
             columns=("arm", "share of runs", measured),
@@ -118,10 +118,9 @@ def latency_figure(index: int, panel: LatencyPanel, arms: Sequence[Arm]) -> Figu
     """One operation in one condition."""
     from iotrial.report.plots.small import latencies
 
-    title = f"{panel.operation}: {panel.condition.text}"
     return Figure(
         stem=stem("latency", panel.operation, panel.condition.text),
-        title=f"Latency of {title}",
+        title=headed(f"Latency of {panel.operation}", panel.condition.text),
         sentence=latency_seen(panel),
         reading=LATENCY_READING,
         columns=("arm", "latency [ns]", "operations"),
@@ -143,7 +142,7 @@ def within_figure(index: int, panel: WithinPanel, arms: Sequence[Arm]) -> Figure
     names = (f"{part} [{panel.unit}]" for part in ("median", "first quartile", "third quartile"))
     return Figure(
         stem=stem("within", panel.what, panel.condition.text),
-        title=f"{panel.what}: {panel.condition.text}",
+        title=headed(f"{panel.what[:1].upper()}{panel.what[1:]}", panel.condition.text),
         sentence=f"Medians and middle halves of {counted(runs, 'run')}. {within_seen(panel)}",
         reading=WITHIN_READING,
         columns=("arm", "since the run began [s]", *names),
