@@ -139,7 +139,7 @@ def _status() -> int:
             if context is not None:
                 click.echo(context.get_usage(), err=True)
             click.echo(f"Error: {shown_lines(error.format_message())}", err=True)
-            click.echo(f"hint: {hint}", err=True)
+            click.echo(shown_lines(f"hint: {hint}"), err=True)
         return 2
     except IotrialError as error:
         report_error(error.code, error.message, error.hint, as_json=as_json)
