@@ -110,6 +110,36 @@ def test_a_guest_that_dies_is_a_failure_of_its_run_and_the_trial_goes_on(state: 
     assert not list(state.rglob("*.entry"))
 
 
+def test_a_guest_that_dies_while_the_lab_is_made_is_booted_anew_and_costs_nothing(
+    state: Path, study: str
+) -> None:
+    argv = [
+        sys.executable,
+        "-m",
+        "iotrial",
+        "run",
+        study,
+        "--blocks",
+        "2",
+        "--no-stop",
+        "--no-controls",
+        "--json",
+    ]
+    conductor = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(state.rglob("*.entry")) and time.monotonic() < deadline and conductor.poll() is None:
+        time.sleep(0.005)  # the first entry is its process, made once its probe has answered
+    guest = qemu_of(conductor.pid)
+    assert guest is not None, conductor.communicate()
+    os.kill(guest, signal.SIGKILL)
+    said, log = conductor.communicate(timeout=240)
+    assert conductor.returncode == 0, log
+    assert json.loads(said)["trial"]["state"] == "done"
+    assert failures_of(state) == []
+    assert len({(run["condition"], run["block"]) for run in stored_runs(state)}) == 2 * 2
+    assert not list(state.rglob("*.entry"))
+
+
 @pytest.mark.long
 def test_after_sigkill_of_the_conductor_the_guest_is_gone_and_the_trial_can_be_resumed(
     state: Path, study: str

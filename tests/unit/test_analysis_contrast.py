@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -137,3 +138,70 @@ def test_pooled_contrasts_are_means_over_the_rounds_that_every_condition_complet
         6.0,
     )
     assert pooled([]).values == ()
+
+
+def slowly(blocks: Sequence[ObservedBlock], weights: Mapping[str, float], *, whole: bool) -> Contrasts:
+    """The same by the words of the module, block by block."""
+    values: list[float] = []
+    places: list[int] = []
+    failures = unusable = 0
+    for one in blocks:
+        runs = {
+            arm: [run for run in sorted(one.observations, key=lambda run: run.slot) if run.arm == arm]
+            for arm in weights
+        }
+        failed = sum(run.failure is not None for of_arm in runs.values() for run in of_arm)
+        failures += failed
+        if one.void is not None:
+            continue
+        times = {arm: [_time(run) for run in of_arm] for arm, of_arm in runs.items()}
+        missing = sum(of_arm.count(None) for of_arm in times.values())
+        if missing:
+            unusable += missing - failed
+            continue
+        repeats = {len(of_arm) for of_arm in times.values()}
+        if len(repeats) != 1 or repeats == {0}:
+            continue
+        sums = []
+        for at in range(repeats.pop()):
+            parts = [weight * math.log(times[arm][at] or 0.0) for arm, weight in weights.items()]
+            total = math.fsum(parts)
+            sums.append(total if abs(total) > 1e-12 * math.fsum(map(abs, parts)) else 0.0)
+        numbers = [math.fsum(sums) / len(sums)] if whole else sums
+        values += numbers
+        places += [one.index] * len(numbers)
+    return Contrasts(tuple(values), failures, unusable, tuple(places))
+
+
+def _time(run: Observation) -> float | None:
+    value = run.responses.get("wall", math.nan)
+    return value if run.failure is None and math.isfinite(value) and value > 0 else None
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("whole", [False, True])
+def test_blocks_laid_out_at_once_give_what_they_give_one_by_one(seed: int, whole: bool) -> None:
+    draw = random.Random(seed)
+    odd = [0.0, -1.0, math.nan, math.inf, None]
+    blocks = []
+    for index in range(draw.randint(0, 30)):
+        slots = list(range(20))
+        draw.shuffle(slots)
+        runs = [
+            run(
+                arm,
+                draw.choice(odd) if draw.random() < 0.04 else draw.lognormvariate(0, 1),
+                failure="it failed" if draw.random() < 0.03 else None,
+                slot=slots.pop(),
+            )
+            for arm in "abcd"
+            for _ in range(draw.choice([0, 1, 2]) if draw.random() < 0.1 else 1 + seed % 3)
+        ]
+        blocks.append(block(*runs, void="warm" if draw.random() < 0.1 else None, index=2 * index))
+    for weights in (
+        {"a": 1.0, "b": -1.0},
+        {"a": 1.0, "b": -1 / 3, "c": -1 / 3, "d": -1 / 3},
+        {"a": 0.5, "c": 0.5, "nobody": -1.0},
+        {"d": 1.0},
+    ):
+        assert contrasts(blocks, weights, whole=whole) == slowly(blocks, weights, whole=whole)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from iotrial.analysis.anytime_t import t_interval
-from iotrial.analysis.contrast import Contrasts, Responses, pooled
+from iotrial.analysis.contrast import Contrasts, Responses, Runs, pooled
 from iotrial.analysis.controls import judge_controls, on_scale, positive_seen
 from iotrial.analysis.diagnostics import diagnose
 from iotrial.analysis.ebh import discoveries
@@ -59,8 +59,9 @@ def look_due(blocks: int, last_look: int) -> bool:
 def analyse_condition(spec: Spec, condition_key: str, blocks: Sequence[ObservedBlock]) -> ConditionState:
     """The primary effects and controls of one condition after its blocks so far (in time order)."""
     condition = spec.condition(condition_key)
-    controls = judge_controls(spec, condition, blocks)
-    effects = _effects(spec, condition, blocks, controls, primary=True)
+    runs = Runs(blocks)
+    controls = judge_controls(spec, condition, runs)
+    effects = _effects(spec, condition, runs, controls, primary=True)
     return ConditionState(
         condition=condition,
         effects=effects,
@@ -78,15 +79,17 @@ def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
     controls: list[Control] = []
     diagnostics: list[Diagnostic] = []
     reasons: list[str] = []
+    laid_out: dict[str, Runs] = {}
     for condition in spec.conditions:
         own = [block for block in blocks if block.condition == condition.key]
-        judged = judge_controls(spec, condition, own)
+        laid_out[condition.key] = runs = Runs(own)
+        judged = judge_controls(spec, condition, runs)
         controls += judged
         reasons += [_why_invalid(control, condition) for control in judged if not control.passed]
-        primary += _effects(spec, condition, own, judged, primary=True)
-        exploratory += _effects(spec, condition, own, judged, primary=False)
+        primary += _effects(spec, condition, runs, judged, primary=True)
+        exploratory += _effects(spec, condition, runs, judged, primary=False)
         diagnostics += diagnose(spec, condition, own)
-    exploratory += _pooled_effects(spec, blocks, controls)
+    exploratory += _pooled_effects(spec, laid_out, controls)
     void_notes, void_reasons = compare_void_rates(blocks)
     failures = count_failures(blocks)
     reasons += void_reasons
@@ -105,7 +108,7 @@ def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
 def _effects(
     spec: Spec,
     condition: Condition,
-    blocks: Sequence[ObservedBlock],
+    runs: Runs,
     controls: Sequence[Control],
     *,
     primary: bool,
@@ -116,11 +119,9 @@ def _effects(
     own = spec.responses_of(condition, primary=True)
     others = spec.responses_of(condition, primary=False)
     if not primary:
-        measured = {name for block in blocks for run in block.observations for name in run.responses}
+        measured = {name for run in runs.runs for name in run.responses}
         others = tuple(response for response in others if response.name in measured)
-    tables = {
-        response.name: Responses(blocks, response) for response in (own if primary else (*own, *others))
-    }
+    tables = {response.name: Responses(runs, response) for response in (own if primary else (*own, *others))}
     for term in spec.terms:
         responses = own if term.primary is primary else () if primary else others
         if term.kind is TermKind.INTERACTION and not primary and term.primary:
@@ -135,17 +136,14 @@ def _effects(
     return tuple(found)
 
 
-def _pooled_effects(spec: Spec, blocks: Sequence[ObservedBlock], controls: Sequence[Control]) -> list[Effect]:
+def _pooled_effects(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[Control]) -> list[Effect]:
     """The primary effects of each workload that runs under several conditions, averaged over these in complete rounds."""
     found: list[Effect] = []
     for workload, conditions in spec.pools.items():
         own = [control for control in controls if control.condition["workload"] == workload]
         for response in spec.responses_of(conditions[0], primary=True):
             seen = positive_seen(own, response.name) or spec.only_counts(conditions[0])
-            tables = [
-                Responses([block for block in blocks if block.condition == condition.key], response)
-                for condition in conditions
-            ]
+            tables = [Responses(laid_out[condition.key], response) for condition in conditions]
             for term in spec.terms:
                 if term.primary:
                     parts = [table.contrasts(term.weights, whole=term.whole) for table in tables]

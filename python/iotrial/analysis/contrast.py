@@ -1,8 +1,8 @@
 """Contrasts: for each effect one number a block, on which test, interval, verdict and planning all rest.
 
 A contrast is a weighted sum of the arms' values, natural logarithms on a log scale: level minus reference, averaged over the
-combinations of the other factors, the signed mean of a factorial, or a control against its original. ``Responses`` holds one
-response of the blocks of one condition, from which any number of contrasts is taken.
+combinations of the other factors, the signed mean of a factorial, or a control against its original. ``Runs`` lays out the
+blocks of one condition, ``Responses`` one response of them, from which any number of contrasts is taken.
 
 In a study with whole plots an arm is run several times in a block. These repeats are no blocks: what their stretch has in
 common they all have. A contrast of whole plots takes their mean and has one number a block; one within the stretches has a
@@ -16,11 +16,18 @@ out depends on what was measured, so both are counted, apart, and cap the verdic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.study.model import Response, Scale
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.intp]
 
 _ROUNDING = 1e-12  # of the sum of magnitudes
 
@@ -36,57 +43,109 @@ class Contrasts:
     blocks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    index: int
-    void: bool
-    values: Mapping[str, tuple[float | None, ...]]  # by arm, in time order
-    failed: Mapping[str, int]  # failed runs by arm
+class Runs:
+    """The runs of one condition's blocks, laid out once: any number of responses is taken from it. Blocks are in time order;
+    the repeats of an arm are in the order of their slots."""
+
+    def __init__(self, blocks: Sequence[ObservedBlock]) -> None:
+        self.indices = [block.index for block in blocks]
+        self.void: Flags = np.array([block.void is not None for block in blocks], dtype=bool)
+        self.runs: list[Observation] = []
+        places: list[tuple[int, int, int]] = []
+        self.arms: dict[str, int] = {}
+        for row, block in enumerate(blocks):
+            repeats: dict[str, int] = {}
+            for run in sorted(block.observations, key=_slot):
+                repeat = repeats[run.arm] = repeats.get(run.arm, -1) + 1
+                places.append((self.arms.setdefault(run.arm, len(self.arms)), row, repeat))
+                self.runs.append(run)
+        table: Counts = np.array(places, dtype=np.intp).reshape(-1, 3)
+        self.places = (table[:, 0], table[:, 1], table[:, 2])
+        self.shape = (len(self.arms), len(blocks), int(table[:, 2].max()) + 1 if places else 0)
+        failed = np.array([run.failure is not None for run in self.runs], dtype=bool)
+        #: by arm and block: how many runs, and how many of them failed
+        self.present = self._counted(np.ones(len(self.runs), dtype=bool))
+        self.failed = self._counted(failed)
+        self._sound = np.flatnonzero(~failed)
+
+    def _counted(self, which: Flags) -> Counts:
+        counts: Counts = np.zeros(self.shape[:2], dtype=np.intp)
+        np.add.at(counts, (self.places[0][which], self.places[1][which]), 1)
+        return counts
+
+    def values(self, response: Response) -> Floats:
+        """By arm, block and repeat, on the scale that the response is compared on; NaN where there is no usable value."""
+        name, runs = response.name, self.runs
+        found: Floats = np.full(len(runs), np.nan)
+        found[self._sound] = [runs[place].responses.get(name, math.nan) for place in self._sound.tolist()]
+        if response.scale is Scale.DIFFERENCE:
+            found[~np.isfinite(found)] = math.nan
+        else:
+            positive = np.flatnonzero(np.isfinite(found) & (found > 0.0))
+            # not numpy's: it differs in the last digit from one processor to another
+            logs = [*map(math.log, found[positive].tolist())]
+            found = np.full(len(runs), np.nan)
+            found[positive] = logs
+        values: Floats = np.full(self.shape, np.nan)
+        values[self.places] = found
+        return values
 
 
 class Responses:
     """One response of one condition's blocks (in time order), on the scale that it is compared on."""
 
-    def __init__(self, blocks: Sequence[ObservedBlock], response: Response) -> None:
-        self._rows = [_row(block, response) for block in blocks]
+    def __init__(self, blocks: Sequence[ObservedBlock] | Runs, response: Response) -> None:
+        self._runs = blocks if isinstance(blocks, Runs) else Runs(blocks)
+        self._values = self._runs.values(response)
+        self._lacking: Counts = self._runs.present - np.isfinite(self._values).sum(axis=2)
 
     def contrasts(self, weights: Mapping[str, float], *, whole: bool = False) -> Contrasts:
         """The contrast of these weights (by name of the arm). Blocks that lack one of the arms are passed over.
 
         ``whole``: the arms' repeats in a block are averaged; else each repeat gives a number.
         """
+        runs = self._runs
+        arms = [runs.arms[arm] for arm in weights if arm in runs.arms]
+        failed = runs.failed[arms].sum(axis=0)
+        lacking = np.where(runs.void, 0, self._lacking[arms].sum(axis=0))
+        unusable = int((lacking - failed)[lacking > 0].sum())
+        if len(arms) < len(weights) or not arms:
+            return Contrasts((), int(failed.sum()), unusable)
+        # Only blocks that hold every arm compare like with like.
+        present = runs.present[arms]
+        repeats = present[0]
+        usable_ones = ~runs.void & (lacking == 0) & (repeats > 0) & (present == repeats).all(axis=0)
         values: list[float] = []
         blocks: list[int] = []
-        failures = unusable = 0
-        for row in self._rows:
-            found = [row.values.get(arm) for arm in weights]
-            failed = sum(row.failed.get(arm, 0) for arm in weights)
-            failures += failed
-            if row.void:
-                continue
-            missing = sum(runs.count(None) for runs in found if runs is not None)
-            if missing:
-                unusable += missing - failed
-                continue
-            # Only blocks that hold every arm compare like with like.
-            if not found or any(runs is None or len(runs) != len(found[0] or ()) for runs in found):
-                continue
-            sums = [
-                _weighted(weights.values(), [runs[repeat] or 0.0 for runs in found if runs])
-                for repeat in range(len(found[0] or ()))
-            ]
-            numbers = [math.fsum(sums) / len(sums)] if whole else sums
-            values += numbers
-            blocks += [row.index] * len(numbers)
-        return Contrasts(tuple(values), failures, unusable, tuple(blocks))
+        rows = np.flatnonzero(usable_ones)
+        sums = _weighted(np.array(list(weights.values())), self._values[arms][:, rows])
+        for row, count, of_row in zip(rows.tolist(), repeats[rows].tolist(), sums.tolist(), strict=True):
+            numbers = of_row[:count]
+            values += [math.fsum(numbers) / count] if whole else numbers
+            blocks += [runs.indices[row]] * (1 if whole else count)
+        return Contrasts(tuple(values), int(failed.sum()), unusable, tuple(blocks))
 
 
-def _weighted(weights: Iterable[float], values: Sequence[float]) -> float:
-    """The weighted sum; exactly 0 where nothing but rounding is left of it. Weights such as 1/3 are no binary numbers, and a
-    count that no level changes would else differ from 0 in its last digit, in every block to the same side."""
-    parts = [weight * value for weight, value in zip(weights, values, strict=True)]
-    total = math.fsum(parts)
-    return total if abs(total) > _ROUNDING * math.fsum(map(abs, parts)) else 0.0
+def _weighted(weights: Floats, values: Floats) -> Floats:
+    """The weighted sums over the arms (first axis); exactly 0 where nothing but rounding is left of it. Weights such as 1/3
+    are no binary numbers, and a count that no level changes would else differ from 0 in its last digit, in every block to the
+    same side."""
+    parts = weights[:, None, None] * values
+    if len(weights) == 2:
+        total, magnitude = parts[0] + parts[1], np.abs(parts[0]) + np.abs(parts[1])
+    else:
+        total, magnitude = _exact(parts), _exact(np.abs(parts))
+    return np.where(np.abs(total) > _ROUNDING * magnitude, total, 0.0)
+
+
+def _exact(parts: Floats) -> Floats:
+    """Sums over the first axis, each rounded once."""
+    columns = parts.reshape(len(parts), -1).T.tolist()
+    return np.array([*map(math.fsum, columns)], dtype=np.float64).reshape(parts.shape[1:])
+
+
+def _slot(run: Observation) -> int:
+    return run.slot
 
 
 def pooled(parts: Sequence[Contrasts]) -> Contrasts:
@@ -117,16 +176,6 @@ def usable(run: Observation, response: Response) -> float | None:
     if response.scale is Scale.DIFFERENCE:
         return value
     return math.log(value) if value > 0.0 else None
-
-
-def _row(block: ObservedBlock, response: Response) -> _Row:
-    values: dict[str, tuple[float | None, ...]] = {}
-    failed: dict[str, int] = {}
-    for run in sorted(block.observations, key=lambda run: run.slot):
-        values[run.arm] = (*values.get(run.arm, ()), usable(run, response))
-        if run.failure is not None:
-            failed[run.arm] = failed.get(run.arm, 0) + 1
-    return _Row(block.index, block.void is not None, values, failed)
 
 
 def _by_round(part: Contrasts) -> dict[int, list[float]]:

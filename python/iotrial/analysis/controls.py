@@ -15,25 +15,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from iotrial.analysis.contrast import Responses
+from iotrial.analysis.contrast import Responses, Runs
 from iotrial.analysis.eprocess import excluded, interval
-from iotrial.analysis.model import Control, ObservedBlock
+from iotrial.analysis.model import Control
 from iotrial.analysis.spec import Spec
 from iotrial.design.model import ArmKind, Condition
 from iotrial.study.model import Response, Scale
 
 
-def judge_controls(spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock]) -> tuple[Control, ...]:
+def judge_controls(spec: Spec, condition: Condition, runs: Runs) -> tuple[Control, ...]:
     """The negative and the positive control of one condition (none where the trial has none)."""
     if not spec.controls:
         return ()
     found = []
     for negative in spec.negative_responses(condition):
         neutral = 1.0 if negative.scale is Scale.LOG else 0.0
-        found.append(_judge(spec, condition, blocks, negative, ArmKind.NEGATIVE, neutral))
+        found.append(_judge(spec, condition, runs, negative, ArmKind.NEGATIVE, neutral))
     for positive in spec.positive_responses(condition):
         injected = spec.injected_ratio(positive)
-        found.append(_judge(spec, condition, blocks, positive, ArmKind.POSITIVE, injected))
+        found.append(_judge(spec, condition, runs, positive, ArmKind.POSITIVE, injected))
     return tuple(found)
 
 
@@ -51,13 +51,13 @@ def positive_seen(controls: Sequence[Control], response: str) -> bool:
 def _judge(
     spec: Spec,
     condition: Condition,
-    blocks: Sequence[ObservedBlock],
+    runs: Runs,
     response: Response,
     kind: ArmKind,
     injected: float,
 ) -> Control:
     whole = spec.copied_stretch and kind is ArmKind.NEGATIVE
-    contrasts = Responses(blocks, response).contrasts(spec.control_weights[kind], whole=whole)
+    contrasts = Responses(runs, response).contrasts(spec.control_weights[kind], whole=whole)
     found = interval(contrasts.values, spec.control_alpha)
     log = response.scale is Scale.LOG
     truth = math.log(injected) if log else injected

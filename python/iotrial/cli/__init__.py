@@ -32,9 +32,11 @@ ORDER = (
     "run",
     "resume",
     "report",
+    "compare",
     "refine",
     "audit",
     "trials",
+    "serve",
     "export",
     "import",
     "meter",
@@ -145,9 +147,6 @@ def _status() -> int:
         report_error(error.code, error.message, error.hint, as_json=as_json)
         return error.exit_status
     except Stopped as stopped:
-        if stopped.number != signal.SIGPIPE:
-            what = f"ended by {stopped}; whatever had been changed is put back"
-            report_error("stopped", what, None, as_json=as_json)
         return 128 + stopped.number
     return status if isinstance(status, int) else 0
 

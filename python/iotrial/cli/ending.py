@@ -6,18 +6,24 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from iotrial.cli.output import tell
+
 if TYPE_CHECKING:
     from iotrial.report.document import Document
+    from iotrial.report.figure_files import FigureFiles
     from iotrial.store import Store
 
 EXIT_INVALID = 3
 EXIT_FAIL_IF = 4
 LONGEST_NAME = 80
+#: names the file whose Markdown GitHub shows with a job
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -41,31 +47,52 @@ def write_html(document: Document, path: Path | None = None) -> Path:
     return write_report(text, report_path(document), follow=False)
 
 
-def write_report(text: str, path: Path, *, follow: bool = True) -> Path:
+def write_report(text: str, path: Path, *, follow: bool = True, add: bool = False) -> Path:
     """Write a report in any format. ``follow``: a link at that name leads on, as it should for a name that the user gave.
+    ``add``: behind what is there.
 
     Raises StoreError where the file cannot be written.
     """
     from iotrial.errors import StoreError
 
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    flags |= os.O_APPEND if add else os.O_TRUNC
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
             file.write(text.encode("utf-8", "replace"))  # a lone surrogate is no character of any file
     except OSError as error:
-        raise StoreError(
-            f"writing the report {path}: {error.strerror}", hint="name another file with --html"
-        ) from error
+        raise StoreError(f"writing the report {path}: {error.strerror}", hint="name another file") from error
     return path
 
 
-def say(document: Document, *, as_json: bool, html: Path | None) -> None:
-    """The report on standard output: text, or one JSON document."""
+def write_markdown(text: str, target: str) -> bool:
+    """Write Markdown where ``--markdown`` says; whether that is standard output ("-"), which then takes nothing else.
+
+    What is in the summary of a GitHub job's step stays there: it is added to.
+    """
+    if target == "-":
+        tell(text.removesuffix("\n"))
+        return True
+    write_report(text, Path(target).expanduser(), add=target == os.environ.get(STEP_SUMMARY))
+    return False
+
+
+def write_markdown_report(document: Document, target: str) -> bool:
+    """As ``write_markdown``, of one trial's report."""
+    from iotrial.report.markdown import markdown_report
+
+    return write_markdown(markdown_report(document), target)
+
+
+def say(
+    document: Document, *, as_json: bool, html: Path | None, figures: Sequence[FigureFiles] | None = None
+) -> None:
+    """The report on standard output: text, or one JSON document, which lists the ``figures`` that were written as well."""
     if as_json:
         from iotrial.report.jsonreport import report_json
 
-        click.echo(json.dumps(report_json(document), indent=1))
+        click.echo(json.dumps(report_json(document, figures), indent=1))
         return
     from iotrial.cli.console import Console
     from iotrial.report.text import print_report
@@ -73,8 +100,23 @@ def say(document: Document, *, as_json: bool, html: Path | None) -> None:
     print_report(document, Console(file=sys.stdout), html_path=None if html is None else str(html))
 
 
+def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> None:
+    """RequestError where both Markdown and JSON would go to standard output: before anything is measured."""
+    from iotrial.errors import RequestError
+
+    if markdown == "-" and as_json:
+        raise RequestError("standard output takes either Markdown or --json", hint="name a file")
+
+
 def conclude(
-    store: Store, ref: str, *, as_json: bool, html: str | None, fail_if: tuple[str, ...], signal: int | None
+    store: Store,
+    ref: str,
+    *,
+    as_json: bool,
+    html: str | None,
+    fail_if: tuple[str, ...],
+    signal: int | None,
+    markdown: str | None = None,
 ) -> int:
     """Report a trial that has just ended, and give its exit status. A signal waits for the report."""
     from iotrial.conduct.signals import Held
@@ -86,7 +128,8 @@ def conclude(
         path = write_html(document, Path(html) if html else None)
         with Remembered(store) as remembered:
             remembered.keep(document)
-        say(document, as_json=as_json, html=path)
+        if not (markdown and write_markdown_report(document, markdown)):
+            say(document, as_json=as_json, html=path)
         sys.stdout.flush()
     return exit_status(document, fail_if, signal or held.pending)
 

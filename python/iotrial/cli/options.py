@@ -24,6 +24,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 Q = TypeVar("Q", int, float)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+markdown_option = click.option(
+    "--markdown",
+    metavar="FILE",
+    help="Write Markdown there, for a pull request (-: standard output, instead of text).",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from iotrial.conduct.disks import place_for
 from iotrial.conduct.filesets import FileSets
@@ -26,7 +27,7 @@ from iotrial.conduct.sites import FILESYSTEM, Site
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
-from iotrial.errors import IotrialError, LabError, RequestError, RestoreError
+from iotrial.errors import IotrialError, LabError, ProbeError, RequestError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace
 from iotrial.lab.journal import Entry, Journal
@@ -35,7 +36,7 @@ from iotrial.lab.lock import MachineLock
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.place import Place
-from iotrial.lab.restore import Restored, restore
+from iotrial.lab.restore import Restored, refuse_leftovers, restore
 from iotrial.lab.target import Target
 from iotrial.paths import guests_folder
 from iotrial.probe.client import Probe
@@ -43,6 +44,7 @@ from iotrial.study.model import Holds, Role
 from iotrial.study.places import LAB_DEVICE
 
 MOUNT_FOLDER = "/run/iotrial"
+_Found = TypeVar("_Found")
 
 
 class Session:
@@ -116,9 +118,6 @@ class Session:
             self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
             self._announce(self.probe)
         self.target = Target(self.probe)
-        self.boot_id = host.boot_id(self.target)
-        if guest is not None:
-            self.clock_ahead_ns = clock_ahead_ns(self.target if guest.link is None else guest.link.client)
 
     def _announce(self, probe: Probe) -> None:
         LabProcess().announce(
@@ -136,7 +135,21 @@ class Session:
         return self.probe.alive and (self._guest is None or self._guest.alive)
 
     def _furnish(self) -> None:
-        """Places, settings, files."""
+        """Places, settings, files; once more in a guest booted anew where it has died or hung over it: its kernel may, and
+        nothing is being measured that this could be a failure of."""
+        try:
+            self._furnish_once()
+        except ProbeError:
+            if not self.revivable:
+                raise
+            self._boot_anew()
+            self._furnish_once()
+
+    def _furnish_once(self) -> None:
+        self.boot_id = host.boot_id(self.target)
+        if self._guest is not None:
+            link = self._guest.link
+            self.clock_ahead_ns = clock_ahead_ns(self.target if link is None else link.client)
         self._open_places()
         beside = self.beside()
         self.settings.settle([p for name, p in self.places.items() if name not in beside], beside.values())
@@ -150,6 +163,17 @@ class Session:
         """Whether a probe has died with its guest, which can be booted anew."""
         return self._guest is not None and not self.alive
 
+    def again_where_it_dies(self, act: Callable[[], _Found]) -> _Found:
+        """What ``act`` gives; asked once more in a guest booted anew where it has died or hung over it. Raises what ``act``
+        raises."""
+        try:
+            return act()
+        except ProbeError:
+            if not self.revivable:
+                raise
+        self.revive()
+        return act()
+
     @property
     def machine(self) -> MachineSpec | None:
         """What the guest is; None where there is none."""
@@ -159,11 +183,15 @@ class Session:
         """Boot the guest anew, another one if ``machine`` says so, with everything in it as when the trial began."""
         assert self._guest is not None
         self._guest.want(machine or self._guest.wanted)
+        self._boot_anew()
+        self._furnish()
+
+    def _boot_anew(self) -> None:
+        assert self._guest is not None
         self.probe.close()
         self._guest.hang_up()
         self._undo_through_a_fresh_probe()
         self._start_probe()
-        self._furnish()
 
     def check_restored(self, error: BaseException | None = None) -> None:
         """Raises RestoreError where something could not be put back; ``error`` is what had ended the trial before."""
@@ -360,17 +388,6 @@ class Session:
             **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
             **({"shared": together} if together else {}),
         }
-
-
-def refuse_leftovers(journal: Journal) -> None:
-    """Raises LabError where an earlier trial was cut off and left something to put back."""
-    pending = journal.pending()
-    if pending:
-        raise LabError(
-            f"an earlier trial was cut off and left {len(pending)} thing{'s' * (len(pending) > 1)} to put back "
-            f"(first: {pending[0].knob} on {pending[0].target})",
-            hint="run `iotrial restore` first",
-        )
 
 
 def _make_folder(folder: Path) -> None:

@@ -16,7 +16,7 @@ from iotrial import __version__
 from iotrial.analysis.analyse import Spec
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.session import Session, refuse_leftovers
+from iotrial.conduct.session import Session
 from iotrial.conduct.sharing import notes, sharing
 from iotrial.conduct.signals import Stopped, StopSignals
 from iotrial.conduct.sites import GUEST, Where
@@ -28,6 +28,7 @@ from iotrial.lab import host
 from iotrial.lab.guard import Consent, claim
 from iotrial.lab.journal import Journal
 from iotrial.lab.lock import MachineLock
+from iotrial.lab.restore import refuse_leftovers
 from iotrial.lab.target import Target
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
@@ -123,7 +124,7 @@ def begin(
                 margin=resolved.study.margin,
                 started=datetime.now(UTC).isoformat(timespec="seconds"),
                 lab=session.facts(),
-                host=host.facts(session.target),
+                host=session.again_where_it_dies(lambda: host.facts(session.target)),
                 options={
                     **options,
                     "folder": folder,

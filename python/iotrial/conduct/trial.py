@@ -179,7 +179,15 @@ class Conductor:
             if starts and condition.workload not in rehearsed:
                 rehearsed.add(condition.workload)
                 with self._signals.interruptible():
-                    self._runner.rehearse(condition, self._plan.block(condition, 0).runs[0])
+                    self._rehearse_in(condition)
+
+    def _rehearse_in(self, condition: Condition) -> None:
+        run = self._plan.block(condition, 0).runs[0]
+        try:
+            self._runner.rehearse(condition, run)
+        except ProbeError as error:
+            self._revive(error)
+            self._runner.rehearse(condition, run)
 
     # one block
 
@@ -227,12 +235,16 @@ class Conductor:
         try:
             return self._runner.run(condition, planned, block=block.index)
         except ProbeError as error:
-            if not self._session.revivable:
-                raise
-            self._watcher.say(f"{error.message}: booting it anew")
-            self._session.revive()
-            self._runner = Runner(self._session, injected=self._spec.injected)
+            self._revive(error)
             return Outcome(failure=error.message)
+
+    def _revive(self, error: ProbeError) -> None:
+        """Boot a guest anew that has died or hung; ``error`` goes on where it has not, or there is none."""
+        if not self._session.revivable:
+            raise error
+        self._watcher.say(f"{error.message}: booting it anew")
+        self._session.revive()
+        self._runner = Runner(self._session, injected=self._spec.injected)
 
     def _count_read_back(self, outcome: Outcome) -> None:
         self._read_backs += 1
@@ -332,6 +344,8 @@ class Conductor:
             for place in self._session.places.values():
                 health.check(place, error.message, number=error.errno)
             raise
+        except ProbeError as error:  # with a guest its files are gone; all that was measured is stored
+            self._revive(error)
 
 
 def state_of(spec: Spec, blocks: Sequence[ObservedBlock]) -> TrialState:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from iotrial.errors import IotrialError
+from iotrial.errors import IotrialError, LabError
 from iotrial.lab import host, registry
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import Undone
@@ -76,3 +76,14 @@ def undo(entry: Entry, target: Target, journal: Journal, boot: str) -> Undone:
 def _order(entry: Entry) -> tuple[bool, int]:
     kind = registry.objects().get(entry.knob)
     return not (kind is not None and kind.first), -entry.number
+
+
+def refuse_leftovers(journal: Journal) -> None:
+    """Raises LabError where an earlier trial was cut off and left something to put back."""
+    pending = journal.pending()
+    if pending:
+        raise LabError(
+            f"an earlier trial was cut off and left {len(pending)} thing{'s' * (len(pending) > 1)} to put back "
+            f"(first: {pending[0].knob} on {pending[0].target})",
+            hint="run `iotrial restore` first",
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -16,10 +16,11 @@ import numpy as np
 from iotrial.analysis.analyse import analyse
 from iotrial.analysis.model import Analysis, Effect, Verdict
 from iotrial.design.model import ArmKind
+from iotrial.legible import shown
 from iotrial.report.document import Document, flattened
 from iotrial.report.evidence import sound_runs
 from iotrial.report.opening import spec_of
-from iotrial.study.model import Better, Scale
+from iotrial.study.model import Better, Scale, Setting, Study
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Analysed:
     """One trial, analysed at ``alpha / share``; ``number`` 0: of a packed trial that is not stored.
 
     ``effects`` are the primary ones of every kind and what is pooled of them; ``machine`` and ``lab`` are facts in words by
-    name. ``alpha`` is the trial's own.
+    name. ``alpha`` is the trial's own. ``does`` says what its workloads do and its levels set, by name: two trials may
+    use the same labels for other things.
     """
 
     id: str
@@ -68,6 +70,7 @@ class Analysed:
     runs: int
     void: int
     failures: int
+    does: Mapping[str, str] = field(default_factory=dict)
 
 
 def analysed(document: Document, *, share: int = 1) -> Analysed:
@@ -103,6 +106,7 @@ def analysed(document: Document, *, share: int = 1) -> Analysed:
         runs=len(data.runs),
         void=len(document.void),
         failures=len(document.failures),
+        does=dict(_does(header.study)),
     )
 
 
@@ -137,6 +141,26 @@ def _levels(document: Document) -> Iterator[Level]:
         if response is not None:
             at = (dict(condition.levels), condition.workload, arm)
             yield Level(*at, name, response.unit, float(np.median(of_arm)), len(of_arm))
+
+
+def _does(study: Study) -> Iterator[tuple[str, str]]:
+    for workload in study.workloads:
+        name = f"workload {workload.name}"
+        yield name, type(workload.work).__name__.removesuffix("Work").lower()
+        yield from flattened(asdict(workload.work), name)
+    for factor in study.factors:
+        for level in factor.levels:
+            yield (
+                shown(f"{factor.name} {level.label}"),
+                ", ".join(_set(setting) for setting in level.settings),
+            )
+    for setting in study.fixed:
+        yield shown(f"pinned {setting.knob}"), _set(setting)
+
+
+def _set(setting: Setting) -> str:
+    options = "".join(f", {name} {value}" for name, value in setting.options)
+    return shown(f"{setting.knob} = {setting.value}{options}")
 
 
 def _effect(found: Mapping[str, Any]) -> Effect:

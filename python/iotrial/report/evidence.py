@@ -22,13 +22,34 @@ from iotrial.report.accounted import accounted_numbers, is_marked
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.metrics import is_accounted_request, is_counter, unit_of
 from iotrial.report.requests import request_numbers
+from iotrial.store.columns import columns
 from iotrial.store.model import RunRecord, TrialData
 from iotrial.study.model import Study
 
 __all__ = ["EvidenceRow", "arm_order", "gather", "is_reference", "sound_runs", "unit_of"]
 
 Floats = npt.NDArray[np.float64]
-ByArm = Mapping[str, Mapping[int, Sequence[float]]]  # by arm and block
+Counts = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the runs of one arm have of one metric, in order of time, and the block of each."""
+
+    blocks: Counts
+    values: Floats
+
+    def by_block(self) -> tuple[Counts, Floats]:
+        """The blocks in ascending order, and what each has; repeats within a block are averaged."""
+        blocks, first, counts = np.unique(self.blocks, return_index=True, return_counts=True)
+        if counts.size == 0 or counts.max() == 1:
+            return blocks, self.values[first]
+        order = np.argsort(self.blocks, kind="stable")
+        repeats = np.split(self.values[order], np.cumsum(counts)[:-1])
+        return blocks, np.array([math.fsum(one) / len(one) for one in repeats])
+
+
+ByArm = Mapping[str, Measured]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +101,53 @@ def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[E
 
 def measured_by_arm(
     data: TrialData,
-) -> tuple[dict[str, Mapping[str, str]], dict[tuple[str, str], dict[str, dict[int, list[float]]]]]:
-    """The treatment of each arm; and by condition and metric what the runs that count have, by arm and block."""
+) -> tuple[dict[str, Mapping[str, str]], dict[tuple[str, str], dict[str, Measured]]]:
+    """The treatment of each arm; and by condition and metric, in the order in which they were first measured, what the runs
+    that count have, by arm."""
     arms: dict[str, Mapping[str, str]] = {}
-    values: dict[tuple[str, str], dict[str, dict[int, list[float]]]] = {}
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
+    values: dict[tuple[str, str], dict[str, Measured]] = {}
+    shapes: set[tuple[str, tuple[str, ...]]] = set()
     for run in sound_runs(data):
         if run.kind != ArmKind.TREATMENT.value:
             continue
         arms.setdefault(run.arm, run.treatment)
-        for metric, number in (*run.responses.items(), *run.evidence.items()):
-            by_arm = values.setdefault((run.condition, metric), {})
-            by_arm.setdefault(run.arm, {}).setdefault(run.block, []).append(number)
+        groups.setdefault((run.condition, run.arm), []).append(run)
+        shape = (run.condition, (*run.responses, *run.evidence))
+        if shape not in shapes:
+            shapes.add(shape)
+            for metric in shape[1]:
+                values.setdefault((run.condition, metric), {})
+    for (condition, arm), runs in groups.items():
+        blocks: Counts = np.array([run.block for run in runs], dtype=np.intp)
+        counted = columns([run.evidence for run in runs])
+        for found in (columns([run.responses for run in runs]), counted):
+            for metric, (places, numbers) in found.items():
+                by_arm = values[condition, metric]
+                before = by_arm.get(arm)
+                own = Measured(blocks[places], numbers)
+                by_arm[arm] = own if before is None else _both(before, own)
     return arms, values
+
+
+def _both(one: Measured, other: Measured) -> Measured:
+    return Measured(np.concatenate([one.blocks, other.blocks]), np.concatenate([one.values, other.values]))
 
 
 def _accounted(
     data: TrialData, arms: Mapping[str, Mapping[str, str]]
-) -> dict[tuple[str, str], dict[str, dict[int, list[float]]]]:
+) -> dict[tuple[str, str], dict[str, Measured]]:
     """System calls and requests of the accounted repetitions, which are in no block."""
-    values: dict[tuple[str, str], dict[str, dict[int, list[float]]]] = {}
+    values: dict[tuple[str, str], dict[str, list[float]]] = {}
     for one in (*accounted_numbers(data.calls, arms), *request_numbers(data.requests, arms)):
-        by_arm = values.setdefault((one.condition, one.metric), {})
-        by_arm.setdefault(one.arm, {}).setdefault(0, []).append(one.value)
-    return values
+        values.setdefault((one.condition, one.metric), {}).setdefault(one.arm, []).append(one.value)
+    return {
+        key: {
+            arm: Measured(np.zeros(len(numbers), dtype=np.intp), np.array(numbers, dtype=np.float64))
+            for arm, numbers in by_arm.items()
+        }
+        for key, by_arm in values.items()
+    }
 
 
 def _apart(rows: Sequence[EvidenceRow], margin: float) -> Iterator[EvidenceRow]:
@@ -118,9 +163,7 @@ def _apart(rows: Sequence[EvidenceRow], margin: float) -> Iterator[EvidenceRow]:
 
 def counts_nothing(metric: str, by_arm: ByArm) -> bool:
     """Whether it is a counter of the accounting that stood still in every run."""
-    return is_counter(metric) and not any(
-        number for blocks in by_arm.values() for numbers in blocks.values() for number in numbers
-    )
+    return is_counter(metric) and not any(one.values.any() for one in by_arm.values())
 
 
 def marked(
@@ -201,8 +244,8 @@ def _rows(
     for arm in order:
         if arm not in by_arm:
             continue
-        numbers = [number for runs in by_arm[arm].values() for number in runs]
-        low, middle, high = np.quantile(np.asarray(numbers, dtype=float), (0.25, 0.5, 0.75))
+        numbers = by_arm[arm].values
+        low, middle, high = np.quantile(numbers, (0.25, 0.5, 0.75))
         yield EvidenceRow(
             arm,
             condition,
@@ -217,12 +260,12 @@ def _rows(
         )
 
 
-def _differences(here: Mapping[int, Sequence[float]], reference: Mapping[int, Sequence[float]]) -> Floats:
+def _differences(here: Measured, reference: Measured) -> Floats:
     """One number for each block that holds both, in time order: repeats within a block are averaged."""
-    blocks = sorted(here.keys() & reference.keys())
-    return np.array(
-        [math.fsum(here[b]) / len(here[b]) - math.fsum(reference[b]) / len(reference[b]) for b in blocks]
-    )
+    own, values = here.by_block()
+    others, standing = reference.by_block()
+    _, left, right = np.intersect1d(own, others, assume_unique=True, return_indices=True)
+    return values[left] - standing[right]
 
 
 def _way(value: float, reference: float, mean: float, margin: float) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iotrial.report.conditions import Conditions, ConditionText
-from iotrial.report.evidence import EvidenceRow, counts_nothing, marked, measured_by_arm
+from iotrial.report.evidence import EvidenceRow, Measured, counts_nothing, marked, measured_by_arm
 from iotrial.report.metrics import unit_of
 from iotrial.report.screens import row_label
 from iotrial.store.model import TrialData
@@ -58,17 +58,14 @@ def _labels(factor: Factor) -> list[str]:
     return [factor.reference, *(level.label for level in factor.levels if level.label != factor.reference)]
 
 
-def _table(by_arm: Mapping[str, Mapping[int, Sequence[float]]]) -> tuple[Floats, Floats]:
+def _table(by_arm: Mapping[str, Measured]) -> tuple[Floats, Floats]:
     """Blocks by arms (repeats averaged, NaN where an arm has no run that counts), and each arm's median."""
-    blocks = sorted({block for runs in by_arm.values() for block in runs})
+    blocks = np.unique(np.concatenate([one.blocks for one in by_arm.values()]))
     table = np.full((len(blocks), len(by_arm)), np.nan)
-    place = {block: row for row, block in enumerate(blocks)}
-    for column, runs in enumerate(by_arm.values()):
-        for block, numbers in runs.items():
-            table[place[block], column] = float(np.mean(numbers))
-    medians: Floats = np.array(
-        [float(np.median([n for r in runs.values() for n in r])) for runs in by_arm.values()]
-    )
+    for column, one in enumerate(by_arm.values()):
+        own, values = one.by_block()
+        table[np.searchsorted(blocks, own), column] = values
+    medians: Floats = np.array([float(np.median(one.values)) for one in by_arm.values()])
     return table, medians
 
 

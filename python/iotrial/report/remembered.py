@@ -20,7 +20,7 @@ from iotrial.report.analysed import Analysed, analysed, from_json, to_json
 from iotrial.report.document import Document
 from iotrial.report.opening import document_of
 from iotrial.store import Store
-from iotrial.store.model import TrialState
+from iotrial.store.model import StoredTrial, TrialState
 
 #: packages whose code decides what a trial says
 _DECIDES = ("analysis", "design", "study", "report", "store")
@@ -63,6 +63,23 @@ class Remembered:
         if trial.state is not TrialState.RUNNING:
             self._keep(one, state)
         return one
+
+    def known(self, trial: StoredTrial, *, share: int = 1) -> Analysed | None:
+        """What has been said of it before; None where it would have to be analysed."""
+        return self._found(trial.header.id, share, f"{trial.state.value} {trial.duration_s}")
+
+    def headline(self, trial: StoredTrial) -> tuple[str, str] | None:
+        """Of what is known of a trial only its sentence and its tone, which is had for many at once."""
+        if self._kept is not None:
+            with suppress(sqlite3.Error, ValueError):
+                row = self._kept.execute(
+                    "SELECT json_extract(text, '$.headline'), json_extract(text, '$.tone') FROM analysed "
+                    "WHERE trial = ? AND share = 1 AND state = ? AND by = ?",
+                    (trial.header.id, f"{trial.state.value} {trial.duration_s}", _by()),
+                ).fetchone()
+                if row is not None and all(isinstance(text, str) for text in row):
+                    return row[0], row[1]
+        return None
 
     def keep(self, document: Document) -> None:
         """What has been analysed anyway."""

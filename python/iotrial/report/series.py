@@ -138,26 +138,34 @@ def latencies_of(
 ) -> tuple[LatencyPanel, ...]:
     """The stored histograms, merged by arm over the runs that count; treatments only. ``by`` as in ``arms_of``."""
     known = {arm.name: arm for arm in arms if not arm.is_control}
-    merged: dict[tuple[str, str], dict[str, dict[int, int]]] = {}
+    # by condition and operation, then by arm: all bars of all runs, one list of latencies and one of counts
+    merged: dict[tuple[str, str], dict[str, tuple[list[int], list[int]]]] = {}
     for run in sound_runs(data):
         name = run.arm if by is None else run.treatment.get(by, "")
         if name not in known or run.kind != ArmKind.TREATMENT.value:
             continue
         for operation, histogram in run.histograms.items():
-            counts = merged.setdefault((run.condition, operation), {}).setdefault(name, {})
-            for latency_ns, count in histogram:
-                counts[latency_ns] = counts.get(latency_ns, 0) + count
+            by_name = merged.setdefault((run.condition, operation), {})
+            latencies_ns, counts = by_name.setdefault(name, ([], []))
+            latencies_ns += [bar[0] for bar in histogram]
+            counts += [bar[1] for bar in histogram]
     panels = []
     for (key, operation), by_arm in merged.items():
         drawn = []
         for arm in known.values():
-            pairs = sorted(by_arm.get(arm.name, {}).items())
-            if pairs:
-                table = np.asarray(pairs, dtype=np.float64)
-                drawn.append((arm, table[:, 0], table[:, 1]))
+            latencies_ns, counts = by_arm.get(arm.name, ([], []))
+            if latencies_ns:
+                drawn.append((arm, *_added_up(latencies_ns, counts)))
         if drawn:
             panels.append(LatencyPanel(conditions.of_key(key), shown(operation), tuple(drawn)))
     return tuple(sorted(panels, key=lambda panel: panel.condition.order))
+
+
+def _added_up(latencies_ns: Sequence[int], counts: Sequence[int]) -> tuple[Floats, Floats]:
+    """Bars of the same latency as one, in ascending order."""
+    latencies, places = np.unique(np.asarray(latencies_ns, dtype=np.float64), return_inverse=True)
+    added = np.bincount(places, weights=np.asarray(counts, dtype=np.float64))
+    return latencies, added.astype(np.float64)
 
 
 def quantiles_of(values: Floats) -> tuple[float, ...]:

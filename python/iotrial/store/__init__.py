@@ -1,6 +1,23 @@
-"""The store of trials: SQLite, append-only, durable at every commit."""
+"""The store of trials: SQLite, append-only, durable at every commit.
 
-from iotrial.store.database import Store
-from iotrial.store.liveness import ProcessIdentity, identity, is_alive
+What is here is imported when it is first asked for: a list of trials needs little of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iotrial.store.database import Store
+    from iotrial.store.liveness import ProcessIdentity, identity, is_alive
 
 __all__ = ["ProcessIdentity", "Store", "identity", "is_alive"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from importlib import import_module
+
+    module = import_module("iotrial.store.database" if name == "Store" else "iotrial.store.liveness")
+    return getattr(module, name)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from iotrial.store.liveness import ProcessIdentity
-from iotrial.store.model import TrialState
+from iotrial.store.states import TrialState
 
 ORPHANED = "its conductor ended without a word"
 

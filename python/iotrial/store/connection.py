@@ -28,12 +28,14 @@ _MAGIC = b"SQLite format 3\0"
 _MAX_VALUE = 64 << 20  # bytes of one text, one row or one statement
 
 
-def connect(path: Path | None, *, read_only: bool) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+def connect(
+    path: Path | None, *, read_only: bool, checked: bool = True
+) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     """A connection to the store of this file, made if it is missing, and what a reader must know of it.
 
     Read-only, a missing or empty file is an empty store, nothing is created or changed, and a file that is newer
     or damaged is opened with a warning; StoreError for these to a writer, and where nothing can be opened.
-    ``None`` is a store in memory.
+    ``None`` is a store in memory. A reader who is not ``checked`` does without the look at every page of the file.
     """
     if path is None:
         return _created_in_memory(), ()
@@ -46,7 +48,7 @@ def connect(path: Path | None, *, read_only: bool) -> tuple[sqlite3.Connection, 
         if not read_only:
             _refuse_unwritable(path)
             return _writing(path), ()
-        return _read_only(path)
+        return _read_only(path, checked=checked)
 
 
 @contextmanager
@@ -145,7 +147,7 @@ def _refuse_unwritable(path: Path) -> None:
         check_tables(connection, path, exactly=True)
 
 
-def _read_only(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+def _read_only(path: Path, *, checked: bool) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     connection = _reading(path)
     try:
         if _is_empty(connection):
@@ -159,7 +161,7 @@ def _read_only(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
             warnings.append(
                 f"store {path}: {_newer(version)}: opened for reading only; what this one does not know is not shown"
             )
-        found = complaint(connection, path)
+        found = complaint(connection, path) if checked else None
         if found is not None:
             warnings.append(f"store {path}: {found}: opened for reading only; {_rescue(path)}")
     except BaseException:

@@ -18,7 +18,7 @@ from typing import BinaryIO, Self
 
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.paths import store_path
-from iotrial.store import exchange, records
+from iotrial.store import bulk, exchange, records
 from iotrial.store.accounted import (
     CALL,
     NOT_ACCOUNTED,
@@ -66,14 +66,14 @@ class Store:
         self._attempts: dict[int, int] = {}
 
     @classmethod
-    def open(cls, path: str | Path | None = None, *, read_only: bool = False) -> Self:
+    def open(cls, path: str | Path | None = None, *, read_only: bool = False, checked: bool = True) -> Self:
         """The store of this file (None: the default one), made where it is missing.
 
         StoreError for a file that is no store or in a place that cannot be written. One that is damaged or of a
-        newer schema is opened for reading only.
+        newer schema is opened for reading only. A reader who comes often may leave the file un-``checked``.
         """
         path = store_path() if path is None else Path(path)
-        connection, warnings = connect(path, read_only=read_only)
+        connection, warnings = connect(path, read_only=read_only, checked=checked)
         return cls(connection, path, warnings)
 
     @classmethod
@@ -251,7 +251,10 @@ class Store:
                     ENERGY,
                 )
                 events = tuple(map(records.event_of, told))
-                runs = with_energy(self._runs("WHERE trial = ?", trial.number), events)
+                found = self._rows(
+                    f"SELECT {records.RUN_COLUMNS} FROM run WHERE trial = ? ORDER BY sequence", trial.number
+                )
+                runs = with_energy(bulk.runs_of(found), events)
                 ends = tuple(
                     records.end_of(row)
                     for row in self._rows(

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from iotrial.analysis.model import ObservedBlock
+from iotrial.store.states import TrialState
 from iotrial.study.model import Study
 
-
-class TrialState(StrEnum):
-    """Where a trial stands. ``running`` in the store of a dead conductor means interrupted."""
-
-    RUNNING = "running"
-    DONE = "done"
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-    INVALID = "invalid"
+__all__ = [
+    "AccountedCall", "AccountedRequests", "BlockEnd", "DamagedTrial", "Event", "RunRecord", "StoredTrial", "TrialData",
+    "TrialHeader", "TrialState",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ RUN_COLUMNS = (
 END_COLUMNS = "condition, block, round, controls, void, void_level, gap"
 
 SEED_DIGITS = 32
+_ARM_KINDS = {kind.value: kind for kind in ArmKind}
 
 Row = tuple[Any, ...]
 
@@ -68,9 +69,9 @@ def header_of(row: Row) -> TrialHeader:
         alpha=alpha,
         margin=margin,
         started=started,
-        lab=_object(lab),
-        host=_object(host),
-        options=_object(options),
+        lab=object_of(lab),
+        host=object_of(host),
+        options=object_of(options),
         version=version,
     )
 
@@ -97,8 +98,8 @@ def run_row(run: RunRecord) -> Row:
 def run_of(row: Row) -> RunRecord:
     """The run in the columns of ``RUN_COLUMNS``."""
     condition, block, slot, arm, kind, treatment, started_s, failure, *texts, files = row
-    responses, evidence, histograms, checks = (_object(text) for text in texts)
-    levels = _object(treatment)
+    responses, evidence, histograms, checks = (object_of(text) for text in texts)
+    levels = object_of(treatment)
     indices = None if files is None else _from_json(files)
     _wanted("run", all(isinstance(text, str) for text in (condition, arm, kind, *levels.values())))
     _wanted("run", all(isinstance(number, int) for number in (block, slot)) and _is_number(started_s))
@@ -212,7 +213,8 @@ def _from_json(text: object) -> Any:
     return value
 
 
-def _object(text: object) -> dict[str, Any]:
+def object_of(text: object) -> dict[str, Any]:
+    """The object in a JSON text; StoreError for anything else."""
     value = _from_json(text)
     _wanted("record", isinstance(value, dict))
     found: dict[str, Any] = value
@@ -235,6 +237,7 @@ def _is_histogram(bins: object) -> bool:
 
 
 def _arm_kind(name: str) -> ArmKind:
-    if name not in list(ArmKind):
+    kind = _ARM_KINDS.get(name)
+    if kind is None:
         raise StoreError(f"holds a damaged record: no kind of arm is called {name[:40]!r}")
-    return ArmKind(name)
+    return kind

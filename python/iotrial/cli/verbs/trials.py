@@ -15,34 +15,41 @@ from iotrial.legible import shown
 @json_option
 def command(as_json: bool) -> None:
     """Stored trials, newest last."""
-    from iotrial.cli.storing import store_to_read, warn
+    from iotrial.cli.storing import warn
+    from iotrial.paths import store_path
+    from iotrial.store.outline import outlines
     from iotrial.units import format_duration
 
-    store = store_to_read(needed=False)
-    trials, damaged = store.listing() if store is not None else ((), ())
-    for lost in damaged:
-        warn(f"trial {lost.number} cannot be read: {lost.problem}")
+    trials, warnings = outlines(store_path())
+    for warning in warnings:
+        warn(warning)
+    for lost in trials:
+        if lost.problem is not None:
+            warn(f"trial {lost.number} cannot be read: {lost.problem}")
+    sound = [trial for trial in trials if trial.state is not None]
     if as_json:
         rows = [
             {
-                "number": t.number,
-                "id": t.header.id,
-                "study": t.header.study.name,
-                "state": t.state.value,
-                "started": t.header.started,
-                "duration_s": t.duration_s,
-                "imported": t.imported,
+                "number": trial.number,
+                "id": trial.id,
+                "study": trial.study,
+                "state": str(trial.state),
+                "started": trial.started,
+                "duration_s": trial.duration_s,
+                "imported": trial.imported,
             }
-            for t in trials
+            for trial in sound
         ]
-        lost_rows = [{"number": lost.number, "problem": lost.problem} for lost in damaged]
+        lost_rows = [
+            {"number": lost.number, "problem": lost.problem} for lost in trials if lost.problem is not None
+        ]
         click.echo(json.dumps({"schema": 1, "trials": rows, "damaged": lost_rows}, indent=1))
         return
-    if not trials and not damaged:
+    if not trials:
         tell("No trials yet. Start with: iotrial run files/permissions")
-    width = max((len(format_duration(t.duration_s)) for t in trials), default=0)
-    for t in trials:
-        when = t.header.started[:16].replace("T", " ")
-        lasted = f"{format_duration(t.duration_s):>{width}}"
-        mark = "  (imported)" if t.imported is not None else ""
-        tell(f"{t.number:>5}  {when}  {t.state.value:<11} {lasted}  {shown(t.header.study.name)}{mark}")
+    width = max((len(format_duration(trial.duration_s)) for trial in sound), default=0)
+    for trial in sound:
+        when = trial.started[:16].replace("T", " ")
+        lasted = f"{format_duration(trial.duration_s):>{width}}"
+        mark = "  (imported)" if trial.imported is not None else ""
+        tell(f"{trial.number:>5}  {when}  {trial.state!s:<11} {lasted}  {shown(trial.study)}{mark}")

@@ -1,0 +1,148 @@
+"""``iotrial compare``: several trials side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import markdown_option
+from iotrial.cli.output import tell
+
+if TYPE_CHECKING:
+    from iotrial.report.analysed import Analysed
+    from iotrial.report.comparison import Comparison
+    from iotrial.store import Store
+
+
+@click.command("compare")
+@click.argument("trials", nargs=-1, required=True, metavar="TRIAL TRIAL...")
+@click.option("--html", metavar="FILE", help="Write a self-contained HTML page there.")
+@markdown_option
+@click.option(
+    "--fail-if",
+    type=click.Choice(["differs"]),
+    multiple=True,
+    help="Exit with status 4 where an effect differs between the trials.",
+)
+@json_option
+def command(
+    trials: tuple[str, ...], html: str | None, markdown: str | None, fail_if: tuple[str, ...], as_json: bool
+) -> int:
+    """Lay trials side by side: stored ones (number, id, "last") and packed ones (files).
+
+    The same study on several machines, disks, kernels or dates: where does its effect differ? Every trial is analysed at
+    a part of its alpha, so that all intervals hold together.
+    """
+    from iotrial.cli.ending import (
+        EXIT_FAIL_IF,
+        refuse_twice_on_standard_output,
+        write_markdown,
+        write_report,
+    )
+    from iotrial.report.comparing import compare
+
+    refuse_twice_on_standard_output(markdown, as_json=as_json)
+    found, names = gathered(trials)
+    comparison = compare(found, names=names)
+    on_standard_output = False
+    if markdown:
+        from iotrial.report.comparison_markdown import comparison_markdown
+
+        on_standard_output = write_markdown(comparison_markdown(comparison), markdown)
+    if html:
+        from iotrial.report.comparison_html import comparison_html
+
+        write_report(comparison_html(comparison), Path(html))
+    if not on_standard_output:
+        _say(comparison, as_json=as_json, html=html)
+    return EXIT_FAIL_IF if fail_if and any(row.apart for row in comparison.rows) else 0
+
+
+def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
+    """The trials that are named, each at its part of the level, and by id the names of those that are files.
+
+    Raises RequestError where too few are named, or one twice, before any is analysed; StoreError and PackedError.
+    """
+    from iotrial.cli.storing import store_to_read
+    from iotrial.errors import RequestError
+    from iotrial.legible import shown
+    from iotrial.report.analysed import analysed
+    from iotrial.report.opening import packed_document
+    from iotrial.report.remembered import Remembered
+
+    if len(refs) < 2:
+        raise RequestError(
+            f"a comparison is of two or more trials, found {len(refs)}", hint="`iotrial trials` lists them"
+        )
+    files = {ref for ref in refs if _is_packed(ref)}
+    store = store_to_read(needed=len(files) < len(set(refs)))
+    share = len(refs)
+    found: list[Analysed] = []
+    names: dict[str, str] = {}
+    remembered = None if store is None else Remembered(store)
+    try:
+        _refuse_twice(refs, files, store)
+        for number, ref in enumerate(refs, start=1):
+            if sys.stderr.isatty():
+                tell(f"analysing {shown(ref)} ({number} of {share})", err=True)
+            if ref in files:
+                path = Path(ref).expanduser()
+                one = analysed(packed_document(path), share=share)
+                names[one.id] = shown(path.name)
+            else:
+                assert remembered is not None
+                one = remembered.of(ref, share=share)
+            found.append(one)
+    finally:
+        if remembered is not None:
+            remembered.close()
+        if store is not None:
+            store.close()
+    return found, names
+
+
+def _refuse_twice(refs: Sequence[str], files: set[str], store: Store | None) -> None:
+    """The plain cases before minutes of analysis; that two files hold the same trial shows later."""
+    from iotrial.errors import RequestError
+    from iotrial.legible import shown
+
+    seen: dict[str, str] = {}
+    for ref in refs:
+        one = (
+            str(Path(ref).expanduser().resolve())
+            if ref in files or store is None
+            else store.find(ref).header.id
+        )
+        if one in seen:
+            also = "" if seen[one] == ref else f' (as "{shown(seen[one])}" too)'
+            raise RequestError(
+                f'trial "{shown(ref)}" is named twice{also}: compared with itself, a trial says nothing'
+            )
+        seen[one] = ref
+
+
+def _is_packed(ref: str) -> bool:
+    """Whether a name is that of a file, as ``iotrial report`` takes it."""
+    if ref.endswith(".iotrial") or "/" in ref:
+        return True
+    path = Path(ref).expanduser()
+    return not ref.isdigit() and ref != "last" and os.path.lexists(path) and not path.is_dir()
+
+
+def _say(comparison: Comparison, *, as_json: bool, html: str | None) -> None:
+    if as_json:
+        from iotrial.report.comparison_json import comparison_json
+
+        click.echo(json.dumps(comparison_json(comparison), indent=1, allow_nan=False))
+        return
+    from iotrial.cli.console import Console
+    from iotrial.report.comparison_text import print_comparison
+
+    print_comparison(comparison, Console(file=sys.stdout), html_path=html)

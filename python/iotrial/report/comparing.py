@@ -1,0 +1,203 @@
+"""Several trials side by side: the same study on several machines, disks, kernels or dates.
+
+Every trial is analysed at its alpha divided by their number, so that all intervals of a family hold together. Two of
+them that do not overlap then show that the effect differs between the trials. Where all overlap nothing is shown: not that
+effects are the same. Medians are laid side by side too, but what was measured on another day and another machine was not
+randomised: there no verdict is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+from iotrial.analysis.model import Effect, Verdict
+from iotrial.errors import RequestError
+from iotrial.legible import shown
+from iotrial.report.analysed import Analysed, Level
+from iotrial.report.comparison import Agreement, Apart, Cell, Column, Comparison, LevelRow, Row
+from iotrial.report.differing import differences_of
+from iotrial.report.gains import gain_of
+from iotrial.report.notation import elided, joined
+from iotrial.study.model import Scale
+
+__all__ = ["Agreement", "Comparison", "compare"]
+
+LONGEST_NAME = 40
+_OPPOSITES = (
+    {Verdict.FASTER, Verdict.SLOWER},
+    {Verdict.BETTER, Verdict.WORSE},
+    {Verdict.HIGHER, Verdict.LOWER},
+)
+
+
+def compare(trials: Sequence[Analysed], *, names: Mapping[str, str] | None = None) -> Comparison:
+    """Two or more trials, each analysed with ``share=len(trials)``; ``names`` by id, for those that are not stored.
+
+    RequestError where there are too few, one is there twice, or one of another study shares no comparison with the others.
+    """
+    _refuse(trials)
+    wrong = [one.id for one in trials if one.share != len(trials)]
+    if wrong:
+        raise ValueError(f"trial {wrong[0]} is not analysed at alpha / {len(trials)}")
+    columns = tuple(Column(_mark(i), _name(one, names or {}), one) for i, one in enumerate(trials))
+    rows = tuple(_rows(trials))
+    _refuse_strangers(columns, rows)
+    return Comparison(
+        columns=columns,
+        rows=rows,
+        levels=_ordered(_levels(trials), rows),
+        differences=differences_of(trials),
+        alpha=sum(one.alpha for one in trials) / len(trials),
+    )
+
+
+def _refuse(trials: Sequence[Analysed]) -> None:
+    if len(trials) < 2:
+        raise RequestError(
+            f"a comparison is of two or more trials, found {len(trials)}", hint="`iotrial trials` lists them"
+        )
+    seen: dict[str, Analysed] = {}
+    for one in trials:
+        if one.id in seen:
+            named = f"trial {one.number}" if one.number else f"trial {shown(one.id)[:12]}"
+            raise RequestError(
+                f"{named} is named twice: compared with itself, a trial says nothing",
+                hint="a packed trial and its import are the same trial",
+            )
+        seen[one.id] = one
+
+
+def _refuse_strangers(columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    """A trial of another study that shares no comparison with any other does not belong here."""
+    sharing = {position for row in rows if row.shared for position in row.has}
+    studies = [column.trial.study for column in columns]
+    for position, column in enumerate(columns):
+        if position not in sharing and studies.count(studies[position]) == 1:
+            others = joined(
+                dict.fromkeys(f'"{shown(name)}"' for name in studies if name != studies[position])
+            )
+            raise RequestError(
+                f'{column.name} is of the study "{shown(column.trial.study)}" and shares no comparison with '
+                f"the others, of {others}",
+                hint="compare trials of one study: `iotrial run --like FILE` runs the study of a packed trial here",
+            )
+
+
+def _mark(position: int) -> str:
+    """A to Z, then AA, AB, ..."""
+    text = ""
+    position += 1
+    while position:
+        position, rest = divmod(position - 1, 26)
+        text = chr(ord("A") + rest) + text
+    return text
+
+
+def _name(one: Analysed, names: Mapping[str, str]) -> str:
+    name = names.get(one.id) or (f"trial {one.number}" if one.number else f"trial {one.id[:12]}")
+    return elided(shown(name), LONGEST_NAME)
+
+
+def _key(effect: Effect) -> tuple[object, ...]:
+    return (
+        effect.kind,
+        tuple(sorted(effect.condition.items())),
+        effect.workload,
+        effect.response,
+        effect.unit,
+        effect.scale,
+        effect.better,
+        effect.factor,
+        effect.level,
+        effect.reference,
+    )
+
+
+def _rows(trials: Sequence[Analysed]) -> Iterator[Row]:
+    """In the order in which trials first have them, those of one response under one condition together; means over
+    conditions last."""
+    found: dict[tuple[object, ...], list[Cell | None]] = {}
+    for position, trial in enumerate(trials):
+        for effect in trial.effects:
+            cells = found.setdefault(_key(effect), [None] * len(trials))
+            cells[position] = Cell(effect, trial.valid, gain_of(effect))
+    rows = [_row(cells) for cells in found.values()]
+    places = {place: number for number, place in enumerate(dict.fromkeys(map(_place, rows)))}
+    yield from sorted(rows, key=lambda row: (row.kind == "pooled", places[_place(row)]))
+
+
+def _place(row: Row | LevelRow) -> tuple[object, ...]:
+    return row.workload, tuple(sorted(row.condition.items())), row.response
+
+
+def _row(cells: Sequence[Cell | None]) -> Row:
+    effect = next(cell.effect for cell in cells if cell is not None)
+    counting = [(i, cell.effect) for i, cell in enumerate(cells) if cell is not None and cell.counts]
+    apart = tuple(one for a, b in combinations(counting, 2) if (one := _apart(a, b)) is not None)
+    if sum(cell is not None for cell in cells) < 2:
+        agreement = Agreement.ALONE
+    elif len(counting) < 2:
+        agreement = Agreement.OPEN
+    else:
+        agreement = Agreement.DIFFERS if apart else Agreement.NOT_SHOWN
+    verdicts = [cell.verdict for cell in cells if cell is not None and cell.verdict is not None]
+    return Row(
+        kind=effect.kind,
+        condition=dict(effect.condition),
+        workload=effect.workload,
+        response=effect.response,
+        unit=effect.unit,
+        scale=effect.scale,
+        better=effect.better,
+        factor=effect.factor,
+        level=effect.level,
+        reference=effect.reference,
+        cells=tuple(cells),
+        agreement=agreement,
+        apart=apart,
+        verdict=verdicts[0] if len(verdicts) > 1 and len(set(verdicts)) == 1 else None,
+        opposite=any(pair <= set(verdicts) for pair in _OPPOSITES),
+    )
+
+
+def _apart(one: tuple[int, Effect], other: tuple[int, Effect]) -> Apart | None:
+    """The two where no value lies in both intervals; ends belong to them, and None is no end."""
+    for (i, low), (j, high) in ((one, other), (other, one)):
+        if low.high is not None and high.low is not None and low.high < high.low:
+            if low.scale is Scale.DIFFERENCE:
+                return Apart(i, j, high.low - low.high)
+            return Apart(i, j, high.low / low.high if low.high > 0 else None)
+    return None
+
+
+def _levels(trials: Sequence[Analysed]) -> Iterator[LevelRow]:
+    found: dict[tuple[object, ...], list[Level | None]] = {}
+    for position, trial in enumerate(trials):
+        for one in trial.levels:
+            key = (tuple(sorted(one.condition.items())), one.workload, one.arm, one.response, one.unit)
+            found.setdefault(key, [None] * len(trials))[position] = one
+    for levels in found.values():
+        first = next(level for level in levels if level is not None)
+        yield LevelRow(
+            dict(first.condition),
+            first.workload,
+            first.arm,
+            first.response,
+            first.unit,
+            medians=tuple(None if level is None else level.median for level in levels),
+            runs=tuple(0 if level is None else level.runs for level in levels),
+        )
+
+
+def _ordered(levels: Iterable[LevelRow], rows: Sequence[Row]) -> tuple[LevelRow, ...]:
+    """Conditions as comparisons have them, references first; they come in the order in which arms were first run."""
+    places = [_place(row) for row in rows]
+    labels = [label for row in rows for label in (row.reference, row.level)]
+
+    def rank(level: LevelRow) -> tuple[int, int]:
+        place = _place(level)
+        at = places.index(place) if place in places else len(places)
+        return at, labels.index(level.arm) if level.arm in labels else len(labels)
+
+    return tuple(sorted(levels, key=rank))

@@ -1,0 +1,224 @@
+"""The forest of several trials: a group of lines for every comparison, in it a line a trial, all on one axis.
+
+Colour and mark tell the trials apart as the letter beside them does. An end that is not bounded, or lies outside the axis,
+is an arrow; what is held against nothing (an invalid trial, one with failures) is hollow and pale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from iotrial.legible import shown
+from iotrial.report.comparison import Cell, Comparison, Row
+from iotrial.report.comparison_words import agreement_words, cell_numbers, cell_verdict, title
+from iotrial.report.notation import elided, percent, suited_unit
+from iotrial.report.phrases import spoken
+from iotrial.report.plots.axis import linear_ticks, ratio_ticks
+from iotrial.report.plots.canvas import (
+    BAND,
+    FONT_PT,
+    INK,
+    LINE,
+    MUTED,
+    PAPER,
+    VERDICT_INKS,
+    Drawing,
+    arm_ink,
+    arm_marker,
+    calm,
+    draw,
+)
+from iotrial.study.model import Scale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_LINES = 150
+_WIDE_IN, _NARROW_IN = 7.6, 4.1
+_LINE_IN, _TALL_LINE_IN, _HEAD_IN, _FOOT_IN = 0.22, 0.34, 0.12, 0.46
+#: between groups, in lines
+_GAP = 0.35
+_FARTHEST = 3.0
+
+
+def fitting(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """As many rows from the first on as one figure holds."""
+    kept: list[Row] = []
+    lines = 0
+    for row in rows:
+        lines += 1 + len(row.has)
+        if kept and lines > MOST_LINES:
+            break
+        kept.append(row)
+    return tuple(kept)
+
+
+def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, narrow: bool) -> Drawing:
+    """The SVG of these rows, all of one scale; ``narrow`` puts the words above the intervals."""
+    line_in = _TALL_LINE_IN if narrow else _LINE_IN
+    lines = sum(1 + len(row.has) for row in rows) + _GAP * (len(rows) - 1)
+    height = _HEAD_IN + line_in * lines + _FOOT_IN
+    width = _NARROW_IN if narrow else _WIDE_IN
+    several = len({row.response for row in rows}) > 1
+
+    def paint(figure: Figure) -> None:
+        left, right = (0.07, 0.97) if narrow else (0.31, 0.63)
+        axes = figure.add_axes((left, _FOOT_IN / height, right - left, line_in * lines / height))
+        _axis(axes, comparison, rows, lines)
+
+        def write(x: float, line: float, text: str, ink: str, align: str, *, bold: bool = False) -> None:
+            bottom, tall = axes.get_position().y0, axes.get_position().height
+            figure.text(
+                x,
+                bottom + tall * (1 - (line + 0.5) / lines),
+                text,
+                color=ink,
+                ha=align,
+                va="center",
+                weight="bold" if bold else "normal",
+                fontsize=FONT_PT - (0.5 if narrow else 0),
+                bbox={"facecolor": PAPER, "linewidth": 0, "pad": 0.6},
+            )
+
+        line = 0.0
+        for row in rows:
+            place = comparison.place(row) + (f", {spoken(row.response)}" if several else "")
+            head = title(row) if place == "all conditions" else f"{title(row)}, {place}"
+            write(0.0, line, elided(head, 54 if narrow else 76), INK, "left", bold=True)
+            agreement = agreement_words(comparison, row)
+            if not narrow:
+                write(
+                    1.0,
+                    line,
+                    elided(agreement, 36),
+                    INK if row.apart else MUTED,
+                    "right",
+                    bold=bool(row.apart),
+                )
+            line += 1
+            for position in row.has:
+                cell = row.cells[position]
+                assert cell is not None
+                _mark(axes, cell, position, line + (0.24 if narrow else 0.0))
+                verdict = cell_verdict(cell)
+                ink = VERDICT_INKS.get(cell.effect.verdict.value, INK) if cell.valid else MUTED
+                mark, words = comparison.columns[position].mark, cell_numbers(cell)
+                if narrow:
+                    write(0.0, line - 0.2, f"{mark}  {words}", INK, "left")
+                    write(1.0, line - 0.2, elided(verdict, 24), ink, "right")
+                else:
+                    named = f"{mark}  {comparison.columns[position].name}"
+                    write(0.012, line, elided(named, 36), INK, "left")
+                    write(0.645, line, words, INK, "left")
+                    write(1.0, line, elided(verdict.partition(":")[0].partition(",")[0], 14), ink, "right")
+                line += 1
+            line += _GAP
+
+    said = "; ".join(f"{title(row)}, {comparison.place(row)}: {_said(comparison, row)}" for row in rows[:12])
+    return draw(name, (width, height), paint, description=f"Forest plot of trials. {said}")
+
+
+def _said(comparison: Comparison, row: Row) -> str:
+    cells = [
+        f"{comparison.columns[i].mark} {cell_numbers(cell)}"
+        for i, cell in enumerate(row.cells)
+        if cell is not None
+    ]
+    return f"{', '.join(cells)} ({agreement_words(comparison, row)})"
+
+
+def _null(row: Row) -> float:
+    return 1.0 if row.scale is Scale.LOG else 0.0
+
+
+def _place(row: Row, value: float) -> float:
+    return math.log(value) if row.scale is Scale.LOG else value
+
+
+def _axis(axes: Axes, comparison: Comparison, rows: Sequence[Row], lines: float) -> None:
+    log = rows[0].scale is Scale.LOG
+    margins = {column.trial.margin for column in comparison.columns}
+    band = math.log1p(margins.pop()) if len(margins) == 1 and log else 0.0
+    low, high = _limits(rows, band)
+    calm(axes)
+    axes.set_xlim(low, high)
+    axes.set_ylim(lines - 0.5, -0.5)
+    axes.set_yticks([])
+    if log:
+        if band:
+            axes.axvspan(-band, band, color=BAND, linewidth=0, zorder=0)
+        ticks = ratio_ticks(math.exp(low), math.exp(high))
+        axes.set_xticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
+        within = f" (band: within {percent(math.expm1(band))})" if band else ""
+        axes.set_xlabel(f"ratio to the reference{within}", color=MUTED, fontsize=FONT_PT - 0.5)
+    else:
+        size, unit = suited_unit(rows[0].unit, (abs(low), abs(high)))
+        ticks = linear_ticks(low / size, high / size)
+        axes.set_xticks([tick * size for tick in ticks], [f"{tick:g}" for tick in ticks])
+        label = "difference to the reference" + (f", {shown(unit)}" if unit not in ("", "1") else "")
+        axes.set_xlabel(label, color=MUTED, fontsize=FONT_PT - 0.5)
+    axes.axvline(0.0, color=LINE, linewidth=1.0, zorder=1)
+
+
+def _limits(rows: Sequence[Row], band: float) -> tuple[float, float]:
+    """From the estimates and the band; ends of intervals count as far as three times the farthest estimate."""
+    log = rows[0].scale is Scale.LOG
+    usable = [number for number in _numbers(rows, ends=False) if number > 0 or not log]
+    places = [_place(rows[0], number) for number in usable]
+    ends = [_place(rows[0], number) for number in _numbers(rows, ends=True) if number > 0 or not log]
+    reach = max(_FARTHEST * max(map(abs, places), default=0.0), 4 * band) or 1.0
+    inside = [0.0, *places, *(min(max(end, -reach), reach) for end in ends), -1.6 * band, 1.6 * band]
+    low, high = min(inside), max(inside)
+    pad = (high - low) * 0.05 or 1.0
+    return low - pad, high + pad
+
+
+def _numbers(rows: Sequence[Row], *, ends: bool) -> Iterator[float]:
+    for row in rows:
+        for cell in row.cells:
+            if cell is not None:
+                effect = cell.effect
+                for number in (effect.low, effect.high) if ends else (effect.value,):
+                    if number is not None and math.isfinite(number):
+                        yield number
+
+
+def _mark(axes: Axes, cell: Cell, position: int, y: float) -> None:
+    effect = cell.effect
+    left, right = axes.get_xlim()
+    ink = arm_ink(1 + position) if cell.counts else MUTED
+    if effect.value is None and effect.low is None and effect.high is None:
+        axes.text(
+            (left + right) / 2, y, "no interval yet", color=MUTED, ha="center", va="center", style="italic"
+        )
+        return
+    log = effect.scale is Scale.LOG
+
+    def at(value: float) -> float:
+        return math.log(value) if log else value
+
+    low = left if effect.low is None or (log and effect.low <= 0) else max(left, at(effect.low))
+    high = (
+        right if effect.high is None else min(right, at(effect.high) if not log or effect.high > 0 else left)
+    )
+    axes.plot([low, high], [y, y], color=ink, linewidth=2.0, solid_capstyle="butt", zorder=3)
+    for end, marker in ((low, "<"), (high, ">")):
+        if end in (left, right):
+            axes.plot(
+                [end], [y], marker=marker, color=ink, markersize=5, linewidth=0, clip_on=False, zorder=4
+            )
+    if effect.value is not None and (effect.value > 0 or not log):
+        axes.plot(
+            [min(max(at(effect.value), left), right)],
+            [y],
+            marker=arm_marker(position),
+            color=ink,
+            markerfacecolor=ink if cell.counts else PAPER,
+            markersize=5.5,
+            linewidth=0,
+            markeredgewidth=1.2,
+            zorder=5,
+        )

@@ -1,0 +1,131 @@
+"""What a request asks, read with care: an address is text that anybody may have made up.
+
+Numbers are ASCII digits and few, texts have a length, parameters a count. Whatever is not understood is a RequestError, which
+becomes a page that says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import date
+from urllib.parse import parse_qsl, urlencode
+
+from iotrial.errors import RequestError
+from iotrial.legible import shown
+
+MOST_PARAMETERS = 64
+LONGEST_QUERY = 8192
+LONGEST_TEXT = 200
+MOST_COMPARED = 20
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+_LARGEST_PAGE = 100_000
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+def pairs_of(query: bytes) -> Pairs:
+    """Names and values of a query string. RequestError for one that is too long, or of too many."""
+    if len(query) > LONGEST_QUERY:
+        raise RequestError(
+            f"the address has a query of {len(query):,} bytes: wanted at most {LONGEST_QUERY:,}"
+        )
+    try:
+        text = query.decode("ascii", "replace")
+        found = parse_qsl(text, keep_blank_values=True, errors="replace", max_num_fields=MOST_PARAMETERS)
+    except ValueError as error:
+        raise RequestError(f"the address has more than {MOST_PARAMETERS} parameters") from error
+    return tuple(found)
+
+
+def number_of(text: str) -> int | None:
+    """A trial's number in plain digits; None for anything else."""
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def value_of(pairs: Pairs, name: str) -> str:
+    """The last value of this name as it can be shown, "" where there is none. RequestError for a very long one."""
+    text = next((value for key, value in reversed(pairs) if key == name), "").strip()
+    if len(text) > LONGEST_TEXT:
+        raise RequestError(f"{name}: {len(text):,} characters, wanted at most {LONGEST_TEXT}")
+    return shown(text)
+
+
+def trials_of(pairs: Pairs) -> tuple[int, ...]:
+    """The trials to be compared, ``trials=1,2`` and ``trials=1&trials=2`` alike, each once, in the order asked for."""
+    texts = [
+        part.strip()
+        for name, value in pairs
+        if name == "trials"
+        for part in re.split(r"[,\s]+", value)
+        if part.strip()
+    ]
+    numbers: dict[int, None] = {}
+    for text in texts:
+        number = number_of(text)
+        if number is None:
+            raise RequestError(
+                f'trials: "{shown(text[:40])}" is no number of a trial', hint="for example trials=1,2"
+            )
+        numbers[number] = None
+    if len(numbers) > MOST_COMPARED:
+        raise RequestError(f"trials: {len(numbers)} at once, wanted at most {MOST_COMPARED}")
+    return tuple(numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What the list is narrowed to; "" is no wish. Words are looked for whatever their case, all of them anywhere."""
+
+    study: str = ""
+    state: str = ""
+    machine: str = ""
+    kernel: str = ""
+    since: str = ""
+    until: str = ""
+    verdict: str = ""
+    page: int = 1
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Search:
+        """RequestError for a date or a page that is none."""
+        texts = {one.name: value_of(pairs, one.name) for one in fields(cls) if one.name != "page"}
+        for name in ("since", "until"):
+            if texts[name]:
+                texts[name] = _date(name, texts[name])
+        page = value_of(pairs, "page") or "1"
+        number = number_of(page)
+        if number is None or number > _LARGEST_PAGE:
+            raise RequestError(f'page: "{shown(page[:40])}" is no number of a page')
+        return cls(**texts, page=number)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether anything is asked for."""
+        return any(getattr(self, one.name) for one in fields(self) if one.name != "page")
+
+    def address(self, page: int) -> str:
+        """Of another page of the same search."""
+        wished = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "page"}
+        wished = {name: value for name, value in wished.items() if value}
+        return "/?" + urlencode({**wished, "page": page} if page > 1 else wished)
+
+
+def holds(wanted: str, texts: Sequence[str]) -> bool:
+    """Whether every word that is wanted is somewhere in the texts."""
+    if not wanted:
+        return True
+    whole = "\n".join(texts).casefold()
+    return all(word in whole for word in wanted.casefold().split())
+
+
+def _date(name: str, text: str) -> str:
+    try:
+        if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            raise ValueError
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise RequestError(
+            f'{name}: "{shown(text[:40])}" is no date', hint="for example 2024-05-01"
+        ) from None

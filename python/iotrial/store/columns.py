@@ -1,0 +1,69 @@
+"""Numbers by name of many runs, kept as a table, and taken from it by the column.
+
+Nearly all runs of a trial have the same names: one table then holds what else would be a dictionary for each of them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.intp]
+
+
+class Table:
+    """Numbers by row and name."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.columns = {name: column for column, name in enumerate(names)}
+        self.numbers = array("d")
+        self.rows = 0
+
+    def add(self, numbers: Sequence[float]) -> NumbersOfRow:
+        """Another row."""
+        self.numbers.extend(numbers)
+        self.rows += 1
+        return NumbersOfRow(self, self.rows - 1)
+
+
+class NumbersOfRow(Mapping[str, float]):
+    """One row of a table, by name."""
+
+    __slots__ = ("row", "table")
+
+    def __init__(self, table: Table, row: int) -> None:
+        self.table = table
+        self.row = row
+
+    def __getitem__(self, name: str) -> float:
+        return self.table.numbers[self.row * len(self.table.columns) + self.table.columns[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table.columns)
+
+    def __len__(self) -> int:
+        return len(self.table.columns)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def columns(rows: Sequence[Mapping[str, float]]) -> dict[str, tuple[Counts, Floats]]:
+    """By name, in the order in which names first come up: which of the rows have it, and what."""
+    everywhere: Counts = np.arange(len(rows), dtype=np.intp)
+    table = rows[0].table if rows and isinstance(rows[0], NumbersOfRow) else None
+    if table is not None and all(isinstance(row, NumbersOfRow) and row.table is table for row in rows):
+        numbers = np.frombuffer(table.numbers, dtype=np.float64).reshape(table.rows, len(table.columns))
+        own = numbers[[row.row for row in rows if isinstance(row, NumbersOfRow)]]
+        return {name: (everywhere, own[:, column].copy()) for name, column in table.columns.items()}
+    names = dict.fromkeys(name for row in rows for name in row)
+    found: dict[str, tuple[Counts, Floats]] = {}
+    for name in names:
+        places = [place for place, row in enumerate(rows) if name in row]
+        values = [rows[place][name] for place in places]
+        found[name] = np.array(places, dtype=np.intp), np.array(values, dtype=np.float64)
+    return found

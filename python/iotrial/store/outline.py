@@ -1,0 +1,166 @@
+"""A line for each trial of a store: what a list says of it, of a thousand trials in a few hundredths of a second.
+
+Asked of all trials at once, without decoding studies or looking at more runs than the first and the last of each attempt.
+Where the file has anything in it that is not as it should be, all trials are read one by one instead, as ``Store.listing``
+does: that finds what can still be read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from iotrial.errors import StoreError
+from iotrial.store.attempts import Measured, StateChange, duration_s, present
+from iotrial.store.connection import connect
+from iotrial.store.liveness import ProcessIdentity, is_alive
+from iotrial.store.states import TrialState
+
+IMPORTED = "imported"
+
+_TRIALS = """
+SELECT number, id, json_extract(study, '$.study.name'), json_extract(study, '$.study.title'), started,
+    json_extract(host, '$.kernel'), lab, (
+        SELECT text FROM event WHERE event.trial = trial.number AND kind = ? ORDER BY sequence LIMIT 1
+    )
+FROM trial ORDER BY number
+"""
+_CHANGES = "SELECT trial, at, state, reason, pid, pid_started FROM state ORDER BY trial, sequence"
+# Runs of an attempt are stored one after the other by one conductor: the run before the first is another's, as is the one
+# after the last, or the time of day was set back in between.
+_MEASURED = """
+WITH attempts AS (
+    SELECT trial, row_number() OVER (PARTITION BY trial ORDER BY sequence) AS attempt FROM state WHERE state = 'running'
+), ends AS (
+    SELECT trial, attempt, (
+        SELECT sequence FROM run WHERE run.trial = attempts.trial AND run.attempt = attempts.attempt
+        ORDER BY at, sequence LIMIT 1
+    ) AS first, (
+        SELECT sequence FROM run WHERE run.trial = attempts.trial AND run.attempt = attempts.attempt
+        ORDER BY at DESC, sequence DESC LIMIT 1
+    ) AS last FROM attempts
+)
+SELECT ends.trial, ends.attempt, one.at, other.at, one.started_s, other.started_s,
+    before.trial = ends.trial AND before.attempt = ends.attempt,
+    after.trial = ends.trial AND after.attempt = ends.attempt
+FROM ends JOIN run AS one ON one.sequence = first JOIN run AS other ON other.sequence = last
+    LEFT JOIN run AS before ON before.sequence = first - 1 LEFT JOIN run AS after ON after.sequence = last + 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """One trial of a list. ``problem``: why it cannot be read; then nothing but its number is known."""
+
+    number: int
+    id: str = ""
+    study: str = ""
+    title: str = ""
+    state: TrialState | None = None
+    started: str = ""
+    duration_s: float = 0.0
+    kernel: str = ""
+    imported: str | None = None
+    problem: str | None = None
+
+
+class _NotAsItShouldBe(Exception):
+    """Something that only reading trial by trial makes sense of."""
+
+
+def outlines(path: Path) -> tuple[tuple[Outline, ...], tuple[str, ...]]:
+    """All trials of the store by number, and what must be known of the file as a whole. A store that is not there has none.
+
+    Raises StoreError where nothing can be read.
+    """
+    if not path.exists():
+        return (), ()
+    connection, warnings = connect(path, read_only=True)
+    with closing(connection):
+        try:
+            connection.execute("BEGIN")
+            return tuple(_at_once(connection)), warnings
+        except (sqlite3.Error, UnicodeDecodeError, _NotAsItShouldBe, StoreError):
+            pass
+    return _one_by_one(path), warnings
+
+
+def _at_once(connection: sqlite3.Connection) -> Iterator[Outline]:
+    changes = {
+        trial: [_change(row) for row in rows]
+        for trial, rows in groupby(connection.execute(_CHANGES), key=lambda row: row[0])
+    }
+    measured = {}
+    for trial, attempt, first_at, last_at, first_s, last_s, earlier, later in connection.execute(_MEASURED):
+        if (
+            earlier
+            or later
+            or not all(isinstance(t, float | int) for t in (first_at, last_at, first_s, last_s))
+        ):
+            raise _NotAsItShouldBe
+        measured[trial, attempt] = Measured(first_at, last_at, last_s - first_s)
+    now_s = time.time()
+    for number, name, study, title, started, kernel, lab, imported in connection.execute(
+        _TRIALS, (IMPORTED,)
+    ):
+        texts = (name, study, started, lab)
+        if (
+            not all(isinstance(text, str) for text in texts)
+            or not lab.startswith("{")
+            or number not in changes
+        ):
+            raise _NotAsItShouldBe
+        own = changes[number]
+        state, _ = present(own, is_alive)
+        yield Outline(
+            number=number,
+            id=name,
+            study=study,
+            title=title if isinstance(title, str) else "",
+            state=state,
+            started=started,
+            duration_s=duration_s(
+                own,
+                lambda attempt, number=number: measured.get((number, attempt)),  # type: ignore[misc]
+                now_s=now_s if state is TrialState.RUNNING else None,
+            ),
+            kernel=kernel if isinstance(kernel, str) else "",
+            imported=imported,
+        )
+
+
+def _change(row: tuple[Any, ...]) -> StateChange:
+    _, at, state, reason, pid, started = row
+    if not isinstance(at, float | int) or state not in list(TrialState):
+        raise _NotAsItShouldBe
+    process = ProcessIdentity(pid, str(started)) if isinstance(pid, int) else None
+    return StateChange(at, TrialState(state), reason, process)
+
+
+def _one_by_one(path: Path) -> tuple[Outline, ...]:
+    from iotrial.store.database import Store
+
+    with Store.open(path, read_only=True) as store:
+        sound, damaged = store.listing()
+    found = [
+        Outline(
+            number=trial.number,
+            id=trial.header.id,
+            study=trial.header.study.name,
+            title=trial.header.study.title,
+            state=trial.state,
+            started=trial.header.started,
+            duration_s=trial.duration_s,
+            kernel=str(trial.header.host.get("kernel", "")),
+            imported=trial.imported,
+        )
+        for trial in sound
+    ]
+    found += [Outline(number=one.number, problem=one.problem) for one in damaged]
+    return tuple(sorted(found, key=lambda one: one.number))

@@ -1,0 +1,101 @@
+"""``iotrial serve`` as tests use it: a process of its own on a free port, and plain HTTP to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back; ``headers`` by name in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+@dataclass
+class Served:
+    """A server that runs."""
+
+    process: subprocess.Popen[str]
+    port: int
+    store: Path
+
+    def get(self, path: str, *, method: str = "GET", **headers: str) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        try:
+            connection.request(method, path, headers={n.replace("_", "-"): v for n, v in headers.items()})
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read())
+        finally:
+            connection.close()
+
+    def settled(self, path: str) -> Answer:
+        """The page once it no longer says that something is being looked at."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            answer = self.get(path)
+            if b'http-equiv="refresh"' not in answer.body or time.monotonic() > end:
+                return answer
+            time.sleep(0.05)
+
+    def raw(self, sent: bytes, *, wait_s: float = PATIENCE_S) -> bytes:
+        """Everything that comes back for these bytes until the server closes, or is silent for so long."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=wait_s) as connection:
+            connection.sendall(sent)
+            got = b""
+            try:
+                while piece := connection.recv(65536):
+                    got += piece
+            except (TimeoutError, ConnectionResetError):
+                pass
+            return got
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def served(store: Path, *options: str, env: dict[str, str] | None = None) -> Iterator[Served]:
+    """The server over this store. At its end it still runs, has said nothing but its address, and goes at once."""
+    argv = [sys.executable, "-m", "iotrial", "serve", "--port", "0", "--json", "--full-speed", *options]
+    environment = {**os.environ, "IOTRIAL_STORE": str(store), "OPENBLAS_NUM_THREADS": "1", **(env or {})}
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert process.stdout
+        assert process.stderr
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        yield Served(process, json.loads(line)["serve"]["port"], store)
+        assert process.poll() is None, "the server has died"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 128 + signal.SIGINT
+        assert not out
+        assert not re.search("Traceback|Error", err), err
+    finally:
+        process.kill()
+        process.communicate()
