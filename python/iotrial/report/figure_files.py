@@ -149,7 +149,8 @@ def _index(document: Document, figures: Iterable[tuple[str, Figure]]) -> str:
         f"**{escaped(document.summary.headline)}**",
         "",
         f"Trial {escaped(header.id)} of {escaped(header.study.name)}, iotrial {escaped(header.version)}. Each figure is "
-        "there as SVG, as PNG and as its numbers; a text in a CSV that would begin as a formula does has an apostrophe before it.",
+        "there as SVG, as PNG and as its numbers; a text in a CSV that would begin as a formula does has an apostrophe "
+        "before it.",
         "",
     ]
     for name, figure in figures:
