@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,17 @@ def test_knobs_and_what_is_to_be_restored(state: Path) -> None:
 
 def test_the_script_of_a_shell(state: Path) -> None:
     assert document("completion", "fish")["shell"] == "fish"
+
+
+def test_a_server_tells_its_address_in_one_document(state: Path) -> None:
+    argv = [sys.executable, "-m", "iotrial", "serve", "--port", "0", "--json"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        told = server.stdout.readline()
+        server.terminate()
+    found = json.loads(told)
+    jsonschema.validate(found, schema("serve"))
+    assert str(found["serve"]["port"]) in found["serve"]["address"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iotrial.store import Store
 
 
-@click.command("compare")
+@click.command("compare", short_help="Lay trials side by side.")
 @click.argument("trials", nargs=-1, required=True, metavar="TRIAL TRIAL...")
 @click.option("--html", metavar="FILE", help="Write a self-contained HTML page there.")
 @markdown_option

@@ -7,6 +7,7 @@ import json
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
 from iotrial.cli.shells import SHELLS, script
 
 
@@ -22,4 +23,4 @@ def command(shell: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"schema": 1, "shell": shell, "script": script(shell)}, indent=1))
     else:
-        click.echo(script(shell), nl=False)
+        tell(script(shell).rstrip("\n"))

@@ -29,7 +29,7 @@ FORMATS = (PACKED, "csv", "parquet", "json", "benchfmt")
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # a store that somebody else made may hold any name
 
 
-@click.command("export")
+@click.command("export", short_help="Write a stored trial into a file.")
 @click.argument("trial", default="last")
 @click.argument("file", required=False)
 @click.option(
