@@ -9,24 +9,27 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
-from report_fixtures import effect, study, trial
+from report_fixtures import effect
 
 from iotrial.analysis.changes import FEWEST
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.serve.drawing import NARROW, WIDE, Axis, Mark, forest, timeline
 from iotrial.serve.history import Point, changes_of, key_of
 from iotrial.serve.listed import row_of
+from iotrial.store.outline import Outline
+from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
 
 
 def points(values: list[float], *, valid: bool = True, **changes: object) -> list[Point]:
-    of = trial(study())
+    of = Outline(1, study="example", state=TrialState.DONE, started="2026-03-01T10:00:00+01:00")
     return [
         Point(
             row_of(replace(of, number=n + 1), None),
             replace(effect(Verdict.FASTER, value, value / 1.1, value * 1.1), **changes),  # type: ignore[arg-type]
             valid,
             "",
+            0.03,
         )
         for n, value in enumerate(values)
     ]

@@ -20,7 +20,7 @@ from iotrial.report.analysed import Analysed, analysed, from_json, to_json
 from iotrial.report.document import Document
 from iotrial.report.opening import document_of
 from iotrial.store import Store
-from iotrial.store.model import StoredTrial, TrialState
+from iotrial.store.model import TrialState
 
 #: packages whose code decides what a trial says
 _DECIDES = ("analysis", "design", "study", "report", "store")
@@ -55,7 +55,7 @@ class Remembered:
     def of(self, ref: str | int, *, share: int = 1) -> Analysed:
         """What this trial says at its level divided by ``share``. Raises what ``document_of`` raises."""
         trial = self._store.find(ref)
-        state = f"{trial.state.value} {trial.duration_s}"
+        state = state_mark(trial.state, trial.duration_s)
         found = self._found(trial.header.id, share, state)
         if found is not None:
             return found
@@ -64,18 +64,18 @@ class Remembered:
             self._keep(one, state)
         return one
 
-    def known(self, trial: StoredTrial, *, share: int = 1) -> Analysed | None:
-        """What has been said of it before; None where it would have to be analysed."""
-        return self._found(trial.header.id, share, f"{trial.state.value} {trial.duration_s}")
+    def known(self, trial: str, state: str, *, share: int = 1) -> Analysed | None:
+        """What has been said of the trial of this id and ``state_mark``; None where it would have to be analysed."""
+        return self._found(trial, share, state)
 
-    def headline(self, trial: StoredTrial) -> tuple[str, str] | None:
+    def headline(self, trial: str, state: str) -> tuple[str, str] | None:
         """Of what is known of a trial only its sentence and its tone, which is had for many at once."""
         if self._kept is not None:
             with suppress(sqlite3.Error, ValueError):
                 row = self._kept.execute(
                     "SELECT json_extract(text, '$.headline'), json_extract(text, '$.tone') FROM analysed "
                     "WHERE trial = ? AND share = 1 AND state = ? AND by = ?",
-                    (trial.header.id, f"{trial.state.value} {trial.duration_s}", _by()),
+                    (trial, state, _by()),
                 ).fetchone()
                 if row is not None and all(isinstance(text, str) for text in row):
                     return row[0], row[1]
@@ -85,7 +85,7 @@ class Remembered:
         """What has been analysed anyway."""
         trial = document.trial
         if trial.state is not TrialState.RUNNING:
-            self._keep(analysed(document), f"{trial.state.value} {trial.duration_s}")
+            self._keep(analysed(document), state_mark(trial.state, trial.duration_s))
 
     def _found(self, trial: str, share: int, state: str) -> Analysed | None:
         if self._kept is None:
@@ -103,6 +103,11 @@ class Remembered:
             row = (one.id, one.share, state, _by(), json.dumps(to_json(one)))
             with suppress(sqlite3.Error):
                 self._kept.execute("INSERT OR REPLACE INTO analysed VALUES (?, ?, ?, ?, ?)", row)
+
+
+def state_mark(state: TrialState | None, duration_s: float) -> str:
+    """What changes with a trial: it is analysed anew when it has gone on."""
+    return f"{'' if state is None else state.value} {duration_s}"
 
 
 def beside(store: Path) -> Path:

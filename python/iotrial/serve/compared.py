@@ -14,7 +14,8 @@ from iotrial.serve.making import Made
 from iotrial.serve.rendering import page as rendered
 from iotrial.serve.reply import Reply, download
 from iotrial.serve.site import Looked, Site
-from iotrial.store.model import StoredTrial, TrialState
+from iotrial.store.outline import Outline
+from iotrial.store.states import TrialState
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -72,7 +73,7 @@ def _saved(site: Site, request: Request, suffix: str, kind: str, part: Callable[
         return later("The comparison", measuring=unmade.measuring, saved=True)
 
 
-def _form(site: Site, trials: list[StoredTrial], looked: Looked | None) -> Reply:
+def _form(site: Site, trials: list[Outline], looked: Looked | None) -> Reply:
     refresh = None
     if looked is not None and looked.open:
         refresh = QUIET_REFRESH_S if looked.measuring else REFRESH_S
@@ -90,5 +91,5 @@ def _form(site: Site, trials: list[StoredTrial], looked: Looked | None) -> Reply
     )
 
 
-def _running(trials: list[StoredTrial]) -> list[StoredTrial]:
+def _running(trials: list[Outline]) -> list[Outline]:
     return [trial for trial in trials if trial.state is TrialState.RUNNING]

@@ -27,14 +27,14 @@ from iotrial.serve.listed import Row, row_of
 from iotrial.serve.rendering import page as rendered
 from iotrial.serve.reply import Reply
 from iotrial.serve.site import Said, Site
-from iotrial.store.model import TrialState
+from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:
     from markupsafe import Markup
     from starlette.requests import Request
 
-    from iotrial.store.model import StoredTrial
+    from iotrial.store.outline import Outline
 
 MOST_TRIALS = 400
 MOST_EFFECTS = 500
@@ -56,6 +56,7 @@ class Point:
     effect: Effect
     valid: bool
     numbers: str
+    margin: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def page(site: Site, request: Request) -> Reply:
     """``/history?study=S&effect=E``"""
     pairs = pairs_of(request.scope["query_string"])
     view = site.view()
-    studies = sorted({shown(trial.header.study.name) for trial in view.trials}, key=str.casefold)
+    studies = sorted({shown(trial.study) for trial in view.trials}, key=str.casefold)
     study, asked = value_of(pairs, "study"), value_of(pairs, "effect")
     common = {
         "title": "History",
@@ -94,7 +95,7 @@ def page(site: Site, request: Request) -> Reply:
     }
     if not study or study not in studies:
         return Reply(rendered("history.html.j2", **common))
-    of_study = [trial for trial in view.trials if shown(trial.header.study.name) == study]
+    of_study = [trial for trial in view.trials if shown(trial.study) == study]
     ended = [trial for trial in of_study if trial.state is not TrialState.RUNNING]
     looked = site.looked(ended[:MOST_TRIALS])
     choices = _choices(looked.found.values())
@@ -157,7 +158,7 @@ def _name(effect: Effect, *, several: bool) -> str:
     return f"{what}, {spoken(effect.response)}" + (f": {', '.join(parts)}" if parts else "")
 
 
-def _points(trials: Sequence[StoredTrial], found: dict[int, Analysed], choice: Choice | None) -> list[Point]:
+def _points(trials: Sequence[Outline], found: dict[int, Analysed], choice: Choice | None) -> list[Point]:
     """Oldest first."""
     points = []
     for trial in sorted(trials, key=lambda one: (row_of(one, None).started, one.number)):
@@ -167,7 +168,7 @@ def _points(trials: Sequence[StoredTrial], found: dict[int, Analysed], choice: C
         effect = next((effect for effect in one.effects if key_of(effect) == choice.key), None)
         if effect is not None:
             row = row_of(trial, Said(one.headline, one.tone))
-            points.append(Point(row, effect, one.valid, interval(effect)))
+            points.append(Point(row, effect, one.valid, interval(effect), one.margin))
     return points
 
 
@@ -179,7 +180,7 @@ def _groups(points: Sequence[Point]) -> list[Group]:
     if not points:
         return []
     log = points[0].effect.scale is Scale.LOG
-    margin = min(point.row.trial.header.margin for point in points) if log else 0.0
+    margin = min(point.margin for point in points) if log else 0.0
     marks = {machine: [_mark(point) for point in own] for machine, own in by_machine.items()}
     axis = Axis.of((mark for own in marks.values() for mark in own), log=log, margin=margin)
     return [_group(machine, own, marks[machine], axis, margin) for machine, own in by_machine.items()]

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
 from iotrial.report.moments import day_and_time
+from iotrial.report.notation import elided
 from iotrial.serve.asked import Search, holds, pairs_of
-from iotrial.serve.machines import kernel_of, lab_of, machine_of
+from iotrial.serve.machines import kernel_of, machine_of
 from iotrial.serve.rendering import page as rendered
 from iotrial.serve.reply import Reply
 from iotrial.serve.site import Said, Site
-from iotrial.store.model import StoredTrial, TrialState
+from iotrial.store.outline import Outline
+from iotrial.store.states import TrialState
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 PAGE_SIZE = 50
+LONGEST_LAB = 40
 LOOK_S = 0.1  # for what a page's trials say and nobody has asked yet
 
 
@@ -26,7 +29,7 @@ LOOK_S = 0.1  # for what a page's trials say and nobody has asked yet
 class Row:
     """A trial in the list."""
 
-    trial: StoredTrial
+    trial: Outline
     started: str
     study: str
     machine: str
@@ -74,37 +77,35 @@ def page(site: Site, request: Request) -> Reply:
     )
 
 
-def row_of(trial: StoredTrial, said: Said | None) -> Row:
+def row_of(trial: Outline, said: Said | None) -> Row:
     """What the list shows of a trial."""
-    header = trial.header
     return Row(
         trial=trial,
-        started=day_and_time(header.started),
-        study=shown(header.study.name),
-        machine=machine_of(header),
-        kernel=kernel_of(header),
-        lab=lab_of(header),
+        started=day_and_time(trial.started),
+        study=shown(trial.study),
+        machine=machine_of(trial.host),
+        kernel=kernel_of(trial.host),
+        lab=elided(shown(trial.lab), LONGEST_LAB),
         said=said,
     )
 
 
-def _fits(trial: StoredTrial, search: Search) -> bool:
-    header = trial.header
-    if search.state and trial.state.value != search.state:
+def _fits(trial: Outline, search: Search) -> bool:
+    if search.state and trial.state != search.state:
         return False
-    day = day_and_time(header.started)[:10]
+    day = day_and_time(trial.started)[:10]
     if (search.since and day < search.since) or (search.until and day > search.until):
         return False
     return (
-        holds(search.study, (shown(header.study.name), shown(header.study.title)))
-        and holds(search.kernel, (kernel_of(header),))
+        holds(search.study, (shown(trial.study), shown(trial.title)))
+        and holds(search.kernel, (kernel_of(trial.host),))
         and holds(search.machine, _machine_texts(trial))
     )
 
 
-def _machine_texts(trial: StoredTrial) -> Sequence[str]:
-    facts = (shown(value) for value in trial.header.host.values() if isinstance(value, str | int))
-    return (machine_of(trial.header), lab_of(trial.header), *facts)
+def _machine_texts(trial: Outline) -> Sequence[str]:
+    facts = (shown(value) for value in trial.host.values() if isinstance(value, str | int))
+    return (machine_of(trial.host), shown(trial.lab), *facts)
 
 
 def _says(said: Said, wanted: str) -> bool:

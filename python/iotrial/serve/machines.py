@@ -6,16 +6,14 @@ from collections.abc import Mapping
 
 from iotrial.legible import shown
 from iotrial.report.notation import elided
-from iotrial.store.model import TrialHeader
 from iotrial.units import format_bytes
 
 _LONGEST = 60
 _ROUNDED = 1 << 30
 
 
-def machine_of(header: TrialHeader) -> str:
+def machine_of(host: Mapping[str, object]) -> str:
     """E.g. "AMD EPYC × 2, 24 GiB, Debian GNU/Linux 12 (bookworm)"; the kernel is told apart, since it changes."""
-    host = header.host
     processor, count = _text(host, "processor"), host.get("processors")
     parts = [f"{processor} × {count}" if processor and isinstance(count, int) else processor]
     memory = host.get("memory_bytes")
@@ -26,14 +24,9 @@ def machine_of(header: TrialHeader) -> str:
     return ", ".join(part for part in parts if part) or "not known"
 
 
-def kernel_of(header: TrialHeader) -> str:
+def kernel_of(host: Mapping[str, object]) -> str:
     """The kernel's version, "" where nothing is known."""
-    return _text(header.host, "kernel")
-
-
-def lab_of(header: TrialHeader) -> str:
-    """E.g. "image"."""
-    return _text(header.lab, "kind")
+    return _text(host, "kernel")
 
 
 def _text(facts: Mapping[str, object], name: str) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from iotrial.errors import StoreError, UnknownName
 from iotrial.store import Store
-from iotrial.store.model import DamagedTrial, StoredTrial, TrialState
+from iotrial.store.outline import Outline, outlines
+from iotrial.store.states import TrialState
 
 _FRESH_S = 1.0  # how long a list counts while something is running
 _Stamp = tuple[object, ...]
@@ -24,18 +25,18 @@ _Stamp = tuple[object, ...]
 class View:
     """What the store holds. ``trials``: newest first; ``warnings``: of the file as a whole."""
 
-    trials: tuple[StoredTrial, ...] = ()
-    damaged: tuple[DamagedTrial, ...] = ()
+    trials: tuple[Outline, ...] = ()
+    damaged: tuple[Outline, ...] = ()
     warnings: tuple[str, ...] = ()
     missing: bool = False
 
     @cached_property
-    def running(self) -> tuple[StoredTrial, ...]:
+    def running(self) -> tuple[Outline, ...]:
         """The trials that are being measured now."""
         return tuple(trial for trial in self.trials if trial.state is TrialState.RUNNING)
 
     @cached_property
-    def by_number(self) -> dict[int, StoredTrial]:
+    def by_number(self) -> dict[int, Outline]:
         """The trials that can be read."""
         return {trial.number: trial for trial in self.trials}
 
@@ -76,29 +77,35 @@ class Shelf:
         if not self.path.exists():
             return View(missing=True)
         measured = before is not None and before.running and stamp[:2] == self._stamp[:2]
-        with Store.open(self.path, read_only=True, checked=not measured) as store:
-            if measured and before is not None and (view := _followed(store, before)) is not None:
-                return view
-            if not measured:
-                self._warnings = store.warnings
-            trials, damaged = store.listing()
-        return View(tuple(reversed(trials)), tuple(reversed(damaged)), self._warnings)
+        if measured and before is not None and (view := self._followed(before)) is not None:
+            return view
+        found, warnings = outlines(self.path, checked=not measured)
+        if not measured:
+            self._warnings = warnings
+        newest = tuple(reversed(found))
+        return View(
+            tuple(one for one in newest if one.problem is None),
+            tuple(one for one in newest if one.problem is not None),
+            self._warnings,
+        )
+
+    def _followed(self, before: View) -> View | None:
+        """What was seen before with its running trials as they are now; None where there are others by now."""
+        now: dict[int, Outline] = {}
+        try:
+            with self.opened() as store:
+                if store.find("last").number != max(one.number for one in (*before.trials, *before.damaged)):
+                    return None
+                for one in before.running:
+                    found = store.find(one.number)
+                    now[one.number] = replace(one, state=found.state, duration_s=found.duration_s)
+        except (StoreError, UnknownName):
+            return None
+        return replace(before, trials=tuple(now.get(one.number, one) for one in before.trials))
 
     def _stamp_now(self) -> _Stamp:
         """Which file it is, then when it and its log were written to last."""
         return (*_stamp(self.path), *_stamp(self.path.with_name(self.path.name + "-wal"))[2:])
-
-
-def _followed(store: Store, before: View) -> View | None:
-    """What was seen before with its running trials as they are now; None where there are others by now."""
-    newest = max([*before.by_number, *(lost.number for lost in before.damaged)])
-    try:
-        if store.find("last").number != newest:
-            return None
-        now = {trial.number: store.find(trial.number) for trial in before.running}
-    except (StoreError, UnknownName):
-        return None
-    return replace(before, trials=tuple(now.get(trial.number, trial) for trial in before.trials))
 
 
 def _stamp(path: Path) -> _Stamp:

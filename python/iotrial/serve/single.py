@@ -21,7 +21,8 @@ from iotrial.serve.dressing import REFRESH_S, dressed, later
 from iotrial.serve.rendering import page as rendered
 from iotrial.serve.reply import Reply, download
 from iotrial.serve.site import Site
-from iotrial.store.model import StoredTrial, TrialState
+from iotrial.store.outline import Outline
+from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def page(site: Site, request: Request) -> Reply:
         links=[
             ("All trials", "/"),
             ("Compare", f"/compare?trials={trial.number}"),
-            ("History", "/history?" + urlencode({"study": shown(trial.header.study.name)})),
+            ("History", "/history?" + urlencode({"study": shown(trial.study)})),
         ],
         files=[
             ("packed trial", f"{here}/trial.iotrial"),
@@ -78,9 +79,7 @@ def as_packed(site: Site, request: Request) -> Reply:
     return _saved(site, request, "iotrial", "application/octet-stream", site.packed)
 
 
-def _saved(
-    site: Site, request: Request, suffix: str, kind: str, make: Callable[[StoredTrial], bytes]
-) -> Reply:
+def _saved(site: Site, request: Request, suffix: str, kind: str, make: Callable[[Outline], bytes]) -> Reply:
     trial = _trial(site, request)
     if trial.state is TrialState.RUNNING:
         raise RequestError(
@@ -92,17 +91,17 @@ def _saved(
         return later(f"Trial {trial.number}", measuring=unmade.measuring, saved=True)
 
 
-def _trial(site: Site, request: Request) -> StoredTrial:
+def _trial(site: Site, request: Request) -> Outline:
     return site.trial(number_of(str(request.path_params["number"])), site.view())
 
 
-def _name(trial: StoredTrial, suffix: str) -> str:
+def _name(trial: Outline, suffix: str) -> str:
     """Of a file to be saved: a stored trial may bear any name."""
-    study = _UNFIT.sub("-", trial.header.study.name)[:80].strip("-")
+    study = _UNFIT.sub("-", trial.study)[:80].strip("-")
     return f"{trial.number}-{study or 'trial'}.{suffix}"
 
 
-def _live(site: Site, trial: StoredTrial, *, still: bool) -> Reply:
+def _live(site: Site, trial: Outline, *, still: bool) -> Reply:
     path = standing_path(site.shelf.path)
     progress = read_standing(path)
     if progress is not None and progress.trial != trial.number:
@@ -118,6 +117,7 @@ def _live(site: Site, trial: StoredTrial, *, still: bool) -> Reply:
             "live.html.j2",
             title=f"Trial {trial.number} is running",
             trial=trial,
+            study=site.header(trial).study,
             progress=progress,
             age_s=age_s,
             decided=0 if progress is None else progress.decided,

@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.report.analysed import Analysed
-from iotrial.report.remembered import Remembered
+from iotrial.report.remembered import Remembered, state_mark
 from iotrial.serve.desk import Desk, Unmade
 from iotrial.serve.making import Made
 from iotrial.serve.shelf import Shelf, View
 from iotrial.serve.tasks import Compare, Look, Pack, Report, Task, Which
 from iotrial.serve.workshop import Workshop
-from iotrial.store.model import StoredTrial, TrialState
+from iotrial.store.model import TrialHeader
+from iotrial.store.outline import Outline
+from iotrial.store.states import TrialState
 
 T = TypeVar("T")
 
@@ -56,7 +58,7 @@ class Site:
         """What the store holds now. StoreError where it cannot be read."""
         return self.shelf.view()
 
-    def trial(self, number: int | None, view: View) -> StoredTrial:
+    def trial(self, number: int | None, view: View) -> Outline:
         """UnknownName where there is none of this number, StoreError where it is damaged."""
         if number is not None and number in view.by_number:
             return view.by_number[number]
@@ -66,7 +68,12 @@ class Site:
         known = [str(trial.number) for trial in view.trials[:8]]
         raise UnknownName("trial", str(number or "that"), known, where="the store")
 
-    def said(self, trials: Sequence[StoredTrial], *, wait_s: float = 0.0) -> dict[int, Said]:
+    def header(self, trial: Outline) -> TrialHeader:
+        """All that is known of a trial before its first run. StoreError where that is damaged."""
+        with self.shelf.opened() as store:
+            return store.find(trial.number).header
+
+    def said(self, trials: Sequence[Outline], *, wait_s: float = 0.0) -> dict[int, Said]:
         """What is known of these; what is not is looked at for at most ``wait_s`` (0: not at all)."""
         found: dict[int, Said] = {}
         asked = [trial for trial in trials if trial.state is not TrialState.RUNNING]
@@ -80,7 +87,7 @@ class Site:
         if unknown:
             with self.shelf.opened() as store, Remembered(store) as remembered:
                 for trial in unknown:
-                    headline = remembered.headline(trial)
+                    headline = remembered.headline(trial.id, _state(trial))
                     if headline is not None:
                         found[trial.number] = self._said[_key(trial)] = Said(*headline)
         if wait_s > 0 and (unknown := [trial for trial in unknown if trial.number not in found]):
@@ -88,7 +95,7 @@ class Site:
                 found[number] = Said(one.headline, one.tone)
         return found
 
-    def looked(self, trials: Iterable[StoredTrial], *, share: int = 1, wait_s: float = PAGE_WAIT_S) -> Looked:
+    def looked(self, trials: Iterable[Outline], *, share: int = 1, wait_s: float = PAGE_WAIT_S) -> Looked:
         """These trials at their level over ``share``, as far as that is known within ``wait_s``."""
         trials = list(trials)
         found: dict[int, Analysed] = {}
@@ -102,7 +109,7 @@ class Site:
         if unknown:
             with self.shelf.opened() as store, Remembered(store) as remembered:
                 for trial in unknown:
-                    known = remembered.known(trial, share=share)
+                    known = remembered.known(trial.id, _state(trial), share=share)
                     if known is not None:
                         found[trial.number] = known
         for trial in unknown:
@@ -121,7 +128,7 @@ class Site:
             {t.number: found[t.number] for t in trials if t.number in found}, still, measuring, failed
         )
 
-    def _look(self, trial: StoredTrial, share: int, until_s: float) -> Analysed:
+    def _look(self, trial: Outline, share: int, until_s: float) -> Analysed:
         return self._done(
             ("look", share, *_key(trial)),
             Look(self._which(trial), share),
@@ -131,27 +138,27 @@ class Site:
             patience_s=LOOK_PATIENCE_S,
         )
 
-    def made(self, trial: StoredTrial, *, wait_s: float = PAGE_WAIT_S) -> Made:
+    def made(self, trial: Outline, *, wait_s: float = PAGE_WAIT_S) -> Made:
         """The reports of a trial that has ended. Unmade where they are not there yet."""
         return self._done(
             ("made", *_key(trial)), Report(self._which(trial)), size=lambda one: one.size, wait_s=wait_s
         )
 
-    def compared(self, trials: Sequence[StoredTrial], looked: Looked, *, wait_s: float = PAGE_WAIT_S) -> Made:
+    def compared(self, trials: Sequence[Outline], looked: Looked, *, wait_s: float = PAGE_WAIT_S) -> Made:
         """The comparison of trials that have all been looked at, in this order. Unmade where it is not there yet."""
         key = ("compared", *map(_key, trials))
         found = tuple(looked.found[trial.number] for trial in trials)
         return self._done(key, Compare(found), size=lambda one: one.size, wait_s=wait_s)
 
-    def packed(self, trial: StoredTrial, *, wait_s: float = PAGE_WAIT_S) -> bytes:
+    def packed(self, trial: Outline, *, wait_s: float = PAGE_WAIT_S) -> bytes:
         """The packed trial. Unmade where it is not there yet."""
         return self._done(("packed", *_key(trial)), Pack(self._which(trial)), size=len, wait_s=wait_s)
 
     def _done(self, key: tuple[object, ...], task: Task[T], *, size: Callable[[T], int], **how: Any) -> T:
         return self.desk.ask(key, lambda: self._workshop.do(task), size=size, **how)
 
-    def _which(self, trial: StoredTrial) -> Which:
-        return Which(self.shelf.path, trial.number, trial.header.id)
+    def _which(self, trial: Outline) -> Which:
+        return Which(self.shelf.path, trial.number, trial.id)
 
     def _measuring(self) -> bool:
         try:
@@ -160,5 +167,9 @@ class Site:
             return False
 
 
-def _key(trial: StoredTrial) -> tuple[object, ...]:
-    return (trial.number, trial.header.id, trial.state.value, trial.duration_s)
+def _state(trial: Outline) -> str:
+    return state_mark(trial.state, trial.duration_s)
+
+
+def _key(trial: Outline) -> tuple[object, ...]:
+    return (trial.number, trial.id, trial.state, trial.duration_s)

@@ -7,11 +7,12 @@ does: that finds what can still be read.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ IMPORTED = "imported"
 
 _TRIALS = """
 SELECT number, id, json_extract(study, '$.study.name'), json_extract(study, '$.study.title'), started,
-    json_extract(host, '$.kernel'), lab, (
+    json_extract(host, '$.kernel'), lab, json_extract(lab, '$.kind'), host, (
         SELECT text FROM event WHERE event.trial = trial.number AND kind = ? ORDER BY sequence LIMIT 1
     )
 FROM trial ORDER BY number
@@ -56,7 +57,8 @@ FROM ends JOIN run AS one ON one.sequence = first JOIN run AS other ON other.seq
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """One trial of a list. ``problem``: why it cannot be read; then nothing but its number is known."""
+    """One trial of a list. ``problem``: why it cannot be read; then nothing but its number is known. ``lab``: its kind;
+    ``host``: facts of the machine."""
 
     number: int
     id: str = ""
@@ -68,20 +70,22 @@ class Outline:
     kernel: str = ""
     imported: str | None = None
     problem: str | None = None
+    lab: str = ""
+    host: Mapping[str, object] = field(default_factory=dict)
 
 
 class _NotAsItShouldBe(Exception):
     """Something that only reading trial by trial makes sense of."""
 
 
-def outlines(path: Path) -> tuple[tuple[Outline, ...], tuple[str, ...]]:
+def outlines(path: Path, *, checked: bool = True) -> tuple[tuple[Outline, ...], tuple[str, ...]]:
     """All trials of the store by number, and what must be known of the file as a whole. A store that is not there has none.
 
-    Raises StoreError where nothing can be read.
+    Who asks often may leave the file un-``checked``. Raises StoreError where nothing can be read.
     """
     if not path.exists():
         return (), ()
-    connection, warnings = connect(path, read_only=True)
+    connection, warnings = connect(path, read_only=True, checked=checked)
     with closing(connection):
         try:
             connection.execute("BEGIN")
@@ -106,7 +110,7 @@ def _at_once(connection: sqlite3.Connection) -> Iterator[Outline]:
             raise _NotAsItShouldBe
         measured[trial, attempt] = Measured(first_at, last_at, last_s - first_s)
     now_s = time.time()
-    for number, name, study, title, started, kernel, lab, imported in connection.execute(
+    for number, name, study, title, started, kernel, lab, kind, host, imported in connection.execute(
         _TRIALS, (IMPORTED,)
     ):
         texts = (name, study, started, lab)
@@ -132,7 +136,19 @@ def _at_once(connection: sqlite3.Connection) -> Iterator[Outline]:
             ),
             kernel=kernel if isinstance(kernel, str) else "",
             imported=imported,
+            lab=kind if isinstance(kind, str) else "",
+            host=_facts(host),
         )
+
+
+def _facts(text: object) -> Mapping[str, object]:
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _NotAsItShouldBe
+    return found
 
 
 def _change(row: tuple[Any, ...]) -> StateChange:
@@ -159,6 +175,8 @@ def _one_by_one(path: Path) -> tuple[Outline, ...]:
             duration_s=trial.duration_s,
             kernel=str(trial.header.host.get("kernel", "")),
             imported=trial.imported,
+            lab=str(trial.header.lab.get("kind", "")),
+            host=trial.header.host,
         )
         for trial in sound
     ]
