@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find crates iotrial.data -type f) Cargo.toml Cargo.lock pyproject.toml .cargo/config.toml
 
-.PHONY: trial test test-long check lint fuzz bench truth method audits findings build clean
+.PHONY: trial test test-long check lint fuzz bench truth method audits findings manual notebooks build clean
 
 trial: $(VENV)/.installed
 	@$(BIN)/iotrial run files/permissions
@@ -45,6 +45,14 @@ audits: $(VENV)/.installed
 # docs/catalogue.md and a page a study, from the packed trials in docs/catalogue; `scripts/findings --run NAME...` makes those.
 findings: $(VENV)/.installed
 	@$(BIN)/python scripts/findings
+
+# The manual page, from the commands.
+manual: $(VENV)/.installed
+	@$(BIN)/python scripts/manual
+
+# The notebooks of docs/notebooks, executed again from top to bottom.
+notebooks: $(VENV)/.developer
+	@$(BIN)/python scripts/notebooks
 
 # The program's own costs, and the probe beside its peers, into BENCHMARKS.md: as root, alone on the machine, some twenty minutes.
 # BENCH=--quick tries all of it in a few and writes nothing down.

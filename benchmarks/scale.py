@@ -2,21 +2,24 @@
 
     python benchmarks/scale.py [REPETITIONS [FOLDER]]     # FOLDER keeps the stores (3 GB) for the next time
 
-Stores are made of one real trial of the catalogue: every trial has its study, a plan of its own, and for each planned run what
-one of the real runs of the same arm and condition was (responses, evidence, histograms, checks). So rows are as wide as real
-ones. Each figure is of processes of their own, started one after the other, sizes in turn.
+Stores are made of one real trial of the catalogue: every trial has its study, a plan of its own, and for each planned run
+what one of the real runs of the same arm and condition was (responses, evidence, histograms, checks). So rows are as wide as
+real ones. Each figure is of processes of their own, started one after the other, sizes in turn.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import signal
 import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +42,9 @@ def main(repetitions: int, folder: Path) -> None:
     real = _real()
     lists = {count: _store(folder / f"trials-{count}.db", real, [RUNS_EACH] * count) for count in TRIALS}
     reports = {count: _store(folder / f"runs-{count}.db", real, [count]) for count in RUNS}
-    print("| what | of | median | from | to | memory at most | n |\n| --- | --- | --- | --- | --- | --- | --- |")
+    print(
+        "| what | of | median | from | to | memory at most | n |\n| --- | --- | --- | --- | --- | --- | --- |"
+    )
     for title, words, stores in (
         ("`iotrial trials`", ["trials"], lists),
         ("`iotrial trials --json`", ["trials", "--json"], lists),
@@ -56,21 +61,80 @@ def main(repetitions: int, folder: Path) -> None:
             most = max(kib for _, kib in times) / 1024
             spread = " | ".join(f"{f(took):.2f} s" for f in (statistics.median, min, max))
             print(f"| {title} | {count:,} {unit} | {spread} | {most:.0f} MB | {repetitions} |", flush=True)
+    for count, store in lists.items():
+        for title, took in _pages(store, repetitions).items():
+            spread = " | ".join(f"{f(took):.3f} s" for f in (statistics.median, min, max))
+            print(
+                f"| `serve`: {title} | {count:,} trials of {RUNS_EACH:,} runs | {spread} | – | {len(took)} |",
+                flush=True,
+            )
+
+
+def _pages(store: Path, repetitions: int) -> dict[str, list[float]]:
+    """Seconds for a page, once everything that it shows has been looked at."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "iotrial", "serve", "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "IOTRIAL_STORE": str(store)},
+    )
+    assert server.stdout
+    try:
+        address = json.loads(server.stdout.readline())["serve"]["address"].rstrip("/")
+        pages = {
+            "list": "/",
+            "search": "/?study=permissions",
+            "report": "/trials/1",
+            "comparison": "/compare?trials=1,2",
+        }
+        found: dict[str, list[float]] = {title: [] for title in pages}
+        for path in pages.values():
+            _fetched(address + path, within_s=120)
+        for _ in range(10 * repetitions):
+            for title, path in pages.items():
+                found[title].append(_fetched(address + path, within_s=120))
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(30)
+    return found
+
+
+def _fetched(url: str, *, within_s: float) -> float:
+    """Seconds of the answer that is whole: until then a page says that it is being made, and asks again."""
+    until = time.monotonic() + within_s
+    while True:
+        began = time.monotonic()
+        with urllib.request.urlopen(url) as answer:
+            page = answer.read()
+            whole = answer.status == 200 and b'http-equiv="refresh"' not in page
+        took = time.monotonic() - began
+        if whole:
+            return took
+        assert time.monotonic() < until, url
+        time.sleep(0.5)
+
+
+# A process that is small itself: what a child holds begins with what its parent held when it was forked.
+_WATCHED = """
+import os, sys, time
+began = time.monotonic()
+quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=quiet)
+_, status, used = os.wait4(child, 0)
+print(time.monotonic() - began, used.ru_maxrss, os.waitstatus_to_exitcode(status))
+"""
 
 
 def _run(words: list[str], store: Path) -> tuple[float, int]:
     """Seconds, and the most memory that it held, in KiB."""
-    began = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "iotrial", *words],
-        stdout=subprocess.DEVNULL,
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", _WATCHED, sys.executable, "-m", "iotrial", *words],
+        capture_output=True,
+        check=True,
+        text=True,
         env={**os.environ, "IOTRIAL_STORE": str(store)},
-    )
-    _, status, used = os.wait4(process.pid, 0)
-    took = time.monotonic() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode in (0, 3), words  # a made-up trial may fail its controls
-    return took, used.ru_maxrss
+    ).stdout.split()
+    assert int(told[2]) in (0, 3), words  # a made-up trial may fail its controls
+    return float(told[0]), int(told[1])
 
 
 def _real() -> TrialData:

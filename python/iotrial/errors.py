@@ -21,6 +21,8 @@ class IotrialError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # what a traceback says, where no command line prints it
 
 
 class RequestError(IotrialError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
 import subprocess
@@ -64,7 +66,9 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
     elif verb == "run":  # what it would do, without doing it
         done = iotrial("plan", *rest)
         assert done.returncode == 0, done.stderr
-    elif verb in ("report", "refine", "resume", "export", "import"):
+    elif verb == "report" and rest and rest[0].endswith(".iotrial"):
+        assert (ROOT / rest[0]).is_file()  # what it says is compared in test_first_look.py
+    elif verb in ("report", "compare", "refine", "resume", "export", "import"):
         done = iotrial(verb, *rest)
         assert done.returncode == 2, done.stderr  # there is no trial yet, and that is what it must say
         assert re.search("No such file" if verb == "import" else "no trials? yet", done.stderr), done.stderr
@@ -72,6 +76,16 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
         done = iotrial(verb, *rest)
         assert done.returncode == 0, done.stderr
         assert done.stdout
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("yaml"))
+def test_every_option_in_a_workflow_is_one_of_its_verb(page: str, text: str) -> None:
+    folded = re.sub(r">\n\s+", "", text)
+    commands = re.findall(r"run: (iotrial .*(?:\n +--.*)*)", folded)
+    assert commands
+    for command in commands:
+        done = iotrial(*shlex.split(command)[1:], "--help")  # an option that is none is refused all the same
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("page", "text"), [b for b in blocks("toml") if "[study]" in b[1]])
@@ -107,3 +121,33 @@ def test_the_readme_opens_with_the_two_commands_that_do_all_the_set_up() -> None
     head = (ROOT / "README.md").read_text().splitlines()[:15]
     assert any("make trial" in line for line in head)
     assert any("make test" in line for line in head)
+
+
+def pythons() -> list[tuple[str, list[tuple[str, str]]]]:
+    """By page: its blocks of Python in order, each with the block of text behind it, which is what it prints."""
+    found = []
+    for page in PAGES:
+        fences = FENCE.findall(page.read_text())
+        pairs = [
+            (text, following[1] if following[0] == "text" else "")
+            for (kind, text), following in zip(fences, [*fences[1:], ("", "")], strict=False)
+            if kind == "python"
+        ]
+        if pairs:
+            found.append((page.name, pairs))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("page", "pairs"), pythons(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_python_in_the_documentation_prints_what_stands_below_it(
+    page: str, pairs: list[tuple[str, str]], state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    names: dict[str, object] = {}
+    for code, wanted in pairs:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(code, page, "exec"), names)
+        assert said.getvalue().strip() == wanted.strip()

@@ -173,8 +173,12 @@ def test_a_file_that_is_no_packed_trial_is_refused_by_every_verb(here: Path, ver
 
 
 def test_a_study_or_a_packed_trial_is_named_and_not_both(verb: Verb) -> None:
-    for words in (("run",), ("run", "files/permissions", "--like", "x.iotrial"), ("plan",)):
-        with pytest.raises(RequestError, match="one study is run at a time"):
+    for words, found in (
+        (("run",), "which study"),
+        (("run", "files/permissions", "--like", "x.iotrial"), "two studies are named"),
+        (("plan",), "which study"),
+    ):
+        with pytest.raises(RequestError, match=found):
             verb(*words)
 
 

@@ -116,6 +116,7 @@ def test_trials_and_packed_ones_are_offered(installed: Path, shell: str, state: 
     (tmp_path / "notes.txt").touch()
     (tmp_path / "trials").mkdir()
     (tmp_path / "\x1b[31m.iotrial").touch()
+    assert sorted(offers(installed, shell, "compare", "3", "1", cwd=tmp_path)) == ["1", "10", "11", "12"]
     found = offers(installed, shell, "report", "1", cwd=tmp_path)
     assert sorted(found) == ["1", "10", "11", "12"]
     found = [one.replace("\\", "") for one in offers(installed, shell, "import", "", cwd=tmp_path)]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta, timezone
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -158,6 +159,8 @@ def test_runs_get_the_energy_of_their_own_time_and_keep_it_when_packed(at: Path)
     stored(at / "store")
     status, output, error = meter(at, power(), "--json")
     assert (status, error) == (0, None), output
+    schema = Path(__file__).parents[2] / "schemas" / "meter.schema.json"
+    jsonschema.validate(json.loads(output), json.loads(schema.read_text()))
     facts = json.loads(output)["meter"]
     assert facts["runs"] == facts["with_energy"] > 4
     assert facts["joules"] == pytest.approx(20.0 * facts["runs"])

@@ -218,8 +218,8 @@ def test_pages_are_compared_within_blocks_and_sorted_by_what_they_gain() -> None
     gains, losses = extremes(panel, 1)
     assert ([page.page for page in gains], [page.page for page in losses]) == (["/a/9?x=1"], ["/a/11?x=1"])
     (figure,) = page_figures((panel,), arms_of(data))
-    assert "<svg" in figure.figure
-    assert "4 pages, medians of 3 blocks; new: 2 of them come faster than at old" in figure.caption
+    assert "<svg" in figure.drawing.inline
+    assert "4 pages, medians of 3 blocks; new: 2 of them come faster than at old" in figure.sentence
 
 
 def test_a_page_that_is_another_one_at_a_level_is_told() -> None:

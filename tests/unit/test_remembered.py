@@ -18,7 +18,7 @@ from iotrial.report.remembered import Remembered, beside
 from iotrial.store import Store
 from iotrial.store.packed import open_packed, read_packed
 
-PACKED = Path(__file__).parents[2] / "docs" / "catalogue" / "files" / "permissions.iotrial"
+PACKED = Path(__file__).parents[2] / "docs" / "catalogue" / "application" / "compress.iotrial"
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,7 @@ def test_what_is_remembered_is_what_was_analysed(store: Store, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.delattr(remembered, "document_of")
         assert of(store) == first
+    assert beside(store.path).stat().st_mode & 0o777 == 0o600
     assert from_json(to_json(first)) == first
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from report_fixtures import CONDITIONS, all_equivalent, document
+from dataclasses import replace
 
+import pytest
+from report_fixtures import CONDITIONS, all_equivalent, document, effect, factor, study
+
+from iotrial.analysis.model import Verdict
 from iotrial.report.html import html_report
+from iotrial.study.model import Role
 
 RUNS_A_BLOCK = 3  # two treatments, and two controls in every second block
 
@@ -27,3 +31,33 @@ def test_three_thousand_runs_are_thinned_in_the_figure_and_whole_in_the_table() 
     assert "as few as one run in 2 has a mark" in text
     assert "3,000 runs" in text
     assert text.count("<use ") < 4000
+
+
+@pytest.mark.long
+def test_a_trial_with_more_to_say_than_a_page_holds_says_what_it_leaves_out() -> None:
+    """Two hundred conditions of eight levels with sixty metrics: tables of some ten thousand rows."""
+    labels = [f"{mode:04o}" for mode in range(8)]
+    sizes = [f"{size} KiB" for size in range(1, 101)]
+    conditions = [{"cache": cache, "size": size} for cache in ("cold", "warm") for size in sizes]
+    of = study(
+        treatment=factor("mode", labels, role=Role.TREATMENT),
+        conditions=(
+            factor("cache", ["cold", "warm"], role=Role.CONDITION),
+            factor("size", sizes, role=Role.CONDITION),
+        ),
+    )
+    effects = [
+        effect(Verdict.SLOWER, 1.2, 1.1, 1.3, level=label, condition=condition)
+        for condition in conditions
+        for label in labels[1:]
+    ]
+    made = document(effects, of=of, runs={"conditions": conditions, "blocks": 6})
+    rows = [row for row in made.evidence if row.metric == made.evidence[0].metric]
+    metrics = [f"metric_{number}" for number in range(60)]
+    made = replace(made, evidence=tuple(replace(row, metric=name) for row in rows for name in metrics))
+    text = html_report(made)
+    assert len(text.encode()) <= 5_000_000
+    assert (
+        "more conditions are left out to keep this page small; <code>iotrial report 12 --json</code>" in text
+    )
+    assert "more rows are left out to keep this page small" in text

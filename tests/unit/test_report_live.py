@@ -173,6 +173,26 @@ def test_effects_of_several_levels_stand_under_their_condition() -> None:
     assert [one[1].strip() for one in body if one[0] == ""] == ["0444 / 0777", "0555 / 0777"] * 2
 
 
+def test_marks_are_explained_where_there_are_bars_only() -> None:
+    wide, narrow = (
+        "\n".join(one.plain for one in live_lines(progress(), width=width, height=24)) for width in (80, 50)
+    )
+    assert "at half the blocks" in wide
+    assert "at half the blocks" not in narrow
+
+
+def test_of_a_thousand_comparisons_as_many_are_shown_as_there_is_room_for() -> None:
+    effects = tuple(
+        EffectLine(f"size {number}", "mode", level, "0777", 1.0, 0.9, 1.1, 40)
+        for number in range(500)
+        for level in ("0444", "0555")
+    )
+    lines = [one.plain for one in live_lines(replace(progress(), effects=effects), width=80, height=24)]
+    assert len(lines) <= 24
+    hidden = next(int(one.split()[2].replace(",", "")) for one in lines if one.startswith("… and"))
+    assert hidden + sum("going on" in one for one in lines) == 1000
+
+
 class Screen(io.StringIO):
     """What a terminal shows that reflows its lines when its width changes, as most do."""
 
@@ -261,3 +281,5 @@ def test_the_widest_interval_in_a_pipe_is_told_with_what_it_was() -> None:
     one = line(1 / 1.1, 1.0, 1.1, before_low=0.5, before_high=2.0, before_blocks=20)
     said = standing_line(replace(progress(), effects=(one,)))
     assert said.endswith("widest interval ± 10 %, ± 100 % at 20 blocks")
+    wide = line(0.1, 1.0, 10.0)
+    assert standing_line(replace(progress(), effects=(one, wide))).endswith("widest interval over ± 100 %")

@@ -48,3 +48,25 @@ def test_every_table_row_has_as_many_cells_as_its_head() -> None:
 def test_folded_parts_are_closed_again() -> None:
     text = markdown_report(document(all_equivalent()))
     assert text.count("<details>") == text.count("</details>") > 2
+
+
+def test_the_whole_is_short_enough_for_a_comment_and_says_what_it_leaves_out() -> None:
+    levels = [f"a-level-with-a-name-{i:03}" * 3 for i in range(120)]
+    of = study(treatment=factor("mode", levels, role=Role.TREATMENT))
+    effects = [
+        effect(
+            Verdict.FASTER,
+            0.5,
+            0.4,
+            0.6,
+            level=level,
+            reference=levels[0],
+            condition=CONDITIONS[0],
+            primary=False,
+        )
+        for level in levels[1:]
+    ]
+    text = markdown_report(document(effects, of=of, runs={"blocks": 1}))
+    assert len(text) < 65_536
+    assert "more lines, in the JSON and HTML reports" in text
+    assert text.count("<details>") == text.count("</details>")

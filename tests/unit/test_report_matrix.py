@@ -17,7 +17,7 @@ from iotrial.report.markdown import markdown_report
 from iotrial.report.matrices import cell_text, matrices_of, said, table_of
 from iotrial.report.matrix_figures import matrix_figures
 from iotrial.report.plots.heat import strength
-from iotrial.report.plots.surface import Box, can_be_drawn, named
+from iotrial.report.plots.scene import Box, can_be_drawn, named
 from iotrial.report.text import print_report
 
 
@@ -121,7 +121,8 @@ def test_labels_of_a_stranger_stay_labels(document: Document) -> None:
     evil = text().replace("data=ordered", "<script>x</script>")
     evil = evil.replace('knob = "mount.option"', 'knob = "environment.variable"\nvariable = "V"')
     page = html_report(conducted(evil, lambda *_: 1.0, blocks=8))
-    assert "<script" not in page
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, flags=re.DOTALL)
+    assert [text.startswith('"use strict";') for text in scripts] == [True], "the one that turns surfaces"
     assert "&lt;script&gt;" in page
 
 
@@ -144,7 +145,8 @@ def test_one_column_has_maps_and_no_surface() -> None:
     line = conducted(text(records='["4 KiB"]', primary="write"), time, blocks=10)
     assert not can_be_drawn(line.matrices[0])
     (figures,) = matrix_figures(line)
-    assert figures.tests[0].surfaces == ()
+    assert figures.tests[0].surfaces is None
+    assert figures.tests[0].scenes == ()
     assert len(figures.tests[0].rows) == 3
 
 

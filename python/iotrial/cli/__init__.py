@@ -20,6 +20,7 @@ from iotrial import __version__
 from iotrial.cli import verbs
 from iotrial.cli.errors import report_error
 from iotrial.cli.leftovers import mention_leftovers
+from iotrial.cli.output import tell
 from iotrial.conduct.signals import Stopped, end_at_once
 from iotrial.errors import IotrialError
 from iotrial.legible import shown_lines
@@ -78,6 +79,13 @@ class Verbs(click.Group):
             ctx.fail(f'there is no verb "{cmd_name}"; did you mean "{near[0]}"?')
         return None
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, but a sentence that is too long for its line is wrapped, not cut."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, verb.get_short_help_str(400)) for name, verb in found if verb and not verb.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -125,14 +133,16 @@ def _status() -> int:
     except click.exceptions.Abort:
         return 128 + signal.SIGINT
     except click.ClickException as error:
+        hint = _where_to_look(error)
         if as_json:
-            report_error("bad_request", error.format_message(), None, as_json=True)
+            report_error("bad_request", error.format_message(), hint, as_json=True)
         else:
             # as error.show() does, which would print what was typed as it is
             context = getattr(error, "ctx", None)
             if context is not None:
                 click.echo(context.get_usage(), err=True)
             click.echo(f"Error: {shown_lines(error.format_message())}", err=True)
+            tell(f"hint: {hint}", err=True)
         return 2
     except IotrialError as error:
         report_error(error.code, error.message, error.hint, as_json=as_json)
@@ -140,3 +150,11 @@ def _status() -> int:
     except Stopped as stopped:
         return 128 + stopped.number
     return status if isinstance(status, int) else 0
+
+
+def _where_to_look(error: click.ClickException) -> str:
+    """What shows how it should have been said."""
+    context = getattr(error, "ctx", None)
+    if context is None or context.parent is None:
+        return "`iotrial --help` shows the verbs"
+    return f"`iotrial {context.info_name} --help` shows what it takes"

@@ -6,13 +6,17 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from iotrial.cli.output import tell
+
 if TYPE_CHECKING:
     from iotrial.report.document import Document
+    from iotrial.report.figure_files import FigureFiles
     from iotrial.store import Store
 
 EXIT_INVALID = 3
@@ -62,28 +66,33 @@ def write_report(text: str, path: Path, *, follow: bool = True, add: bool = Fals
     return path
 
 
-def write_markdown(text: str, target: str, *, as_json: bool) -> bool:
-    """Write Markdown where ``--markdown`` says; whether that is standard output, which then takes nothing else.
+def write_markdown(text: str, target: str) -> bool:
+    """Write Markdown where ``--markdown`` says; whether that is standard output ("-"), which then takes nothing else.
 
-    What is in the summary of a GitHub job's step is the step's: it is added to. RequestError with ``--json`` too.
+    What is in the summary of a GitHub job's step stays there: it is added to.
     """
-    from iotrial.errors import RequestError
-
     if target == "-":
-        if as_json:
-            raise RequestError("standard output takes either Markdown or --json", hint="name a file")
-        click.echo(text, nl=False)
+        tell(text.removesuffix("\n"))
         return True
-    write_report(text, Path(target), add=bool(target) and target == os.environ.get(STEP_SUMMARY))
+    write_report(text, Path(target).expanduser(), add=target == os.environ.get(STEP_SUMMARY))
     return False
 
 
-def say(document: Document, *, as_json: bool, html: Path | None) -> None:
-    """The report on standard output: text, or one JSON document."""
+def write_markdown_report(document: Document, target: str) -> bool:
+    """As ``write_markdown``, of one trial's report."""
+    from iotrial.report.markdown import markdown_report
+
+    return write_markdown(markdown_report(document), target)
+
+
+def say(
+    document: Document, *, as_json: bool, html: Path | None, figures: Sequence[FigureFiles] | None = None
+) -> None:
+    """The report on standard output: text, or one JSON document, which lists the ``figures`` that were written as well."""
     if as_json:
         from iotrial.report.jsonreport import report_json
 
-        click.echo(json.dumps(report_json(document), indent=1))
+        click.echo(json.dumps(report_json(document, figures), indent=1))
         return
     from iotrial.cli.console import Console
     from iotrial.report.text import print_report
@@ -91,8 +100,23 @@ def say(document: Document, *, as_json: bool, html: Path | None) -> None:
     print_report(document, Console(file=sys.stdout), html_path=None if html is None else str(html))
 
 
+def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> None:
+    """RequestError where both Markdown and JSON would go to standard output: before anything is measured."""
+    from iotrial.errors import RequestError
+
+    if markdown == "-" and as_json:
+        raise RequestError("standard output takes either Markdown or --json", hint="name a file")
+
+
 def conclude(
-    store: Store, ref: str, *, as_json: bool, html: str | None, fail_if: tuple[str, ...], signal: int | None
+    store: Store,
+    ref: str,
+    *,
+    as_json: bool,
+    html: str | None,
+    fail_if: tuple[str, ...],
+    signal: int | None,
+    markdown: str | None = None,
 ) -> int:
     """Report a trial that has just ended, and give its exit status. A signal waits for the report."""
     from iotrial.conduct.signals import Held
@@ -104,7 +128,8 @@ def conclude(
         path = write_html(document, Path(html) if html else None)
         with Remembered(store) as remembered:
             remembered.keep(document)
-        say(document, as_json=as_json, html=path)
+        if not (markdown and write_markdown_report(document, markdown)):
+            say(document, as_json=as_json, html=path)
         sys.stdout.flush()
     return exit_status(document, fail_if, signal or held.pending)
 

@@ -21,8 +21,14 @@ SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S = 0.01, 60.0
 LARGEST_SEED = 2**128 - 1
 SEED_DECIMALS = len(str(LARGEST_SEED))
 F = TypeVar("F", bound=Callable[..., Any])
+Q = TypeVar("Q", int, float)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+markdown_option = click.option(
+    "--markdown",
+    metavar="FILE",
+    help="Write Markdown there, for a pull request (-: standard output, instead of text).",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +130,10 @@ def study_options(function: F) -> F:
         ),
         click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
         click.option(
-            "--alpha", type=click.FloatRange(0, 0.5, min_open=True), help="Level of the whole trial."
+            "--alpha",
+            type=click.FloatRange(0, 0.5, min_open=True),
+            metavar="LEVEL",
+            help="Error level of the whole trial, such as 0.05.",
         ),
         click.option(
             "--seed", metavar="N", help="A number, or the 32 digits of an earlier trial; recorded as chosen."
@@ -194,7 +203,8 @@ def _seed(text: str | None) -> str | None:
     )
     if number > LARGEST_SEED:
         raise RequestError(
-            f'--seed "{text[:80]}": wanted a whole number below 2^128, or the 32 hexadecimal digits of a trial'
+            f'--seed "{text[:80]}": wanted a whole number below 2^128, or the 32 hexadecimal digits of a trial',
+            hint="for example --seed 7; without --seed a run draws its own",
         )
     return seed_from_user(number)
 
@@ -223,7 +233,10 @@ def _servers(texts: tuple[str, ...]) -> dict[str, str]:
         if not equals or "/" in name:
             name, url = "site", text
         if name in found:
-            raise RequestError(f'--server "{text[:80]}": {name} has an address already')
+            raise RequestError(
+                f'--server "{text[:80]}": {name} has an address already',
+                hint="give each server once, as NAME=URL",
+            )
         found[name] = url
     return found
 
@@ -237,18 +250,20 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     from iotrial.study.catalogue import find
     from iotrial.study.select import select
     from iotrial.study.web import with_servers
-    from iotrial.units import UnitError, parse_duration, parse_margin, parse_size
+    from iotrial.units import parse_duration, parse_margin, parse_size
 
-    if (name is None) == (asked.like is None):
+    if not name and asked.like is None:
         raise RequestError(
-            "one study is run at a time: STUDY or --like FILE", hint="`iotrial list` shows the studies"
+            "which study? none is named",
+            hint="`iotrial list` shows those that ship, such as files/permissions; a TOML file is one too",
         )
-    try:
-        margin = parse_margin(asked.margin) if asked.margin else None
-        time_s = parse_duration(asked.time) if asked.time else None
-        size = parse_size(asked.size) if asked.size else None
-    except UnitError as error:
-        raise RequestError(error.message, hint=error.hint) from error
+    if name and asked.like is not None:
+        raise RequestError(
+            f"two studies are named: {name} and that of {asked.like}", hint="STUDY, or --like FILE"
+        )
+    margin = quantity_of("--margin", asked.margin, parse_margin)
+    time_s = quantity_of("--time", asked.time, parse_duration)
+    size = quantity_of("--size", asked.size, parse_size)
     if asked.like is not None:
         study, asked = _study_like(asked.like, asked)
     else:
@@ -317,6 +332,17 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
     )
 
 
+def quantity_of(option: str, text: str | None, parse: Callable[[str], Q]) -> Q | None:
+    """What an option says, with its unit; None where it is not given. Raises RequestError with the option's name."""
+    from iotrial.errors import RequestError
+    from iotrial.units import UnitError
+
+    try:
+        return parse(text) if text else None
+    except UnitError as error:
+        raise RequestError(f"{option}: {error.message}", hint=error.hint) from error
+
+
 def sampling_period(text: str | None) -> float | None:
     """The period of ``--sample`` in seconds. Raises RequestError for one that is none, or out of bounds."""
     from iotrial.errors import RequestError
@@ -329,7 +355,9 @@ def sampling_period(text: str | None) -> float | None:
     except UnitError as error:
         raise RequestError(f"--sample: {error.message}", hint=error.hint) from error
     if not SHORTEST_SAMPLE_S <= period_s <= LONGEST_SAMPLE_S:
-        raise RequestError(f"--sample {text}: wanted 10 ms to 1 min, found {period_s:g} s")
+        raise RequestError(
+            f"--sample {text}: wanted 10 ms to 1 min, found {period_s:g} s", hint="such as --sample 100ms"
+        )
     return period_s
 
 

@@ -62,7 +62,9 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
                 f'{option} "{text}": wanted NAME=FOLDER', hint=f"for example {option} ssd=/mnt/ssd"
             )
         if name in found:
-            raise RequestError(f"{option} {name} is given twice")
+            raise RequestError(
+                f"{option} {name} is given twice", hint="a place lies in one folder: name it once"
+            )
         found[name] = path
     return found
 
@@ -77,9 +79,12 @@ def _of_places(erase: Sequence[str], disks: Mapping[str, str]) -> dict[str, str]
         if not equals or name not in disks:
             continue
         if name in found:
-            raise RequestError(f"--erase {name} is given twice")
+            raise RequestError(f"--erase {name} is given twice", hint="a place is one disk: name it once")
         if not serial.strip():
-            raise RequestError(f'--erase "{text}": the serial number or WWN is missing')
+            raise RequestError(
+                f'--erase "{text}": the serial number or WWN is missing',
+                hint="`lsblk -o NAME,SERIAL,WWN` shows them",
+            )
         found[name] = serial.strip()
     return found
 
@@ -100,13 +105,19 @@ def _check_consent(
     for text in rest:
         name = text.partition("=")[0]
         if name in paths:
-            raise RequestError(f"--erase {name}: --place {name}={paths[name]} is no disk")
+            raise RequestError(
+                f"--erase {name}: --place {name}={paths[name]} is no disk",
+                hint="in a folder nothing is erased: leave it out, or name the disk itself",
+            )
     if len(rest) > 1 or (rest and disks and device is None):
         raise RequestError(
             f'--erase "{rest[-1]}" is for no disk that is named', hint="say --erase NAME=SERIAL-OR-WWN"
         )
     for name in sorted(waived - set(words)):
-        raise RequestError(f"--discard-contents-of {name}: no disk is named by --place {name}=PATH")
+        raise RequestError(
+            f"--discard-contents-of {name}: no disk is named by --place {name}=PATH",
+            hint="leave it out, or name the disk of that place",
+        )
     if discard_contents and disks and device is None:
         raise RequestError(
             "--discard-contents does not say of which disk", hint="say --discard-contents-of NAME for each"

@@ -180,6 +180,8 @@ _OFFERS: dict[str, Offer] = {
     "out": _by_the_shell("file"),
     "device": _by_the_shell("file"),
     "on": _by_the_shell("dir"),
+    "figures": _by_the_shell("dir"),
+    "to": _by_the_shell("file"),
     "lab": _words("directory", "image", "device", "guest"),
     "disk": _disks,
     "form": _words("csv", "hyperfine", "fio", "iozone", "bonnie", "strace"),

@@ -6,6 +6,7 @@ All of it happens in the conductor's own calls, between two blocks: no thread th
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iotrial.conduct.progress import Snapshot, Watcher
+from iotrial.conduct.signals import Stopped
 from iotrial.design.plan import Plan
 
 if TYPE_CHECKING:
@@ -27,7 +29,11 @@ NEVER = float("-inf")
 
 @contextmanager
 def watcher_for(plan: Plan, *, quiet: bool, store: Path) -> Iterator[Watcher]:
-    """A watcher for the time of one trial; it draws on standard error, and keeps the standing beside this store."""
+    """A watcher for the time of one trial; it draws on standard error, and keeps the standing beside this store.
+
+    A trial that is stopped before it has begun has no report, so what became of it is told here.
+    """
+    from iotrial.cli.errors import report_error
     from iotrial.report.standing import remove_standing, standing_path
 
     standing = standing_path(store)
@@ -40,6 +46,11 @@ def watcher_for(plan: Plan, *, quiet: bool, store: Path) -> Iterator[Watcher]:
 
         with live_view(Console(stderr=True)) as view:
             yield _Watching(plan, view, standing)
+    except Stopped as stopped:
+        if stopped.number != signal.SIGPIPE:
+            what = f"ended by {stopped}; whatever had been changed is put back"
+            report_error("stopped", what, None, as_json=quiet)
+        raise
     finally:
         remove_standing(standing)
 

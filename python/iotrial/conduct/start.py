@@ -62,9 +62,11 @@ def default_folder(resolved: Resolved, on: str | None) -> str:
 
 def _check_folder(resolved: Resolved, folder: Path, option: str) -> None:
     if not folder.is_dir():
-        raise RequestError(f"{option}: there is no such folder")
+        raise RequestError(f"{option}: there is no such folder", hint="make it, or name one that is there")
     if not os.access(folder, os.W_OK):
-        raise RequestError(f"{option}: not writable for {'root' if resolved.root else 'you'}")
+        raise RequestError(
+            f"{option}: not writable for {'root' if resolved.root else 'you'}", hint="name a folder that is"
+        )
     if resolved.root and resolved.lab == "directory":  # an image has no name
         _check_ours(folder, option)
 

@@ -64,7 +64,10 @@ def read_table(text: str, name: str) -> Table:
     kept = []
     for at, row in enumerate(rows[1:], start=1):
         if len(row) > len(columns) and any(cell.strip() for cell in row[len(columns) :]):
-            raise RequestError(f"{name}: row {at} has {len(row)} cells, the header {len(columns)}")
+            raise RequestError(
+                f"{name}: row {at} has {len(row)} cells, the header {len(columns)}",
+                hint="a table has a header, and no more cells in a row than there; --format says what else it is",
+            )
         cells = [cell.strip() for cell in row[: len(columns)]]
         kept.append(tuple(cells + [""] * (len(columns) - len(cells))))
     return Table(name, columns, tuple(kept), {key: tuple(values) for key, values in directives.items()})

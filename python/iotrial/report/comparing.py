@@ -115,14 +115,20 @@ def _key(effect: Effect) -> tuple[object, ...]:
 
 
 def _rows(trials: Sequence[Analysed]) -> Iterator[Row]:
-    """In the order in which trials first have them; means over conditions last."""
+    """In the order in which trials first have them, those of one response under one condition together; means over
+    conditions last."""
     found: dict[tuple[object, ...], list[Cell | None]] = {}
     for position, trial in enumerate(trials):
         for effect in trial.effects:
             cells = found.setdefault(_key(effect), [None] * len(trials))
             cells[position] = Cell(effect, trial.valid, gain_of(effect))
     rows = [_row(cells) for cells in found.values()]
-    yield from sorted(rows, key=lambda row: row.kind == "pooled")
+    places = {place: number for number, place in enumerate(dict.fromkeys(map(_place, rows)))}
+    yield from sorted(rows, key=lambda row: (row.kind == "pooled", places[_place(row)]))
+
+
+def _place(row: Row | LevelRow) -> tuple[object, ...]:
+    return row.workload, tuple(sorted(row.condition.items())), row.response
 
 
 def _row(cells: Sequence[Cell | None]) -> Row:
@@ -186,11 +192,11 @@ def _levels(trials: Sequence[Analysed]) -> Iterator[LevelRow]:
 
 def _ordered(levels: Iterable[LevelRow], rows: Sequence[Row]) -> tuple[LevelRow, ...]:
     """Conditions as comparisons have them, references first; they come in the order in which arms were first run."""
-    places = [(row.workload, row.condition) for row in rows]
+    places = [_place(row) for row in rows]
     labels = [label for row in rows for label in (row.reference, row.level)]
 
     def rank(level: LevelRow) -> tuple[int, int]:
-        place = (level.workload, level.condition)
+        place = _place(level)
         at = places.index(place) if place in places else len(places)
         return at, labels.index(level.arm) if level.arm in labels else len(labels)
 

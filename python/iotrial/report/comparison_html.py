@@ -31,6 +31,8 @@ from iotrial.units import format_duration
 if TYPE_CHECKING:
     from jinja2 import Template
 
+    from iotrial.report.plots.canvas import Drawing
+
 #: of columns, beyond which every trial has a row instead
 MOST_COLUMNS = 12
 MOST_LISTED = 200
@@ -41,8 +43,8 @@ class Forest:
     """One figure, for wide pages and for phones, of rows that share a scale."""
 
     title: str
-    wide: str
-    narrow: str
+    wide: Drawing
+    narrow: Drawing
     caption: str
 
 

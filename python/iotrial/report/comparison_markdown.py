@@ -16,7 +16,7 @@ from iotrial.report.comparison_words import (
     title,
     verdict_words,
 )
-from iotrial.report.markdown import escaped, folded, table_head, table_row
+from iotrial.report.markdown import brief, escaped, table_head, table_row
 from iotrial.report.moments import day_and_time
 from iotrial.report.notation import quantity
 from iotrial.report.phrases import spoken
@@ -51,10 +51,10 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield escaped(f"{more}.")
         yield ""
     if comparison.differences:
-        yield from folded("What differs between the trials", list(_differences(comparison)))
+        yield from brief("What differs between the trials", list(_differences(comparison)))
     if levels := [row for row in comparison.levels if sum(m is not None for m in row.medians) > 1]:
-        yield from folded("Medians by arm (observational: no verdict)", list(_levels(comparison, levels)))
-    yield from folded("What this says", [f"- {escaped(detail)}" for detail in details(comparison)])
+        yield from brief("Medians by arm (observational: no verdict)", list(_levels(comparison, levels)))
+    yield from brief("What this says", [f"- {escaped(detail)}" for detail in details(comparison)])
 
 
 def _effects(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from iotrial.report.comparison_words import (
     title,
     verdict_words,
 )
+from iotrial.report.gains import NO_INTERVAL
 from iotrial.report.moments import day_and_time
 from iotrial.report.notation import elided, joined, quantity
 from iotrial.report.phrases import interval, spoken
@@ -120,7 +121,7 @@ def _differences(comparison: Comparison) -> Table | Text:
     table = _table(("what differs", *(column.mark for column in comparison.columns)))
     for one in found:
         values = (elided(shown(value or "–"), 60) for value in one.values)
-        table.add_row(*_texts(f"{one.group}: {elided(shown(one.name), 26)}", *values))
+        table.add_row(*_texts(f"{one.group}: {elided(shown(one.name), 44)}", *values))
     return table
 
 
@@ -149,7 +150,7 @@ def _effects(comparison: Comparison, rows: Sequence[Row]) -> Iterator[Text]:
 
 
 def _gain(cell: Cell) -> str:
-    return cell.gain.said if cell.gain is not None else ""
+    return cell.gain.said.removesuffix(NO_INTERVAL) if cell.gain is not None else ""
 
 
 def _cell(column: Column, cell: Cell, widths: tuple[int, int]) -> Text:

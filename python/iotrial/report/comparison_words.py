@@ -62,6 +62,11 @@ def details(comparison: Comparison) -> Iterator[str]:
             yield f"In {counted(rest, 'comparison')} no difference is shown: that is not to say that effects are the same."
     elif held:
         yield "That no difference is shown is not to say that effects are the same: intervals that overlap show nothing."
+    if works := [one.name for one in comparison.differences if one.group == "work"]:
+        named = joined(
+            works[:_MOST_NAMED] + ([f"{len(works) - _MOST_NAMED} more"] if len(works) > _MOST_NAMED else [])
+        )
+        yield f"The same labels stand for other work in these trials: {shown(named)}. That may be all of a difference."
     yield from _left_out(comparison, rows)
     yield _on_level(comparison)
     if any(row.kind == "pooled" for row in comparison.rows):
@@ -117,17 +122,19 @@ def cell_verdict(cell: Cell) -> str:
 
 
 def least_words(row: Row) -> str:
-    """By how much the two trials that are farthest apart differ at least: "by a factor of 1.2 at least"."""
+    """By how much the two trials that are farthest apart differ at least: "by 1.2 times at least"."""
     known = [one.least for one in row.apart if one.least is not None]
     if not known:
         return ""
     if row.scale is Scale.LOG:
-        return f"by a factor of {plain(max(known))} at least"
+        return f"by {plain(max(known))} times at least"
     return f"by {quantity(max(known), row.unit)} at least"
 
 
 def _about(comparison: Comparison, row: Row) -> str:
-    response = "" if is_speed(_any(row).effect) else f"{response_name(_any(row).effect)}, "
+    several = len({other.response for other in comparison.rows}) > 1
+    plain = is_speed(_any(row).effect) and not several
+    response = "" if plain else f"{response_name(_any(row).effect)}, "
     place = comparison.place(row)
     where = "" if place == "all conditions" else f" ({place})"
     return f"{response}{title(row)}{where}"

@@ -15,7 +15,7 @@ from iotrial.report.analysed import Analysed
 from iotrial.report.notation import percent
 from iotrial.units import format_bytes
 
-_PASSING = re.compile(r"^(probe clock (error|hz)|file sets\b.*)$")
+_PASSING = re.compile(r"^(probe clock (error|hz)|file sets\b.*|notes)$")
 _LOOP = re.compile(r"^(/dev/)?loop\d+$")
 _LONGEST = 200
 _MOST = 200

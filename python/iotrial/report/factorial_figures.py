@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from iotrial.design.lenth import lenth_pse
+from iotrial.design.lenth import half_normal_quantiles, lenth_pse
 from iotrial.legible import shown
 from iotrial.report.adjusted import Adjusted
 from iotrial.report.document import Document
+from iotrial.report.figure import Figure, headed, stem
 from iotrial.report.findings import QUIET, strength
 from iotrial.report.interplay import pair_of
 from iotrial.report.notation import joined, percent, plain
@@ -19,22 +20,13 @@ from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
+    from iotrial.report.plots.factorial import Line, Point
 
 MOST_CONDITIONS = 6
 MOST_INTERACTIONS = 6
+PARALLEL = "Parallel lines would mean no interaction."
 _FEWEST_POINTS = 6
 _FEWEST_INTERACTIONS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Captioned:
-    """One figure with a sentence that says what to see."""
-
-    figure: Markup
-    caption: str
-    title: str = ""
-    narrow: Markup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +34,14 @@ class FactorialFigures:
     """What is drawn of one primary response in one condition."""
 
     title: str
-    half_normal: Captioned | None
-    main_effects: Captioned | None
-    interactions: tuple[Captioned, ...]
+    half_normal: Figure | None
+    main_effects: Figure | None
+    interactions: tuple[Figure, ...]
+
+    def every(self) -> Iterator[Figure]:
+        """Each figure, in the order of the page."""
+        yield from (figure for figure in (self.half_normal, self.main_effects) if figure is not None)
+        yield from self.interactions
 
 
 def factorial_figures(document: Document) -> tuple[FactorialFigures, ...]:
@@ -67,17 +64,15 @@ def factorial_figures(document: Document) -> tuple[FactorialFigures, ...]:
         found.append(
             FactorialFigures(
                 title,
-                _half_normal(f"half-normal-{index}", rows),
-                _main_effects(document, f"main-effects-{index}", rows, means),
-                tuple(_interactions(document, f"interaction-{index}", rows, means)),
+                _half_normal(f"half-normal-{index}", title, rows, valid=document.valid),
+                _main_effects(document, f"main-effects-{index}", title, rows, means),
+                tuple(_interactions(document, f"interaction-{index}", title, rows, means)),
             )
         )
     return tuple(found)
 
 
-def _half_normal(name: str, rows: Sequence[EffectRow]) -> Captioned | None:
-    from markupsafe import Markup
-
+def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: bool) -> Figure | None:
     from iotrial.report.plots.factorial import Point, half_normal
 
     known = [row for row in rows if row.effect.value is not None]
@@ -91,31 +86,90 @@ def _half_normal(name: str, rows: Sequence[EffectRow]) -> Captioned | None:
     pse = lenth_pse([point.size for point in points])
     beyond = sorted((p for p in points if p.size > 2.5 * pse), key=lambda p: -p.size)
     guide = percent(math.expm1(pse)) if log else plain(pse)
+    named = joined(_with_verdict(point, valid=valid) for point in beyond[:4])
+    more = f" and {len(beyond) - 4} more" if len(beyond) > 4 else ""
     seen = (
-        f"{joined(p.label for p in beyond[:4])}{f' and {len(beyond) - 4} more' if len(beyond) > 4 else ''} "
-        f"{'lies' if len(beyond) == 1 else 'lie'} well above it"
+        f"{named}{more} {'lies' if len(beyond) == 1 else 'lie'} well above the dashed line"
         if beyond
-        else "nothing lies well above it"
+        else "Nothing lies well above the dashed line"
     )
-    caption = (
-        f"Effects that are none lie along the dashed line (Lenth's pseudo standard error, {guide}); {seen}. "
+    if beyond and not valid:
+        seen += "; the trial is invalid, and these are no effects"
+    reading = (
+        f"Effects that are none lie along the dashed line (Lenth's pseudo standard error, {guide}). "
         "The line is a guide to the eye, not a verdict."
     )
     if any(point.crossed for point in points):
-        caption += " Diamonds are interactions, as half differences."
-    drawn = [
-        Markup(half_normal(name + end, points, log=log, description=caption, narrow=bool(end)))
+        reading += " Diamonds are interactions, as half differences."
+    wide, narrow = (
+        half_normal(name + end, points, log=log, description=f"{seen}. {reading}", narrow=bool(end))
         for end in ("", "-narrow")
-    ]
-    return Captioned(drawn[0], caption, narrow=drawn[1])
+    )
+    ordered = sorted(points, key=lambda point: point.size)
+    return Figure(
+        stem=stem("half-normal", place),
+        title=headed("Half-normal plot of effects", place),
+        sentence=f"{seen}.",
+        reading=reading,
+        columns=("effect", "interaction", "half-normal quantile", f"size [{'ln ratio' if log else known[0].effect.unit}]",
+                 "verdict"),
+        rows=tuple(
+            (point.label, "yes" if point.crossed else "no", float(quantile), point.size,
+             point.verdict if valid else "no verdict")
+            for quantile, point in zip(half_normal_quantiles(len(ordered)), ordered, strict=True)
+        ),
+        parts=(wide,),
+        narrow=narrow,
+    )  # fmt: skip
+
+
+def _with_verdict(point: Point, *, valid: bool) -> str:
+    """E.g. "barrier nobarrier (faster)": what lies above the line need not be an effect, so its verdict is told."""
+    word = "not settled" if point.verdict == "inconclusive" else point.verdict
+    return f"{point.label} ({word})" if valid else point.label
 
 
 def _main_effects(
-    document: Document, name: str, rows: Sequence[EffectRow], means: Adjusted
-) -> Captioned | None:
-    from markupsafe import Markup
+    document: Document, name: str, place: str, rows: Sequence[EffectRow], means: Adjusted
+) -> Figure | None:
+    from iotrial.report.plots.factorial import MOST_BARS, main_effects
 
-    from iotrial.report.plots.factorial import MOST_BARS, Line, main_effects
+    lines = _lines(document, rows, means)
+    if len(lines) < 2:
+        return None
+    log = means.response.scale is Scale.LOG
+    reading = (
+        "Mean response at each level, hollow at the reference, each block's own level taken out: the longer a line, the "
+        "more the setting does."
+    )
+    if len(lines) > MOST_BARS:
+        reading += f" The {MOST_BARS} largest of {len(lines)} are drawn."
+    sentence = _longest(lines, log=log, valid=document.valid)
+    wide, narrow = (
+        main_effects(name + end, lines, log=log, description=f"{sentence} {reading}", narrow=bool(end))
+        for end in ("", "-narrow")
+    )
+    mean = "ratio to the mean of all treatments" if log else f"difference to the mean [{means.response.unit}]"
+    return Figure(
+        stem=stem("main-effects", place),
+        title=headed("Main effects", place),
+        sentence=sentence,
+        reading=reading,
+        columns=("factor", "level", "reference", mean, "verdict"),
+        rows=tuple(
+            (line.name, label, "no" if number else "yes", math.exp(at) if log else at,
+             line.verdict if document.valid else "no verdict")
+            for line in lines
+            for number, (label, at) in enumerate(zip(line.labels, line.places, strict=True))
+        ),
+        parts=(wide,),
+        narrow=narrow,
+    )  # fmt: skip
+
+
+def _lines(document: Document, rows: Sequence[EffectRow], means: Adjusted) -> list[Line]:
+    """One a factor, the one with the largest effect first."""
+    from iotrial.report.plots.factorial import Line
 
     study = document.trial.header.study
     mains = [row for row in rows if row.effect.kind == "main"]
@@ -142,28 +196,33 @@ def _main_effects(
                 loud.value,
             )
         )
-    if len(lines) < 2:
-        return None
-    caption = (
-        "Mean response at each level, hollow at the reference, each block's own level taken out: the longer a line, the "
-        "more the setting does."
+    return lines
+
+
+def _longest(lines: Sequence[Line], *, log: bool, valid: bool) -> str:
+    """The longest line with its ends and its verdict, and how many factors have one that is not quiet."""
+    line = max(lines, key=lambda one: max(one.places) - min(one.places))
+    low, high = (line.places.index(end) for end in (min(line.places), max(line.places)))
+
+    def at(place: int) -> str:
+        value = math.exp(line.places[place]) if log else line.places[place]
+        return f"{value:.3f}" if log else plain(value)
+
+    ends = f"{at(low)} at {line.labels[low]}, {at(high)} at {line.labels[high]}"
+    if not valid:
+        return f"The longest line is that of {line.name}: {ends}. The trial is invalid, so no line has a verdict."
+    loud = sum(one.verdict not in {quiet.value for quiet in QUIET} for one in lines)
+    verdict = "not settled" if line.verdict == "inconclusive" else line.verdict
+    return (
+        f"The longest line is that of {line.name} ({verdict}): {ends}; {loud} of {len(lines)} factors "
+        f"{'has' if loud == 1 else 'have'} a level that is neither equivalent nor open."
     )
-    if len(lines) > MOST_BARS:
-        caption += f" The {MOST_BARS} largest of {len(lines)} are drawn."
-    log = means.response.scale is Scale.LOG
-    drawn = [
-        Markup(main_effects(name + end, lines, log=log, description=caption, narrow=bool(end)))
-        for end in ("", "-narrow")
-    ]
-    return Captioned(drawn[0], caption, narrow=drawn[1])
 
 
 def _interactions(
-    document: Document, name: str, rows: Sequence[EffectRow], means: Adjusted
-) -> Iterator[Captioned]:
+    document: Document, name: str, place: str, rows: Sequence[EffectRow], means: Adjusted
+) -> Iterator[Figure]:
     """Those that are there; or the two largest, so that a reader sees what parallel lines look like."""
-    from markupsafe import Markup
-
     from iotrial.report.plots.factorial import interaction
 
     study = document.trial.header.study
@@ -180,17 +239,32 @@ def _interactions(
         if any(place is None for line in places for place in line):
             continue
         cells = [[means.natural(place or 0.0) for place in line] for line in places]
-        caption = f"{row.sentence}{f' But {row.aliases}.' if row.aliases else ''} Parallel lines would mean no interaction."
-        figure = interaction(
+        sentence = f"{row.sentence}{f' But {row.aliases}.' if row.aliases else ''}"
+        if not document.valid:
+            sentence = "The trial is invalid, so nothing is said of this interaction."
+        unit = means.response.unit
+        drawing = interaction(
             f"{name}-{number}",
             (shown(a), (shown(reference), shown(level))),
             (shown(b), (shown(off), shown(on))),
             cells,
-            unit=means.response.unit,
+            unit=unit,
             log=means.response.scale is Scale.LOG,
-            description=caption,
+            description=f"{sentence} {PARALLEL}",
         )
-        yield Captioned(Markup(figure), caption, f"{shown(a)} × {shown(b)}")
+        yield Figure(
+            stem=stem("interaction", shown(a), shown(b), place),
+            title=f"{shown(a)} × {shown(b)}",
+            sentence=sentence,
+            reading=PARALLEL,
+            columns=(shown(a), shown(b), f"mean {spoken(means.response.name)} [{unit}]"),
+            rows=tuple(
+                (shown(x), shown(y), cells[i][j])
+                for i, y in enumerate((off, on))
+                for j, x in enumerate((reference, level))
+            ),
+            parts=(drawing,),
+        )
 
 
 def _name(row: EffectRow) -> str:

@@ -16,6 +16,7 @@ from iotrial.study.model import Scale
 
 #: per cent do not help beyond twice as much
 _MOST_PERCENT = 100.0
+NO_INTERVAL = " [no interval yet]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,12 @@ def _said(effect: Effect, percent: float, low: float | None, high: float | None,
     if percent > _MOST_PERCENT:
         estimate, lower, upper = interval_numbers(effect.value, effect.low, effect.high, null=1.0)
         what = " the time" if word.endswith("time") else ""
-        return f"{estimate} times [{lower}, {upper}]{what}"
+        ends = f" [{lower}, {upper}]{what}" if low is not None or high is not None else f"{what}{NO_INTERVAL}"
+        return f"{estimate} times{ends}"
+    if low is None and high is None:
+        return f"{percent:.0f} % {word}{NO_INTERVAL}"
     decimals = _decimals(low, high)
-    if low is not None and high is not None and low <= 0 <= high:
+    if low is not None and high is not None and low < 0 < high:
         less, more = (high, -low) if word.startswith("less") else (-low, high)
         behind = " time" if word.endswith("time") else ""
         return f"{_plain(less, decimals)} % less to {_plain(more, decimals)} % more{behind}"
@@ -69,8 +73,8 @@ def _plain(number: float, decimals: int) -> str:
 
 
 def _decimals(low: float | None, high: float | None) -> int:
-    """Of per cent: none where the interval is wider than 4 points, one where wider than .4."""
+    """Of per cent: none where the interval is wider than 3.5 points, one where wider than .35."""
     if low is None or high is None:
         return 0
     width = high - low
-    return 0 if width >= 4 else 1 if width >= 0.4 else 2
+    return 0 if width >= 3.5 else 1 if width >= 0.35 else 2

@@ -1,31 +1,39 @@
-"""The report as one HTML file that opens offline: no script, no remote resource, nothing loaded.
+"""The report as one HTML file that opens offline: no remote resource, nothing loaded.
 
 Every label goes through jinja2's autoescape; only figures made by the plots are inserted as they are. A content
-security policy in the page says the same to the browser.
+security policy in the page says the same to the browser. There is no script, but one where there are surfaces, which
+turns them; the policy knows it by its hash and forbids any other.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from hashlib import sha256
 from html import escape
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from iotrial.design.model import ArmKind
 from iotrial.legible import shown, shown_lines
 from iotrial.report.claims import Outcome, grouped
+from iotrial.report.data_links import LARGEST_PAGE, data_links
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
-from iotrial.report.figures import Figures, draw_figures
+from iotrial.report.figure import stem
+from iotrial.report.figures import MOST_PANELS, Figures, draw_figures
 from iotrial.report.glossary import GLOSSARY
 from iotrial.report.jsonreport import utc
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import elided, percent
+from iotrial.report.page_figures import READING as PAGES_READING
 from iotrial.report.phrases import amount, interval, reason_in_words, spoken
 from iotrial.report.plots.canvas import DASHES, arm_marker
+from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING
 from iotrial.report.screens import arms_are_rows, row_label
 from iotrial.report.series import Arm
 from iotrial.units import format_duration, format_ratio
@@ -35,13 +43,15 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 MOST_LISTED = 200
+#: how many rows a table has and how many conditions are drawn, until the page is small enough
+ATTEMPTS = ((1_000_000, MOST_PANELS), (2000, MOST_PANELS), (400, MOST_PANELS), (100, 6))
 MOST_CONDITIONS = 6
 INTERACTION_LEDE = (
     "What one setting does to the effect of another. In tables and figures an interaction is half the difference of one "
     "factor’s effects at the two levels of the other, on the scale of the response, so that it compares with main "
     "effects; in sentences it is the whole difference, which for ratios is the square of that number."
 )
-_COPIED = re.compile(r"(<pre>.*?</pre>|<style>.*?</style>)", re.DOTALL)
+_COPIED = re.compile(r"(<pre>.*?</pre>|<style>.*?</style>|<script>.*?</script>)", re.DOTALL)
 _OUTCOME_CLASSES = {
     Outcome.CONFIRMED: "confirmed",
     Outcome.NOT_CONFIRMED: "contradicted",
@@ -61,44 +71,86 @@ class _Cell:
 
 
 def html_report(document: Document) -> str:
-    """The whole page."""
-    figures = draw_figures(document)
-    header = document.trial.header
-    template = _template()
-    treatments = [arm for arm in figures.arms if arm.kind is ArmKind.TREATMENT]
-    by_level = arms_are_rows(header.study)
-    page = template.render(
-        d=document,
-        header=header,
-        started=_started(header.started),
-        arms=figures.arms,
-        treatments=treatments,
-        claims=grouped(document.claims),
-        forests=figures.forests,
-        panels=figures.panels,
-        panels_left_out=figures.panels_left_out,
-        latencies=figures.latencies,
-        latencies_left_out=figures.latencies_left_out,
-        within=figures.within,
-        within_left_out=figures.within_left_out,
-        pages=figures.pages,
-        page_rows=figures.page_rows,
-        run_rows=figures.run_rows,
-        latency_rows=figures.latency_rows,
-        effects_lede=_effects_lede(document),
-        runs_lede=_runs_lede(figures),
-        accounted=bool(document.data.calls or document.data.requests),
-        evidence=[] if by_level else _evidence(document.evidence, treatments),
-        moved=_moved(document) if by_level else [],
-        factorial=figures.factorial,
-        matrices=figures.matrices,
-        interaction_lede=INTERACTION_LEDE,
-        sections=_sections(document, figures),
-        glossary=GLOSSARY,
-        most_listed=MOST_LISTED,
-        most_conditions=MOST_CONDITIONS,
-    )
-    return _unbroken(page)
+    """The whole page, of at most ``LARGEST_PAGE`` bytes: where a trial has more to say its tables are cut, then its figures,
+    and the data of figures last get what room is left."""
+    drawn: dict[int, Figures] = {}  # what is drawn once need not be drawn again for a shorter table
+    for most_rows, most_panels in ATTEMPTS:
+        if most_panels not in drawn:
+            drawn[most_panels] = draw_figures(document, most_panels=most_panels)
+        page = _Page(document, drawn[most_panels], most_rows)
+        room = LARGEST_PAGE - len(page.text(room=0).encode("utf-8", "replace"))
+        if room >= 0:
+            break
+    return page.text(room=room)
+
+
+class _Page:
+    """The page of one document with these figures and so many rows a table."""
+
+    def __init__(self, document: Document, figures: Figures, most_rows: int) -> None:
+        self._figures = figures
+        header = document.trial.header
+        treatments = [arm for arm in figures.arms if arm.kind is ArmKind.TREATMENT]
+        by_level = arms_are_rows(header.study)
+        turning = _turning() if any(one.scenes for matrix in figures.matrices for one in matrix.tests) else ""
+        evidence = [] if by_level else _evidence(document.evidence, treatments)
+        some = _first(evidence, most_rows)
+        number = document.trial.number
+        self._prefix = stem(shown(header.study.name), *([str(number)] if number else ()))
+        self._told: dict[str, object] = {
+            "d": document,
+            "header": header,
+            "started": _started(header.started),
+            "arms": figures.arms,
+            "treatments": treatments,
+            "claims": grouped(document.claims),
+            "figures": figures,
+            "effects_lede": _effects_lede(document),
+            "distributions_lede": DISTRIBUTIONS_READING,
+            "within_lede": WITHIN_READING,
+            "latency_lede": LATENCY_READING,
+            "pages_lede": PAGES_READING,
+            "accounted": bool(document.data.calls or document.data.requests),
+            "evidence": some,
+            "evidence_left_out": len(evidence) - len(some),
+            "moved": _moved(document) if by_level else [],
+            "interaction_lede": INTERACTION_LEDE,
+            "sections": _sections(document, figures),
+            "glossary": GLOSSARY,
+            "most_rows": most_rows,
+            "most_listed": MOST_LISTED,
+            "most_conditions": MOST_CONDITIONS,
+            "turning": turning,
+            "turning_hash": script_hash(turning),
+        }
+
+    def text(self, *, room: int) -> str:
+        """The page with the data of as many figures as fit into ``room`` (bytes)."""
+        links = data_links(self._figures.every(), prefix=self._prefix, room=room)
+        return _unbroken(_template().render(**self._told, links=links))
+
+
+def _first(
+    evidence: list[tuple[str, list[tuple[str, list[_Cell | None]]]]], most: int
+) -> list[tuple[str, list[tuple[str, list[_Cell | None]]]]]:
+    """The conditions whose tables together have at most so many cells, one at least."""
+    cells = 0
+    for place, (_, lines) in enumerate(evidence):
+        cells += sum(len(row) for _, row in lines)
+        if place and cells > most:
+            return evidence[:place]
+    return evidence
+
+
+@cache
+def _turning() -> str:
+    """The script that turns surfaces, as the page holds it."""
+    return resources.files("iotrial.report").joinpath("templates/turning.js").read_text("utf-8").strip()
+
+
+def script_hash(script: str) -> str:
+    """What a content security policy calls an inline script by; "" for none."""
+    return f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}" if script else ""
 
 
 def _unbroken(page: str) -> str:
@@ -154,22 +206,6 @@ def _effects_lede(document: Document) -> str:
         f"Intervals hold at any time, so looking early costs nothing; the margin is {margin}."
     )
     return text if document.valid else f"The trial is invalid: these are no verdicts. {text}"
-
-
-def _runs_lede(figures: Figures) -> str:
-    text = (
-        "Every mark is one run, placed by the time at which it began; lines are running medians of the treatments. "
-        "Arms that rise and fall together show drift, which blocks take away; arms that part show an effect."
-    )
-    if figures.by is not None:
-        text = (
-            "Every mark is one run, placed by the time at which it began. The treatments are too many to be told apart, so "
-            f"they are drawn by the level of {shown(figures.by)}, whose effect is the largest; all other settings vary "
-            "within both. Lines are running medians; levels that rise and fall together show drift, which blocks take away."
-        )
-    if figures.step > 1:
-        text += f" To keep the page small, as few as one run in {figures.step} has a mark; the lines use all."
-    return text
 
 
 def _evidence(

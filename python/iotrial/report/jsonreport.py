@@ -7,8 +7,9 @@ ever added, and only inside ``trial``, ``host``, ``diagnostics`` and ``claims``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Control, Diagnostic, Effect
 from iotrial.analysis.reasons import Reason
@@ -18,14 +19,19 @@ from iotrial.report.evidence import EvidenceRow
 from iotrial.report.within import ChangeWithin, changes_within
 from iotrial.study.model import Scale
 
+if TYPE_CHECKING:
+    from iotrial.report.figure_files import FigureFiles
+
 SCHEMA = 1
 
 
-def report_json(document: Document) -> dict[str, object]:
-    """The whole report as plain objects, ready for ``json.dumps(..., allow_nan=False)``."""
+def report_json(document: Document, figures: Sequence[FigureFiles] | None = None) -> dict[str, object]:
+    """The whole report as plain objects, ready for ``json.dumps(..., allow_nan=False)``. ``figures`` that were written
+    with it are listed in ``trial``."""
+    written = {} if figures is None else {"figures": _figures(figures)}
     return {
         "schema": SCHEMA,
-        "trial": _trial(document),
+        "trial": {**_trial(document), **written},
         "effects": [_effect(row.effect) for row in document.effects],
         "controls": [_control(row.control) for row in document.controls],
         "evidence": [_evidence(row) for row in document.evidence],
@@ -44,6 +50,20 @@ def report_json(document: Document) -> dict[str, object]:
         },
         "claims": [_claim(held) for held in document.claims],
     }
+
+
+def _figures(figures: Sequence[FigureFiles]) -> list[dict[str, str]]:
+    """The files of ``report --figures``, one object a figure: what stands under ``trial.figures``."""
+    return [
+        {
+            "title": one.title,
+            "sentence": one.sentence,
+            "svg": str(one.svg),
+            "png": str(one.png),
+            "csv": str(one.csv),
+        }
+        for one in figures
+    ]
 
 
 def utc(started: str) -> str:

@@ -49,9 +49,10 @@ def live_lines(progress: Progress, *, width: int, height: int, plain: bool = Fal
     width = max(NARROWEST, min(width, WIDEST))
     marks = PLAIN_MARKS if plain else Marks()
     head = [_head(progress, width), _spent(progress, width, marks)]
-    said = _foot(progress, legend=height >= _ROOM_FOR_LEGEND, marks=marks)
-    foot = [part for one in said for part in textwrap.wrap(one, width, subsequent_indent="  ")]
-    body = _body(progress, width, max(3, height - len(head) - len(foot) - 1), marks)
+    foot = [part for one in _foot(progress) for part in textwrap.wrap(one, width, subsequent_indent="  ")]
+    legend = _legend(progress, marks) if height >= _ROOM_FOR_LEGEND else ""
+    body, bars = _body(progress, width, max(3, height - len(head) - len(foot) - 1 - bool(legend)), marks)
+    foot += [legend] if legend and bars else []
     lines = [*head, *body, *(Text(line, style="dim") for line in foot)]
     for line in lines:
         line.truncate(width, overflow="crop" if plain else "ellipsis")
@@ -82,7 +83,7 @@ def _spent(progress: Progress, width: int, marks: Marks) -> Text:
     return text
 
 
-def _foot(progress: Progress, *, legend: bool, marks: Marks) -> list[str]:
+def _foot(progress: Progress) -> list[str]:
     standing = [counted(sum(progress.blocks.values()), "complete block"), *losses(progress)]
     if progress.conditions > 1:
         standing.append(
@@ -96,12 +97,15 @@ def _foot(progress: Progress, *, legend: bool, marks: Marks) -> list[str]:
         lines.append(f"next: {progress.upcoming}")
     if progress.outlook_s is not None:
         lines.append(outlook_words(progress.outlook_s, progress.left_s))
-    if legend and any(line.low is not None for line in progress.effects):
-        margin = f"{marks.margin} margin {percent(progress.margin)}  " if progress.margin else ""
-        lines.append(
-            f"{margin}{marks.now} interval  {marks.before} at half the blocks  {marks.estimate} estimate"
-        )
     return lines
+
+
+def _legend(progress: Progress, marks: Marks) -> str:
+    """What the marks of a bar mean; nothing while there is no interval."""
+    if all(line.low is None and line.high is None for line in progress.effects):
+        return ""
+    margin = f"{marks.margin} margin {percent(progress.margin)}  " if progress.margin else ""
+    return f"{margin}{marks.now} interval  {marks.before} at half the blocks  {marks.estimate} estimate"
 
 
 def outlook_words(outlook_s: float, left_s: float) -> str:
@@ -121,8 +125,13 @@ def widest(progress: Progress) -> list[str]:
         return []
     width, line = max(widths, key=lambda one: one[0])
     before = half_width(line.before_low, line.before_high)
-    was = f", ± {percent(before)} at {counted(line.before_blocks, 'block')}" if before is not None else ""
-    return [f"widest interval ± {percent(width)}{was}"]
+    was = f", {_about(before)} at {counted(line.before_blocks, 'block')}" if before is not None else ""
+    return [f"widest interval {_about(width)}{was}"]
+
+
+def _about(width: float) -> str:
+    """Beyond a factor of two per cent say nothing to anybody."""
+    return f"± {percent(width)}" if width <= 1.0 else "over ± 100 %"
 
 
 def half_width(low: float | None, high: float | None) -> float | None:
@@ -143,20 +152,22 @@ def losses(progress: Progress) -> list[str]:
     return said
 
 
-def _body(progress: Progress, width: int, most: int, marks: Marks) -> list[Text]:
+def _body(progress: Progress, width: int, most: int, marks: Marks) -> tuple[list[Text], bool]:
+    """At most so many lines, and whether there are bars in them."""
     from rich.text import Text
 
     effects = progress.effects
     if not effects:
-        return []
+        return [], False
     rows = _rows(effects)
     hidden = 0
     if len(rows) + 1 > most:
-        effects = tuple(sorted(effects, key=lambda line: line.verdict is not None))
+        effects = tuple(sorted(effects, key=lambda line: line.verdict is not None))[:most]
+        rows = _rows(_in_order(effects, progress.effects))
         while len(rows) + 2 > most and len(effects) > 1:
             effects = effects[:-1]
-            hidden += 1
             rows = _rows(_in_order(effects, progress.effects))
+        hidden = len(progress.effects) - len(effects)
     columns = _columns([line for _, line in rows if line is not None], [name for name, _ in rows], width)
     lines = [_title(progress, columns)]
     reach = reach_of(progress.effects, progress.margin)
@@ -168,7 +179,7 @@ def _body(progress: Progress, width: int, most: int, marks: Marks) -> list[Text]
         lines.append(_row(name, line, columns, bar))
     if hidden:
         lines.append(Text(f"… and {counted(hidden, 'more comparison')}", style="dim"))
-    return lines
+    return lines, columns.bar > 0
 
 
 def _in_order(some: Sequence[EffectLine], every: Sequence[EffectLine]) -> list[EffectLine]:

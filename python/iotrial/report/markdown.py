@@ -27,6 +27,8 @@ _REPLACED = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "@<!-- -->", "#": "#<!
 # What becomes a link without any brackets, and what would begin a list, a heading or a quotation.
 _LINKED = re.compile(r"(\bwww|\b(?:https?|ftp|xmpp|mailto)|\bGH)([.:-])", re.IGNORECASE)
 _STARTS = re.compile(r"^([0-9]{1,9}(?=[.)]\s)|)([-+=.)])")
+#: characters of a part that folds away; a comment on GitHub holds 65,536 in all
+_MOST_FOLDED = 5_000
 _MOST_FAILURES = 10
 _MOST_INTERACTIONS = 40
 _MOST_EFFECTS = 60
@@ -52,9 +54,10 @@ def _lines(document: Document) -> Iterator[str]:
     yield ""
     yield f"> {escaped(header.study.question)}"
     yield ""
-    for detail in document.summary.details:
-        yield f"- {escaped(detail)}"
-    yield ""
+    details = [f"- {escaped(detail)}" for detail in document.summary.details]
+    if not document.valid:  # why it is so is the first thing to know
+        yield from details
+        yield ""
     for group in grouped(document.claims):
         source = f" ({escaped(group.claim.source)})" if group.claim.source else ""
         yield f"**Claim**{source}: {escaped(group.sentence)}"
@@ -64,31 +67,45 @@ def _lines(document: Document) -> Iterator[str]:
     for matrix in document.matrices:
         yield from matrix_tables(document, matrix)
     if document.matrices:
-        yield from folded("All effects", list(effect_rows(document.primary)))
+        yield from brief("All effects", list(effect_rows(document.primary)))
     elif document.primary:
         yield from effect_rows(document.primary)
         yield ""
+    if document.valid and details:
+        yield from brief("What belongs to it", details)
     if document.pages:
-        yield from folded("Pages that gain most and least", list(_pages(document)))
+        yield from brief("Pages that gain most and least", list(_pages(document)))
     if document.interactions:
-        yield from folded("Interactions", list(_interactions(document.interactions)))
+        yield from brief("Interactions", list(_interactions(document.interactions)))
     if document.pooled:
-        yield from folded("Means over conditions (pooled)", list(effect_rows(document.pooled)))
+        yield from brief("Means over conditions (pooled)", list(effect_rows(document.pooled)))
     if document.exploratory:
-        yield from folded("Other responses (exploratory)", list(effect_rows(document.exploratory)))
+        yield from brief("Other responses (exploratory)", list(effect_rows(document.exploratory)))
     if document.evidence:
         by_level = arms_are_rows(header.study)
         title = "Evidence: what moved, by level" if by_level else "Evidence: medians by treatment"
-        yield from folded(title, list(_evidence(document)))
+        yield from brief(title, list(_evidence(document)))
     if document.controls:
-        yield from folded(
+        yield from brief(
             "Controls", [f"- {escaped(r.condition.text)}: {escaped(r.sentence)}" for r in document.controls]
         )
     if document.void or document.failures:
-        yield from folded("Void blocks and failed runs", list(_losses(document)))
+        yield from brief("Void blocks and failed runs", list(_losses(document)))
     about = [f"- {escaped(name)}: {escaped(value)}" for name, value in (*document.plan, *document.machine)]
-    yield from folded("Plan and machine", about)
+    yield from brief("Plan and machine", about)
     yield f"Run again: {code(document.rerun)}"
+
+
+def brief(title: str, lines: Sequence[str]) -> Iterator[str]:
+    """As ``folded``, with as many lines as a comment has room for."""
+    room = _MOST_FOLDED
+    for number, line in enumerate(lines):
+        room -= len(line) + 1
+        if room < 0 and number:
+            more = counted(len(lines) - number, "more line")
+            yield from folded(title, [*lines[:number], "", f"and {more}, in the JSON and HTML reports"])
+            return
+    yield from folded(title, lines)
 
 
 def fact_table(table: FactTable) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from iotrial.design.model import ArmKind
 from iotrial.errors import RequestError
 from iotrial.legible import shown
-from iotrial.report.notation import plain
+from iotrial.report.notation import counted, plain
 from iotrial.study.kinds.matrix import FILE_SIZE, RECORD_SIZE, cell_size, response_of
 from iotrial.study.model import MatrixWork, Study
 from iotrial.units import format_bytes
@@ -198,14 +198,20 @@ def table_of(matrix: Matrix, grid: TestGrid, *, valid: bool) -> list[list[str]]:
 
 
 def said(matrix: Matrix) -> str:
-    """E.g. "78 comparisons: 30 faster, 12 slower, 20 equivalent, 16 not settled"."""
+    """E.g. "78 comparisons of journal with ordered: 30 faster, 12 slower, 20 equivalent, 16 not settled"."""
+    total = sum(len(grid.cells) for grid in matrix.tests)
+    return (
+        f"{counted(total, 'comparison')} of {matrix.level} with {matrix.reference}: {said_of(matrix.tests)}"
+    )
+
+
+def said_of(grids: Sequence[TestGrid]) -> str:
+    """E.g. "30 faster, 12 slower, 20 equivalent, 16 not settled"."""
     counts = dict.fromkeys(MARKS, 0)
-    for grid in matrix.tests:
+    for grid in grids:
         for row in grid.cells.values():
             counts[row.effect.verdict.value] = counts.get(row.effect.verdict.value, 0) + 1
     words = {"inconclusive": "not settled"}
-    named = ", ".join(
+    return ", ".join(
         f"{number} {words.get(verdict, verdict)}" for verdict, number in counts.items() if number
     )
-    total = sum(counts.values())
-    return f"{total:,} comparison{'s' * (total != 1)} of {matrix.level} with {matrix.reference}: {named}"

@@ -1,30 +1,34 @@
-"""The figures of matrices, with captions and the tables behind them."""
+"""The figures of matrices, with what is to be seen in them and the tables behind them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from iotrial.report.document import Document
-from iotrial.report.matrices import LEGEND, Matrix, TestGrid, said, table_of
+from iotrial.report.figure import Figure, Row, stem
+from iotrial.report.findings import QUIET, strength
+from iotrial.report.matrices import LEGEND, Matrix, TestGrid, said, said_of, table_of
 from iotrial.report.notation import percent, plain
 from iotrial.report.phrases import interval
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
 MOST_MATRICES = 6
 MOST_SURFACES = 30
+COLUMNS = (
+    "test", "file [bytes]", "record [bytes]", "reference", "level", "reference [KiB/s]", "level [KiB/s]",
+    "ratio of times", "low", "high", "verdict",
+)  # fmt: skip
 _NO_BREAK = "\u00a0"
 
 
 @dataclass(frozen=True, slots=True)
-class SurfaceFigure:
-    """One test: rates of both treatments and their ratio as surfaces (none where there are none), and all numbers."""
+class TestFigure:
+    """One test: rates of both treatments and their ratio as surfaces (none where there are none), and all numbers.
+    ``scenes`` are the surfaces as the page's script turns them, one a part of the figure."""
 
     test: str
-    surfaces: tuple[Markup, ...]
-    caption: str
+    surfaces: Figure | None
+    scenes: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
@@ -33,12 +37,15 @@ class MatrixFigures:
     """One matrix: heat maps of all tests, then each test by itself."""
 
     title: str
-    wide: Markup
-    narrow: Markup
-    caption: str
+    maps: Figure
     level: str
     reference: str
-    tests: tuple[SurfaceFigure, ...]
+    tests: tuple[TestFigure, ...]
+
+    def every(self) -> Iterator[Figure]:
+        """Each figure, in the order of the page."""
+        yield self.maps
+        yield from (one.surfaces for one in self.tests if one.surfaces is not None)
 
 
 def matrix_figures(document: Document) -> tuple[MatrixFigures, ...]:
@@ -49,34 +56,41 @@ def matrix_figures(document: Document) -> tuple[MatrixFigures, ...]:
 
 
 def _figures(document: Document, number: int, matrix: Matrix) -> MatrixFigures:
-    from markupsafe import Markup
-
     from iotrial.report.plots.heat import heat_maps
 
     margin = document.trial.header.margin
-    caption = (
-        f"{said(matrix)}. Each cell is the ratio of times, {matrix.level} over {matrix.reference}: {LEGEND}. The colour "
+    sentence = _seen(matrix.tests, matrix, said(matrix), valid=document.valid)
+    reading = (
+        f"Each cell is the ratio of times, {matrix.level} over {matrix.reference}: {LEGEND}. The colour "
         f"grows stronger up to a factor of two; the margin is {percent(margin)}."
     )
-    if not document.valid:
-        caption = f"The trial is invalid: these are ratios without a verdict. {caption}"
-    maps = [
-        Markup(
-            heat_maps(
-                f"matrix-{number}{end}", matrix, valid=document.valid, description=caption, narrow=bool(end)
-            )
+    wide, narrow = (
+        heat_maps(
+            f"matrix-{number}{end}",
+            matrix,
+            valid=document.valid,
+            description=f"{sentence} {reading}",
+            narrow=bool(end),
         )
         for end in ("", "-narrow")
-    ]
+    )
+    maps = Figure(
+        stem=stem("matrix", matrix.title),
+        title=f"Matrix: {matrix.title or f'{matrix.level} against {matrix.reference}'}",
+        sentence=sentence,
+        reading=reading,
+        columns=COLUMNS,
+        rows=tuple(row for grid in matrix.tests for row in _data(matrix, grid, valid=document.valid)),
+        parts=(wide,),
+        narrow=narrow,
+    )
     return MatrixFigures(
         title=matrix.title,
-        wide=maps[0],
-        narrow=maps[1],
-        caption=caption,
+        maps=maps,
         level=matrix.level,
         reference=matrix.reference,
         tests=tuple(
-            _surfaces(
+            _test(
                 document,
                 f"surface-{number}-{at}",
                 matrix,
@@ -88,26 +102,64 @@ def _figures(document: Document, number: int, matrix: Matrix) -> MatrixFigures:
     )
 
 
-def _surfaces(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, drawn: bool) -> SurfaceFigure:
-    from markupsafe import Markup
+def _test(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, drawn: bool) -> TestFigure:
+    from iotrial.report.plots.scene import can_be_drawn, scenes
+    from iotrial.report.plots.surface import surface
 
-    from iotrial.report.plots.surface import can_be_drawn, rates, ratios
-
-    caption = (
-        f"{grid.test}: the rate of {matrix.reference}, that of {matrix.level} at the same scale, and the ratio of their "
+    rows = tuple(_rows(document, matrix, grid))
+    if not drawn or not can_be_drawn(matrix):
+        return TestFigure(grid.test, None, (), rows)
+    made = scenes(matrix, grid, margin=document.trial.header.margin, valid=document.valid)
+    sentence = _seen((grid,), matrix, f"{grid.test}: {said_of((grid,))}", valid=document.valid)
+    reading = (
+        f"The rate of {matrix.reference}, that of {matrix.level} at the same scale, and the ratio of their "
         f"times. Bars are intervals, the dashed plane is no difference; a triangle down is {matrix.level} faster, up slower, "
         "a square the same within the margin, a hollow dot not settled."
     )
-    figures: tuple[str, ...] = ()
-    if drawn and can_be_drawn(matrix):
-        margin = document.trial.header.margin
-        figures = (
-            *rates(name, matrix, grid, description=caption),
-            ratios(f"{name}-ratio", matrix, grid, margin=margin, description=caption),
-        )
-    return SurfaceFigure(
-        grid.test, tuple(map(Markup, figures)), caption, tuple(_rows(document, matrix, grid))
+    figure = Figure(
+        stem=stem("surface", grid.test, matrix.title),
+        title=f"Matrix, {grid.test}{f': {matrix.title}' if matrix.title else ''}",
+        sentence=sentence,
+        reading=reading,
+        columns=COLUMNS,
+        rows=_data(matrix, grid, valid=document.valid),
+        parts=tuple(
+            surface(f"{name}-{part}", scene, description=f"{sentence} {reading}")
+            for part, scene in enumerate(made)
+        ),
     )
+    return TestFigure(grid.test, figure, tuple(scene.json() for scene in made), rows)
+
+
+def _seen(grids: Sequence[TestGrid], matrix: Matrix, counts: str, *, valid: bool) -> str:
+    """The counts of verdicts, and the cell that is farthest from 1 among those with a verdict of an effect."""
+    if not valid:
+        return "The trial is invalid: these are ratios without a verdict."
+    loud = [
+        (grid, place, row)
+        for grid in grids
+        for place, row in grid.cells.items()
+        if row.effect.verdict not in QUIET and row.effect.value
+    ]
+    if not loud:
+        return f"{counts}."
+    grid, (i, j), row = max(loud, key=lambda found: strength(found[2].effect))
+    test = "" if len(grids) == 1 else f"{grid.test}, "
+    return (
+        f"{counts}. Farthest from 1 is {test}file {matrix.file_labels[i]}, record {matrix.record_labels[j]}: "
+        f"{interval(row.effect)} ({row.verdict})."
+    )
+
+
+def _data(matrix: Matrix, grid: TestGrid, *, valid: bool) -> tuple[Row, ...]:
+    return tuple(
+        (
+            grid.test, matrix.files[i], matrix.records[j], matrix.reference, matrix.level,
+            *grid.rates.get((i, j), (None, None)), row.effect.value, row.effect.low, row.effect.high,
+            row.verdict if valid else "no verdict",
+        )
+        for (i, j), row in sorted(grid.cells.items())
+    )  # fmt: skip
 
 
 def _rows(document: Document, matrix: Matrix, grid: TestGrid) -> list[tuple[str, ...]]:

@@ -3,56 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from iotrial.report.figure import Figure, headed, stem
 from iotrial.report.notation import counted, elided, quantity
 from iotrial.report.pages import PagesPanel, PageTime
 from iotrial.report.series import Arm
 from iotrial.units import format_ratio
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
 MOST_FIGURES = 12
 #: of those that gain most, and of those that gain least
 MOST_ROWS = 10
+READING = (
+    "One point a page: its response time at a level over that at the reference, medians of the blocks. Below the "
+    "dashed line a page comes faster than at the reference. Verdicts are of the sum over all pages; this shows which of "
+    "them it comes from."
+)
 
 
-@dataclass(frozen=True, slots=True)
-class PagesFigure:
-    """The pages of one condition."""
-
-    title: str
-    figure: Markup
-    caption: str
-
-
-def page_figures(panels: Sequence[PagesPanel], arms: Sequence[Arm]) -> tuple[PagesFigure, ...]:
+def page_figures(panels: Sequence[PagesPanel], arms: Sequence[Arm]) -> tuple[Figure, ...]:
     """One figure for each condition, with all its levels."""
-    from markupsafe import Markup
-
     from iotrial.report.plots.pages import paired
 
-    positions = {arm.label: arm.position for arm in arms if not arm.is_control}
+    treatments = tuple(arm for arm in arms if not arm.is_control)
+    positions = {arm.label: arm.position for arm in treatments}
     found = []
     for index, (_, members) in enumerate(groupby(panels, key=lambda panel: panel.condition.key)):
         group = list(members)
-        parts = [f"{elided(panel.level, 24)}: {_share(panel)}" for panel in group]
+        title = group[0].condition.text
         found.append(
-            PagesFigure(
-                group[0].condition.text,
-                Markup(paired(f"pages-{index}", group, positions)),
-                f"{counted(len(group[0].pages), 'page')}, medians of {counted(group[0].blocks, 'block')}; {'; '.join(parts)}",
+            Figure(
+                stem=stem("pages", title),
+                title=headed("Pages", title),
+                sentence=_seen(group),
+                reading=READING,
+                columns=("level", "page", "at the reference [s]", "at the level [s]", "ratio"),
+                rows=tuple(
+                    (panel.level, page.page, page.reference_s, page.level_s, page.ratio)
+                    for panel in group
+                    for page in panel.pages
+                ),
+                parts=(paired(f"pages-{index}", group, positions),),
+                key=treatments,
             )
         )
     return tuple(found[:MOST_FIGURES])
 
 
+def _seen(group: Sequence[PagesPanel]) -> str:
+    parts = [f"{elided(panel.level, 24)}: {_share(panel)}" for panel in group]
+    return f"{counted(len(group[0].pages), 'page')}, medians of {counted(group[0].blocks, 'block')}; {'; '.join(parts)}."
+
+
 def _share(panel: PagesPanel) -> str:
+    """E.g. "2 of them come faster than at off, most so /a (0.25 times its time), least so /b (1.02)"."""
     faster = sum(page.ratio < 1.0 for page in panel.pages)
-    return f"{faster:,} of them come faster than at {elided(panel.reference, 24)}"
+    text = f"{faster:,} of them come faster than at {elided(panel.reference, 24)}"
+    if len(panel.pages) < 2:
+        return text
+    most, least = panel.pages[0], panel.pages[-1]
+    return (
+        f"{text}, most so {elided(most.page, 40)} ({format_ratio(most.ratio)} times its time), least so "
+        f"{elided(least.page, 40)} ({format_ratio(least.ratio)})"
+    )
 
 
 def extremes(panel: PagesPanel, most: int = MOST_ROWS) -> tuple[tuple[PageTime, ...], tuple[PageTime, ...]]:

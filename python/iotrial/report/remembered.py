@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 from contextlib import suppress
 from functools import cache
@@ -117,6 +118,8 @@ def beside(store: Path) -> Path:
 
 def _opened(path: Path) -> sqlite3.Connection | None:
     with suppress(sqlite3.Error, OSError):
+        # for its owner's eyes, as the store is
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
         try:
             connection.execute("PRAGMA synchronous = OFF")  # lost is made anew

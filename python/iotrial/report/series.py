@@ -153,7 +153,7 @@ def latencies_of(
     for (key, operation), by_arm in merged.items():
         drawn = []
         for arm in known.values():
-            latencies_ns, counts = by_arm.get(arm.name, ((), ()))
+            latencies_ns, counts = by_arm.get(arm.name, ([], []))
             if latencies_ns:
                 drawn.append((arm, *_added_up(latencies_ns, counts)))
         if drawn:

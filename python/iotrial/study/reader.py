@@ -44,7 +44,9 @@ def load(path: str | Path, *, trusted: bool = False) -> Study:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         reason = error.strerror if isinstance(error, OSError) else error
-        raise StudyError(f"cannot be read: {reason}", file=str(path)) from error
+        raise StudyError(
+            f"cannot be read: {reason}", file=str(path), hint="`iotrial list` shows the studies that ship"
+        ) from error
     if len(data) > MAX_BYTES:
         raise StudyError("is larger than 1 MiB, which no study is", file=str(path))
     try:

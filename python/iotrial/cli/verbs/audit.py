@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOST_FILES = 200
 
 
-@click.command("audit")
+@click.command("audit", short_help="What somebody else's numbers can show.")
 @click.argument("files", nargs=-1, required=True, metavar="[LABEL=]FILE...")
 @click.option(
     "--format", "form", metavar="NAME", help="csv, hyperfine, fio, iozone, bonnie, strace (else found out)."

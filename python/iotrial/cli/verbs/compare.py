@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import markdown_option
 from iotrial.cli.output import tell
 
 if TYPE_CHECKING:
@@ -20,12 +21,10 @@ if TYPE_CHECKING:
     from iotrial.store import Store
 
 
-@click.command("compare")
+@click.command("compare", short_help="Lay trials side by side.")
 @click.argument("trials", nargs=-1, required=True, metavar="TRIAL TRIAL...")
 @click.option("--html", metavar="FILE", help="Write a self-contained HTML page there.")
-@click.option(
-    "--markdown", metavar="FILE", help="Write Markdown there (-: standard output, instead of text)."
-)
+@markdown_option
 @click.option(
     "--fail-if",
     type=click.Choice(["differs"]),
@@ -41,16 +40,22 @@ def command(
     The same study on several machines, disks, kernels or dates: where does its effect differ? Every trial is analysed at
     a part of its alpha, so that all intervals hold together.
     """
-    from iotrial.cli.ending import EXIT_FAIL_IF, write_markdown, write_report
+    from iotrial.cli.ending import (
+        EXIT_FAIL_IF,
+        refuse_twice_on_standard_output,
+        write_markdown,
+        write_report,
+    )
     from iotrial.report.comparing import compare
 
+    refuse_twice_on_standard_output(markdown, as_json=as_json)
     found, names = gathered(trials)
     comparison = compare(found, names=names)
     on_standard_output = False
     if markdown:
         from iotrial.report.comparison_markdown import comparison_markdown
 
-        on_standard_output = write_markdown(comparison_markdown(comparison), markdown, as_json=as_json)
+        on_standard_output = write_markdown(comparison_markdown(comparison), markdown)
     if html:
         from iotrial.report.comparison_html import comparison_html
 

@@ -19,7 +19,7 @@ AA_S = 120.0
 QUICK_S = 15.0
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="What this machine can measure, and how finely.")
 @click.option("--time", "time", metavar="DURATION", help="How long the A/A measures (default 2 min).")
 @click.option("--quick", is_flag=True, help="An A/A of 15 s.")
 @click.option("--no-aa", is_flag=True, help="Leave the A/A out: facts only.")

@@ -1,12 +1,14 @@
-"""``iotrial export``: one stored trial as one file, for another machine."""
+"""``iotrial export``: one stored trial as one file, for another machine or another program."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -16,53 +18,120 @@ from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 
 if TYPE_CHECKING:
+    from iotrial.report.document import Document
     from iotrial.store import Store
+    from iotrial.store.model import StoredTrial
 
 SUFFIX = ".iotrial"
+PACKED = "packed"
+#: as ``iotrial.report.exports`` has them, which is not imported for a word of help
+FORMATS = (PACKED, "csv", "parquet", "json", "benchfmt")
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # a store that somebody else made may hold any name
 
 
-@click.command("export")
+@click.command("export", short_help="Write a stored trial into a file.")
 @click.argument("trial", default="last")
 @click.argument("file", required=False)
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(FORMATS),
+    default=PACKED,
+    help="packed (the default; `import` reads it); csv or parquet: every run; json: the report; benchfmt: for benchstat.",
+)
+@click.option("--to", metavar="FILE", help="The same as FILE.")
 @click.option("--force", is_flag=True, help="Replace a file that is there already.")
 @json_option
-def command(trial: str, file: str | None, force: bool, as_json: bool) -> None:
-    """Pack a stored trial into FILE ("-": standard output), to be imported, reported or run again elsewhere."""
+def command(trial: str, file: str | None, kind: str, to: str | None, force: bool, as_json: bool) -> None:
+    """Write a stored trial into FILE ("-": standard output): packed, to be imported, reported or run again elsewhere; or in
+    a format of other programs, of a packed trial too."""
     from iotrial.cli.storing import store_to_read
+    from iotrial.cli.verbs.report import document_at
     from iotrial.errors import RequestError
-    from iotrial.legible import shown
-    from iotrial.store.packed.file import refuse_present, written_whole
 
+    if file is not None and to is not None:
+        raise RequestError("one file is written at a time: FILE or --to FILE")
+    file = to if file is None else file
     if file == "-" and as_json:
-        raise RequestError("standard output takes either the packed trial or --json", hint="name a file")
+        raise RequestError("standard output takes either the trial or --json", hint="name a file")
+    if kind != PACKED:
+        document = document_at(trial)
+        _export(document.trial, kind, file, _writer(document, kind), force=force, as_json=as_json)
+        return
     store = store_to_read(needed=True)
     assert store is not None
     with store:
         found = store.find(trial)
-        if file == "-":
-            with tempfile.TemporaryFile() as whole:
-                _pack(store, found.number, whole)
-                shutil.copyfileobj(whole, sys.stdout.buffer)
-                sys.stdout.buffer.flush()
-            return
-        name = f"{found.number}-{_UNFIT.sub('-', found.header.study.name)[:80]}{SUFFIX}"
-        path = Path(file).expanduser() if file else Path(name)
-        refuse_present(path, force=force)
-        with written_whole(path, force=force) as part:
-            digest = _pack(store, found.number, part)
-            size = part.seek(0, 2)
+        _export(
+            found, kind, file, lambda part: _pack(store, found.number, part), force=force, as_json=as_json
+        )
+
+
+def _export(
+    found: StoredTrial,
+    kind: str,
+    file: str | None,
+    write: Callable[[BinaryIO], str],
+    *,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write the whole file or none, and say which. RequestError where it is there already."""
+    from iotrial.legible import shown
+    from iotrial.store.packed.file import refuse_present, written_whole
+
+    if file == "-":
+        with tempfile.TemporaryFile() as whole:
+            write(whole)
+            whole.seek(0)
+            shutil.copyfileobj(whole, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        return
+    path = Path(file).expanduser() if file else Path(_name(found, kind))
+    refuse_present(path, force=force)
+    with written_whole(path, force=force) as part:
+        digest = write(part)
+        size = part.seek(0, 2)
+    called = f"trial {found.number}" if found.number else f"trial {shown(found.header.id)[:12]}"
     if as_json:
         facts = {
-            "number": found.number,
+            "number": found.number or None,
             "id": found.header.id,
+            "as": kind,
             "file": str(path),
             "bytes": size,
             "sha256": digest,
         }
         click.echo(json.dumps({"schema": 1, "exported": facts}, indent=1))
     else:
-        tell(f"trial {found.number} is in {shown(path)} ({size:,} bytes)", err=True)
+        tell(f"{called} is in {shown(path)} ({size:,} bytes)", err=True)
+
+
+def _name(found: StoredTrial, kind: str) -> str:
+    """NUMBER-STUDY with the format's suffix, in the current folder."""
+    suffix = SUFFIX
+    if kind != PACKED:
+        from iotrial.report.exports import FORMATS
+
+        suffix = FORMATS[kind].suffix
+    study = _UNFIT.sub("-", found.header.study.name)[:80]
+    return f"{found.number}-{study}{suffix}" if found.number else f"{study.strip('.-') or 'trial'}{suffix}"
+
+
+def _writer(document: Document, kind: str) -> Callable[[BinaryIO], str]:
+    from iotrial.report.exports import FORMATS
+
+    def write(file: BinaryIO) -> str:
+        """The digest of all that was written."""
+        FORMATS[kind].write(document, file)
+        file.flush()
+        file.seek(0)
+        digest = hashlib.sha256()
+        while part := file.read(1 << 20):
+            digest.update(part)
+        return digest.hexdigest()
+
+    return write
 
 
 def _pack(store: Store, number: int, file: BinaryIO) -> str:

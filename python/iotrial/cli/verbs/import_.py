@@ -11,7 +11,7 @@ from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 
 
-@click.command("import")
+@click.command("import", short_help="Store a packed trial of another machine.")
 @click.argument("file")
 @json_option
 def command(file: str, as_json: bool) -> None:

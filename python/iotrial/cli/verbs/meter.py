@@ -13,7 +13,7 @@ from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 
 
-@click.command("meter")
+@click.command("meter", short_help="Give a trial's runs a power meter's readings.")
 @click.argument("trial")
 @click.argument("file")
 @click.option("--time-column", metavar="NAME", help="The column of times, where its name does not tell.")
@@ -109,7 +109,9 @@ def _zone(text: str) -> timezone:
 
     found = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text)
     if found is None or int(found[2]) > 14 or int(found[3]) > 59:
-        raise RequestError(f"--utc-offset {text[:20]}: wanted such as +01:00 or -05:30")
+        raise RequestError(
+            f"--utc-offset {text[:20]}: wanted hours and minutes", hint="such as +01:00 or -05:30"
+        )
     distance = timedelta(hours=int(found[2]), minutes=int(found[3]))
     return timezone(distance if found[1] == "+" else -distance)
 

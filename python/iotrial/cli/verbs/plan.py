@@ -13,11 +13,16 @@ from iotrial.cli.output import tell
 from iotrial.cli.piloting import DEFAULT, pilot_seconds, piloted
 
 
-@click.command("plan")
+@click.command("plan", short_help="What a run would do and change, before it does.")
 @click.argument("study", required=False)
 @study_options
 @click.option(
-    "--rounds", type=click.IntRange(1, 10000), default=2, show_default=True, help="How many rounds to list."
+    "--rounds",
+    type=click.IntRange(1, 10000),
+    metavar="N",
+    default=2,
+    show_default=True,
+    help="How many rounds to list.",
 )
 @click.option(
     "--pilot",

@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import quantity_of
 from iotrial.cli.output import tell
 
 
-@click.command("refine")
+@click.command("refine", short_help="Write the study that follows a trial.")
 @click.argument("trial", default="last")
 @click.option(
     "--out",
@@ -41,9 +42,12 @@ def command(
     from iotrial.study.trust import demands
 
     if ablate and fold_over:
-        raise RequestError("--ablate and --fold-over are two different studies: name one of them")
+        raise RequestError("--ablate and --fold-over are two different studies", hint="name one of them")
     if fold_over and factors:
-        raise RequestError("--fold-over repeats the whole screen, so --factors has no place in it")
+        raise RequestError(
+            "--fold-over repeats the whole screen, so --factors has no place in it",
+            hint="leave one of the two out",
+        )
     names = [name.strip() for name in (factors or "").split(",") if name.strip()]
     document = document_at(trial)
     way: Way = "ablate" if ablate else "fold-over" if fold_over else "follow-up"
@@ -82,13 +86,9 @@ def command(
 
 
 def _margin(text: str | None) -> float | None:
-    from iotrial.errors import RequestError
-    from iotrial.units import UnitError, parse_margin
+    from iotrial.units import parse_margin
 
-    try:
-        return parse_margin(text) if text else None
-    except UnitError as error:
-        raise RequestError(error.message, hint=error.hint) from error
+    return quantity_of("--margin", text, parse_margin)
 
 
 def _default(name: str) -> Path:

@@ -9,32 +9,55 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import markdown_option
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
 
 
-@click.command("report")
+@click.command("report", short_help="What a stored or packed trial says.")
 @click.argument("trial", default="last")
 @click.option("--html", metavar="FILE", help="Write the self-contained HTML report there.")
-@click.option("--markdown", metavar="FILE", help="Write Markdown there (for a pull request).")
+@markdown_option
+@click.option(
+    "--figures", metavar="FOLDER", help="Write every figure there as SVG and PNG, with its numbers as CSV."
+)
 @click.option(
     "--fail-if", type=click.Choice(["slower", "inconclusive"]), multiple=True, help="Exit with status 4 then."
 )
 @json_option
 def command(
-    trial: str, html: str | None, markdown: str | None, fail_if: tuple[str, ...], as_json: bool
+    trial: str,
+    html: str | None,
+    markdown: str | None,
+    figures: str | None,
+    fail_if: tuple[str, ...],
+    as_json: bool,
 ) -> int:
     """Report a stored trial (its number, its id, or "last"), or a packed one (its file)."""
-    from iotrial.cli.ending import exit_status, say, write_html, write_report
+    from iotrial.cli.ending import (
+        exit_status,
+        refuse_twice_on_standard_output,
+        say,
+        write_html,
+        write_markdown_report,
+    )
 
+    refuse_twice_on_standard_output(markdown, as_json=as_json)
     document = document_at(trial)
-    if markdown:
-        from iotrial.report.markdown import markdown_report
+    drawn = None
+    if figures:
+        from iotrial.report.figure_files import write_figures
 
-        write_report(markdown_report(document), Path(markdown))
+        drawn = write_figures(document, Path(figures).expanduser())
     written = write_html(document, Path(html)) if html else None
-    say(document, as_json=as_json, html=written)
+    if not (markdown and write_markdown_report(document, markdown)):
+        say(document, as_json=as_json, html=written, figures=drawn)
+        if drawn is not None and not as_json:
+            from iotrial.cli.output import tell
+            from iotrial.report.notation import counted
+
+            tell(f"{counted(len(drawn), 'figure')} in {figures}; index.md lists them")
     return exit_status(document, fail_if, None)
 
 

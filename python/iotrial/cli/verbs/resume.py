@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import quantity_of
 
 
 @click.command("resume")
@@ -32,6 +33,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
     from iotrial.store.packed.consistency import check_stored
     from iotrial.units import parse_duration
 
+    wanted_s = quantity_of("--time", time, parse_duration)
     store = Store.open(store_path())
     data = store.data(trial)
     stored = data.trial
@@ -57,7 +59,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
         located=located_of(stored.header),
     )
     plan = Plan(stored.header.study, stored.header.seed, controls=bool(options.get("controls", True)))
-    time_s = parse_duration(time) if time else float(options["time_s"])
+    time_s = wanted_s or float(options["time_s"])
     limits = Limits(time_s, int(options["blocks"]), stop_when_decided=not options.get("no_stop", False))
     with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
         ended = resume(resolved, plan, store, data, limits, watcher)

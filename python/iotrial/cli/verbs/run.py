@@ -8,13 +8,21 @@ from typing import Any
 import click
 
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import asked_of, find_study, resolve_study, sampling_period, study_options
+from iotrial.cli.options import (
+    asked_of,
+    find_study,
+    markdown_option,
+    resolve_study,
+    sampling_period,
+    study_options,
+)
 
 
-@click.command("run")
+@click.command("run", short_help="Put a study on trial on this machine.")
 @click.argument("study", required=False)
 @study_options
 @click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
+@markdown_option
 @click.option(
     "--fail-if", type=click.Choice(["slower", "inconclusive"]), multiple=True, help="Exit with status 4 then."
 )
@@ -32,6 +40,7 @@ from iotrial.cli.options import asked_of, find_study, resolve_study, sampling_pe
 def command(
     study: str | None,
     html: str | None,
+    markdown: str | None,
     fail_if: tuple[str, ...],
     sample: str | None,
     rehearse: bool,
@@ -40,20 +49,23 @@ def command(
 ) -> int:
     """Put a study on trial on this machine: one of the catalogue, a file, or that of a packed trial (--like)."""
     from iotrial.cli.consent import ask_consent, show_intent
-    from iotrial.cli.ending import conclude
+    from iotrial.cli.ending import conclude, refuse_twice_on_standard_output
     from iotrial.cli.watching import watcher_for
     from iotrial.conduct.start import begin, default_folder, look_at_disks, make_plan
     from iotrial.conduct.trial import Limits
     from iotrial.paths import store_path
     from iotrial.store import Store
 
+    refuse_twice_on_standard_output(markdown, as_json=as_json)
     asked = asked_of(values)
     sample_s = sampling_period(sample)
     chosen, asked = find_study(study, asked)
     if rehearse:
         from iotrial.cli.rehearsing import refuse_what_needs_numbers, rehearsed
 
-        refuse_what_needs_numbers({"--html": html, "--fail-if": fail_if, "--sample": sample})
+        refuse_what_needs_numbers(
+            {"--html": html, "--markdown": markdown, "--fail-if": fail_if, "--sample": sample}
+        )
         return rehearsed(chosen, asked, as_json=as_json)
     resolved = resolve_study(chosen, asked)
     plan = make_plan(resolved, asked.seed, controls=asked.controls)
@@ -85,5 +97,11 @@ def command(
             },
         )
     return conclude(
-        store, ended.trial.header.id, as_json=as_json, html=html, fail_if=fail_if, signal=ended.signal
+        store,
+        ended.trial.header.id,
+        as_json=as_json,
+        html=html,
+        markdown=markdown,
+        fail_if=fail_if,
+        signal=ended.signal,
     )

@@ -10,11 +10,22 @@ from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 
 
-@click.command("serve")
+@click.command("serve", short_help="Show stored trials as pages in a browser.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8137, show_default=True, help="0: any free one."
+    "--port",
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    default=8137,
+    show_default=True,
+    help="0: any free one.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address; no other is taken.")
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="A loopback address; no other is taken.",
+)
 @click.option("--all-users", is_flag=True, help="Answer every user of this machine, not only you.")
 @click.option(
     "--full-speed",

@@ -47,9 +47,9 @@ def command(as_json: bool) -> None:
         return
     if not trials:
         tell("No trials yet. Start with: iotrial run files/permissions")
+    width = max((len(format_duration(trial.duration_s)) for trial in sound), default=0)
     for trial in sound:
         when = trial.started[:16].replace("T", " ")
-        tell(
-            f"{trial.number:>5}  {when}  {trial.state!s:<11} {format_duration(trial.duration_s):>8}  {shown(trial.study)}"
-            + ("  (imported)" if trial.imported is not None else "")
-        )
+        lasted = f"{format_duration(trial.duration_s):>{width}}"
+        mark = "  (imported)" if trial.imported is not None else ""
+        tell(f"{trial.number:>5}  {when}  {trial.state!s:<11} {lasted}  {shown(trial.study)}{mark}")

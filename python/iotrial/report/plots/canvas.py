@@ -1,9 +1,9 @@
-"""One figure: matplotlib in, inline SVG out, so that the page's style sheet decides its colours.
+"""One drawing: matplotlib in, inline SVG out, so that the page's style sheet decides its colours.
 
-matplotlib draws in *inks*: colours that stand for a role and that become CSS variables afterwards, so one
-drawing serves light and dark pages. Ids get a prefix, since several figures share one page; coordinates are rounded
-and repeated styles hoisted, which makes the file a third as long. Text stays text. No global state of
-matplotlib is changed for longer than a drawing takes, and the output is the same for the same input.
+matplotlib draws in the palette's inks, which become CSS variables afterwards, so one drawing serves light and dark
+pages. Ids get a prefix, since several figures share one page; coordinates are rounded and repeated styles hoisted, which
+makes the file a third as long. Text stays text. No global state of matplotlib is changed for longer than a drawing
+takes, and the output is the same for the same input.
 """
 
 from __future__ import annotations
@@ -11,39 +11,34 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from iotrial.report.plots.palette import (
+    ARM_COLOURS,
+    BAND,
+    INK,
+    LINE,
+    MARKS,
+    MUTED,
+    PAPER,
+    VERDICT_INKS,
+    arm_ink,
+    inks,
+    variable,
+)
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-INK, MUTED, LINE, BAND, PAPER = "#010101", "#020202", "#030303", "#040404", "#050505"
-VERDICT_INKS = {
-    "faster": "#060001",
-    "better": "#060001",
-    "slower": "#060002",
-    "worse": "#060002",
-    "equivalent": "#060003",
-    "higher": "#060004",
-    "lower": "#060004",
-    "inconclusive": MUTED,
-}
-ARM_COLOURS = 8
-_ARMS = tuple(f"#07000{i}" for i in range(ARM_COLOURS))
-_VARIABLES = {
-    INK: "var(--ink)",
-    MUTED: "var(--muted)",
-    LINE: "var(--line)",
-    BAND: "var(--band)",
-    PAPER: "var(--card)",
-    "#060001": "var(--faster)",
-    "#060002": "var(--slower)",
-    "#060003": "var(--equivalent)",
-    "#060004": "var(--moved)",
-    **{ink: f"var(--arm-{i})" for i, ink in enumerate(_ARMS)},
-}
+__all__ = [
+    "ARM_COLOURS", "BAND", "DASHES", "FONT_PT", "INK", "LINE", "MARKERS", "MUTED", "PAPER", "VERDICT_INKS", "Drawing",
+    "arm_ink", "arm_marker", "calm", "draw",
+]  # fmt: skip
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES: tuple[tuple[float, tuple[float, ...] | None], ...] = (
@@ -58,16 +53,12 @@ DASHES: tuple[tuple[float, tuple[float, ...] | None], ...] = (
 )
 
 FONT_PT = 8.0
-_INK = re.compile("|".join(re.escape(ink) for ink in _VARIABLES), re.IGNORECASE)
+_VARIABLES = {mark: variable(ink) for ink, mark in MARKS.items()}
+_INK = re.compile("|".join(re.escape(mark) for mark in _VARIABLES), re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>")
 _LONG = re.compile(r"(\d+\.\d\d)\d+")
 _MARKS = re.compile(r'<g (clip-path="[^"]+")>\s*((?:<use [^>]*/>\s*){2,})</g>')
 _STYLE = re.compile(r' style="([^"]*)"')
-
-
-def arm_ink(position: int) -> str:
-    """The ink of an arm; they repeat after eight, then the marker tells."""
-    return _ARMS[position % ARM_COLOURS]
 
 
 def arm_marker(position: int) -> str:
@@ -75,14 +66,48 @@ def arm_marker(position: int) -> str:
     return MARKERS[(position + position // ARM_COLOURS) % len(MARKERS)]
 
 
-def draw(
-    name: str, size_in: tuple[float, float], paint: Callable[[Figure], None], *, description: str
-) -> str:
-    """The SVG of one figure. ``name`` is unique in the page, ``description`` what a screen reader says."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
+@dataclass(frozen=True)
+class Drawing:
+    """What can be drawn: in a page, or alone. ``name`` is unique in the page, ``description`` what a screen reader says.
 
-    settings: Any = {
+    In a template it stands for its inline SVG, which is made when it is first asked for.
+    """
+
+    name: str
+    size_in: tuple[float, float]
+    paint: Callable[[Any], None]
+    description: str
+
+    @cached_property
+    def inline(self) -> str:
+        """The SVG within a page, coloured by the page's style sheet."""
+        from matplotlib.figure import Figure
+
+        with settings(self.name, MARKS):
+            figure = Figure(figsize=self.size_in)
+            figure.patch.set_visible(False)
+            self.paint(figure)
+            text = io.StringIO()
+            figure.savefig(text, format="svg", metadata={"Date": None})
+        return _inlined(text.getvalue(), self.name, self.description)
+
+    def __html__(self) -> str:
+        return self.inline
+
+
+def draw(
+    name: str, size_in: tuple[float, float], paint: Callable[[Any], None], *, description: str
+) -> Drawing:
+    """What :class:`Drawing` holds; nothing is drawn yet."""
+    return Drawing(name, size_in, paint, description)
+
+
+@contextmanager
+def settings(name: str, colours: Mapping[str, str]) -> Iterator[None]:
+    """matplotlib as figures need it: their font and inks, ids that depend on ``name`` alone."""
+    import matplotlib as mpl
+
+    chosen: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": name,
         "font.size": FONT_PT,
@@ -92,15 +117,10 @@ def draw(
         "path.simplify": True,
         "path.simplify_threshold": 0.2,
     }
-    with mpl.rc_context(settings), warnings.catch_warnings():
+    with inks(colours), mpl.rc_context(chosen), warnings.catch_warnings():
         # A label in a script that the measuring font lacks is drawn by the reader's own fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure = Figure(figsize=size_in)
-        figure.patch.set_visible(False)
-        paint(figure)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return _inlined(text.getvalue(), name, description)
+        yield
 
 
 def calm(axes: Axes) -> None:

@@ -18,6 +18,7 @@ from iotrial.report.plots.canvas import (
     MUTED,
     PAPER,
     VERDICT_INKS,
+    Drawing,
     arm_ink,
     arm_marker,
     calm,
@@ -57,7 +58,7 @@ class Line:
 
 def half_normal(
     name: str, points: Sequence[Point], *, log: bool, description: str, narrow: bool = False
-) -> str:
+) -> Drawing:
     """Sizes of effects in ascending order over the half-normal quantiles, with Lenth's line as a guide."""
     ordered = sorted(points, key=lambda point: point.size)
     quantiles = half_normal_quantiles(len(ordered))
@@ -87,8 +88,14 @@ def half_normal(
         )
         top = max(most, pse) * 1.1
         end = min(right * 1.3, top / pse if pse else right)
+        foot = min(pse * end, top)
+        # Beside the largest points stand their names; a flat line would lie on one of them.
+        if any(
+            abs(point.size - foot) < 0.07 * top for point in ordered[-_LABELLED:] if point.size > 2.5 * pse
+        ):
+            foot += 0.06 * top
         axes.text(
-            end, min(pse * end, top), "guide: effects that are none  ", color=MUTED, fontsize=FONT_PT - 1,
+            end, foot, "guide: effects that are none  ", color=MUTED, fontsize=FONT_PT - 1,
             ha="right", va="bottom", zorder=3,
         )  # fmt: skip
         for quantile, point in zip(quantiles, ordered, strict=True):
@@ -131,7 +138,7 @@ def _labels(
 
 def main_effects(
     name: str, lines: Sequence[Line], *, log: bool, description: str, narrow: bool = False
-) -> str:
+) -> Drawing:
     """For each factor the mean response at each of its levels, relative to the mean of all."""
     drawn = lines[:MOST_BARS]
     height = 0.5 + 0.21 * len(drawn)
@@ -173,7 +180,7 @@ def main_effects(
             )
             words = f"{line.name}: {', '.join(line.labels)}"
             axes.text(
-                -0.012, row, elided(words, 26 if narrow else 36), transform=axes.get_yaxis_transform(), color=INK, ha="right",
+                -0.012, row, elided(words, 24 if narrow else 30), transform=axes.get_yaxis_transform(), color=INK, ha="right",
                 va="center", fontsize=FONT_PT - 0.5,
             )  # fmt: skip
 
@@ -189,7 +196,7 @@ def interaction(
     unit: str,
     log: bool,
     description: str,
-) -> str:
+) -> Drawing:
     """Two lines, one for each level of ``by``, over the levels of ``across``. ``cells[i][j]``: value at level i of ``by`` and
     level j of ``across``, in the response's unit."""
     places = [[math.log(value) if log else value for value in row] for row in cells]

@@ -13,9 +13,20 @@ from typing import TYPE_CHECKING
 from iotrial.analysis.model import Verdict
 from iotrial.legible import shown
 from iotrial.report.notation import elided, percent, suited_unit
-from iotrial.report.phrases import interval, null_value
+from iotrial.report.phrases import interval, null_value, spoken
 from iotrial.report.plots.axis import linear_ticks, ratio_ticks
-from iotrial.report.plots.canvas import BAND, FONT_PT, INK, LINE, MUTED, PAPER, VERDICT_INKS, calm, draw
+from iotrial.report.plots.canvas import (
+    BAND,
+    FONT_PT,
+    INK,
+    LINE,
+    MUTED,
+    PAPER,
+    VERDICT_INKS,
+    Drawing,
+    calm,
+    draw,
+)
 from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale
 
@@ -27,15 +38,18 @@ MOST_ROWS = 80
 _WIDE_IN, _NARROW_IN = 7.6, 4.1
 _ROW_IN, _TALL_ROW_IN, _HEAD_IN, _FOOT_IN = 0.25, 0.4, 0.12, 0.46
 _FARTHEST = 3.0
+#: of the height of a row
+_NARROW_TITLE = 0.7
 
 
-def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool) -> str:
+def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool) -> Drawing:
     """The SVG of these effects (all of one scale); ``narrow`` puts the labels above the intervals."""
     rows = sorted(rows, key=lambda row: _order(rows, row))[:MOST_ROWS]
     row_in = _TALL_ROW_IN if narrow else _ROW_IN
     single = len({row.condition.key for row in rows}) == 1
     titled = [None] * len(rows) if single else _titles(rows)
-    lines = len(rows) + (sum(title is not None for title in titled) if not narrow else 0)
+    title_line = _NARROW_TITLE if narrow else 1.0
+    lines = len(rows) + title_line * sum(title is not None for title in titled)
     height = _HEAD_IN + row_in * lines + _FOOT_IN
     width = _NARROW_IN if narrow else _WIDE_IN
 
@@ -43,14 +57,27 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
         left, right = (0.03, 0.97) if narrow else (0.31, 0.69)
         axes = figure.add_axes((left, _FOOT_IN / height, right - left, row_in * lines / height))
         _axis(axes, rows, lines, margin=margin)
-        line = 0
+        line = 0.0
+        axes.axhline(-0.5, color=LINE, linewidth=0.4, zorder=0)
         for row, title in zip(rows, titled, strict=True):
-            if title is not None and not narrow:
-                _text(figure, axes, 0.0, line, elided(title, 60), INK, align="left", bold=True)
-                line += 1
+            if title is not None:
+                middle = line + (title_line - 1) / 2
+                _text(
+                    figure,
+                    axes,
+                    left if narrow else 0.0,
+                    middle,
+                    elided(title, 60),
+                    INK,
+                    align="left",
+                    bold=True,
+                )
+                line += title_line
+                axes.axhline(line - 0.5, color=LINE, linewidth=0.4, zorder=0)
+            axes.axhline(line + 0.5, color=LINE, linewidth=0.4, zorder=0)
             _row(axes, row, line, low_shift=0.22 if narrow else 0.0)
             if narrow:
-                label = elided(_pair(row) if single else f"{_pair(row)}: {row.condition.text}", 42)
+                label = elided(f"{_pair(row)}{_of_response(rows, row)}" if single else row.condition.text, 42)
                 for x, text, align in ((0.0, label, "left"), (1.0, interval(row.effect), "right")):
                     axes.text(
                         x,
@@ -64,11 +91,11 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
                         bbox={"facecolor": PAPER, "linewidth": 0, "pad": 0.6},
                     )
             else:
-                text = _pair(row) if single else row.condition.text
+                text = f"{_pair(row)}{_of_response(rows, row)}" if single else row.condition.text
                 _text(figure, axes, 0.012, line, elided(text, 36), INK, align="left")
                 _text(figure, axes, 0.71, line, interval(row.effect), INK, align="left")
                 _text(figure, axes, 1.0, line, row.verdict, _ink(row), align="right")
-            line += 1
+            line += 1.0
 
     words = "; ".join(f"{row.condition.text}: {row.sentence}" for row in rows[:12])
     return draw(name, (width, height), paint, description=f"Forest plot. {words}")
@@ -92,7 +119,7 @@ def _titles(rows: Sequence[EffectRow]) -> list[str | None]:
 
 
 def _of_response(rows: Sequence[EffectRow], row: EffectRow) -> str:
-    return f" ({shown(row.effect.response)})" if len({r.effect.response for r in rows}) > 1 else ""
+    return f" ({spoken(row.effect.response)})" if len({r.effect.response for r in rows}) > 1 else ""
 
 
 def _pair(row: EffectRow) -> str:
@@ -107,7 +134,7 @@ def _position(row: EffectRow, value: float) -> float:
     return math.log(value) if row.effect.scale is Scale.LOG else value
 
 
-def _axis(axes: Axes, rows: Sequence[EffectRow], lines: int, *, margin: float) -> None:
+def _axis(axes: Axes, rows: Sequence[EffectRow], lines: float, *, margin: float) -> None:
     log = rows[0].effect.scale is Scale.LOG
     low, high = _limits(rows, margin=margin)
     calm(axes)
@@ -130,8 +157,6 @@ def _axis(axes: Axes, rows: Sequence[EffectRow], lines: int, *, margin: float) -
         axes.set_xlabel(label, color=MUTED, fontsize=FONT_PT - 0.5)
     null = 0.0
     axes.axvline(null, color=MUTED, linewidth=0.8, zorder=1)
-    for line in range(lines + 1):
-        axes.axhline(line - 0.5, color=LINE, linewidth=0.4, zorder=0)
 
 
 def _limits(rows: Sequence[EffectRow], *, margin: float) -> tuple[float, float]:
@@ -154,7 +179,7 @@ def _limits(rows: Sequence[EffectRow], *, margin: float) -> tuple[float, float]:
     return low - pad, high + pad
 
 
-def _row(axes: Axes, row: EffectRow, line: int, *, low_shift: float) -> None:
+def _row(axes: Axes, row: EffectRow, line: float, *, low_shift: float) -> None:
     effect = row.effect
     y = line + low_shift
     left, right = axes.get_xlim()

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from iotrial.report.matrices import Matrix, TestGrid, mark
-from iotrial.report.plots.canvas import FONT_PT, INK, LINE, MUTED, VERDICT_INKS, draw
+from iotrial.report.plots.canvas import FONT_PT, INK, LINE, MUTED, VERDICT_INKS, Drawing, draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ _FULL = math.log(2.0)
 _MOST_TEXT = 7
 
 
-def heat_maps(name: str, matrix: Matrix, *, valid: bool, description: str, narrow: bool = False) -> str:
+def heat_maps(name: str, matrix: Matrix, *, valid: bool, description: str, narrow: bool = False) -> Drawing:
     """All tests of a matrix side by side: rows are file sizes (the smallest below), columns record sizes."""
     columns = _columns(matrix, narrow=narrow)
     lines = math.ceil(len(matrix.tests) / columns)

@@ -10,7 +10,7 @@ import numpy as np
 from iotrial.report.notation import elided
 from iotrial.report.pages import PagesPanel
 from iotrial.report.plots.axis import scale_of
-from iotrial.report.plots.canvas import FONT_PT, LINE, MUTED, arm_ink, arm_marker, calm, draw
+from iotrial.report.plots.canvas import FONT_PT, LINE, MUTED, Drawing, arm_ink, arm_marker, calm, draw
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ SIZE_IN = (4.1, 3.6)
 _BOX = (0.17, 0.14, 0.79, 0.82)
 
 
-def paired(name: str, panels: Sequence[PagesPanel], positions: Mapping[str, int]) -> str:
+def paired(name: str, panels: Sequence[PagesPanel], positions: Mapping[str, int]) -> Drawing:
     """All levels of one condition against its reference; ``positions`` of the arms by label, which give their colours.
     Points below the diagonal are pages that come faster."""
     times = np.array([(page.reference_s, page.level_s) for panel in panels for page in panel.pages])

@@ -15,6 +15,7 @@ from iotrial.report.plots.canvas import (
     FONT_PT,
     LINE,
     MUTED,
+    Drawing,
     arm_ink,
     arm_marker,
     calm,
@@ -38,7 +39,7 @@ _LATENCY_BINS = 70
 _NARROWEST_BIN = 1.08
 
 
-def runs_in_time(name: str, panel: Panel, *, most_points: int, changes_s: Sequence[float] = ()) -> str:
+def runs_in_time(name: str, panel: Panel, *, most_points: int, changes_s: Sequence[float] = ()) -> Drawing:
     """Every run (or every n-th) over the time at which it began, with running medians of the treatments; the level of the
     blocks changes at ``changes_s``."""
     values = np.concatenate([series.value for series in panel.series])
@@ -64,12 +65,12 @@ def runs_in_time(name: str, panel: Panel, *, most_points: int, changes_s: Sequen
     return draw(name, SIZE_IN, paint, description=f"Runs in order of time, {panel.condition.text}")
 
 
-def distributions(name: str, panel: Panel) -> str:
+def distributions(name: str, panel: Panel) -> Drawing:
     """The share of runs that took no longer than x, by arm."""
-    values = np.concatenate([series.counted for series in panel.series])
-    if values.size == 0:
-        values = np.concatenate([series.value for series in panel.series])
-    scale = scale_of(values, panel.unit)
+    every = np.concatenate([series.counted for series in panel.series])
+    if every.size == 0:
+        every = np.concatenate([series.value for series in panel.series])
+    scale = scale_of(every, panel.unit)
 
     def paint(figure: Figure) -> None:
         axes = _across(figure, scale)
@@ -79,14 +80,19 @@ def distributions(name: str, panel: Panel) -> str:
         axes.set_ylabel("share of runs", color=MUTED, fontsize=FONT_PT - 0.5)
         for series in sorted(panel.series, key=lambda s: not s.arm.is_control):
             if series.counted.size:
-                share = np.linspace(0, 1, min(_ECDF_POINTS, series.counted.size))
-                places = scale.place(np.quantile(series.counted, share))
-                _line(axes, series.arm, places, share)
+                share, values = quantile_curve(series)
+                _line(axes, series.arm, scale.place(values), share)
 
     return draw(name, SIZE_IN, paint, description=f"Distribution by arm, {panel.condition.text}")
 
 
-def latencies(name: str, panel: LatencyPanel) -> str:
+def quantile_curve(series: ArmSeries) -> tuple[Floats, Floats]:
+    """Shares from 0 to 1 and the values that this share of the runs does not exceed."""
+    share = np.linspace(0, 1, min(_ECDF_POINTS, series.counted.size))
+    return share, np.quantile(series.counted, share)
+
+
+def latencies(name: str, panel: LatencyPanel) -> Drawing:
     """How the latencies of one operation are spread, as the share of operations in each bin."""
     low = min(float(latency[0]) for _, latency, _ in panel.arms)
     high = max(_upper(latency, counts) for _, latency, counts in panel.arms)
@@ -112,7 +118,7 @@ def latencies(name: str, panel: LatencyPanel) -> str:
     return draw(name, SIZE_IN, paint, description=f"Latency of {panel.operation}, {panel.condition.text}")
 
 
-def within_run(name: str, panel: WithinPanel) -> str:
+def within_run(name: str, panel: WithinPanel) -> Drawing:
     """What was sampled over the time of a run: medians, and the middle half of the runs as a band."""
     values = np.concatenate([part for curve in panel.curves for part in (curve.low, curve.high)])
     low, high = min(0.0, float(values.min())), float(values.max())

@@ -24,6 +24,7 @@ from iotrial.report.plots.canvas import (
     MUTED,
     PAPER,
     VERDICT_INKS,
+    Drawing,
     arm_ink,
     arm_marker,
     calm,
@@ -55,7 +56,7 @@ def fitting(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(kept)
 
 
-def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, narrow: bool) -> str:
+def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, narrow: bool) -> Drawing:
     """The SVG of these rows, all of one scale; ``narrow`` puts the words above the intervals."""
     line_in = _TALL_LINE_IN if narrow else _LINE_IN
     lines = sum(1 + len(row.has) for row in rows) + _GAP * (len(rows) - 1)
@@ -86,7 +87,7 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
         for row in rows:
             place = comparison.place(row) + (f", {spoken(row.response)}" if several else "")
             head = title(row) if place == "all conditions" else f"{title(row)}, {place}"
-            write(0.0, line, elided(head, 44 if narrow else 62), INK, "left", bold=True)
+            write(0.0, line, elided(head, 54 if narrow else 76), INK, "left", bold=True)
             agreement = agreement_words(comparison, row)
             if not narrow:
                 write(

@@ -1,0 +1,187 @@
+"""The manual page, in the man(7) macros, made from the commands themselves.
+
+One page for all verbs, so that a search in it finds every option. The options of a study are those that `plan` and `run`
+have in common; they are told once. ``scripts/manual`` writes the page into the wheel's data, and a test compares it.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+import click
+
+from iotrial import __version__
+from iotrial.cli import cli
+from iotrial.cli.statuses import STATUSES
+
+DATE = "2026-11-22"  # of its last change in words that are not the commands' own
+SHARED = ("plan", "run")
+_WIDTH = 64  # of a line of source, before its hyphens are escaped
+
+_ENVIRONMENT = (
+    ("IOTRIAL_STORE", "The file of stored trials, instead of trials.db in the state folder."),
+    ("IOTRIAL_GUESTS", "The folder for kernels and tools of guests."),
+    (
+        "XDG_STATE_HOME",
+        "Where the state folder lies, as $XDG_STATE_HOME/iotrial; without it /var/lib/iotrial for root, and "
+        "~/.local/state/iotrial for others.",
+    ),
+    ("NO_COLOR", "If set, nothing is coloured."),
+    ("TERM", "With dumb, a running trial is told in lines instead of a table."),
+    ("COLUMNS", "How wide tables are, where the terminal does not tell."),
+)
+_FILES = (
+    ("trials.db", "Stored trials (SQLite); nothing in it is ever changed."),
+    ("trials.standing.json", "How the trial that is running stands, written between its blocks."),
+    ("trials.analysed", "What trials said when they were last looked at; may be deleted."),
+    ("journal/", "What a trial has changed and not yet put back."),
+    ("reports/", "HTML reports."),
+)
+_EXAMPLES = (
+    ("Put one shipped study on trial:", "iotrial run files/permissions"),
+    (
+        "Only two mount options, and a coarser margin:",
+        "iotrial run mount/atime --set atime=relatime,noatime --margin 5%",
+    ),
+    (
+        "In a script: fail where the setting makes the work slower:",
+        "iotrial run study.toml --fail-if slower --json >trial.json",
+    ),
+    ("What somebody else's table can show:", "iotrial audit results.csv"),
+)
+
+
+def manual() -> str:
+    """The whole page."""
+    context = click.Context(cli, info_name="iotrial")
+    verbs = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    commands = {name: verb for name, verb in verbs.items() if verb is not None and not verb.hidden}
+    shared = _shared(commands)
+    lines = [
+        f'.TH IOTRIAL 1 "{DATE}" "iotrial {__version__}" "User Commands"',
+        ".SH NAME",
+        r"iotrial \- storage tuning on trial",
+        ".SH SYNOPSIS",
+        ".B iotrial",
+        ".I VERB",
+        r"[\fIOPTION\fR ...] [\fIARGUMENT\fR ...]",
+        ".SH DESCRIPTION",
+        *_paragraphs(cli.help or ""),
+        ".PP",
+        *_words(
+            "STUDY is the name of a shipped study (files/permissions) or a TOML file. TRIAL is the number of a stored trial, "
+            "its id or an unambiguous beginning of it, or last. Results go to standard output, progress and messages to "
+            "standard error. With --json standard output is one JSON document, and an error is one on standard error: "
+            '{"error": {"code", "message", "hint"}}.'
+        ),
+        ".SH VERBS",
+    ]
+    for name, command in commands.items():
+        lines += _verb(name, command, shared if name in SHARED else ())
+    lines += [".SH OPTIONS OF A STUDY", "These mean the same for", r"\fBplan\fR and \fBrun\fR."]
+    lines += _options([p for p in commands["run"].params if p.name in shared])
+    lines.append(".SH EXIT STATUS")
+    lines += [
+        part for status, text in STATUSES for part in (".TP", rf"\fB{_escaped(status)}\fR", *_words(text))
+    ]
+    lines.append(".SH ENVIRONMENT")
+    lines += [
+        part for name, text in _ENVIRONMENT for part in (".TP", rf"\fB{_escaped(name)}\fR", *_words(text))
+    ]
+    lines += [".SH FILES", "In the state folder:"]
+    lines += [part for name, text in _FILES for part in (".TP", rf"\fI{_escaped(name)}\fR", *_words(text))]
+    lines.append(".SH EXAMPLES")
+    for number, (text, command_line) in enumerate(_EXAMPLES):
+        lines += [
+            *([".PP"] if number else []),
+            *_words(text),
+            ".PP",
+            ".RS 4",
+            ".nf",
+            rf"\fB{_escaped(command_line)}\fR",
+            ".fi",
+            ".RE",
+        ]
+    lines += [".SH SEE ALSO", r"\fBfio\fR(1),", r"\fBsqlite3\fR(1),", r"\fBstrace\fR(1),", r"\fBmount\fR(8)"]
+    return "\n".join(lines) + "\n"
+
+
+def _shared(commands: dict[str, click.Command]) -> frozenset[str]:
+    """Names of the options that plan and run have in common, but for those that every verb has."""
+    common = [{p.name or "" for p in commands[verb].params if isinstance(p, click.Option)} for verb in SHARED]
+    return frozenset(common[0] & common[1] - {"as_json"})
+
+
+def _verb(name: str, command: click.Command, elsewhere: Iterable[str]) -> Iterator[str]:
+    yield f".SS {_escaped(name)}"
+    yield rf"\fBiotrial {_escaped(name)}\fR " + " ".join(_usage(command))
+    yield ".PP"
+    yield from _paragraphs(command.help or "")
+    own = [p for p in command.params if p.name not in elsewhere]
+    yield from _options(own)
+    if elsewhere:
+        yield from (".PP", "And the options of a study, below.")
+
+
+def _usage(command: click.Command) -> Iterator[str]:
+    """Made here, as all of the page is: how click puts these changes from version to version."""
+    if any(isinstance(param, click.Option) for param in command.params):
+        yield "[\\fIOPTION\\fR ...]"
+    for param in command.params:
+        if isinstance(param, click.Argument):
+            name = rf"\fI{_escaped(_value(param))}\fR" + (" ..." if param.nargs == -1 else "")
+            yield name if param.required else f"[{name}]"
+
+
+def _options(params: Sequence[click.Parameter]) -> Iterator[str]:
+    for param in params:
+        if isinstance(param, click.Option) and not param.hidden:
+            takes = "" if param.is_flag else _value(param)
+            yield ".TP"
+            yield ", ".join(_name(f"{one} {takes}".rstrip()) for one in param.opts)
+            default = f" Default: {param.default}." if param.show_default else ""
+            yield from _words((param.help or "") + default)
+
+
+def _value(param: click.Parameter) -> str:
+    """What an option or argument takes, as a word."""
+    if param.metavar:
+        return param.metavar.removesuffix("...")
+    if isinstance(param.type, click.Choice):
+        return "|".join(str(choice) for choice in param.type.choices)
+    return (param.name or "").upper()
+
+
+def _name(written: str) -> str:
+    """E.g. ``--set FACTOR=LEVEL``: the option bold, what it takes in italics."""
+    option, blank, value = written.partition(" ")
+    return rf"\fB{_escaped(option)}\fR" + (rf" \fI{_escaped(value)}\fR" if blank else "")
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """A docstring of click's: paragraphs, those behind ``\\b`` line by line."""
+    for number, paragraph in enumerate(re.split(r"\n\s*\n", text.strip())):
+        if number:
+            yield ".PP"
+        lines = [line.strip() for line in paragraph.splitlines()]
+        if lines[0] == "\b":
+            yield from (".nf", *(_escaped(line) for line in lines[1:]), ".fi")
+        else:
+            yield from _words(" ".join(lines))
+
+
+def _words(text: str) -> Iterator[str]:
+    """Running text, a sentence a line as roff likes it."""
+    for sentence in re.split(r"(?<=[.?!]) +(?=[A-Z])", " ".join(text.split())):
+        plain = re.sub(r"`([^`]*)`", "\\1", sentence)
+        yield from map(_escaped, textwrap.wrap(plain, _WIDTH, break_on_hyphens=False, break_long_words=False))
+
+
+def _escaped(text: str) -> str:
+    """Text that roff sets as it stands: no macro, no escape, hyphens that can be copied."""
+    text = text.replace("\\", "\x00").replace("-", "\\-").replace("\x00", "\\e")
+    text = text.replace("^", "\\(ha").replace("~", "\\(ti").replace("`", "\\(ga").replace("'", "\\(aq")
+    text = "".join(c if ord(c) < 128 else f"\\[u{ord(c):04X}]" for c in text)
+    return "\\&" + text if text.startswith((".", "'")) else text

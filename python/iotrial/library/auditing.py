@@ -1,0 +1,245 @@
+"""What somebody's numbers can show at all: ``iotrial audit`` on a file, on columns of numbers or on a data frame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iotrial.analysis.audit import model
+from iotrial.analysis.audit.audit import audit as audited
+from iotrial.analysis.audit.claims import parse_claim
+from iotrial.errors import RequestError
+from iotrial.importers import read
+from iotrial.importers.contract import MAX_OBSERVATIONS, Asked, Source, finite, open_source, source_of
+from iotrial.library.display import Card, html
+from iotrial.library.table import Column, Table, levels_columns, names_in
+from iotrial.report.audit import sentences
+from iotrial.report.audit.jsonaudit import audit_json
+from iotrial.report.audit.rendering import markdown_lines, text_lines
+from iotrial.report.audit.studies import answering
+from iotrial.units import format_ratio
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Numbers = Sequence[float]
+VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A group against the reference under one condition, from ``n`` and ``n_reference`` values.
+
+    ``ratio`` is one of geometric means, ``low`` and ``high`` its t interval on logarithms, with alpha shared by all
+    comparisons of the response. It believes that the values are independent of each other, and of time; ``standing``
+    says in words what is left of it, ``reasons`` what speaks against it.
+    """
+
+    group: str
+    reference: str
+    response: str
+    unit: str
+    condition: Mapping[str, str]
+    n: int
+    n_reference: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+    standing: str
+    reasons: tuple[str, ...]
+
+
+class Comparisons(Table[Comparison]):
+    """All groups beside the reference."""
+
+    noun = "comparison"
+    heads = ("response, condition", "group : reference", "n", "ratio [interval]", "shows")
+
+    def _cells(self, row: Comparison) -> tuple[str, ...]:
+        at = ", ".join((row.response, *(f"{name} {label}" for name, label in row.condition.items())))
+        n = f"{row.n}" if row.n == row.n_reference else f"{row.n}, {row.n_reference}"
+        numbers = "–" if row.ratio is None else format_ratio(row.ratio)
+        if row.low is not None and row.high is not None:
+            numbers += f" [{format_ratio(row.low)}, {format_ratio(row.high)}]"
+        shows = f"{row.standing} ({'; '.join(row.reasons)})" if row.reasons else row.standing
+        return at, f"{row.group} : {row.reference}", n, numbers, shows
+
+    def _columns(self) -> list[Column[Comparison]]:
+        fixed: list[Column[Comparison]] = [
+            Column("group", "label", lambda one: one.group),
+            Column("reference", "label", lambda one: one.reference),
+            Column("response", "label", lambda one: one.response),
+            Column("unit", "label", lambda one: one.unit),
+            Column("n", "count", lambda one: one.n),
+            Column("n_reference", "count", lambda one: one.n_reference),
+            Column("ratio", "number", lambda one: one.ratio),
+            Column("low", "number", lambda one: one.low),
+            Column("high", "number", lambda one: one.high),
+            Column("standing", "label", lambda one: one.standing),
+            Column("reasons", "text", lambda one: "; ".join(one.reasons)),
+        ]
+        names = names_in(one.condition for one in self)
+        taken = {column.name for column in fixed}
+        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
+        return [*fixed[:4], *at, *fixed[4:]]
+
+
+class Audit:
+    """What some numbers can show and what they cannot; made by ``audit``."""
+
+    def __init__(self, found: model.Audit) -> None:
+        self._found = found
+        self._answer = answering(found)
+
+    @property
+    def summary(self) -> str:
+        """The whole audit in one or two sentences."""
+        return sentences.summary(self._found)
+
+    @property
+    def reference(self) -> str | None:
+        """The group that the others are compared with; None where there is one group only."""
+        return self._found.reference
+
+    @property
+    def comparisons(self) -> Comparisons:
+        """All groups beside the reference."""
+        facts: dict[str, object] = {"alpha": self._found.alpha, "margin": self._found.margin}
+        return Comparisons(map(_comparison, self._found.comparisons), facts)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What the data say about themselves, what weighs most first: order, heaps, first runs, repeats, rounding."""
+        return tuple(sentences.findings(self._found))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What a randomised trial would need to answer it."""
+        return tuple(sentences.needs(self._found))
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The published numbers that were given, recomputed."""
+        return tuple(sentences.claims(self._found))
+
+    def json(self) -> dict[str, Any]:
+        """All of it as plain objects: what ``iotrial audit --json`` prints (schemas/audit.schema.json)."""
+        return audit_json(self._found, self._answer)
+
+    def markdown(self) -> str:
+        """All of it as Markdown."""
+        return "\n".join(markdown_lines(self._found, self._answer))
+
+    def __repr__(self) -> str:
+        return f"<Audit of {len(self._found.dataset.observations):,} numbers: {self.summary}>"
+
+    def __str__(self) -> str:
+        return "\n".join(text_lines(self._found, self._answer))
+
+    def _repr_html_(self) -> str:
+        rows = self.comparisons._card()
+        lines = (*self.claims, *self.findings, *self.needs)
+        card = Card("Audit", self.summary, lines, heads=rows.heads, rows=rows.rows, left_out=rows.left_out)
+        return html(card)
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown()
+
+
+def audit(
+    data: str | os.PathLike[str] | Mapping[str, Numbers] | DataFrame,
+    *,
+    group: str | None = None,
+    values: Sequence[str] = (),
+    unit: str | None = None,
+    conditions: Sequence[str] = (),
+    order: str | None = None,
+    reference: str | None = None,
+    claims: Sequence[str] = (),
+    alpha: float = 0.05,
+    margin: float = 0.03,
+) -> Audit:
+    """What these numbers can show and what they cannot, whoever measured them and however.
+
+    ``data`` is a file that ``iotrial audit`` reads (CSV, hyperfine, fio, iozone, bonnie++, strace -c), a data frame
+    that is such a table, or a mapping from each treatment to its numbers in the order in which they were measured.
+    ``group``, ``values``, ``conditions`` and ``order`` name columns; ``order="rows"`` says that the rows are in the
+    order of time, without which nothing can be said of it. ``reference`` is the group that the others are compared
+    with, ``claims`` are published numbers such as "noatime 53.67 % of strictatime".
+
+    RequestError for what cannot be read, UnknownName for a reference that is no group.
+    """
+    if not 0.0 < alpha < 1.0 or not margin > 0.0:
+        raise RequestError(
+            f"audit: wanted an alpha between 0 and 1 and a margin above 0, found {alpha}, {margin}"
+        )
+    if isinstance(data, Mapping):
+        dataset = _of_groups(data, unit or "1", reference, claims)
+    else:
+        asked = Asked(
+            group=group,
+            values=tuple(values),
+            unit=unit,
+            conditions=tuple(conditions),
+            order=order,
+            reference=reference,
+            claims=tuple(claims),
+        )
+        table = not isinstance(data, str | os.PathLike)
+        dataset = read([_source(data)], asked, form="csv" if table else None)
+    return Audit(audited(dataset, alpha=alpha, margin=margin))
+
+
+def _source(data: Any) -> Source:
+    if isinstance(data, str | os.PathLike):
+        name = os.fspath(data)
+        return open_source(Path(name).expanduser(), name=name, given=None, alone=True)
+    if not hasattr(data, "to_csv"):
+        hint = "e.g. audit('numbers.csv'), or audit({'off': [1.2, 1.3], 'on': [1.1, 1.2]})"
+        raise RequestError(
+            f"audit: wanted a file, a data frame or a mapping, found {type(data).__name__}", hint=hint
+        )
+    return source_of(data.to_csv(index=False).encode("utf-8", "replace"), name="data frame")
+
+
+def _of_groups(
+    groups: Mapping[str, Numbers], unit: str, reference: str | None, claims: Sequence[str]
+) -> model.Dataset:
+    observations = tuple(_observed(groups, unit))
+    if not observations or len(observations) > MAX_OBSERVATIONS:
+        raise RequestError(f"audit: wanted 1 to {MAX_OBSERVATIONS:,} numbers, found {len(observations):,}")
+    parsed = tuple(map(parse_claim, claims))
+    return model.Dataset("numbers", "values by group", observations, reference=reference, claims=parsed)
+
+
+def _observed(groups: Mapping[str, Numbers], unit: str) -> Iterator[model.Observation]:
+    for name, numbers in groups.items():
+        for run, number in enumerate(numbers):
+            value = finite(float(number))
+            if value is None:
+                raise RequestError(
+                    f'audit: group "{name}": wanted numbers between 1e-100 and 1e100, or 0; found {number}',
+                    hint="leave out what was not measured, and say so where you publish",
+                )
+            yield model.Observation(str(name), VALUE, unit, value, run=run)
+
+
+def _comparison(one: model.Comparison) -> Comparison:
+    series = {"series": one.series} if one.series else {}
+    return Comparison(
+        group=one.group,
+        reference=one.reference,
+        response=one.response,
+        unit=one.unit,
+        condition={**dict(one.condition), **series},
+        n=one.n,
+        n_reference=one.n_reference,
+        ratio=one.ratio,
+        low=one.shared.low,
+        high=one.shared.high,
+        standing=sentences.SHOWS[one.standing],
+        reasons=tuple(sentences.REASONS[reason] for reason in one.reasons),
+    )

@@ -1,0 +1,199 @@
+"""The anytime-valid test on somebody's own measurements: one number of either treatment in each block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, SupportsFloat
+
+import numpy as np
+
+from iotrial.analysis.anytime_t import t_interval
+from iotrial.analysis.betting import Floats
+from iotrial.analysis.eprocess import interval
+from iotrial.analysis.power import blocks_to_resolve
+from iotrial.errors import RequestError
+from iotrial.library.display import Card, html, markdown, text
+from iotrial.report.notation import bracketed, counted, percent
+
+Scale = Literal["ratio", "difference"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BlockComparison:
+    """What the blocks say of the level against the reference; made by ``compare_blocks``.
+
+    ``value``, ``low`` and ``high`` are ratios (level over reference) or differences (level less reference); None: not
+    bounded yet, or nothing is left. ``p`` and the interval hold at level ``alpha`` at every look. ``moved``: no
+    single effect fits all blocks, so it changed on the way. ``leaning``: the estimate is an end of the interval,
+    since all blocks together lean to what the first ones excluded; measure again. ``block_sd`` is the scatter of the
+    contrast from block to block (natural logarithms for ratios); ``t_low`` and ``t_high`` a cross-check that assumes
+    normal contrasts.
+    """
+
+    scale: Scale
+    value: float | None
+    low: float | None
+    high: float | None
+    p: float
+    alpha: float
+    blocks: int
+    moved: bool
+    leaning: bool
+    block_sd: float | None
+    t_low: float | None
+    t_high: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """The estimate, where it is a ratio."""
+        return self.value if self.scale == "ratio" else None
+
+    @property
+    def detected(self) -> bool:
+        """Whether "no effect" is excluded: the interval leaves out 1 (or a difference of 0)."""
+        null = 1.0 if self.scale == "ratio" else 0.0
+        return (self.low is not None and self.low > null) or (self.high is not None and self.high < null)
+
+    def within(self, margin: float) -> bool:
+        """Whether the interval lies inside 1/(1 + margin) to 1 + margin (``margin`` .03 for 3 %); of ratios only.
+
+        That excludes a larger effect as far as these blocks can be trusted. A trial of iotrial says "equivalent" only
+        where a slow-down put in on purpose was seen; here nothing shows that one would have been.
+        """
+        if self.scale != "ratio" or not margin > 0.0:
+            raise RequestError("within: wanted ratios and a margin above 0", hint="e.g. within(0.03)")
+        return self.low is not None and self.high is not None and (
+            1.0 / (1.0 + margin) <= self.low and self.high <= 1.0 + margin
+        )  # fmt: skip
+
+    def blocks_for(self, margin: float) -> int | None:
+        """How many blocks of this scatter settle a margin in four cases of five, if there is no effect; None: more
+        than 4,000, or fewer than two blocks so far. Of ratios only."""
+        if self.scale != "ratio" or not margin > 0.0:
+            raise RequestError("blocks_for: wanted ratios and a margin above 0", hint="e.g. blocks_for(0.03)")
+        if self.block_sd is None:
+            return None
+        return blocks_to_resolve(self.block_sd, margin, alpha=self.alpha)
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one sentence."""
+        null = 1.0 if self.scale == "ratio" else 0.0
+        blocks = counted(self.blocks, "block")
+        if self.moved:
+            return f"The effect changed while it was measured: no single {self.scale} fits all {blocks}."
+        said = f"{self.scale} {bracketed(self.value, self.low, self.high, null=null)} after {blocks}"
+        if self.low is None and self.high is None:
+            return f"{said}: too few to bound it, p {_p(self.p)}."
+        level = f"at {percent(1.0 - self.alpha)}, valid at every look"
+        excludes = "excludes" if self.detected else "does not exclude"
+        said += f": the interval ({level}) {excludes} {null:g}, p {_p(self.p)}"
+        if self.leaning:
+            said += ". The estimate is an end of the interval: measure again before you rely on it"
+        return f"{said}."
+
+    def __repr__(self) -> str:
+        return f"<{text(self._card())}>"
+
+    def _repr_html_(self) -> str:
+        return html(self._card())
+
+    def _repr_markdown_(self) -> str:
+        return markdown(self._card())
+
+    def _card(self) -> Card:
+        return Card(f"{self.sentence[:1].upper()}{self.sentence[1:]}")
+
+
+def compare_blocks(
+    reference: Sequence[SupportsFloat],
+    level: Sequence[SupportsFloat],
+    *,
+    alpha: float = 0.05,
+    scale: Scale = "ratio",
+) -> BlockComparison:
+    """The level against the reference, from blocks that were measured in a drawn order.
+
+    ``reference[i]`` and ``level[i]`` are the two numbers of block i, of shape (blocks,), in the order of time and in
+    one unit: two runs that follow each other, or the sums of several. ``scale`` "ratio" compares logarithms and wants
+    numbers above 0; "difference" takes any (counts that may be 0).
+
+    What it rests on: in every block a coin decided, anew and independently of everything measured, which of the two
+    was run first. Then nothing else is assumed for the test of "no effect": not normal noise, not independent blocks,
+    no number of blocks fixed beforehand; one may look after every block and stop when one likes. The interval assumes
+    beside it that the effect is the same factor (or difference) in every block, or that the noise of the difference
+    is symmetric. What it does not see: files or devices that always carry the same treatment, caches that one
+    treatment fills for the other, a change that never took. If the order was not drawn (all of one, then all of the
+    other; or in strict turns), the numbers may be confounded with time, and neither p nor interval means anything:
+    see ``audit``.
+
+    Give every pair. One that is left out because of what was measured breaks the test, so numbers that are missing
+    are an error. Several comparisons at once share a level: pass ``alpha / k``. Fewer than 8 blocks (at .05) give no
+    bounded interval.
+
+    RequestError for arrays of unequal length or another shape, for numbers that are not finite or, for ratios, not
+    above 0, and for an alpha outside 0 to 1.
+    """
+    if not 0.0 < alpha < 1.0:
+        raise RequestError(f"compare_blocks: alpha {alpha} is not between 0 and 1")
+    if scale not in ("ratio", "difference"):
+        raise RequestError(f'compare_blocks: wanted scale "ratio" or "difference", found {scale!r}')
+    first, second = _numbers("reference", reference, scale), _numbers("level", level, scale)
+    if first.size != second.size:
+        raise RequestError(
+            f"compare_blocks: wanted one number of each in every block, found {first.size} and {second.size}",
+            hint="give the whole pairs; a block that lacks one cannot be compared",
+        )
+    contrasts = np.log(second) - np.log(first) if scale == "ratio" else second - first
+    found = interval(contrasts, alpha)
+    cross = t_interval(contrasts.tolist(), alpha)
+    return BlockComparison(
+        scale=scale,
+        value=_back(found.estimate, scale),
+        low=_back(found.low, scale),
+        high=_back(found.high, scale),
+        p=found.p_anytime,
+        alpha=alpha,
+        blocks=found.blocks,
+        moved=found.empty,
+        leaning=found.leaning,
+        block_sd=float(np.std(contrasts, ddof=1)) if contrasts.size > 1 else None,
+        t_low=None if cross is None else _back(cross[0], scale),
+        t_high=None if cross is None else _back(cross[1], scale),
+    )
+
+
+def _numbers(name: str, given: Sequence[SupportsFloat], scale: Scale) -> Floats:
+    try:
+        values: Floats = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"compare_blocks: {name}: wanted numbers, one a block: {error}") from error
+    if values.ndim != 1:
+        raise RequestError(f"compare_blocks: {name}: wanted one number a block, found shape {values.shape}")
+    unfit = ~np.isfinite(values)
+    wanted = "finite numbers"
+    if scale == "ratio":
+        unfit |= ~(values > 0.0)
+        wanted = "finite numbers above 0"
+    if unfit.any():
+        where = int(np.flatnonzero(unfit)[0])
+        hint = "a block whose run failed must not be left out quietly: say how many there were"
+        if scale == "ratio" and math.isfinite(values[where]):
+            hint = 'counts that can be 0 are compared by scale="difference"'
+        raise RequestError(
+            f"compare_blocks: {name}: wanted {wanted}, found {values[where]:g} in block {where}", hint=hint
+        )
+    return values
+
+
+def _back(value: float | None, scale: Scale) -> float | None:
+    """From the contrast's own scale to the one that is told."""
+    if value is None or scale == "difference":
+        return value
+    return math.exp(min(value, 700.0))
+
+
+def _p(p: float) -> str:
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"

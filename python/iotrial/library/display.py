@@ -1,0 +1,131 @@
+"""How a value shows itself: one ``Card`` as text for a terminal, as Markdown, and as HTML for a notebook.
+
+Everything in a card is text from outside until a renderer has made it fit: ``shown`` for control characters, then
+Markdown's or HTML's own escapes. Figures alone are markup, and come from the report's own plots. The HTML takes ink and
+paper from the page around it, so that it is readable in light and dark notebooks alike.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from iotrial.legible import shown
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+    from iotrial.report.rows import EffectRow
+
+#: rows of a forest plot in a notebook
+MOST_DRAWN = 24
+_WIDEST_CELL, _WIDEST_LAST = 60, 120
+_LINE = 88
+# What stands for a role in the report's figures, as a colour that is there without the report's style sheet.
+_VARIABLE = re.compile(r"var\(--([a-z]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a value says of itself: a title, one sentence to be read first, further lines, figures and a table."""
+
+    title: str
+    lead: str = ""
+    lines: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    left_out: int = 0
+
+
+def text(card: Card) -> str:
+    """For a terminal: aligned columns, no colour, nothing in it that a terminal would obey."""
+    return "\n".join(_text(card))
+
+
+def markdown(card: Card) -> str:
+    """The same without figures, as GitHub-flavoured Markdown."""
+    return "\n".join(_markdown(card)) + "\n"
+
+
+def html(card: Card) -> str:
+    """One ``div`` for a notebook, with its own style, its figures inline."""
+    from markupsafe import Markup
+
+    figures = [Markup(figure) for figure in card.figures]
+    return _template().render(card=card, figures=figures).strip()
+
+
+def forests(name: str, rows: Sequence[EffectRow], *, margin: float) -> tuple[str, ...]:
+    """Forest plots of these effects, one for ratios and one for differences, fit for a page without the report's style."""
+    from iotrial.report.plots.forest import forest
+    from iotrial.study.model import Scale
+
+    drawn = []
+    for scale in Scale:
+        own = [row for row in rows if row.effect.scale is scale][:MOST_DRAWN]
+        if own:
+            figure = forest(f"{name}-{scale.value}", own, margin=margin, narrow=False)
+            drawn.append(_VARIABLE.sub(r"var(--iotrial-\1)", figure.inline))
+    return tuple(drawn)
+
+
+def _text(card: Card) -> Iterator[str]:
+    yield shown(card.title)
+    for line in (card.lead, *card.lines):
+        yield from textwrap.wrap(shown(line), _LINE, break_long_words=False)
+    if card.rows:
+        last = len(card.heads) - 1
+        rows = [
+            tuple(_cut(shown(cell), last=i == last) for i, cell in enumerate(row))
+            for row in (card.heads, *card.rows)
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(card.heads))]
+        for row in rows:
+            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    if card.left_out:
+        yield f"... and {card.left_out:,} more"
+
+
+def _markdown(card: Card) -> Iterator[str]:
+    from iotrial.report.markdown import escaped
+
+    yield f"**{escaped(card.title)}**"
+    for line in (card.lead, *card.lines):
+        if line:
+            yield ""
+            yield escaped(line)
+    if card.rows:
+        yield ""
+        yield "| " + " | ".join(map(escaped, card.heads)) + " |"
+        yield "|" + " --- |" * len(card.heads)
+        for row in card.rows:
+            yield "| " + " | ".join(escaped(cell) for cell in row) + " |"
+    if card.left_out:
+        yield ""
+        yield f"... and {card.left_out:,} more"
+
+
+def _cut(cell: str, *, last: bool) -> str:
+    from iotrial.report.notation import elided
+
+    return elided(cell, _WIDEST_LAST if last else _WIDEST_CELL)
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("iotrial.library", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["shown"] = shown
+    return environment.get_template("card.html.j2")

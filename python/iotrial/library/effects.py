@@ -1,0 +1,265 @@
+"""Effects and controls of a trial as values: what a report's tables say, with the numbers behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from iotrial.analysis.model import Verdict
+from iotrial.library.display import Card, forests, html, markdown, text
+from iotrial.library.table import Column, Table, levels_columns, names_in
+from iotrial.report.phrases import interval, spoken
+from iotrial.report.rows import ControlRow, EffectRow
+from iotrial.study.model import Scale
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Effect:
+    """One effect: a level of a factor against the reference, in one condition, on one response.
+
+    ``value``, ``low`` and ``high`` are ratios (response at the level over response at the reference) where ``scale`` is
+    "ratio", else differences in ``unit``; None: not known, or not bounded. The interval holds at level ``alpha``, this
+    effect's part of the trial's, however often anybody looked; so does ``p``. ``kind`` is "main", "interaction" (half a
+    difference of two effects) or "pooled" (the mean over all conditions of a workload). Verdicts are read from
+    ``primary`` effects; of the others, ``discovery`` says which stand out, as hints for a next study.
+    """
+
+    kind: str
+    factor: str
+    level: str
+    reference: str
+    condition: Mapping[str, str]
+    workload: str
+    response: str
+    unit: str
+    scale: str
+    value: float | None
+    low: float | None
+    high: float | None
+    alpha: float
+    p: float
+    verdict: Verdict
+    detectably: str | None
+    reason: str | None
+    primary: bool
+    discovery: bool | None
+    blocks: int
+    failures: int
+    block_sd: float | None
+    sentence: str
+    row: EffectRow = field(compare=False)
+
+    @property
+    def ratio(self) -> float | None:
+        """The estimate, where it is a ratio."""
+        return self.value if self.scale == "ratio" else None
+
+    @property
+    def place(self) -> str:
+        """The condition in words; "all conditions" where there is one only."""
+        return self.row.place
+
+    def __repr__(self) -> str:
+        return f"<{text(self._card())}>"
+
+    def _repr_html_(self) -> str:
+        return html(self._card())
+
+    def _repr_markdown_(self) -> str:
+        return markdown(self._card())
+
+    def _card(self) -> Card:
+        words = f"{self.row.comparison}, {self.row.place}, {self.response}: {interval(self.row.effect)}"
+        return Card(title=f"{words}, {self.row.verdict}")
+
+
+def effect_of(row: EffectRow) -> Effect:
+    """The effect of a report's row."""
+    one = row.effect
+    return Effect(
+        kind=one.kind,
+        factor=one.factor,
+        level=one.level,
+        reference=one.reference,
+        condition=dict(one.condition),
+        workload=one.workload,
+        response=one.response,
+        unit=one.unit,
+        scale="ratio" if one.scale is Scale.LOG else "difference",
+        value=one.value,
+        low=one.low,
+        high=one.high,
+        alpha=one.family_alpha,
+        p=one.p_anytime,
+        verdict=one.verdict,
+        detectably=one.detectably,
+        reason=one.reason,
+        primary=one.primary,
+        discovery=one.discovery,
+        blocks=one.blocks,
+        failures=one.failures,
+        block_sd=one.block_sd,
+        sentence=row.sentence,
+        row=row,
+    )
+
+
+class Effects(Table[Effect]):
+    """The effects of a trial in the report's order."""
+
+    noun = "effect"
+    heads = ("comparison", "condition", "response", "estimate [interval]", "verdict", "blocks")
+
+    def __init__(
+        self,
+        rows: Iterable[Effect],
+        facts: Mapping[str, object] | None = None,
+        orders: Mapping[str, Sequence[str]] | None = None,
+        *,
+        margin: float,
+        name: str,
+    ) -> None:
+        super().__init__(rows, facts, orders)
+        self._margin = margin
+        self._name = name
+
+    @property
+    def primary(self) -> Self:
+        """Those that verdicts are read from."""
+        return self.where(lambda one: one.primary)
+
+    @property
+    def pooled(self) -> Self:
+        """Means over the conditions of a workload."""
+        return self.where(lambda one: one.kind == "pooled")
+
+    @property
+    def exploratory(self) -> Self:
+        """All others: other responses, and interactions that the study does not name."""
+        return self.where(lambda one: not one.primary and one.kind != "pooled")
+
+    def _of(self, rows: Iterable[Effect]) -> Self:
+        return type(self)(rows, self._facts, self._orders, margin=self._margin, name=self._name)
+
+    def _cells(self, row: Effect) -> tuple[str, ...]:
+        one = row.row
+        numbers = interval(one.effect)
+        return one.comparison, one.place, row.response, numbers, one.verdict, f"{row.blocks:,}"
+
+    def _repr_html_(self) -> str:
+        return html(self._card(figures=self.figures()))
+
+    def figures(self) -> tuple[str, ...]:
+        """Forest plots as SVG: one of the ratios and one of the differences, at most 24 effects each."""
+        return forests(self._name, [one.row for one in self], margin=self._margin)
+
+    def listed(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+        """Heads and rows of a table; where there is one response only, it is named above the numbers."""
+        rows = tuple(self._cells(row) for row in self[: self.most_shown])
+        responses = {row.response for row in self}
+        if len(responses) != 1:
+            return self.heads, rows
+        at = self.heads.index("response")
+        heads = (*self.heads[:at], f"{spoken(responses.pop())} [interval]", *self.heads[at + 2 :])
+        return heads, tuple((*row[:at], *row[at + 1 :]) for row in rows)
+
+    def _card(self, figures: tuple[str, ...] = ()) -> Card:
+        card = super()._card()
+        heads, rows = self.listed()
+        return Card(card.title, figures=figures, heads=heads, rows=rows, left_out=card.left_out)
+
+    def _columns(self) -> list[Column[Effect]]:
+        fixed: list[Column[Effect]] = [
+            Column("kind", "label", lambda one: one.kind),
+            Column("factor", "label", lambda one: one.factor),
+            Column("level", "label", lambda one: one.level),
+            Column("reference", "label", lambda one: one.reference),
+            Column("workload", "label", lambda one: one.workload),
+            Column("response", "label", lambda one: one.response),
+            Column("unit", "label", lambda one: one.unit),
+            Column("scale", "label", lambda one: one.scale),
+            Column("primary", "flag", lambda one: one.primary),
+            Column("value", "number", lambda one: one.value),
+            Column("low", "number", lambda one: one.low),
+            Column("high", "number", lambda one: one.high),
+            Column("alpha", "number", lambda one: one.alpha),
+            Column("p", "number", lambda one: one.p),
+            Column("verdict", "label", lambda one: one.verdict.value, order=[v.value for v in Verdict]),
+            Column("reason", "label", lambda one: one.reason),
+            Column("blocks", "count", lambda one: one.blocks),
+            Column("failures", "count", lambda one: one.failures),
+            Column("block_sd", "number", lambda one: one.block_sd),
+        ]
+        names = names_in(one.condition for one in self)
+        taken = {column.name for column in fixed}
+        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
+        return [*fixed[:4], *at, *fixed[4:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One control of a trial. ``kind`` "negative": two identical arms, which must not be told apart; "positive": the
+    reference made slower by the known ratio ``injected``, which the interval must hold. ``ratio`` is a difference for
+    counts."""
+
+    kind: str
+    condition: Mapping[str, str]
+    response: str
+    injected: float
+    ratio: float | None
+    low: float | None
+    high: float | None
+    passed: bool
+    told_from_zero: bool
+    blocks: int
+    sentence: str
+
+
+def control_of(row: ControlRow) -> Control:
+    """The control of a report's row."""
+    one = row.control
+    return Control(
+        kind=one.kind,
+        condition=dict(one.condition),
+        response=one.response,
+        injected=one.injected,
+        ratio=one.ratio,
+        low=one.low,
+        high=one.high,
+        passed=one.passed,
+        told_from_zero=one.told_from_zero,
+        blocks=one.blocks,
+        sentence=row.sentence,
+    )
+
+
+class Controls(Table[Control]):
+    """The controls of a trial; it is invalid where one failed."""
+
+    noun = "control"
+    heads = ("kind", "passed", "what it says")
+
+    @property
+    def passed(self) -> bool:
+        """Whether all did."""
+        return all(one.passed for one in self)
+
+    def _cells(self, row: Control) -> tuple[str, ...]:
+        return row.kind, "yes" if row.passed else "NO", row.sentence
+
+    def _columns(self) -> list[Column[Control]]:
+        fixed: list[Column[Control]] = [
+            Column("kind", "label", lambda one: one.kind),
+            Column("response", "label", lambda one: one.response),
+            Column("injected", "number", lambda one: one.injected),
+            Column("ratio", "number", lambda one: one.ratio),
+            Column("low", "number", lambda one: one.low),
+            Column("high", "number", lambda one: one.high),
+            Column("passed", "flag", lambda one: one.passed),
+            Column("told_from_zero", "flag", lambda one: one.told_from_zero),
+            Column("blocks", "count", lambda one: one.blocks),
+        ]
+        names = names_in(one.condition for one in self)
+        taken = {column.name for column in fixed}
+        return [*levels_columns("condition", names, taken, lambda one: one.condition, self._orders), *fixed]

@@ -1,0 +1,153 @@
+"""What a trial says beside its effects: published claims held against it, and the evidence of what else moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iotrial.library.table import Column, Table, levels_columns, names_in
+from iotrial.report.claims import HeldClaim
+from iotrial.report.evidence import EvidenceRow
+from iotrial.report.metrics import words_of
+from iotrial.report.phrases import amount
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A published number beside what was measured here.
+
+    ``published`` and ``here`` are words; ``ratio``, ``low`` and ``high`` what was found for the same pair, in the claim's
+    direction. ``outcome`` is "confirmed", "not confirmed", "smaller than claimed", "larger than claimed", "contradicted" or
+    "cannot say".
+    """
+
+    text: str
+    source: str
+    published: str
+    here: str
+    outcome: str
+    why: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    sentence: str
+
+
+def claim_of(held: HeldClaim) -> Claim:
+    """The claim of a report's."""
+    return Claim(
+        text=held.claim.text,
+        source=held.claim.source,
+        published=held.published,
+        here=held.here,
+        outcome=held.outcome.value,
+        why=held.why,
+        ratio=held.ratio,
+        low=held.low,
+        high=held.high,
+        sentence=held.sentence,
+    )
+
+
+class Claims(Table[Claim]):
+    """The claims that a study names, each held against the conditions that it speaks of."""
+
+    noun = "claim"
+    heads = ("published", "here", "outcome", "why")
+
+    def _cells(self, row: Claim) -> tuple[str, ...]:
+        return row.published, row.here, row.outcome, row.why
+
+    def _columns(self) -> list[Column[Claim]]:
+        return [
+            Column("source", "text", lambda one: one.source),
+            Column("text", "text", lambda one: one.text),
+            Column("published", "text", lambda one: one.published),
+            Column("here", "text", lambda one: one.here),
+            Column("ratio", "number", lambda one: one.ratio),
+            Column("low", "number", lambda one: one.low),
+            Column("high", "number", lambda one: one.high),
+            Column("outcome", "label", lambda one: one.outcome),
+            Column("why", "text", lambda one: one.why),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One metric under one treatment and condition: its median in ``unit`` over the ``runs`` that count, and the quartiles.
+
+    ``moved`` is "up" or "down" against the reference where the blocks tell it from the reference and the medians differ by
+    more than the margin; ``e_value`` is what the blocks say against its standing still. Exploratory: no verdict.
+    """
+
+    metric: str
+    words: str
+    treatment: str
+    condition: Mapping[str, str]
+    workload: str
+    unit: str
+    median: float
+    low: float
+    high: float
+    runs: int
+    is_response: bool
+    is_reference: bool
+    moved: str | None
+    e_value: float
+
+
+def evidence_of(row: EvidenceRow) -> Evidence:
+    """The evidence of a report's row."""
+    return Evidence(
+        metric=row.metric,
+        words=words_of(row.metric),
+        treatment=row.treatment,
+        condition=dict(row.condition.levels),
+        workload=row.condition.workload,
+        unit=row.unit,
+        median=row.value,
+        low=row.low,
+        high=row.high,
+        runs=row.runs,
+        is_response=row.is_response,
+        is_reference=row.is_reference,
+        moved=row.moved,
+        e_value=row.e_value,
+    )
+
+
+class EvidenceTable(Table[Evidence]):
+    """All medians, responses first, then what moved most clearly."""
+
+    noun = "median"
+    heads = ("what", "treatment", "condition", "median", "moved", "runs")
+
+    @property
+    def moved(self) -> EvidenceTable:
+        """Those that moved against the reference."""
+        return self.where(lambda one: one.moved is not None)
+
+    def _cells(self, row: Evidence) -> tuple[str, ...]:
+        at = ", ".join(f"{name} {label}" for name, label in row.condition.items())
+        place = ", ".join(part for part in (row.workload, at) if part)
+        return row.words, row.treatment, place, amount(row.median, row.unit), row.moved or "", f"{row.runs:,}"
+
+    def _columns(self) -> list[Column[Evidence]]:
+        fixed: list[Column[Evidence]] = [
+            Column("metric", "label", lambda one: one.metric),
+            Column("treatment", "label", lambda one: one.treatment),
+            Column("workload", "label", lambda one: one.workload),
+            Column("unit", "label", lambda one: one.unit),
+            Column("median", "number", lambda one: one.median),
+            Column("low", "number", lambda one: one.low),
+            Column("high", "number", lambda one: one.high),
+            Column("runs", "count", lambda one: one.runs),
+            Column("is_response", "flag", lambda one: one.is_response),
+            Column("is_reference", "flag", lambda one: one.is_reference),
+            Column("moved", "label", lambda one: one.moved, order=["down", "up"]),
+            Column("e_value", "number", lambda one: one.e_value),
+        ]
+        names = names_in(one.condition for one in self)
+        taken = {column.name for column in fixed}
+        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
+        return [*fixed[:3], *at, *fixed[3:]]

@@ -1,0 +1,238 @@
+"""What was measured: every run, and the one number a block on which each effect rests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from iotrial.analysis.contrast import Responses
+from iotrial.library.table import Column, Table, levels_columns, names_in
+from iotrial.report.metrics import unit_of
+from iotrial.report.notation import plain
+from iotrial.report.opening import spec_of
+from iotrial.report.phrases import amount
+from iotrial.study.model import Response, Scale
+
+if TYPE_CHECKING:
+    from iotrial.report.document import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run as measured. ``started_s`` is in seconds since the trial began; ``responses`` in their declared units;
+    ``counters`` holds what was counted around the run.
+
+    ``kind`` is "treatment", or "negative" or "positive" for a control. ``counted``: it is in a complete block, did not fail,
+    and no void rule threw its block out (``void`` names the rule); effects rest on these runs alone.
+    """
+
+    condition: Mapping[str, str]
+    workload: str
+    block: int
+    slot: int
+    arm: str
+    kind: str
+    treatment: Mapping[str, str]
+    started_s: float
+    responses: Mapping[str, float]
+    counters: Mapping[str, float]
+    failure: str | None
+    void: str | None
+    counted: bool
+
+
+def runs_of(document: Document) -> Iterator[Run]:
+    """All runs in time order."""
+    blocks = {(block.condition, block.index): block.void for block in document.data.blocks}
+    for run in document.data.runs:
+        condition = document.conditions.of_key(run.condition)
+        key = (run.condition, run.block)
+        void = blocks.get(key)
+        yield Run(
+            condition=dict(condition.levels),
+            workload=condition.workload,
+            block=run.block,
+            slot=run.slot,
+            arm=run.arm,
+            kind=run.kind,
+            treatment=dict(run.treatment),
+            started_s=run.started_s,
+            responses=dict(run.responses),
+            counters=dict(run.evidence),
+            failure=run.failure,
+            void=void,
+            counted=run.failure is None and key in blocks and void is None,
+        )
+
+
+class Runs(Table[Run]):
+    """The runs of a trial in time order. In the data frame every response and every counter has a column."""
+
+    noun = "run"
+    heads = ("at", "block", "condition", "arm", "measured", "counted")
+    most_shown = 12
+
+    def __init__(
+        self,
+        rows: Iterable[Run],
+        facts: Mapping[str, object] | None = None,
+        orders: Mapping[str, Sequence[str]] | None = None,
+        *,
+        responses: tuple[Response, ...] = (),
+    ) -> None:
+        super().__init__(rows, facts, orders)
+        self._responses = responses
+
+    def _of(self, rows: Iterable[Run]) -> Self:
+        return type(self)(rows, self._facts, self._orders, responses=self._responses)
+
+    def _units(self) -> dict[str, str]:
+        """The unit of each response; "sequential: bytes/s, random: 1/s" where workloads have units of their own."""
+        found: dict[str, dict[str, str]] = {}
+        for one in self._responses:
+            found.setdefault(one.name, {})[one.workload] = one.unit
+        return {
+            name: next(iter(by.values()))
+            if len(set(by.values())) == 1
+            else ", ".join(f"{workload}: {unit}" for workload, unit in by.items())
+            for name, by in found.items()
+        }
+
+    def _cells(self, row: Run) -> tuple[str, ...]:
+        at = ", ".join((row.workload, *(f"{name} {label}" for name, label in row.condition.items())))
+        first = next(iter(row.responses), None)
+        units = {one.name: one.unit for one in self._responses if one.workload == row.workload}
+        said = row.failure or (
+            ""
+            if first is None
+            else f"{first} {amount(row.responses[first], units.get(first, unit_of(first)))}"
+        )
+        started = amount(row.started_s, "s")
+        return started, str(row.block), at, row.arm, said, "yes" if row.counted else row.void or "no"
+
+    def _columns(self) -> list[Column[Run]]:
+        treatments = names_in(one.treatment for one in self)
+        conditions = names_in(one.condition for one in self)
+        arms = self._orders.get(treatments[0], ()) if len(treatments) == 1 else ()
+        fixed: list[Column[Run]] = [
+            Column("workload", "label", lambda one: one.workload),
+            Column("block", "count", lambda one: one.block),
+            Column("slot", "count", lambda one: one.slot),
+            Column("arm", "label", lambda one: one.arm, order=arms),
+            Column("kind", "label", lambda one: one.kind, order=("treatment", "negative", "positive")),
+            Column("started_s", "number", lambda one: one.started_s, unit="s"),
+            Column("counted", "flag", lambda one: one.counted),
+            Column("void", "label", lambda one: one.void),
+            Column("failure", "text", lambda one: one.failure),
+        ]
+        taken = {column.name for column in fixed}
+        labels = [
+            *levels_columns("treatment", treatments, taken, lambda one: one.treatment, self._orders),
+            *levels_columns("condition", conditions, taken, lambda one: one.condition, self._orders),
+        ]
+        return [
+            *fixed[:5],
+            *labels,
+            *fixed[5:],
+            *_numbers(self, taken, self._units()),
+        ]
+
+
+def _numbers(runs: Iterable[Run], taken: set[str], units: Mapping[str, str]) -> Iterator[Column[Run]]:
+    """One column for each response and counter; the same name may be a response of one workload and a counter of another."""
+    runs = tuple(runs)
+    responses = dict.fromkeys(name for one in runs for name in one.responses)
+    counters = dict.fromkeys(name for one in runs for name in one.counters)
+    for name in {**responses, **counters}:
+        title = name if name not in taken else f"value:{name}"
+        taken.add(title)
+
+        def of(one: Run, name: str = name) -> float | None:
+            return one.responses.get(name, one.counters.get(name))
+
+        yield Column(title, "number", of, units.get(name) or unit_of(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """One number of one block: the level against the reference, averaged over what else is crossed.
+
+    ``value`` is a natural logarithm of a ratio where ``scale`` is "ratio" (``ratio`` is the ratio itself), else a difference
+    in ``unit``.
+    """
+
+    factor: str
+    level: str
+    reference: str
+    condition: Mapping[str, str]
+    workload: str
+    response: str
+    unit: str
+    scale: str
+    block: int
+    value: float
+
+    @property
+    def ratio(self) -> float | None:
+        """The block's ratio, where responses are compared by ratio."""
+        return math.exp(self.value) if self.scale == "ratio" else None
+
+
+def contrasts_of(document: Document) -> Iterator[Contrast]:
+    """All contrasts that the primary effects of a trial rest on: by effect, each in the order of its blocks."""
+    spec = spec_of(document.trial.header)
+    for condition in spec.conditions:
+        own = [block for block in document.data.blocks if block.condition == condition.key]
+        for response in spec.responses_of(condition, primary=True):
+            table = Responses(own, response)
+            for term in spec.terms:
+                if not term.primary:
+                    continue
+                found = table.contrasts(term.weights, whole=term.whole)
+                for value, block in zip(found.values, found.blocks, strict=True):
+                    yield Contrast(
+                        factor=term.factor,
+                        level=term.level,
+                        reference=term.reference,
+                        condition=dict(condition.levels),
+                        workload=condition.workload,
+                        response=response.name,
+                        unit=response.unit,
+                        scale="ratio" if response.scale is Scale.LOG else "difference",
+                        block=block,
+                        value=value,
+                    )
+
+
+class Contrasts(Table[Contrast]):
+    """What primary effects rest on: one number a block."""
+
+    noun = "contrast"
+    heads = ("comparison", "condition", "response", "block", "ratio or difference")
+    most_shown = 12
+
+    def _cells(self, row: Contrast) -> tuple[str, ...]:
+        at = ", ".join((row.workload, *(f"{name} {label}" for name, label in row.condition.items())))
+        size = plain(row.value) if row.ratio is None else f"{row.ratio:.4g}"
+        pair = f"{row.factor} {row.level} : {row.reference}"
+        return pair, at, row.response, str(row.block), size
+
+    def _columns(self) -> list[Column[Contrast]]:
+        fixed: list[Column[Contrast]] = [
+            Column("factor", "label", lambda one: one.factor),
+            Column("level", "label", lambda one: one.level),
+            Column("reference", "label", lambda one: one.reference),
+            Column("workload", "label", lambda one: one.workload),
+            Column("response", "label", lambda one: one.response),
+            Column("unit", "label", lambda one: one.unit),
+            Column("scale", "label", lambda one: one.scale),
+            Column("block", "count", lambda one: one.block),
+            Column("value", "number", lambda one: one.value),
+            Column("ratio", "number", lambda one: one.ratio),
+        ]
+        names = names_in(one.condition for one in self)
+        taken = {column.name for column in fixed}
+        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
+        return [*fixed[:4], *at, *fixed[4:]]

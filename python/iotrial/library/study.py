@@ -1,0 +1,184 @@
+"""Studies as values: those that ship, one in a file, one in a text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from iotrial.library.display import Card, html, markdown, text
+from iotrial.library.table import Column, Table
+
+if TYPE_CHECKING:
+    from iotrial.study.model import Study as Declaration
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """What varies. ``role`` is "treatment" (its levels are compared with ``reference``) or "condition" (crossed with the
+    treatments, reported each); ``default`` are the levels that run unless others are asked for."""
+
+    name: str
+    role: str
+    levels: tuple[str, ...]
+    reference: str
+    default: tuple[str, ...]
+
+
+class Study:
+    """A study: what is asked, what varies, what work is done. Made by ``studies``, ``find_study``, ``read_study`` and
+    ``Trial.study``; nothing of it changes."""
+
+    def __init__(
+        self, name: str, title: str, question: str, read: Callable[[], Declaration], *, of_trial: bool = False
+    ) -> None:
+        self.name = name
+        self.title = title
+        self.question = question
+        self._read = read
+        #: as a trial has it: levels may have been chosen, and somebody else may have written its commands
+        self.of_trial = of_trial
+
+    @cached_property
+    def declaration(self) -> Declaration:
+        """All of it, as the rest of iotrial uses it. StudyError where its text is none."""
+        return self._read()
+
+    @property
+    def why(self) -> str:
+        """Why it matters, and what is wrong with what was published."""
+        return self.declaration.why
+
+    @property
+    def text(self) -> str:
+        """Its TOML."""
+        return self.declaration.text
+
+    @property
+    def margin(self) -> float:
+        """The smallest relative effect that matters, .03 for 3 %."""
+        return self.declaration.margin
+
+    @property
+    def alpha(self) -> float:
+        """The error level that all its primary effects share."""
+        return self.declaration.alpha
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """What varies, as declared."""
+        return tuple(
+            Factor(
+                one.name, one.role.value, tuple(lev.label for lev in one.levels), one.reference, one.default
+            )
+            for one in self.declaration.factors
+        )
+
+    @property
+    def responses(self) -> tuple[str, ...]:
+        """The names of its primary responses."""
+        return tuple(dict.fromkeys(one.name for one in self.declaration.responses if one.primary))
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The published claims that it is held against, in their own words."""
+        return tuple(one.text for one in self.declaration.claims)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Study) and self.declaration == other.declaration
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"<{text(Card(f'Study {self.name}: {self.question}'))}>"
+
+    def __str__(self) -> str:
+        return text(self._card())
+
+    def _repr_html_(self) -> str:
+        return html(self._card())
+
+    def _repr_markdown_(self) -> str:
+        return markdown(self._card())
+
+    def _card(self) -> Card:
+        from iotrial.report.notation import percent
+
+        def levels(one: Factor) -> str:
+            marked = (
+                f"{label} (reference)" if one.role == "treatment" and label == one.reference else label
+                for label in one.levels
+            )
+            return ", ".join(marked)
+
+        factors = self.factors
+        told = f"Margin {percent(self.margin)}, alpha {self.alpha:g}; measured: {', '.join(self.responses)}."
+        return Card(
+            title=f"Study {self.name}",
+            lead=self.question,
+            lines=(told,),
+            heads=("factor", "role", "levels"),
+            rows=tuple((one.name, one.role, levels(one)) for one in factors),
+        )
+
+
+class Studies(Table[Study]):
+    """Studies by name."""
+
+    noun = "study"
+    heads = ("name", "question")
+    most_shown = 200
+
+    def _card(self) -> Card:
+        card = super()._card()
+        title = "1 study" if len(self) == 1 else f"{len(self):,} studies"
+        return Card(title, heads=card.heads, rows=card.rows, left_out=card.left_out)
+
+    def _cells(self, row: Study) -> tuple[str, ...]:
+        return row.name, row.question
+
+    def _columns(self) -> list[Column[Study]]:
+        return [
+            Column("name", "text", lambda one: one.name),
+            Column("title", "text", lambda one: one.title),
+            Column("question", "text", lambda one: one.question),
+        ]
+
+
+def studies() -> Studies:
+    """The studies that ship, by name. Only the head of each is read until more is asked of it."""
+    from iotrial.study.catalogue import entries
+
+    return Studies(_shipped(one.name, one.title, one.question) for one in entries())
+
+
+def find_study(study: str | os.PathLike[str], *, trusted: bool = False) -> Study:
+    """The study of this name in the catalogue, or in this TOML file.
+
+    ``trusted``: a file's commands may ask for root or a shell, as with ``--trust``. UnknownName where it is neither name nor
+    file, StudyError where the file holds no study.
+    """
+    from iotrial.study.catalogue import find
+
+    return of_declaration(find(os.fspath(study), trusted=trusted))
+
+
+def read_study(toml: str, *, trusted: bool = False) -> Study:
+    """The study in this text. StudyError, with its line, where it holds none."""
+    from iotrial.study.reader import read_study as read
+
+    return of_declaration(read(toml, "text", trusted=trusted))
+
+
+def of_declaration(found: Declaration, *, of_trial: bool = False) -> Study:
+    """A study that has been read already."""
+    return Study(found.name, found.title, found.question, lambda: found, of_trial=of_trial)
+
+
+def _shipped(name: str, title: str, question: str) -> Study:
+    from iotrial.study.catalogue import find
+
+    return Study(name, title, question, lambda: find(name))

@@ -1,0 +1,136 @@
+"""Several values of one kind: a sequence that can be a data frame and shows itself.
+
+Every list that the library gives (effects, runs, trials ...) is a ``Table``: immutable, sliced into its own kind, with
+``frame()`` for pandas and a display for terminals and notebooks. A subclass says its columns and its cells, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, overload
+
+from iotrial.library.display import Card, html, markdown, text
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Row = TypeVar("Row")
+Kind = Literal["label", "number", "count", "flag", "text", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """One column of a data frame. ``kind`` decides its dtype (``frames.py``); ``order`` lists the categories of a label,
+    those that do not occur left out."""
+
+    name: str
+    kind: Kind
+    of: Callable[[Row], object]
+    unit: str | None = None
+    order: Sequence[str] = ()
+
+
+class Table(Sequence[Row]):
+    """An immutable sequence of values of one kind."""
+
+    noun: ClassVar[str] = "value"
+    heads: ClassVar[tuple[str, ...]] = ()
+    #: how many rows a display shows; a data frame has all
+    most_shown: ClassVar[int] = 40
+
+    def __init__(
+        self,
+        rows: Iterable[Row],
+        facts: Mapping[str, object] | None = None,
+        orders: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """``facts`` become the ``attrs`` of a data frame; ``orders``: the labels of each factor, as categories have them."""
+        self._rows = tuple(rows)
+        self._facts = dict(facts or {})
+        self._orders = dict(orders or {})
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Row | Self:
+        return self._of(self._rows[index]) if isinstance(index, slice) else self._rows[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._rows == other._rows
+
+    __hash__ = None  # type: ignore[assignment]  # rows hold mappings
+
+    def where(self, test: Callable[[Row], bool]) -> Self:
+        """Those rows of which ``test`` is true, as the same kind of table."""
+        return self._of(row for row in self._rows if test(row))
+
+    def frame(self) -> DataFrame:
+        """A pandas data frame, one row a value. Labels are categorical, numbers float64 (NaN: not known), counts int64.
+
+        ``attrs["units"]`` has the unit of each column that has one; ``attrs`` also says of which trial it is. RequestError
+        where pandas is missing.
+        """
+        from iotrial.library.frames import frame_of
+
+        return frame_of(self._columns(), self._rows, self._facts)
+
+    def __repr__(self) -> str:
+        return text(self._card())
+
+    def _repr_html_(self) -> str:
+        return html(self._card())
+
+    def _repr_markdown_(self) -> str:
+        return markdown(self._card())
+
+    # -- what a subclass says
+
+    def _columns(self) -> list[Column[Row]]:
+        raise NotImplementedError
+
+    def _cells(self, row: Row) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def _of(self, rows: Iterable[Row]) -> Self:
+        return type(self)(rows, self._facts, self._orders)
+
+    def _card(self) -> Card:
+        from iotrial.report.notation import counted
+
+        shown = self._rows[: self.most_shown]
+        return Card(
+            title=counted(len(self), self.noun),
+            heads=self.heads,
+            rows=tuple(self._cells(row) for row in shown),
+            left_out=len(self) - len(shown),
+        )
+
+
+def levels_columns(
+    prefix: str,
+    names: Sequence[str],
+    taken: set[str],
+    of: Callable[[Any], Mapping[str, str]],
+    orders: Mapping[str, Sequence[str]],
+) -> list[Column[Any]]:
+    """One label column for each factor, named after it, or ``prefix:name`` where that name is taken."""
+    columns: list[Column[Any]] = []
+    for name in names:
+        title = name if name not in taken else f"{prefix}:{name}"
+        taken.add(title)
+
+        def label(row: Any, name: str = name) -> str | None:
+            return of(row).get(name)
+
+        columns.append(Column(title, "label", label, order=orders.get(name, ())))
+    return columns
+
+
+def names_in(levels: Iterable[Mapping[str, str]]) -> list[str]:
+    """The names of all factors that occur, in the order in which they first do."""
+    return list(dict.fromkeys(name for one in levels for name in one))

@@ -1,0 +1,278 @@
+"""A trial: what it asked, what it says, and everything behind that. Analysed when it is first asked, once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from iotrial.errors import UnknownName
+from iotrial.library.display import Card, forests, html, markdown, text
+from iotrial.library.effects import Controls, Effects, control_of, effect_of
+from iotrial.library.findings import Claims, EvidenceTable, claim_of, evidence_of
+from iotrial.library.runs import Contrasts, Runs, contrasts_of, runs_of
+from iotrial.library.study import Study, of_declaration
+from iotrial.store.model import StoredTrial
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from iotrial.report.document import Document
+
+Frame = Literal["runs", "contrasts", "effects", "controls", "evidence", "claims"]
+FRAMES: tuple[Frame, ...] = ("runs", "contrasts", "effects", "controls", "evidence", "claims")
+_MOST_ROWS = 24
+
+
+class Trial:
+    """One trial. Made by ``trial``, ``trials``, ``open`` and ``run``.
+
+    What its listing says (name, state, times) is known at once; the first question about results reads and analyses
+    all runs, which takes from a tenth of a second to some ten seconds, and keeps the answer. StoreError there where
+    it is damaged.
+    """
+
+    def __init__(self, stored: StoredTrial, load: Callable[[], Document], *, number: int | None) -> None:
+        self._stored = stored
+        self._load = load
+        self._number = number
+
+    @cached_property
+    def document(self) -> Document:
+        """Everything that a report says, as the rest of iotrial uses it; not part of what stays the same."""
+        return self._load()
+
+    # -- what it was
+
+    @property
+    def number(self) -> int | None:
+        """Its number in the store; None: it is in no store."""
+        return self._number
+
+    @property
+    def id(self) -> str:
+        """What names it in any store."""
+        return self._stored.header.id
+
+    @property
+    def study(self) -> Study:
+        """The study as it was run: the levels that were chosen, the margin that was asked for."""
+        return of_declaration(self._stored.header.study, of_trial=True)
+
+    @property
+    def state(self) -> str:
+        """ "done", "interrupted", "failed", "invalid" or "running"."""
+        return self._stored.state.value
+
+    @property
+    def started(self) -> datetime:
+        """When it began, in UTC. ValueError where what is stored is no time."""
+        from iotrial.report.jsonreport import utc
+
+        return datetime.fromisoformat(utc(self._stored.header.started))
+
+    @property
+    def duration_s(self) -> float:
+        """How long it took, in seconds."""
+        return self._stored.duration_s
+
+    @property
+    def imported(self) -> str | None:
+        """Where it came from (file and digest), where it was measured elsewhere."""
+        return self._stored.imported
+
+    @property
+    def seed(self) -> str:
+        """The seed of its plan: 32 hexadecimal digits."""
+        return self._stored.header.seed
+
+    @property
+    def alpha(self) -> float:
+        """The error level that all primary effects share."""
+        return self._stored.header.alpha
+
+    @property
+    def margin(self) -> float:
+        """The smallest relative effect that matters, .03 for 3 %."""
+        return self._stored.header.margin
+
+    # -- what it says
+
+    @property
+    def verdict(self) -> str:
+        """The whole trial in one sentence, which says so where it is invalid or was interrupted."""
+        return self.document.summary.headline
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What a reader must know beside the verdict, in sentences."""
+        return self.document.summary.details
+
+    @property
+    def valid(self) -> bool:
+        """Whether it may give verdicts: its controls came out as they must."""
+        return self.document.valid
+
+    @cached_property
+    def effects(self) -> Effects:
+        """All effects, those that verdicts are read from first (``effects.primary``)."""
+        rows = map(effect_of, self.document.effects)
+        return Effects(rows, self._facts, self._orders, margin=self.margin, name=self._drawing)
+
+    @cached_property
+    def controls(self) -> Controls:
+        """The controls; empty where they were off."""
+        return Controls(map(control_of, self.document.controls), self._facts, self._orders)
+
+    @cached_property
+    def claims(self) -> Claims:
+        """The claims of the study, held against what was found."""
+        return Claims(map(claim_of, self.document.claims), self._facts, self._orders)
+
+    @cached_property
+    def evidence(self) -> EvidenceTable:
+        """What else was measured and counted, and which of it moved."""
+        return EvidenceTable(map(evidence_of, self.document.evidence), self._facts, self._orders)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """Every run in time order, also those that do not count."""
+        responses = self._stored.header.study.responses
+        return Runs(runs_of(self.document), self._facts, self._orders, responses=responses)
+
+    @cached_property
+    def contrasts(self) -> Contrasts:
+        """What primary effects rest on: one number a block."""
+        return Contrasts(contrasts_of(self.document), self._facts, self._orders)
+
+    @property
+    def machine(self) -> Mapping[str, str]:
+        """Facts of the machine in words, by name."""
+        return MappingProxyType(dict(self.document.machine))
+
+    @property
+    def lab(self) -> Mapping[str, str]:
+        """Where it ran: places and their settings in words, by name."""
+        return MappingProxyType(dict(self.document.lab))
+
+    @property
+    def rerun(self) -> str:
+        """The command that runs the same plan again."""
+        return self.document.rerun
+
+    # -- in other forms
+
+    def frame(self, what: Frame = "runs") -> DataFrame:
+        """A pandas data frame of its "runs", "contrasts", "effects", "controls", "evidence" or "claims".
+
+        ``attrs`` has the trial's id and study, and in ``units`` the unit of each column that has one. RequestError
+        where pandas is missing; UnknownName for another name.
+        """
+        if what not in FRAMES:
+            raise UnknownName("frame", str(what), FRAMES)
+        tables = {
+            "runs": lambda: self.runs.frame(),
+            "contrasts": lambda: self.contrasts.frame(),
+            "effects": lambda: self.effects.frame(),
+            "controls": lambda: self.controls.frame(),
+            "evidence": lambda: self.evidence.frame(),
+            "claims": lambda: self.claims.frame(),
+        }
+        return tables[what]()
+
+    def report(self) -> str:
+        """The report as one HTML page that opens offline."""
+        from iotrial.report.html import html_report
+
+        return html_report(self.document)
+
+    def markdown(self) -> str:
+        """The report as Markdown, as for a pull request."""
+        from iotrial.report.markdown import markdown_report
+
+        return markdown_report(self.document)
+
+    def json(self) -> dict[str, object]:
+        """The report as plain objects: what ``iotrial report --json`` prints (schemas/report.schema.json)."""
+        from iotrial.report.jsonreport import report_json
+
+        return report_json(self.document)
+
+    @property
+    def _facts(self) -> dict[str, object]:
+        header = self._stored.header
+        return {
+            "trial": header.id,
+            "study": header.study.name,
+            "margin": header.margin,
+            "alpha": header.alpha,
+        }
+
+    @property
+    def _orders(self) -> dict[str, tuple[str, ...]]:
+        """The labels of each factor, the reference of a treatment first."""
+        return {
+            factor.name: tuple(dict.fromkeys((factor.reference, *factor.levels)))
+            if factor.role == "treatment"
+            else factor.levels
+            for factor in self.study.factors
+        }
+
+    @property
+    def _drawing(self) -> str:
+        """What the ids in its figures begin with; an imported trial may have any id."""
+        return f"trial-{hashlib.sha256(self.id.encode('utf-8', 'replace')).hexdigest()[:12]}"
+
+    # -- how it shows itself
+
+    def __repr__(self) -> str:
+        header = self._stored.header
+        which = "Trial" if self.number is None else f"Trial {self.number}"
+        said = f': "{self.verdict}"' if "document" in self.__dict__ else ""
+        return f"<{text(Card(f'{which} of {header.study.name}, {header.started[:10]}, {self.state}{said}'))}>"
+
+    def __str__(self) -> str:
+        return text(self._card())
+
+    def _repr_html_(self) -> str:
+        rows = self._drawn
+        return html(self._card(forests(self._drawing, [one.row for one in rows], margin=self.margin)))
+
+    def _repr_markdown_(self) -> str:
+        return markdown(self._card())
+
+    @cached_property
+    def _drawn(self) -> Effects:
+        return self.effects.primary[:_MOST_ROWS]
+
+    def _card(self, figures: tuple[str, ...] = ()) -> Card:
+        from iotrial.report.notation import counted
+        from iotrial.units import format_duration
+
+        document = self.document
+        which = "Trial" if self.number is None else f"Trial {self.number}"
+        header = self._stored.header
+        title = (
+            f"{which}: {document.title}, {header.started[:10]}, {self.state}, "
+            f"{counted(len(document.data.runs), 'run')} in {format_duration(self.duration_s)}"
+        )
+        failed = sum(not one.passed for one in self.controls)
+        controls = "There were no controls."
+        if self.controls:
+            passed = f"{len(self.controls) - failed} of {counted(len(self.controls), 'control')} passed"
+            controls = f"{passed}; {counted(len(document.void), 'block')} void, {len(document.failures):,} runs failed."
+        drawn = self._drawn
+        heads, rows = drawn.listed()
+        invalid = () if self.valid else ("The trial is invalid: what the table says are no verdicts.",)
+        return Card(
+            title=title,
+            lead=self.verdict,
+            lines=(header.study.question, controls, *invalid),
+            figures=figures,
+            heads=heads,
+            rows=rows,
+            left_out=len(self.effects.primary) - len(drawn),
+        )

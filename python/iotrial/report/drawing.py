@@ -1,0 +1,322 @@
+"""A study's design as a small drawing: what varies and what is fixed, how conditions are crossed, what a block looks like.
+
+For ``show``, before anything is measured: at the study's defaults, for an example seed, within 80 columns. ``plan`` has the
+same for what was asked and for the seed that a run would have.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from iotrial.design.model import Arm, ArmKind, Block
+from iotrial.design.plan import Plan
+from iotrial.errors import RequestError
+from iotrial.legible import shown
+from iotrial.report.designs import design_lines, design_of
+from iotrial.report.notation import counted, elided, joined
+from iotrial.study.model import DesignKind, Factor, Role, Setting, Study
+from iotrial.study.select import select
+from iotrial.units import format_duration, format_percent
+
+EXAMPLE_SEED = "0" * 32
+WIDTH = 80
+_INDENT = 11
+_MOST_LISTED = 8  # treatment factors, a line each
+_MOST_RUNS = 16  # of a block that is shown whole
+_MOST_STRETCHES = 4
+_LONGEST_LABEL = 24
+_MOST_FACTORS_SPELT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The size of a study at its defaults. ``runs_a_block``: in a block without control runs, and in one with them.
+    ``problem``: why it cannot be planned at its defaults; the counts are then 0."""
+
+    factors: int
+    workloads: int
+    conditions: int = 0
+    conditions_in_full: int = 0
+    runs_a_block: tuple[int, int] = (0, 0)
+    primary_effects: int = 0
+    problem: str | None = None
+
+
+def drawn(study: Study) -> tuple[Shape, tuple[str, ...]]:
+    """The shape of a study at its defaults, and its drawing as lines; labels are shown."""
+    factors, workloads = len(study.treatment_factors), len(study.workloads)
+    lines = [*_varied(study), *_fixed(study)]
+    try:
+        plan = Plan(select(study), EXAMPLE_SEED)
+    except RequestError as error:
+        shape = Shape(factors, workloads, problem=error.message)
+        return shape, (*lines, *_part("design", f"cannot be made at the default levels: {error.message}"))
+    blocks = [plan.block(plan.conditions[0], index) for index in (0, 1)]
+    runs = sorted(len(block.runs) for block in blocks)
+    shape = Shape(
+        factors,
+        workloads,
+        conditions=len(plan.conditions),
+        conditions_in_full=_in_full(study, len(plan.conditions)),
+        runs_a_block=(runs[0], runs[1]),
+        primary_effects=plan.primary_effects,
+    )
+    lines += _crossed(plan, shape)
+    if factors > 1:
+        lines += design_lines(design_of(plan), rows=False)
+    lines += ["", *_blocks(plan, blocks), "", *_judged(plan, shape)]
+    return shape, tuple(lines)
+
+
+# -- what varies, what does not
+
+
+def _varied(study: Study) -> Iterator[str]:
+    treatments = study.treatment_factors
+    if len(treatments) <= _MOST_LISTED:
+        for number, factor in enumerate(treatments):
+            kept = [label for label in _others(factor) if label in factor.default]
+            asked = [label for label in _others(factor) if label not in factor.default]
+            text = f"{shown(factor.name)}: {_cut(factor.reference)} (reference), {_labels(kept)}"
+            text += f"; on request {_labels(asked)}" if asked else ""
+            yield from _part("treatment" if not number else "", text)
+    else:
+        pairs = [f"{shown(f.name)}: {_cut(f.reference)} / {_labels(_others(f))}" for f in treatments]
+        yield from _columns("treatment", ["each factor: reference / other level", *pairs])
+    for number, factor in enumerate(f for f in study.factors if f.role is Role.CONDITION):
+        yield from _part("condition" if not number else "", f"{shown(factor.name)}: {_default_first(factor)}")
+    for number, workload in enumerate(study.workloads):
+        extra = "" if workload.default else ", on request"
+        yield from _part("workload" if not number else "", f"{shown(workload.name)} ({workload.kind}{extra})")
+
+
+def _others(factor: Factor) -> list[str]:
+    return [level.label for level in factor.levels if level.label != factor.reference]
+
+
+def _default_first(factor: Factor) -> str:
+    labels = [level.label for level in factor.levels]
+    rest = [label for label in labels if label not in factor.default]
+    behind = f"; on request {_labels(rest)}" if rest else ""
+    return _labels([label for label in labels if label in factor.default]) + behind
+
+
+def _fixed(study: Study) -> Iterator[str]:
+    said = [_setting(setting) for setting in study.fixed]
+    if study.lab.kind:
+        said.insert(0, f"lab {study.lab.kind}")
+    if said:
+        yield from _part("fixed", ", ".join(said))
+
+
+def _setting(setting: Setting) -> str:
+    options = "".join(f" {shown(value)}" for _, value in setting.options)
+    return f"{setting.knob}{options} = {_cut(setting.value)}"
+
+
+# -- how it is crossed
+
+
+def _in_full(study: Study, by_default: int) -> int:
+    """Conditions with --full; 0 where there are too many for any trial."""
+    if all(workload.default for workload in study.workloads) and all(
+        len(factor.default) == len(factor.levels) for factor in study.condition_factors
+    ):
+        return by_default
+    try:
+        return len(Plan(select(study, full=True), EXAMPLE_SEED).conditions)
+    except RequestError:
+        return 0
+
+
+def _crossed(plan: Plan, shape: Shape) -> Iterator[str]:
+    study = plan.study
+    sizes = {"workload": len(study.workloads)}
+    sizes |= {shown(factor.name): len(factor.levels) for factor in study.condition_factors}
+    sizes = {name: size for name, size in sizes.items() if size > 1}
+    text = counted(shape.conditions, "condition")
+    if len(sizes) > 1:
+        whole = math.prod(sizes.values())
+        product = f"{' x '.join(sizes)}: {' x '.join(map(str, sizes.values()))}"
+        text = f"{product} = {text}" if whole == shape.conditions else f"{product}, of which {text} can be"
+    if shape.conditions_in_full > shape.conditions:
+        text += f" ({shape.conditions_in_full:,} with --full)"
+    yield from _part("crossed", text + (", each with blocks of its own" if shape.conditions > 1 else ""))
+
+
+# -- a block
+
+
+def _blocks(plan: Plan, blocks: Sequence[Block]) -> Iterator[str]:
+    counts = [len(block.runs) for block in blocks]
+    each = counted(counts[0], "run") if counts[0] == counts[1] else f"{min(counts)} or {max(counts)} runs"
+    what = "every row of the design" if plan.control_columns else "every treatment"
+    often = (
+        f"{plan.study.design.repeats} times" if plan.whole_plots and plan.study.design.repeats > 1 else "once"
+    )
+    yield from _part("a block", f"{each}: {what} {often}, in an order drawn anew each time; for example")
+    grid = tuple(_grid(plan, blocks[1]))
+    if grid:
+        yield from grid
+    for block in blocks[:1] if grid else blocks:
+        yield from _one_block(plan, block)
+        if counts[0] == counts[1] and not plan.whole_plots:
+            break
+
+
+def _one_block(plan: Plan, block: Block) -> Iterator[str]:
+    begin = f"  block {block.index + 1} "
+    if any(not factor.whole_plot for factor in plan.study.treatment_factors) and plan.whole_plots:
+        yield f"{begin}in stretches, each with its own {_whole(plan)}:"
+        yield from _stretches(plan, block)
+        return
+    if plan.study.design.kind is not DesignKind.FULL:
+        yield from _rows(plan, block)
+        return
+    names = [_run(plan, run.arm) for run in block.runs]
+    more = len(names) - _MOST_RUNS
+    chips = names[:_MOST_RUNS] + ([f"{more} more"] if more > 0 else [])
+    yield from _chips(f"{begin:<{_INDENT}}", chips)
+
+
+def _stretches(plan: Plan, block: Block) -> Iterator[str]:
+    numbers = sorted({run.stretch for run in block.runs if run.stretch is not None})
+    whole = [f.name for f in plan.study.treatment_factors if f.whole_plot]
+    for number in numbers[:_MOST_STRETCHES]:
+        runs = [run for run in block.runs if run.stretch == number]
+        level = ", ".join(_cut(runs[0].arm.treatment[name]) for name in whole)
+        copy = " (copy)" if all(run.arm.kind is ArmKind.NEGATIVE for run in runs) else ""
+        names = [_run(plan, run.arm, without=whole) for run in runs]
+        more = len(names) - _MOST_RUNS // 2
+        chips = names[: _MOST_RUNS // 2] + ([f"{more} more"] if more > 0 else [])
+        yield from _chips(f"    {level}{copy}: ", chips)
+    if len(numbers) > _MOST_STRETCHES:
+        yield f"    and {counted(len(numbers) - _MOST_STRETCHES, 'more stretch', 'more stretches')}"
+
+
+def _rows(plan: Plan, block: Block) -> Iterator[str]:
+    text = design_of(plan)
+    codes = dict(zip(text.names, text.rows, strict=True))
+    yield f"  block {block.index + 1}  (- the reference, + the other level, factors in the order above)"
+    for run in block.runs[:_MOST_LISTED]:
+        slowed = "  slowed" if run.arm.stretched else ""
+        yield f"    run {run.slot + 1:>2}  {codes[run.arm.name]}  {shown(run.arm.name)}{slowed}"
+    if len(block.runs) > _MOST_LISTED:
+        yield f"    and {len(block.runs) - _MOST_LISTED} more runs"
+
+
+def _grid(plan: Plan, block: Block) -> Iterator[str]:
+    """Two crossed factors as a table: in each cell the place of its run in the block."""
+    factors = [f for f in plan.study.treatment_factors if len(f.levels) > 1]
+    if len(factors) != 2 or plan.whole_plots or plan.study.design.kind is not DesignKind.FULL:
+        return
+    down, across = sorted(factors, key=lambda f: -len(f.levels))
+    places = {
+        (run.arm.treatment[down.name], run.arm.treatment[across.name]): run.slot + 1
+        for run in block.runs
+        if run.arm.kind is ArmKind.TREATMENT
+    }
+    widths = [max(3, len(_cut(level.label))) for level in across.levels]
+    first = max(len(shown(down.name)), *(len(_cut(level.label)) for level in down.levels))
+    if first + sum(widths) + 2 * len(widths) + 4 > WIDTH:
+        return
+    yield f"    {'':<{first}}  {shown(across.name)}"
+    heads = (f"{_cut(level.label):>{width}}" for level, width in zip(across.levels, widths, strict=True))
+    yield f"    {shown(down.name):<{first}}  {'  '.join(heads)}"
+    for row in down.levels:
+        cells = (
+            f"{places[row.label, level.label]:>{width}}"
+            for level, width in zip(across.levels, widths, strict=True)
+        )
+        yield f"    {_cut(row.label):<{first}}  {'  '.join(cells)}"
+    yield f"    (block {block.index + 1}: which run it is; every second block has its control runs besides)"
+
+
+def _run(plan: Plan, arm: Arm, *, without: Sequence[str] = ()) -> str:
+    varied = [f for f in plan.study.treatment_factors if len(f.levels) > 1 and f.name not in without]
+    name = "+".join(_cut(arm.treatment[factor.name]) for factor in varied[:_MOST_FACTORS_SPELT])
+    name += "+..." if len(varied) > _MOST_FACTORS_SPELT else ""
+    name = name or "run"
+    if arm.kind is ArmKind.NEGATIVE and not without:
+        return f"{name} (copy)"
+    return f"{name} (slowed)" if arm.kind is ArmKind.POSITIVE else name
+
+
+def _whole(plan: Plan) -> str:
+    return joined(shown(f.name) for f in plan.study.treatment_factors if f.whole_plot)
+
+
+# -- what is judged
+
+
+def _judged(plan: Plan, shape: Shape) -> Iterator[str]:
+    study = plan.study
+    by_workload = []
+    for workload in study.workloads:
+        primary = [shown(r.name) for r in study.responses if r.workload == workload.name and r.primary]
+        by_workload.append(f"{', '.join(primary)} of {shown(workload.name)}")
+    yield from _part("judged", "; ".join(by_workload))
+    effects = counted(shape.primary_effects, "comparison")
+    yield from _part(
+        "", f"{effects} with the reference share alpha {study.alpha:g}; margin {format_percent(study.margin)}"
+    )
+    per_round = sum(shape.runs_a_block) / 2.0 * shape.conditions
+    yield from _part(
+        "budget",
+        f"{format_duration(study.budget.time_s)}; a round, one block of each condition, is some {per_round:,.0f} runs",
+    )
+
+
+# -- setting lines
+
+
+def _cut(label: str) -> str:
+    return elided(shown(label), _LONGEST_LABEL)
+
+
+def _labels(labels: Sequence[str]) -> str:
+    return ", ".join(map(_cut, labels))
+
+
+def _part(name: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=f"{name:<{_INDENT}}",
+        subsequent_indent=" " * (_INDENT + 2),
+        break_on_hyphens=False,
+    )
+
+
+def _chips(begin: str, names: Sequence[str]) -> Iterator[str]:
+    """Runs one after the other, between bars."""
+    line = f"{begin}|"
+    for name in names:
+        if len(line) + len(name) + 3 > WIDTH and not line.endswith(f"{begin}|"):
+            yield line
+            line = f"{'':<{_INDENT}}|"
+        line += f" {name} |"
+    yield line
+
+
+def _columns(name: str, texts: Sequence[str]) -> Iterator[str]:
+    """A heading, then texts in two columns where two fit side by side."""
+    heading, *rest = texts
+    yield f"{name:<{_INDENT}}{heading}"
+    width = (WIDTH - 2) // 2
+    left: str | None = None
+    for text in rest:
+        if left is not None and len(text) <= width:
+            yield f"  {left:<{width}}{text}".rstrip()
+            left = None
+            continue
+        if left is not None:
+            yield f"  {left}"
+        left = text if len(text) < width else None
+        if left is None:
+            yield f"  {text}"
+    if left is not None:
+        yield f"  {left}"

@@ -1,0 +1,38 @@
+"""The runs as CSV (RFC 4180, UTF-8, lines ended by CR LF), safe to open in a spreadsheet.
+
+A text that a spreadsheet would take for a formula begins with an apostrophe here; characters that steer a terminal are
+shown as escapes. Parquet has texts as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import BinaryIO
+
+from iotrial.legible import shown
+from iotrial.report.document import Document
+from iotrial.report.exports.table import Value, runs_table
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_csv(document: Document, file: BinaryIO) -> None:
+    """The table of ``runs_table``: empty cells for what is missing, ``true`` and ``false``, numbers with all their digits."""
+    table = runs_table(document)
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    writer = csv.writer(text)
+    writer.writerow(_cell(name) for name, _ in table.columns)
+    for row in table.rows:
+        writer.writerow(_cell(value) for value in row)
+    text.detach()
+
+
+def _cell(value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return ("'" if value.startswith(_FORMULAS) else "") + shown(value)
+    return repr(value)

@@ -1,0 +1,171 @@
+"""All figures of a trial as files in a folder: SVG, PNG and CSV of each, an index, and a list of what was made.
+
+The list (``figures.json``) holds the SHA-256 of every file that was made here. A file whose name is wanted is replaced only
+if it still is one of those, byte by byte; else nothing is written at all. Nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from iotrial.errors import RequestError, StoreError
+from iotrial.legible import shown
+from iotrial.report.document import Document
+from iotrial.report.figure import Figure, csv_of, named
+from iotrial.report.figures import draw_figures
+from iotrial.report.markdown import escaped
+
+INDEX, LIST = "index.md", "figures.json"
+_LARGEST_LIST = 1 << 20
+_HINT = "name another folder, or move that file away: only what an earlier --figures wrote, and nobody changed, is replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class FigureFiles:
+    """One figure as it is in the folder."""
+
+    title: str
+    sentence: str
+    svg: Path
+    png: Path
+    csv: Path
+
+
+def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
+    """Draw everything and write it, the index last but for the list.
+
+    RequestError where ``folder`` is no folder or holds other files of these names: then nothing is written. StoreError where
+    the disk refuses.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"writing figures to {shown(folder)}: wanted a folder, found a file")
+    figures = list(named(draw_figures(document, most_panels=None).every()))
+    names = [INDEX, LIST, *(f"{name}{ending}" for name, _ in figures for ending in (".svg", ".png", ".csv"))]
+    try:
+        _refuse_strangers(folder, names)
+        folder.mkdir(parents=True, exist_ok=True)
+        made = dict(_listed(folder))
+        for name, data in _contents(document, figures):
+            _keep(folder, made, name, data)
+    except OSError as error:
+        raise StoreError(f"writing figures to {shown(folder)}: {error.strerror}") from error
+    return tuple(
+        FigureFiles(
+            figure.title, figure.sentence, *(folder / f"{name}.{kind}" for kind in ("svg", "png", "csv"))
+        )
+        for name, figure in figures
+    )
+
+
+def _contents(document: Document, figures: Iterable[tuple[str, Figure]]) -> Iterator[tuple[str, bytes]]:
+    from iotrial.report.plots.alone import png_of, svg_of
+
+    for name, figure in figures:
+        yield f"{name}.svg", svg_of(figure)
+        yield f"{name}.png", png_of(figure)
+        yield f"{name}.csv", csv_of(figure).encode()
+    yield INDEX, _index(document, figures).encode("utf-8", "replace")
+
+
+def _keep(folder: Path, made: dict[str, list[str]], name: str, data: bytes) -> None:
+    """Write one file whole or not at all. The list knows it before it is there: a kill in between leaves no stranger."""
+    made[name] = sorted({*made.get(name, ()), digest := hashlib.sha256(data).hexdigest()})
+    _write(folder / LIST, _list(made))
+    _write(folder / name, data)
+    made[name] = [digest]
+    _write(folder / LIST, _list(made))
+
+
+def _write(path: Path, data: bytes) -> None:
+    part = path.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        with part.open("xb") as file:
+            file.write(data)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _refuse_strangers(folder: Path, names: Iterable[str]) -> None:
+    """RequestError for the first name that somebody else's file, folder or link has."""
+    made = _listed(folder)
+    for name in names:
+        path = folder / name
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            continue
+        if name == LIST and made:
+            continue  # it was read, and is a list of ours
+        if not stat.S_ISREG(found.st_mode) or _digest(path) not in made.get(name, ()):
+            raise RequestError(
+                f"writing figures to {shown(folder)}: {name} is there, and was not made by an earlier --figures as it is now",
+                hint=_HINT,
+            )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _listed(folder: Path) -> Mapping[str, list[str]]:
+    """What was made here before: digests by name. Empty where there is no such list, or something else of its name."""
+    path = folder / LIST
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > _LARGEST_LIST:
+        return {}
+    try:
+        told = json.loads(path.read_bytes())
+    except ValueError:
+        return {}
+    made = told.get("made") if isinstance(told, dict) else None
+    if not isinstance(made, dict):
+        return {}
+    return {
+        name: digests
+        for name, digests in made.items()
+        if isinstance(digests, list) and all(isinstance(digest, str) for digest in digests)
+    }
+
+
+def _list(made: Mapping[str, list[str]]) -> bytes:
+    told = {"made by": "iotrial report --figures", "made": dict(sorted(made.items()))}
+    return f"{json.dumps(told, indent=1)}\n".encode()
+
+
+def _index(document: Document, figures: Iterable[tuple[str, Figure]]) -> str:
+    """Every figure with its title, its sentence and its files, as Markdown."""
+    header = document.trial.header
+    lines = [
+        f"# Figures: {escaped(document.title)}",
+        "",
+        f"**{escaped(document.summary.headline)}**",
+        "",
+        f"Trial {escaped(header.id)} of {escaped(header.study.name)}, iotrial {escaped(header.version)}. Each figure is "
+        "there as SVG, PNG and CSV; a text in a CSV that would begin as a formula does has an apostrophe before it.",
+        "",
+    ]
+    for name, figure in figures:
+        lines += [
+            f"## {escaped(figure.title)}",
+            "",
+            f"![{escaped(figure.title)}]({name}.svg)",
+            "",
+            escaped(figure.sentence),
+            "",
+            f"*How to read it:* {escaped(figure.reading)}" if figure.reading else "",
+            "",
+            f"[{name}.svg]({name}.svg), [{name}.png]({name}.png), [{name}.csv]({name}.csv): "
+            f"{len(figure.rows):,} rows of {escaped(', '.join(figure.columns))}",
+            "",
+        ]
+    if len(lines) == 6:
+        lines.append("There is nothing to draw.")
+    return "\n".join(lines).rstrip() + "\n"

@@ -1,0 +1,160 @@
+"""Figures of runs: in order of time, as distributions, latencies of single operations, and what went on within a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from iotrial.analysis.model import Diagnostic, Effect
+from iotrial.report.figure import Figure, Row, headed, stem
+from iotrial.report.notation import counted
+from iotrial.report.phrases import spoken
+from iotrial.report.run_sentences import distribution_seen, latency_seen, runs_seen, within_seen
+from iotrial.report.series import Arm, LatencyPanel, Panel
+from iotrial.report.within import WithinPanel
+
+DISTRIBUTIONS_READING = (
+    "The share of runs that took at most so long, by arm. Curves that lie on each other are arms that do the same; a step to "
+    "the right is a slower arm, a long foot or head is a tail. Runs of different blocks are mixed here, so curves are wider "
+    "than the comparison within blocks."
+)
+LATENCY_READING = (
+    "Every operation of every run that counts, by arm, on a logarithmic axis. A second hump is a second mechanism at work (a "
+    "cache miss, a timestamp that had to be written)."
+)
+WITHIN_READING = (
+    "What went on while runs lasted, each treatment’s over its own time: the median of its runs, and their middle half as a "
+    "band. A curve ends where half of its runs have ended. Processors and memory are the whole machine’s."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PanelFigures:
+    """One condition: its runs over time and their distribution. ``marks``: what else is drawn over time."""
+
+    title: str
+    runs: Figure
+    distribution: Figure
+    marks: str
+
+
+def panel_figures(
+    index: int,
+    panel: Panel,
+    arms: Sequence[Arm],
+    *,
+    most_marks: int,
+    diagnostic: Diagnostic | None,
+    effects: Sequence[Effect],
+    valid: bool,
+    reading: str,
+) -> PanelFigures:
+    """``effects`` are those on the panel's response whose levels are its arms, ``diagnostic`` that of its condition."""
+    from iotrial.report.plots.small import distributions, runs_in_time
+
+    changes_s = tuple(one.at_s for one in diagnostic.changes) if diagnostic is not None else ()
+    title = panel.condition.text
+    measured = f"{spoken(panel.response)} [{panel.unit}]"
+    key = tuple(arms)
+    return PanelFigures(
+        title=title,
+        runs=Figure(
+            stem=stem("runs", title),
+            title=headed("Runs in order of time", title),
+            sentence=runs_seen(panel, diagnostic, effects, valid=valid),
+            reading=reading,
+            columns=("arm", "control", "started [s]", measured, "void block"),
+            rows=_runs(panel),
+            parts=(runs_in_time(f"runs-{index}", panel, most_points=most_marks, changes_s=changes_s),),
+            key=key,
+        ),
+        distribution=Figure(
+            stem=stem("distribution", title),
+            title=headed("Distribution of runs", title),
+            sentence=distribution_seen(panel),
+            reading=DISTRIBUTIONS_READING,
+            columns=("arm", "share of runs", measured),
+            rows=_distribution(panel),
+            parts=(distributions(f"ecdf-{index}", panel),),
+            key=key,
+        ),
+        marks=_marks(panel, changes_s),
+    )
+
+
+def _marks(panel: Panel, changes_s: Sequence[float]) -> str:
+    said = [counted(panel.runs, "run")]
+    if panel.void_blocks:
+        said.append(f"{counted(panel.void_blocks, 'void block')} (×)")
+    if panel.gaps_s:
+        said.append("dashed: here the trial went on after an interruption")
+    if changes_s:
+        said.append("dotted: the level of the blocks changes")
+    return f"{', '.join(said)}."
+
+
+def _runs(panel: Panel) -> tuple[Row, ...]:
+    return tuple(
+        (series.arm.label, _yes(series.arm.is_control), float(at), float(value), _yes(bool(void)))
+        for series in panel.series
+        for at, value, void in zip(series.at_s, series.value, series.void, strict=True)
+    )
+
+
+def _distribution(panel: Panel) -> tuple[Row, ...]:
+    from iotrial.report.plots.small import quantile_curve
+
+    return tuple(
+        (series.arm.label, float(share), float(value))
+        for series in panel.series
+        if series.counted.size
+        for share, value in zip(*quantile_curve(series), strict=True)
+    )
+
+
+def latency_figure(index: int, panel: LatencyPanel, arms: Sequence[Arm]) -> Figure:
+    """One operation in one condition."""
+    from iotrial.report.plots.small import latencies
+
+    return Figure(
+        stem=stem("latency", panel.operation, panel.condition.text),
+        title=headed(f"Latency of {panel.operation}", panel.condition.text),
+        sentence=latency_seen(panel),
+        reading=LATENCY_READING,
+        columns=("arm", "latency [ns]", "operations"),
+        rows=tuple(
+            (arm.label, float(at), int(count))
+            for arm, latency, counts in panel.arms
+            for at, count in zip(latency, counts, strict=True)
+        ),
+        parts=(latencies(f"latency-{index}", panel),),
+        key=tuple(arm for arm in arms if not arm.is_control),
+    )
+
+
+def within_figure(index: int, panel: WithinPanel, arms: Sequence[Arm]) -> Figure:
+    """One thing that went on within the runs of one condition."""
+    from iotrial.report.plots.small import within_run
+
+    runs = sum(curve.runs for curve in panel.curves)
+    names = (f"{part} [{panel.unit}]" for part in ("median", "first quartile", "third quartile"))
+    return Figure(
+        stem=stem("within", panel.what, panel.condition.text),
+        title=headed(f"{panel.what[:1].upper()}{panel.what[1:]}", panel.condition.text),
+        sentence=f"Medians and middle halves of {counted(runs, 'run')}. {within_seen(panel)}",
+        reading=WITHIN_READING,
+        columns=("arm", "since the run began [s]", *names),
+        rows=tuple(
+            (curve.arm.label, *(float(number) for number in numbers))
+            for curve in panel.curves
+            for numbers in np.column_stack([curve.at_s, curve.middle, curve.low, curve.high])
+        ),
+        parts=(within_run(f"within-{index}", panel),),
+        key=tuple(arm for arm in arms if not arm.is_control),
+    )
+
+
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "no"

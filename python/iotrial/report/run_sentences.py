@@ -1,0 +1,195 @@
+"""What is to be seen in figures of runs: how the level moves, whether arms part, where their distributions differ most.
+
+Computed from the numbers that are drawn. Whether arms part is the verdict's to say, and is taken from it; all else describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from iotrial.analysis.changes import FEWEST
+from iotrial.analysis.model import Diagnostic, Effect, Verdict
+from iotrial.report.findings import QUIET
+from iotrial.report.histograms import histogram_quantile
+from iotrial.report.notation import counted, elided, joined, percent, quantity
+from iotrial.report.phrases import label, null_value, spoken
+from iotrial.report.series import Arm, ArmSeries, Floats, LatencyPanel, Panel, quantiles_of
+from iotrial.report.within import Curve, WithinPanel
+from iotrial.units import format_duration
+
+MOST_NAMED = 5
+_STRETCHES = 10
+_FEWEST_A_STRETCH = 3
+_TOGETHER = 0.8
+_TIMES = {1: "once", 2: "twice"}
+
+
+def runs_seen(panel: Panel, diagnostic: Diagnostic | None, effects: Sequence[Effect], *, valid: bool) -> str:
+    """E.g. "The level of the blocks changes twice, and the arms rise and fall together; mode 0444 lies below 0777 …"."""
+    said = [part for part in (_level(panel, diagnostic), _parting(effects, valid=valid)) if part]
+    text = "; ".join(said) or f"{counted(panel.runs, 'run')} of {counted(len(panel.series), 'arm')}"
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _level(panel: Panel, diagnostic: Diagnostic | None) -> str:
+    said = []
+    if diagnostic is not None and diagnostic.blocks >= FEWEST and diagnostic.drift_per_hour is not None:
+        times = len(diagnostic.changes)
+        changes = f"the level of the blocks changes {_TIMES.get(times, f'{times} times')}"
+        said.append(changes if times else "no change of level between blocks is found")
+    treatments = [series for series in panel.series if not series.arm.is_control]
+    least = least_agreement(treatments)
+    if least is not None and least >= _TOGETHER:
+        by = f"{'at least ' if len(treatments) > 2 else ''}{least:.2f}"
+        said.append(f"the arms rise and fall together (their medians over time correlate by {by})")
+    return ", and ".join(said)
+
+
+def least_agreement(treatments: Sequence[ArmSeries]) -> float | None:
+    """The smallest correlation of the first treatment's medians over ten stretches of time with another's; None where a
+    stretch holds too few runs to have one."""
+    usable = [series for series in treatments if series.counted.size]
+    if len(usable) < 2:
+        return None
+    times = np.concatenate([series.at_s[~series.void] for series in usable])
+    edges = np.quantile(times, np.linspace(0, 1, _STRETCHES + 1)[1:-1])
+    medians = []
+    for series in usable:
+        stretch = np.searchsorted(edges, series.at_s[~series.void], side="right")
+        parts = [series.counted[stretch == number] for number in range(_STRETCHES)]
+        if min(part.size for part in parts) < _FEWEST_A_STRETCH:
+            return None
+        medians.append([float(np.median(part)) for part in parts])
+    if min(np.ptp(row) for row in medians) == 0:
+        return None
+    return min(float(np.corrcoef(medians[0], other)[0, 1]) for other in medians[1:])
+
+
+def _parting(effects: Sequence[Effect], *, valid: bool) -> str:
+    """Who lies where by the verdicts: "mode 0444 lies below 0777 (faster), 0666 does not part from …"."""
+    if not effects:
+        return ""
+    if not valid:
+        return "the trial is invalid, so whether arms part is not said"
+    groups: dict[tuple[str, str], list[str]] = {}
+    for effect in effects:
+        groups.setdefault((_side(effect), label(effect.reference)), []).append(label(effect.level))
+    placed = ", ".join(_placed(side, names, reference) for (side, reference), names in groups.items())
+    factor = label(effects[0].factor)
+    undecided = placed.startswith("whether ")
+    return f"whether {factor} {placed.removeprefix('whether ')}" if undecided else f"{factor} {placed}"
+
+
+def _side(effect: Effect) -> str:
+    """Where an arm lies by its verdict: "below … (faster)", "with" the reference, or "" where that is not settled."""
+    if effect.verdict is Verdict.EQUIVALENT:
+        return "with"
+    if effect.verdict in QUIET or effect.value is None:
+        return ""
+    return f"{'below' if effect.value < null_value(effect) else 'above'} {{}} ({effect.verdict.value})"
+
+
+def _placed(side: str, names: Sequence[str], reference: str) -> str:
+    one = len(names) == 1
+    named = (
+        joined(names)
+        if len(names) <= MOST_NAMED
+        else f"{joined(names[:2], last=',')} and {len(names) - 2} more"
+    )
+    if side == "with":
+        return f"{named} {'does' if one else 'do'} not part from {reference} by more than the margin (equivalent)"
+    if not side:
+        return f"whether {named} {'parts' if one else 'part'} from {reference} is not settled"
+    return f"{named} {'lies' if one else 'lie'} {side.format(reference)}"
+
+
+def distribution_seen(panel: Panel) -> str:
+    """Where the curves of two treatments are farthest apart, and the medians."""
+    treatments = [series for series in panel.series if not series.arm.is_control and series.counted.size]
+    if not treatments:
+        return "No run that counts."
+    medians = [
+        f"{_name(series.arm)} {quantity(quantiles_of(series.counted)[2], panel.unit)}"
+        for series in treatments[:MOST_NAMED]
+    ]
+    text = f"Medians of {spoken(panel.response)}: {', '.join(medians)}"
+    if len(treatments) < 2:
+        return f"{text}."
+    first = treatments[0]
+    gap, value, other = max(
+        ((*widest_gap(first.counted, series.counted), series) for series in treatments[1:]),
+        key=lambda found: found[0],
+    )
+    if gap == 0:
+        return f"{text}; the curves lie on each other."
+    shares = [
+        f"{_share(float(np.mean(s.counted <= value)))} of the runs of {_name(s.arm)}" for s in (other, first)
+    ]
+    return f"{text}; farthest apart at {quantity(value, panel.unit)}, which {joined(shares)} do not exceed."
+
+
+def widest_gap(one: Floats, other: Floats) -> tuple[float, float]:
+    """The largest distance between two empirical distribution functions, and the value at which it is (the smallest)."""
+    values = np.unique(np.concatenate([one, other]))
+    shares = [np.searchsorted(np.sort(some), values, side="right") / some.size for some in (one, other)]
+    gaps = np.abs(shares[0] - shares[1])
+    place = int(np.argmax(gaps))
+    return float(gaps[place]), float(values[place])
+
+
+def latency_seen(panel: LatencyPanel) -> str:
+    """Medians and where the slowest hundredth begins, by treatment."""
+    half, tail = (
+        ", ".join(
+            f"{_name(arm)} {quantity(histogram_quantile(latency, counts, share), 'ns')}"
+            for arm, latency, counts in panel.arms[:MOST_NAMED]
+        )
+        for share in (0.5, 0.99)
+    )
+    return f"Half of the operations took at most: {half}; 99 %: {tail}."
+
+
+def within_seen(panel: WithinPanel) -> str:
+    """The curves' own medians, where two are farthest apart, and the changes of level."""
+    levels = [
+        f"{_name(curve.arm)} {quantity(float(np.median(curve.middle)), panel.unit)}"
+        for curve in panel.curves[:MOST_NAMED]
+    ]
+    text = f"In the middle of its curve: {', '.join(levels)}"
+    if len(panel.curves) > 1:
+        first = panel.curves[0]
+        gap, at_s, there, here, other = max(
+            ((*apart(first, curve), curve) for curve in panel.curves[1:]), key=lambda found: found[0]
+        )
+        if gap > 0:
+            both = f"{_name(other.arm)} {quantity(there, panel.unit)}, {_name(first.arm)} {quantity(here, panel.unit)}"
+            text += f"; farthest apart after {format_duration(at_s)}: {both}"
+    found = [
+        f"{_name(curve.arm)} after {format_duration(at_s)} from {quantity(before, panel.unit)} "
+        f"to {quantity(after, panel.unit)}"
+        for curve in panel.curves
+        for at_s, before, after in curve.changes
+    ]
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    changes = f"; dotted: changes of level ({', '.join(found[:MOST_NAMED])}{more})" if found else ""
+    return f"{text}{changes}."
+
+
+def apart(first: Curve, other: Curve) -> tuple[float, float, float, float]:
+    """The largest distance of two curves while both last: how far, when (s), and what either has then (other, first)."""
+    here = np.interp(other.at_s, first.at_s, first.middle, left=np.nan, right=np.nan)
+    gaps = np.abs(other.middle - here)
+    if not np.isfinite(gaps).any():
+        return 0.0, 0.0, 0.0, 0.0
+    place = int(np.nanargmax(gaps))
+    return float(gaps[place]), float(other.at_s[place]), float(other.middle[place]), float(here[place])
+
+
+def _name(arm: Arm) -> str:
+    return elided(arm.label, 24)
+
+
+def _share(share: float) -> str:
+    return percent(share) if 0 < share < 1 else "none" if share == 0 else "all"

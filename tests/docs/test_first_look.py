@@ -1,0 +1,81 @@
+"""What the README shows of the program is what the program shows: its commands are run, and their output compared."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import program
+from iotrial.report.live_table import live_lines
+from iotrial.report.progress import EffectLine, Progress
+
+ROOT = Path(__file__).parents[2]
+SECTION = (ROOT / "README.md").read_text().partition("\n## A first look\n")[2].partition("\n## ")[0]
+ELLIPSIS = "..."
+
+
+def fenced(kind: str) -> list[list[str]]:
+    return [text.splitlines() for text in re.findall(rf"^```{kind}\n(.*?)^```", SECTION, re.M | re.S)]
+
+
+def assert_shows(said: list[str], wanted: list[str]) -> None:
+    """Every stretch of lines between two ellipses is there as it stands, in this order."""
+    said = [line.rstrip() for line in said]
+    place = 0
+    stretches: list[list[str]] = [[]]
+    for line in wanted:
+        if line == ELLIPSIS:
+            stretches.append([])
+        else:
+            stretches[-1].append(line)
+    for number, stretch in enumerate(stretches):
+        starts = range(place, len(said) - len(stretch) + 1) if number else range(1)
+        found = next((at for at in starts if said[at : at + len(stretch)] == stretch), None)
+        assert found is not None, "\n".join(["not shown:", *stretch, "but:", *said[place:]])
+        place = found + len(stretch)
+
+
+def test_the_commands_show_what_is_written_below_them(state: Path) -> None:
+    blocks = fenced("console")
+    assert len(blocks) >= 2
+    for command, *wanted in blocks:
+        words = shlex.split(command.removeprefix("$ iotrial "))
+        done = program.iotrial(*words, cwd=ROOT)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert_shows(done.stdout.splitlines(), wanted)
+
+
+def test_a_running_trial_is_drawn_as_it_is_shown() -> None:
+    """The numbers are those of a real trial of files/permissions, at a margin of 10 %."""
+    (wanted,) = fenced("text")
+
+    def line(
+        condition: str, interval: tuple[float, ...], before: tuple[float, ...], *, going_on: bool
+    ) -> EffectLine:
+        low, value, high = interval
+        verdict = None if going_on else "equivalent"
+        ends = {"before_low": before[0], "before_high": before[1], "before_blocks": 19} if before else {}
+        return EffectLine(condition, "mode", "0444", "0777", value, low, high, 30, verdict, **ends)  # type: ignore[arg-type]
+
+    effects = (
+        line("workload probe, cache cold", (0.909, 1.008, 1.087), (), going_on=False),
+        line("workload probe, cache warm", (0.878, 0.992, 1.106), (0.82, 1.22), going_on=True),
+        line("workload md5sum, cache cold", (0.908, 0.977, 1.046), (0.885, 1.05), going_on=True),
+        line("workload md5sum, cache warm", (0.923, 0.998, 1.094), (), going_on=False),
+    )
+    blocks = {"a": 38, "b": 38, "c": 20, "d": 15}
+    progress = Progress(
+        8,
+        "files/permissions",
+        3.57,
+        30.0,
+        blocks,
+        0,
+        0,
+        effects,
+        margin=0.1,
+        conditions=4,
+        conditions_decided=2,
+    )
+    assert_shows([one.plain for one in live_lines(progress, width=79, height=27)], wanted)

@@ -1,0 +1,101 @@
+"""The manual page and the helps: complete, up to date, and fit for 80 columns."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from iotrial import errors
+from iotrial.cli import cli, ending
+from iotrial.cli.manual import manual
+from iotrial.cli.statuses import STATUSES
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "iotrial.data" / "data" / "share" / "man" / "man1" / "iotrial.1"
+CONTEXT = click.Context(cli, info_name="iotrial")
+VERBS = {name: cli.get_command(CONTEXT, name) for name in cli.list_commands(CONTEXT)}
+
+
+def formatted() -> str:
+    """The page as groff sets it, without overstrikes, on lines of its own words."""
+    argv = ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", "-rLL=78n", str(PAGE)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_page_is_what_the_commands_say() -> None:
+    assert PAGE.read_text() == manual(), "run `make manual`"
+
+
+def test_the_page_has_every_verb_and_every_option() -> None:
+    text = manual().replace("\\-", "-").replace("\\", "")
+    for name, verb in VERBS.items():
+        assert f".SS {name}\n" in text
+        assert verb is not None
+        for param in verb.params:
+            if isinstance(param, click.Option):
+                assert all(f"fB{option}fR" in text for option in param.opts), (name, param.opts)
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="no groff")
+def test_groff_sets_the_page_without_a_complaint_in_80_columns() -> None:
+    text = formatted()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "--set FACTOR=LEVEL,LEVEL" in text
+    assert "128 + N" in text
+
+
+@pytest.mark.skipif(shutil.which("mandoc") is None, reason="no mandoc")
+def test_mandoc_finds_nothing_to_complain_of() -> None:
+    done = subprocess.run(
+        ["mandoc", "-T", "lint", "-W", "style", str(PAGE)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout + done.stderr == ""
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_help_fits_80_columns_and_every_option_is_explained(name: str) -> None:
+    verb = VERBS[name]
+    assert verb is not None
+    text = CliRunner().invoke(cli, [name, "--help"], terminal_width=80).output
+    assert max(map(len, text.splitlines())) <= 80
+    assert verb.help
+    for param in verb.params:
+        assert not isinstance(param, click.Option) or param.help, (name, param.name)
+        assert isinstance(param, click.Argument) or "FLOAT" not in text
+
+
+def test_the_list_of_verbs_cuts_no_sentence() -> None:
+    text = CliRunner().invoke(cli, ["--help"], terminal_width=80).output
+    assert "..." not in text.partition("Commands:")[2]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_every_verb_gives_json() -> None:
+    without = [
+        name for name, verb in VERBS.items() if verb and not any(p.name == "as_json" for p in verb.params)
+    ]
+    assert without in ([], ["serve"])  # which answers browsers
+
+
+def test_the_statuses_are_those_of_the_errors_and_of_a_trial_that_ended() -> None:
+    raised = {
+        value.exit_status
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.IotrialError)
+    }
+    named = {int(status) for status, _ in STATUSES if status.isdigit()}
+    assert named == raised | {0, ending.EXIT_INVALID, ending.EXIT_FAIL_IF}
+
+
+def test_the_documentation_has_the_same_statuses() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    told = dict(re.findall(r"^\| `([^`]+)` \| (.+?) \|$", page, re.M))
+    assert dict(STATUSES) == {status: text for status, text in told.items() if status in dict(STATUSES)}

@@ -1,0 +1,192 @@
+"""What figures say is to be seen in them, against numbers counted by hand; never more than the verdicts say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from report_fixtures import CONDITIONS, all_equivalent, document, effect
+
+from iotrial.analysis.model import Diagnostic, LevelChange, Verdict
+from iotrial.design.model import ArmKind
+from iotrial.report.conditions import ConditionText
+from iotrial.report.document import Document
+from iotrial.report.figures import draw_figures
+from iotrial.report.run_sentences import (
+    apart,
+    distribution_seen,
+    latency_seen,
+    least_agreement,
+    runs_seen,
+    widest_gap,
+    within_seen,
+)
+from iotrial.report.series import Arm, ArmSeries, LatencyPanel, Panel
+from iotrial.report.within import Curve, WithinPanel
+from iotrial.study.model import Scale
+
+CONDITION = ConditionText("k", "probe", {}, ())
+ARMS = tuple(Arm(name, name, ArmKind.TREATMENT, i) for i, name in enumerate(("0777", "0444", "0666")))
+
+
+def effects_sentence(made: Document) -> str:
+    return next(iter(draw_figures(made).every())).sentence
+
+
+def series(arm: Arm, values: Sequence[float]) -> ArmSeries:
+    at = np.arange(len(values), dtype=np.float64)
+    return ArmSeries(arm, at, np.asarray(values, dtype=np.float64), np.zeros(len(values), dtype=np.bool_))
+
+
+def panel(*values: Sequence[float]) -> Panel:
+    return Panel(
+        CONDITION, "wall", "s", tuple(series(arm, v) for arm, v in zip(ARMS, values, strict=False)), (), 0
+    )
+
+
+def diagnostic(*changes: float, blocks: int = 120) -> Diagnostic:
+    found = tuple(LevelChange(at_s, 0.1, True) for at_s in changes)
+    return Diagnostic({}, "wall", blocks, None, None, None, 0.1, None, None, found)
+
+
+def test_levels_that_agree_are_said_together_with_the_widest_interval() -> None:
+    slower = [
+        effect(Verdict.SLOWER, 1.2, low, 1.3, condition=condition)
+        for low, condition in zip((1.1, 1.15, 1.12, 1.18), CONDITIONS, strict=True)
+    ]
+    assert effects_sentence(document(slower)) == (
+        "Mode 0444 lies right of 0777 (slower) in all 4 conditions; the widest interval is that of cache cold, size 4 KiB: "
+        "1.20 [1.10, 1.30]."
+    )
+    assert effects_sentence(document(all_equivalent())).startswith(
+        "Mode 0444 is where 0777 is, within the margin (equivalent) in all 4 conditions; "
+    )
+
+
+def test_levels_that_do_not_agree_are_counted_by_their_verdicts() -> None:
+    mixed = [
+        effect(Verdict.FASTER, 0.5, 0.4, 0.6, condition=CONDITIONS[0]),
+        effect(Verdict.SLOWER, 1.5, 1.4, 1.6, condition=CONDITIONS[1]),
+        effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.01, condition=CONDITIONS[2]),
+        effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.01, condition=CONDITIONS[3]),
+    ]
+    assert effects_sentence(document(mixed)) == (
+        "Of 4 intervals 2 are equivalent, 1 is left of 1 (faster) and 1 is right of 1 (slower); the widest interval is that "
+        "of cache cold, size 4 KiB: 0.50 [0.40, 0.60]."
+    )
+
+
+def test_an_interval_beside_one_that_is_not_settled_is_no_effect() -> None:
+    """Failed runs cap a comparison at inconclusive: where its interval lies is then no verdict."""
+    capped = [
+        effect(Verdict.INCONCLUSIVE, 0.5, 0.4, None, condition=condition, failures=3, reason="failures")
+        for condition in CONDITIONS[:2]
+    ]
+    assert effects_sentence(document(capped)) == (
+        "Whether mode 0444 lies left or right of 0777 is not settled in any condition; 2 have an open end."
+    )
+
+
+def test_one_interval_and_a_difference_are_said_as_they_are() -> None:
+    assert effects_sentence(document([effect(Verdict.FASTER, 0.5, 0.4, 0.6, condition=CONDITIONS[0])])) == (
+        "Mode 0444 lies left of 0777 (faster): 0.50 [0.40, 0.60]."
+    )
+    higher = effect(Verdict.HIGHER, 4.0, 2.0, 8.0, condition=CONDITIONS[0], scale=Scale.DIFFERENCE, unit="1")
+    assert effects_sentence(document([higher])).startswith("Mode 0444 lies right of 0777 (higher): 4")
+
+
+def test_an_invalid_trial_says_that_nothing_is_a_verdict_in_every_figure_of_effects_and_runs() -> None:
+    figures = list(draw_figures(document(all_equivalent(), valid=False)).every())
+    assert figures[0].sentence.startswith(
+        "The trial is invalid: of 4 intervals none is a verdict; the widest "
+    )
+    runs = [figure.sentence for figure in figures if figure.stem.startswith("runs-")]
+    assert len(runs) == 4
+    assert all(
+        "the trial is invalid, so whether arms part is not said" in sentence.lower() for sentence in runs
+    )
+
+
+def test_the_level_changes_as_often_as_the_diagnostics_say() -> None:
+    some = panel([1.0, 2.0], [1.0, 2.0])
+    assert runs_seen(some, diagnostic(3.0, 9.0), [], valid=True) == "The level of the blocks changes twice."
+    assert runs_seen(some, diagnostic(3.0), [], valid=True) == "The level of the blocks changes once."
+    assert runs_seen(some, diagnostic(), [], valid=True) == "No change of level between blocks is found."
+    assert runs_seen(some, diagnostic(3.0, blocks=20), [], valid=True) == "4 runs of 2 arms."
+    assert runs_seen(some, None, [], valid=True) == "4 runs of 2 arms."
+
+
+def test_arms_rise_and_fall_together_where_their_medians_do() -> None:
+    """A saw of ten stretches: the same in both arms correlates by one, turned round by minus one."""
+    saw = [float(10 + n // 4 % 2) for n in range(40)]
+    assert least_agreement(panel(saw, saw).series) == pytest.approx(1.0)
+    assert least_agreement(panel(saw, [20 - v for v in saw]).series) == pytest.approx(-1.0)
+    assert least_agreement(panel(saw, saw, [20 - v for v in saw]).series) == pytest.approx(-1.0)
+    assert least_agreement(panel(saw, [5.0] * 40).series) is None, (
+        "a level that does not move agrees with nothing"
+    )
+    assert least_agreement(panel(saw[:20], saw[:20]).series) is None, "two runs are no stretch"
+    assert least_agreement(panel(saw).series) is None
+    said = runs_seen(panel(saw, saw), diagnostic(3.0, 9.0), [], valid=True)
+    assert said == (
+        "The level of the blocks changes twice, and the arms rise and fall together (their medians over time correlate by "
+        "1.00)."
+    )
+    assert "together" not in runs_seen(panel(saw, [20 - v for v in saw]), diagnostic(3.0), [], valid=True)
+
+
+def test_whether_arms_part_is_what_the_verdicts_say() -> None:
+    effects = [
+        effect(Verdict.FASTER, 0.5, 0.4, 0.6, level="0444"),
+        effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.01, level="0666"),
+        effect(Verdict.EQUIVALENT, 1.0, 0.99, 1.01, level="0555"),
+        effect(Verdict.INCONCLUSIVE, 2.0, 1.5, 2.5, level="0400"),
+    ]
+    some = panel([1.0, 2.0], [1.0, 2.0])
+    assert runs_seen(some, None, effects, valid=True) == (
+        "Mode 0444 lies below 0777 (faster), 0666 and 0555 do not part from 0777 by more than the margin (equivalent), "
+        "whether 0400 parts from 0777 is not settled."
+    )
+    assert (
+        runs_seen(some, None, effects[3:], valid=True) == "Whether mode 0400 parts from 0777 is not settled."
+    )
+    assert runs_seen(some, None, effects, valid=False) == (
+        "The trial is invalid, so whether arms part is not said."
+    )
+
+
+def test_distributions_are_farthest_apart_where_counting_says_so() -> None:
+    """Of {1, 2, 3, 4} and {3, 4, 5, 6}: at 2 the one has half of its values, the other none."""
+    assert widest_gap(np.array([1.0, 2, 3, 4]), np.array([3.0, 4, 5, 6])) == (0.5, 2.0)
+    assert distribution_seen(panel([1, 2, 3, 4], [3, 4, 5, 6])) == (
+        "Medians of wall: 0777 2.5 s, 0444 4.5 s; farthest apart at 2 s, which none of the runs of 0444 and 50 % of the runs "
+        "of 0777 do not exceed."
+    )
+    assert distribution_seen(panel([1, 2], [1, 2])).endswith("; the curves lie on each other.")
+    assert distribution_seen(panel([1, 2])) == "Medians of wall: 0777 1.5 s."
+
+
+def test_latencies_name_the_middle_and_the_slowest_hundredth() -> None:
+    latency, counts = np.array([100.0, 1000.0]), np.array([980.0, 20.0])
+    seen = latency_seen(LatencyPanel(CONDITION, "open", ((ARMS[0], latency, counts),)))
+    assert seen == "Half of the operations took at most: 0777 100 ns; 99 %: 0777 1 µs."
+
+
+def test_curves_within_a_run_are_farthest_apart_where_both_last() -> None:
+    """The other curve ends after 2 s, so the distance of 9 at 3 s, which only one of them has, does not count."""
+    first = Curve(ARMS[0], np.arange(4.0), np.array([1.0, 1, 1, 1]), *(np.zeros(4),) * 2, 7)
+    other = Curve(ARMS[1], np.arange(4.0)[:3], np.array([1.0, 4, 2]), *(np.zeros(3),) * 2, 7)
+    assert apart(first, other) == (3.0, 1.0, 4.0, 1.0)
+    seen = within_seen(WithinPanel(CONDITION, "device busy", "%", (first, other)))
+    assert (
+        seen
+        == "In the middle of its curve: 0777 1 %, 0444 2 %; farthest apart after 1 s: 0444 4 %, 0777 1 %."
+    )
+    assert apart(first, Curve(ARMS[1], np.array([9.0]), np.array([1.0]), np.zeros(1), np.zeros(1), 1))[0] == 0
+
+
+def test_labels_with_braces_and_markup_are_only_labels() -> None:
+    odd = effect(Verdict.SLOWER, 1.5, 1.4, 1.6, level="{0}", reference="{x}\x1b[31m")
+    seen = runs_seen(panel([1.0, 2.0], [1.0, 2.0]), None, [odd], valid=True)
+    assert seen == "Mode {0} lies above {x}\\x1b[31m (slower)."
