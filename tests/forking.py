@@ -18,21 +18,19 @@ from pathlib import Path
 from typing import Any
 
 import iotrial.cli as cli
-import iotrial.cli.verbs
 
 #: what verbs import once they run, and is slow to import
-LATE = (
-    "iotrial.cli.ending", "iotrial.cli.watching", "iotrial.conduct.start", "iotrial.conduct.resolve",
-    "iotrial.report.html", "iotrial.report.jsonreport", "iotrial.report.text", "iotrial.store",
-    "jinja2", "matplotlib.figure", "matplotlib.backends.backend_svg",
-)  # fmt: skip
+PACKAGES = ("analysis", "cli", "conduct", "design", "importers", "lab", "probe", "report", "store", "study")
+LATE = ("jinja2", "matplotlib.figure", "matplotlib.backends.backend_svg")
 
 Order = dict[str, Any]
 
 
 def load() -> None:
-    for module in pkgutil.iter_modules(iotrial.cli.verbs.__path__):
-        importlib.import_module(f"iotrial.cli.verbs.{module.name}")
+    for package in PACKAGES:
+        found = importlib.import_module(f"iotrial.{package}")
+        for module in pkgutil.walk_packages(found.__path__, f"iotrial.{package}."):
+            importlib.import_module(module.name)
     for name in LATE:
         importlib.import_module(name)
     from iotrial.lab import registry

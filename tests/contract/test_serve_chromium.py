@@ -86,7 +86,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-@pytest.fixture(scope="module", params=[390, 1280])
+@pytest.fixture(scope="module", params=[390, pytest.param(1280, marks=pytest.mark.long)])
 def window(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
     with Window(tmp_path_factory.mktemp("profile"), width=request.param) as opened:
         yield opened

@@ -385,6 +385,7 @@ def policies(pid: int) -> list[int]:
     return [os.sched_getscheduler(int(thread.name)) for thread in Path(f"/proc/{pid}/task").iterdir()]
 
 
+@pytest.mark.long
 def test_it_stands_back_and_so_does_what_it_begins(path: Path) -> None:
     argv = [sys.executable, "-m", "iotrial", "serve", "--port", "0", "--json"]
     process = subprocess.Popen(

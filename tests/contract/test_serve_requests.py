@@ -242,6 +242,7 @@ def test_a_body_is_not_waited_for(server: Served) -> None:
     assert alive(server)
 
 
+@pytest.mark.long
 def test_slow_clients_are_cut_off_and_hold_nobody_up(server: Served) -> None:
     """A connection that never asks, one that asks for ever, one that reads nothing: others are answered meanwhile."""
     address = ("127.0.0.1", server.port)

@@ -22,10 +22,6 @@ FILES = sorted(FOLDER.glob("*.ipynb"))
 LARGEST = 300_000
 #: a path from the root with at least two parts; a tag's end and an address of a page are none
 ABSOLUTE = re.compile(r"(?<![\w./:<~-])/[A-Za-z]\w*/\w+")
-LONG = pytest.mark.long
-BY_TIME = [
-    pytest.param(file, marks=() if file.stem == "your-own-numbers" else LONG, id=file.stem) for file in FILES
-]
 
 
 def said(notebook: Any) -> list[tuple[int, str]]:
@@ -79,7 +75,8 @@ def test_links_of_a_notebook_lead_somewhere(file: Path) -> None:
         assert (FOLDER / target).exists(), target
 
 
-@pytest.mark.parametrize("file", BY_TIME)
+@pytest.mark.long
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_notebook_gives_what_is_stored_in_it(file: Path, state: Path) -> None:
     pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")

@@ -104,8 +104,11 @@ def test_the_pause_goes_from_the_end_of_a_response_to_the_next_request_and_is_no
 
     def say(connection: socket.socket, path: str, n: int) -> bool:
         asked.append(time.monotonic())
+        time.sleep(0.03)  # of a pause from the request's beginning half would be over
+        ended.append(
+            time.monotonic()
+        )  # before it is sent: who is asked for it behind that may have to wait for a processor
         connection.sendall(whole(b"x"))
-        ended.append(time.monotonic())
         return True
 
     with serving(say) as server:
