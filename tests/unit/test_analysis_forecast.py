@@ -104,7 +104,7 @@ def test_two_blocks_are_too_few_and_single_arms_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("noise", "low", "high"),
     [
-        pytest.param(normal, 0.75, 1.35, id="normal"),
+        pytest.param(normal, 0.75, 1.35, id="normal", marks=pytest.mark.long),
         pytest.param(heavy, 0.6, 1.6, id="heavy", marks=pytest.mark.long),
         pytest.param(stalling, 0.4, 1.8, id="stalling", marks=pytest.mark.long),
     ],
