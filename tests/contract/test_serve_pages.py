@@ -122,6 +122,7 @@ def test_a_search_finds_what_it_says(server: Served, query: str, found: list[int
     assert listed(server, query) == found
 
 
+@pytest.mark.long
 def test_words_of_verdicts_are_searched_once_trials_have_been_looked_at(server: Served) -> None:
     for number in (1, 2, 3):
         assert server.settled(f"/trials/{number}").status == 200

@@ -79,6 +79,7 @@ def test_the_script_of_a_shell(state: Path) -> None:
     assert document("completion", "fish")["shell"] == "fish"
 
 
+@pytest.mark.long
 def test_a_server_tells_its_address_in_one_document(state: Path) -> None:
     argv = [sys.executable, "-m", "iotrial", "serve", "--port", "0", "--json"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
