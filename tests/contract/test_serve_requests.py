@@ -129,7 +129,11 @@ def test_only_looking_is_possible(server: Served, method: str) -> None:
 
 
 def test_a_head_has_the_headers_of_the_page_and_nothing_else(server: Served) -> None:
-    page, head = server.get("/"), server.get("/", method="HEAD")
+    # what other tests have had looked at may come into the list in between
+    for _ in range(50):
+        page, head, again = server.get("/"), server.get("/", method="HEAD"), server.get("/")
+        if again.headers == page.headers:
+            break
     assert (head.status, head.body) == (200, b"")
     assert head.headers == page.headers
     assert server.get("/trials/99", method="HEAD").body == b""

@@ -15,7 +15,7 @@ from iotrial.errors import RequestError
 from iotrial.importers import read
 from iotrial.importers.contract import MAX_OBSERVATIONS, Asked, Source, finite, open_source, source_of
 from iotrial.library.display import Card, html
-from iotrial.library.table import Column, Table, levels_columns, names_in
+from iotrial.library.table import Column, Table
 from iotrial.report.audit import sentences
 from iotrial.report.audit.jsonaudit import audit_json
 from iotrial.report.audit.rendering import markdown_lines, text_lines
@@ -81,10 +81,7 @@ class Comparisons(Table[Comparison]):
             Column("standing", "label", lambda one: one.standing),
             Column("reasons", "text", lambda one: "; ".join(one.reasons)),
         ]
-        names = names_in(one.condition for one in self)
-        taken = {column.name for column in fixed}
-        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
-        return [*fixed[:4], *at, *fixed[4:]]
+        return self._with_conditions(fixed, at=4)
 
 
 class Audit:

@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
+from iotrial.report.templating import environment
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -118,14 +119,4 @@ def _cut(cell: str, *, last: bool) -> str:
 
 @cache
 def _template() -> Template:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("iotrial.library", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["shown"] = shown
-    return environment.get_template("card.html.j2")
+    return environment("iotrial.library", shown=shown).get_template("card.html.j2")

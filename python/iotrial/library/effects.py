@@ -8,7 +8,7 @@ from typing import Self
 
 from iotrial.analysis.model import Verdict
 from iotrial.library.display import Card, forests, html, markdown, text
-from iotrial.library.table import Column, Table, levels_columns, names_in
+from iotrial.library.table import Column, Table
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.rows import ControlRow, EffectRow
 from iotrial.study.model import Scale
@@ -191,10 +191,7 @@ class Effects(Table[Effect]):
             Column("failures", "count", lambda one: one.failures),
             Column("block_sd", "number", lambda one: one.block_sd),
         ]
-        names = names_in(one.condition for one in self)
-        taken = {column.name for column in fixed}
-        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
-        return [*fixed[:4], *at, *fixed[4:]]
+        return self._with_conditions(fixed, at=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +257,4 @@ class Controls(Table[Control]):
             Column("told_from_zero", "flag", lambda one: one.told_from_zero),
             Column("blocks", "count", lambda one: one.blocks),
         ]
-        names = names_in(one.condition for one in self)
-        taken = {column.name for column in fixed}
-        return [*levels_columns("condition", names, taken, lambda one: one.condition, self._orders), *fixed]
+        return self._with_conditions(fixed, at=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from iotrial.library.table import Column, Table, levels_columns, names_in
+from iotrial.library.table import Column, Table
 from iotrial.report.claims import HeldClaim
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.metrics import words_of
@@ -147,7 +147,4 @@ class EvidenceTable(Table[Evidence]):
             Column("moved", "label", lambda one: one.moved, order=["down", "up"]),
             Column("e_value", "number", lambda one: one.e_value),
         ]
-        names = names_in(one.condition for one in self)
-        taken = {column.name for column in fixed}
-        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
-        return [*fixed[:3], *at, *fixed[3:]]
+        return self._with_conditions(fixed, at=3)

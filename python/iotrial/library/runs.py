@@ -232,7 +232,4 @@ class Contrasts(Table[Contrast]):
             Column("value", "number", lambda one: one.value),
             Column("ratio", "number", lambda one: one.ratio),
         ]
-        names = names_in(one.condition for one in self)
-        taken = {column.name for column in fixed}
-        at = levels_columns("condition", names, taken, lambda one: one.condition, self._orders)
-        return [*fixed[:4], *at, *fixed[4:]]
+        return self._with_conditions(fixed, at=4)

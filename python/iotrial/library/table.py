@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 
 from iotrial.library.display import Card, html, markdown, text
@@ -95,6 +96,13 @@ class Table(Sequence[Row]):
 
     def _cells(self, row: Row) -> tuple[str, ...]:
         raise NotImplementedError
+
+    def _with_conditions(self, fixed: Sequence[Column[Row]], at: int) -> list[Column[Row]]:
+        """These columns, and from place ``at`` on one for each factor in the rows' ``condition``."""
+        of: Callable[[Any], Mapping[str, str]] = attrgetter("condition")
+        taken = {column.name for column in fixed}
+        levels = levels_columns("condition", names_in(map(of, self)), taken, of, self._orders)
+        return [*fixed[:at], *levels, *fixed[at:]]
 
     def _of(self, rows: Iterable[Row]) -> Self:
         return type(self)(rows, self._facts, self._orders)

@@ -25,6 +25,7 @@ from iotrial.report.comparison_words import (
 from iotrial.report.moments import day_and_time
 from iotrial.report.notation import percent, quantity
 from iotrial.report.phrases import interval, spoken
+from iotrial.report.templating import environment
 from iotrial.study.model import Scale
 from iotrial.units import format_duration
 
@@ -103,16 +104,8 @@ def _tone(rows: Sequence[Row]) -> tuple[str, str]:
 
 @cache
 def _template() -> Template:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("iotrial.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
+    made = environment(
+        "iotrial.report",
         shown=shown,
         spoken=spoken,
         title_of=title,
@@ -126,5 +119,5 @@ def _template() -> Template:
         duration=format_duration,
         quantity=quantity,
     )
-    environment.globals.update(agreement=agreement_words, zip=zip)
-    return environment.get_template("comparison.html.j2")
+    made.globals.update(agreement=agreement_words, zip=zip)
+    return made.get_template("comparison.html.j2")

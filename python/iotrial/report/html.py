@@ -36,6 +36,7 @@ from iotrial.report.plots.canvas import DASHES, arm_marker
 from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING
 from iotrial.report.screens import arms_are_rows, row_label
 from iotrial.report.series import Arm
+from iotrial.report.templating import environment
 from iotrial.units import format_duration, format_ratio
 
 if TYPE_CHECKING:
@@ -161,16 +162,8 @@ def _unbroken(page: str) -> str:
 
 @cache
 def _template() -> Template:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("iotrial.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
+    made = environment(
+        "iotrial.report",
         shown=shown,
         shown_lines=shown_lines,
         spoken=spoken,
@@ -185,7 +178,7 @@ def _template() -> Template:
         outcome_class=lambda outcome: _OUTCOME_CLASSES.get(outcome, "partly"),
         swatch=_swatch,
     )
-    return environment.get_template("report.html.j2")
+    return made.get_template("report.html.j2")
 
 
 def _started(started: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import iotrial
 from iotrial.legible import shown, shown_lines
 from iotrial.report.notation import elided, percent
+from iotrial.report.templating import environment
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ def said_page(title: str, text: str, hint: str | None = None, *, refresh: int | 
 
 def warm() -> None:
     """Whatever the first page would wait for."""
-    environment = _environment()
-    for name in environment.list_templates():
-        environment.get_template(name)
+    templates = _environment()
+    for name in templates.list_templates():
+        templates.get_template(name)
     style_mark()
 
 
@@ -59,21 +60,11 @@ def style_mark() -> str:
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("iotrial.serve", "templates"),
-        autoescape=True,
-        auto_reload=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
+    return environment(
+        "iotrial.serve",
         shown=shown,
         shown_lines=shown_lines,
         elided=elided,
         percent=percent,
         duration=format_duration,
     )
-    return environment
