@@ -304,8 +304,9 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
     big.probe("syncfs", path=str(big.mounted))
     step = {"name": "x", "argv": ["sh", "-c", f"{write}; {read}"]}
     kinds = ("read", "write", "flush")
-    # Now and then a kernel does not run a program for some milliseconds (docs/accounting.md); who counts, counts again.
-    for _ in range(4):
+    # Now and then a kernel does not run a program for some milliseconds (docs/accounting.md): who counts, counts again; and
+    # so do we where a machine stood still between a request's first moment and the one that both take the time from.
+    for _ in range(6):
         before = diskstats(big.name)
         try:
             done = big.probe("command", set="s", steps=[step], devices=[big.name], account_requests=True)
@@ -317,15 +318,17 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
         found = done["requests"][big.name]
         short = [after[f"{kind}_ios"] - before[f"{kind}_ios"] - found[kind]["count"] for kind in kinds]
         assert min(short) >= 0, "more requests than the device had"
-        if not any(short):
+        # The kernel's own sum of the same times, in whole milliseconds.
+        spent = {kind: after[f"{kind}_ns"] - before[f"{kind}_ns"] for kind in kinds}
+        apart = {kind: abs(found[kind]["total_ns"] - spent[kind]) for kind in kinds}
+        if not any(short) and all(apart[kind] <= 2 * MILLISECOND + 0.02 * spent[kind] for kind in kinds):
             break
+    else:
+        pytest.fail(f"six times: requests without a latency {short}, sums of times apart by {apart} ns of {spent}")
     for kind in kinds:
         counted = after[f"{kind}_ios"] - before[f"{kind}_ios"]
         assert found[kind]["count"] == counted > 0
         assert sum(count for _, count in found[kind]["histogram"]) == counted
-        # The kernel's own sum of the same times, in whole milliseconds.
-        spent = after[f"{kind}_ns"] - before[f"{kind}_ns"]
-        assert abs(found[kind]["total_ns"] - spent) <= 2 * MILLISECOND + 0.02 * spent
         assert found[kind]["untimed"] == 0
     assert "discard" not in found
     # One that interrupts another is not seen, which must be said; here it is one in thousands at most.

@@ -43,8 +43,9 @@ impl Used {
         let mut found = Used::read(keeper);
         for _ in 0..ATTEMPTS {
             let again = Used::read(keeper);
+            // Between the two lists nothing ended, so the earlier one is whole; in the later one something may have since.
             if again.processes == found.processes {
-                return again;
+                return found;
             }
             found = again;
         }
