@@ -42,7 +42,7 @@ def load() -> None:
     catalogue.find("files/permissions")
 
 
-def child(order: Order, begin: Callable[[Order], Callable[[], None]] | None) -> None:
+def child(order: Order, begin: Callable[[Order], Callable[[], None] | None] | None) -> None:
     """The program from its start to its end; ``begin`` may change it before, and gives what is to be done after."""
     output = Path(order["output"])
     os.setsid()
@@ -74,7 +74,7 @@ def child(order: Order, begin: Callable[[Order], Callable[[], None]] | None) -> 
     os._exit(status)
 
 
-def serve(begin: Callable[[Order], Callable[[], None]] | None = None) -> None:
+def serve(begin: Callable[[Order], Callable[[], None] | None] | None = None) -> None:
     load()
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:

@@ -64,8 +64,8 @@ class Forks:
 
 
 @cache
-def _forks() -> Forks:
-    made = Forks()
+def _forks(script: Path) -> Forks:
+    made = Forks(script)
     atexit.register(made.close)
     return made
 
@@ -96,16 +96,22 @@ def iotrial(
         return subprocess.run(
             argv, capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd, env=env
         )
+    return forked(HERE / "forking.py", *words, cwd=cwd, timeout=timeout)
+
+
+def forked(
+    script: Path, *words: str, cwd: Path | None = None, timeout: float = 180
+) -> subprocess.CompletedProcess[str]:
+    """How a run of the program ended that ``script``, forking.py or one that builds on it, forked."""
+    forks = _forks(script)
     with tempfile.TemporaryDirectory(prefix="iotrial-output-") as output:
-        pid = _forks().begin(
-            argv=words, environment=dict(os.environ), cwd=str(cwd or Path.cwd()), output=output
-        )
-        status = _forks().status(timeout)
+        pid = forks.begin(argv=words, environment=dict(os.environ), cwd=str(cwd or Path.cwd()), output=output)
+        status = forks.status(timeout)
         stands = ""
         if status is None:
             stands = where_it_stands(pid)
             os.killpg(pid, signal.SIGKILL)
-            _forks().status()
+            forks.status()
         out, err = ((Path(output) / name).read_text() for name in ("stdout", "stderr"))
     if status is None:
         late = subprocess.TimeoutExpired(words, timeout, out, err)

@@ -113,6 +113,7 @@ def test_by_every_protocol_the_client_finds_the_files_that_were_made(pair: Pair)
         client.call("fileset_verify", set="made")
 
 
+@pytest.mark.long
 def test_what_was_read_cold_came_through_the_link_and_from_the_disk_and_costs_the_server_time(
     pair: Pair,
 ) -> None:

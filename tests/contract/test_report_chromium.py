@@ -113,7 +113,7 @@ def test_the_page_follows_the_colour_scheme(
         assert image.convert("RGB").getpixel((2, 2)) == page_colour
 
 
-@pytest.mark.parametrize("with_policy", [True, False])
+@pytest.mark.parametrize("with_policy", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_page_of_attacks_runs_and_loads_nothing(tmp_path: Path, *, with_policy: bool) -> None:
     """Also without its content security policy: escaping alone has to do."""
     text = html_report(hostile_document())

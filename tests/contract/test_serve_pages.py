@@ -182,6 +182,7 @@ def test_an_effect_over_time_is_told_by_machine_with_what_is_not_claimed(server:
     assert "There is no trial of that study" in server.get("/history?study=nothing").text
 
 
+@pytest.mark.long
 def test_what_is_looked_at_is_remembered_beside_the_store_and_the_store_is_not_touched(
     path: Path, changing: Served
 ) -> None:

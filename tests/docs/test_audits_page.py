@@ -5,9 +5,12 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_the_page_of_audits_is_up_to_date() -> None:
     page = runpy.run_path(str(ROOT / "scripts" / "audits"))["page"]
     assert (ROOT / "docs" / "audits.md").read_text() == page(), "run `make audits`"

@@ -295,6 +295,7 @@ def _ran(calls: list[tuple[str, dict[str, Any]]]) -> bool:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(hostile_studies())
+@pytest.mark.long
 def test_no_study_makes_root_touch_anything_but_its_lab(
     monkeypatch_user: None, state: Path, tmp_path: Path, study: Study
 ) -> None:

@@ -83,6 +83,7 @@ def test_postgresql_is_served_counted_and_gone(state: Path, tmp_path: Path) -> N
     assert not processes_of("postgres")
 
 
+@pytest.mark.long
 def test_without_root_databases_are_the_users_own_and_cold_by_their_files(everybody: Path) -> None:
     needs("sqlite")
     home, probe = everybody / "home", everybody / "ioprobe"

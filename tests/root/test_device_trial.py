@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 from running import SCHEMA, failures_of, stored_runs, were_warm, write_study
 
+from program import forked
 from study_texts import reading
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
@@ -68,7 +69,7 @@ def command(*words: str) -> list[str]:
 
 
 def iotrial(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=120, check=False)
+    done = forked(PROGRAM, f"disk.img={SERIAL}", *words)
     assert done.returncode == status, done.stderr
     return done
 

@@ -156,6 +156,7 @@ def test_a_pilot_predicts_every_condition_and_stores_nothing(lab: str, state: Pa
     assert not [name for name in left_in(state.parent) if ".db" in name or ".entry" in name]
 
 
+@pytest.mark.long
 def test_an_interrupted_pilot_puts_back_and_ends_with_its_signal(state: Path, tmp_path: Path) -> None:
     study = write_study(tmp_path, MODES.format(lab="image"))
     process = subprocess.Popen(

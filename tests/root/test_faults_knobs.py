@@ -123,6 +123,7 @@ def test_a_mount_option_that_btrfs_lowers_without_a_word_is_told_with_both_value
 
 
 @pytest.mark.root
+@pytest.mark.long
 def test_the_third_setting_that_does_not_take_ends_the_trial_and_keeps_its_runs(
     state: Path, tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_probe_that_talks_nonsense_or_hangs_up_fails_the_trial_and_keeps_its_r
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_a_signal_ends_a_trial_whose_probe_is_stopped(state: Path, tmp_path: Path, number: int) -> None:
     trial = Trial(state, command_study(tmp_path, QUICK, blocks=2000), "--no-stop")
     trial.until_runs(6)

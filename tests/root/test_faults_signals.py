@@ -104,6 +104,7 @@ def test_the_same_signal_twice_and_another_while_it_puts_things_back(state: Path
     nothing_left(state)
 
 
+@pytest.mark.long
 def test_a_ctrl_c_of_the_terminal_reaches_the_whole_group_and_ends_well(state: Path, tmp_path: Path) -> None:
     trial = Trial(
         state, study_for("image", tmp_path), "--no-stop", "--json", "--blocks", "2000", start_new_session=True

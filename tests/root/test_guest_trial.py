@@ -111,6 +111,7 @@ def test_a_guest_that_dies_is_a_failure_of_its_run_and_the_trial_goes_on(state: 
 
 
 @pytest.mark.long
+@pytest.mark.long
 def test_a_guest_that_dies_while_the_lab_is_made_is_booted_anew_and_costs_nothing(
     state: Path, study: str
 ) -> None:

@@ -266,6 +266,7 @@ def test_a_job_that_reaches_beyond_the_lab_needs_trust(state: Path) -> None:
     assert not Path("/tmp/iotrial-was-here").exists()
 
 
+@pytest.mark.long
 def test_a_machine_without_fio_says_what_to_install(state: Path, tmp_path: Path) -> None:
     (state.parent / "random.fio").write_text(JOB)
     study = write_study(state.parent, FIO)

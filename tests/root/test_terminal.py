@@ -121,6 +121,7 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_nothing_but_text(state: Path) -
     assert "\x1b" not in terminal.text
 
 
+@pytest.mark.long
 def test_with_json_an_interrupted_trial_is_one_document_and_can_be_followed(state: Path) -> None:
     argv = [sys.executable, "-m", "iotrial", *TRIAL, "--json"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

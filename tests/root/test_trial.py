@@ -219,6 +219,7 @@ def wait_for_runs(state: Path, wanted: int) -> None:
     raise AssertionError("the trial did not get going")
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_with_a_partial_report_and_nothing_left(state: Path) -> None:
     process = start("files/permissions", "--json")
     wait_for_runs(state, 40)

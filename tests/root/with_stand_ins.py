@@ -1,6 +1,7 @@
 """The program, with loop devices that stand in for disks: the look-up of serial numbers is replaced in this process alone.
 
-First argument: FILE=SERIAL,..., by the name of the file behind a loop device.
+First argument: FILE=SERIAL,..., by the name of the file behind a loop device. Without any, runs are
+forked as forking.py does, and it is the first argument of each.
 """
 
 from __future__ import annotations
@@ -9,11 +10,21 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from stand_in import replace_look_up
 
+from forking import Order, serve
 from iotrial.cli import main
 
-if __name__ == "__main__":
+
+def begin(_: Order | None = None) -> None:
     replace_look_up(dict(pair.split("=") for pair in sys.argv.pop(1).split(",")))
-    main()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        begin()
+        main()
+    else:
+        serve(begin)

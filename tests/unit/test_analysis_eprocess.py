@@ -250,6 +250,7 @@ def test_one_huge_outlier_does_not_hide_where_the_rest_is() -> None:
     assert 0.05 < found.low < 0.1 < found.high < 0.15
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_blocks_overflow_nothing() -> None:
     values = np.random.default_rng(7).normal(1.0, 1.0, 100_000)
     with np.errstate(all="raise", under="ignore"):

@@ -225,6 +225,7 @@ def test_repeats_in_a_stretch_are_no_blocks_of_the_whole_plot_factor() -> None:
 
 
 @pytest.mark.parametrize("honest", [True, False])
+@pytest.mark.long
 def test_pretending_that_repeats_are_blocks_makes_false_alarms(honest: bool) -> None:
     """Stretches that differ by luck, repeats that agree: the whole-plot factor has no effect at all."""
     plan = Plan(WHOLE, SEED, controls=False)

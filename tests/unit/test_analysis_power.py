@@ -43,6 +43,7 @@ def test_the_tables_agree_with_fresh_intervals(blocks: int, alpha: float) -> Non
     assert np.mean(np.array(farther) <= reach(blocks, alpha)) == pytest.approx(0.8, abs=0.12)
 
 
+@pytest.mark.long
 def test_four_trials_in_five_resolve_the_margin_at_the_planned_number_of_blocks() -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     print("seed", seed)

@@ -117,6 +117,7 @@ def test_the_page_has_maps_surfaces_and_numbers_that_a_reader_without_sight_is_t
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.long
 def test_labels_of_a_stranger_stay_labels(document: Document) -> None:
     evil = text().replace("data=ordered", "<script>x</script>")
     evil = evil.replace('knob = "mount.option"', 'knob = "environment.variable"\nvariable = "V"')

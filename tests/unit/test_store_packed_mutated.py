@@ -82,7 +82,7 @@ def _places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str |
     return [path, *(place for key, part in inner for place in _places(part, (*path, key)))]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_any_change_of_a_value_that_is_signed_again_is_refused_or_harmless(draw: st.DataObject) -> None:
     lines = sound_lines()

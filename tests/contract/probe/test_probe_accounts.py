@@ -324,7 +324,9 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
         if not any(short) and all(apart[kind] <= 2 * MILLISECOND + 0.02 * spent[kind] for kind in kinds):
             break
     else:
-        pytest.fail(f"six times: requests without a latency {short}, sums of times apart by {apart} ns of {spent}")
+        pytest.fail(
+            f"six times: requests without a latency {short}, sums of times apart by {apart} ns of {spent}"
+        )
     for kind in kinds:
         counted = after[f"{kind}_ios"] - before[f"{kind}_ios"]
         assert found[kind]["count"] == counted > 0

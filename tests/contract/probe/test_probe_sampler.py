@@ -52,6 +52,7 @@ def test_a_write_shows_in_the_page_cache_and_on_the_device(probe: Probe, folder:
     assert samples["devices"][device]["busy_ns"][-1] > samples["devices"][device]["busy_ns"][0]
 
 
+@pytest.mark.long
 def test_a_long_run_keeps_its_first_sample_and_no_more_than_there_is_room_for(probe: Probe) -> None:
     start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     probe("sample_start", period_ms=10)

@@ -99,6 +99,7 @@ def test_direct_reads_are_as_many_requests_in_store_and_report(state: Path, tmp_
     assert "accounted: half of the read requests took at most" in page.read_text()
 
 
+@pytest.mark.long
 def test_where_bpf_is_refused_calls_are_counted_another_way_and_the_trial_is_as_good(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

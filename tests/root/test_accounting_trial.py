@@ -123,6 +123,7 @@ def test_grep_reads_twice_for_each_file_and_find_as_often_in_any_tree(state: Pat
         assert not {"wall", "cpu", "user", "sys"} & {*run["responses"], *run["evidence"]}
 
 
+@pytest.mark.long
 def test_without_root_a_trial_is_as_good_without(everybody: Path) -> None:
     study = write_study(everybody, STUDY)
     Path(study).chmod(0o644)
