@@ -132,6 +132,9 @@ def _status() -> int:
         status = cli.main(prog_name="iotrial", standalone_mode=False)
     except click.exceptions.Abort:
         return 128 + signal.SIGINT
+    except click.exceptions.NoArgsIsHelpError as error:
+        tell(error.format_message(), err=True)  # which is the help
+        return 2
     except click.ClickException as error:
         hint = _where_to_look(error)
         if as_json:

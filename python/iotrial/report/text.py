@@ -96,9 +96,8 @@ def print_report(document: Document, console: Console, *, html_path: str | None 
     for line in _notes(document):
         console.print(line)
     console.print()
-    console.print(
-        Text(f"Trial {trial.number}, {document.title}, {format_duration(trial.duration_s)}.", style="dim")
-    )
+    named = f"Trial {trial.number}" if trial.number else "A packed trial"  # which is in no store
+    console.print(Text(f"{named}, {document.title}, {format_duration(trial.duration_s)}.", style="dim"))
     console.print(Text("Again: ", style="dim").append(document.rerun), soft_wrap=True)
     if html_path is not None:
         console.print(

@@ -32,7 +32,7 @@ def command(as_json: bool) -> None:
     for row in rows:
         what = ", ".join(row["levels"]) or row["range"] or "nothing on this machine"
         option = f"  ({row['option_needed']} `{row['option']}`)" if row["option"] else ""
-        tell(f"{row['name']:<{width}}  {row['title']}{option}\n{'':<{width}}    {what}")
+        tell(f"{row['name']:<{width}}  {row['title']}{option}\n{'':<{width}}    {what}", fold=width + 4)
 
 
 def _row(knob: Knob, subject: Subject) -> dict[str, Any]:

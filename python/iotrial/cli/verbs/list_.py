@@ -26,5 +26,5 @@ def command(as_json: bool) -> None:
         return
     width = max(len(name) for name, _ in studies)
     for name, study in studies:
-        tell(f"{name:<{width}}  {study.question}")
+        tell(f"{name:<{width}}  {study.question}", fold=width + 2)
     tell("\nRun one: iotrial run NAME    Read about it: iotrial show NAME", err=True)

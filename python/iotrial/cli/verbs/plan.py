@@ -12,6 +12,9 @@ from iotrial.cli.options import asked_of, find_study, resolve_study, study_optio
 from iotrial.cli.output import tell
 from iotrial.cli.piloting import DEFAULT, pilot_seconds, piloted
 
+#: where the second column begins
+_COLUMN = 11
+
 
 @click.command("plan", short_help="What a run would do and change, before it does.")
 @click.argument("study", required=False)
@@ -99,12 +102,13 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
     _print(resolved, plan, folder, disks, listed)
     if found is None:
         tell(
-            "\ntime to a verdict: not known before something is measured; `--pilot` measures for 10 s and predicts it"
+            "\ntime to a verdict: not known before something is measured; `--pilot` measures for 10 s and predicts it",
+            fold=2,
         )
         return ending
     tell("")
     for line in forecast_lines(found[1], found[0], resolved.study):
-        tell(line)
+        tell(line, fold=_COLUMN)
     return ending
 
 
@@ -116,21 +120,25 @@ def _print(
     from iotrial.units import format_duration, format_percent
 
     study = resolved.study
-    tell(f"{study.name}: {study.question}\n")
+    tell(f"{study.name}: {study.question}\n", fold=2)
     for line in intent_lines(resolved, folder, disks):
-        tell(line)
+        tell(line, fold=_COLUMN)
     for line in plan_lines(plan):
-        tell(line)
-    tell(f"conditions {len(plan.conditions)}: " + "\n           ".join(c.key for c in plan.conditions))
+        tell(line, fold=_COLUMN)
     tell(
-        f"budget     {format_duration(study.budget.time_s)}, at most {study.budget.blocks} blocks of each condition"
+        f"conditions {len(plan.conditions)}: " + "\n           ".join(c.key for c in plan.conditions), fold=13
+    )
+    tell(
+        f"budget     {format_duration(study.budget.time_s)}, at most {study.budget.blocks} blocks of each condition",
+        fold=_COLUMN,
     )
     tell(
         f"statistics margin {format_percent(study.margin)}, "
-        f"alpha {study.alpha:g} shared by {plan.primary_effects} primary effects"
+        f"alpha {study.alpha:g} shared by {plan.primary_effects} primary effects",
+        fold=_COLUMN,
     )
     tell(f"seed       {plan.seed} (a run without --seed draws its own)\n")
     tell("first blocks, each in the order of its runs:")
     for block in listed:
         order = " ".join(run["arm"] for run in block["runs"])
-        tell(f"  {block['condition']} block {block['block']}: {order}")
+        tell(f"  {block['condition']} block {block['block']}: {order}", fold=6)
