@@ -99,3 +99,9 @@ def served(store: Path, *options: str, env: dict[str, str] | None = None) -> Ite
     finally:
         process.kill()
         process.communicate()
+
+
+def listed(server: Served, query: str = "") -> list[int]:
+    """The trials on the page of all, as they stand there."""
+    found = re.findall(r'name="trials" value="(\d+)"', server.get(f"/?{query}").text)
+    return [int(number) for number in found]

@@ -1,0 +1,275 @@
+"""What the pages of serve say while a store changes: of a trial that runs, and of a store that is not what it was.
+
+One server, under which each test puts another store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+
+from serve_stores import three_trials
+from store_examples import filled, header, planned_runs
+
+from iotrial.report.progress import EffectLine, Progress
+from iotrial.report.standing import standing_path, write_standing
+from iotrial.store import Store
+from iotrial.store.model import TrialState
+from serving import Served, listed, served
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return three_trials(tmp_path_factory.mktemp("store") / "trials.db")
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server over a file that tests put a store into."""
+    with served(tmp_path_factory.mktemp("changing") / "trials.db") as running:
+        yield running
+
+
+@pytest.fixture
+def path(whole: Path, changing: Served) -> Path:
+    """The three trials, under the second server."""
+    path = changing.store
+    for beside in ("-wal", "-shm"):
+        path.with_name(path.name + beside).unlink(missing_ok=True)
+    standing_path(path).unlink(missing_ok=True)
+    shutil.copy(whole, path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)
+    return path
+
+
+def fresh(path: Path, *marks: str) -> None:
+    """In place of the store another one, of trials that nobody has looked at."""
+    made = path.with_suffix(".made")
+    with Store.open(made) as store:
+        for mark in marks:
+            filled(store, header(mark * 32))
+    made.replace(path)
+
+
+@pytest.mark.long
+def test_what_is_looked_at_is_remembered_beside_the_store_and_the_store_is_not_touched(
+    path: Path, changing: Served
+) -> None:
+    before = path.read_bytes()
+    server = changing
+    assert server.settled("/trials/1").status == 200
+    assert path.read_bytes() == before
+    assert path.with_suffix(".analysed").exists()
+
+
+# -- a trial that runs
+
+
+def standing(number: int, **changes: object) -> Progress:
+    line = EffectLine("cache <cold>", "f", "b", "a", 0.8, 0.7, 0.9, 12)
+    whole = Progress(
+        number, "example", 30.0, 60.0, {"cache <cold>": 12}, 1, 2, (line,), "reading", margin=0.03
+    )
+    return replace(whole, **changes)  # type: ignore[arg-type]
+
+
+def test_a_running_trial_is_followed_by_its_file_and_nothing_is_analysed_beside_it(
+    path: Path, changing: Served
+) -> None:
+    fresh(path, "5", "6")
+    server = changing
+    with Store.open(path) as store:
+        running = store.create_trial(header("f" * 32))  # by this process
+        number = running.number
+        page = server.get(f"/trials/{number}").text
+        assert "No word from it yet" in page
+        assert '<meta http-equiv="refresh" content="2">' in page
+        write_standing(standing_path(path), standing(number))
+        page = server.get(f"/trials/{number}").text
+        assert "30 s of 60 s" in page
+        assert "12 complete blocks; 0 of 1 comparisons decided; 1 void; 2 runs failed; reading" in page
+        assert "cache &lt;cold&gt;" in page
+        assert "0.80 [0.70, 0.90]" in page
+        assert 'http-equiv="refresh"' not in server.get(f"/trials/{number}?refresh=no").text
+        write_standing(standing_path(path), standing(number + 1))
+        assert "No word from it yet" in server.get(f"/trials/{number}").text
+        standing_path(path).write_text("{half of it")
+        assert "No word from it yet" in server.get(f"/trials/{number}").text
+
+        beside = server.get("/trials/1")
+        assert beside.status == 202
+        assert "A trial is running" in beside.text
+        assert "Nothing else is analysed" in server.get("/").text
+        assert "a trial is running" in server.get("/history?study=example").text
+        assert "a trial is running" in server.get("/compare?trials=1,2").text
+        assert "still running" in server.get(f"/compare?trials=1,{number}").text
+        assert server.get(f"/trials/{number}/report.json").status == 400
+
+        runs, _ = next(planned_runs(running.header))
+        store.append_run(running.header.id, runs[0])  # the file changes, the page does not mind
+        assert "is running" in server.get(f"/trials/{number}").text
+        store.set_state(running.header.id, TrialState.INTERRUPTED, "enough")
+        end = time.monotonic() + 60
+        while "is running" in (page := server.settled(f"/trials/{number}").text) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert "iotrial report</title>" in page
+
+
+def workers(server: Served) -> list[str]:
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+    threads = Path(f"/proc/{server.process.pid}/task").glob("*/children")
+    return children + [word for thread in threads for word in thread.read_text().split()]
+
+
+def test_a_trial_whose_process_was_killed_is_interrupted_and_has_a_report(
+    path: Path, changing: Served
+) -> None:
+    code = (
+        f"import sys, time; sys.path.insert(0, {str(Path(__file__).parents[1] / 'unit')!r})\n"
+        "from store_examples import header\nfrom iotrial.store import Store\n"
+        f"s = Store.open({str(path)!r}); t = s.create_trial(header('e' * 32)); print(t.number, flush=True); time.sleep(600)"
+    )
+    server = changing
+    conductor = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert conductor.stdout
+    number = int(conductor.stdout.readline())
+    assert "is running" in server.get(f"/trials/{number}").text
+    conductor.kill()
+    conductor.communicate()
+    end = time.monotonic() + 60
+    while server.get("/?state=running").text.count('class="tick"') and time.monotonic() < end:
+        time.sleep(0.1)
+    assert "ended without a word" in server.settled(f"/trials/{number}").text
+
+
+# -- a store that is not what it was
+
+
+def test_a_store_that_is_missing_or_comes_later_is_no_error(path: Path, changing: Served) -> None:
+    path.unlink()
+    server = changing
+    assert "There is no store in this file yet" in server.get("/").text
+    assert server.get("/trials/1").status == 404
+    with Store.open(path) as store:
+        filled(store)
+    assert listed(server) == [1]
+    path.unlink()
+    assert "There is no store in this file yet" in server.get("/").text
+
+
+def test_a_store_that_is_replaced_is_the_other_one_at_once(path: Path, changing: Served) -> None:
+    server = changing
+    assert ' name="trials" value="3"' in server.get("/").text
+    before = server.settled("/trials/1/report.json").text
+    fresh(path, "9")
+    assert listed(server) == [1]
+    assert server.get("/trials/2").status == 404
+    assert '"id": "' + "0" * 32 in before
+    assert '"id": "' + "9" * 32 in server.settled("/trials/1/report.json").text
+
+
+@pytest.mark.parametrize(
+    "content", [b"no store at all\n" * 300, b"SQLite format 3\0" + b"\xff" * 5000], ids=["text", "header"]
+)
+def test_a_file_that_is_no_store_is_said_and_outlived(path: Path, changing: Served, content: bytes) -> None:
+    whole = path.read_bytes()
+    server = changing
+    assert server.get("/").status == 200
+    path.write_bytes(content)
+    for page in ("/", "/trials/1", "/history", "/compare?trials=1,2", "/trials/1/trial.iotrial"):
+        answer = server.get(page)
+        assert answer.status == 503
+        assert "The store cannot be read" in answer.text
+    path.write_bytes(whole)
+    assert listed(server) == [3, 2, 1]
+
+
+def test_a_damaged_trial_hides_no_other(path: Path, changing: Served) -> None:
+    data = bytearray(path.read_bytes())
+    found = data.rindex(b"1" * 32 + b"{")
+    data[found + 32 : found + 56] = b"\xff" * 24
+    path.write_bytes(data)
+    server = changing
+    assert listed(server) == [3, 1]
+    assert "Trial 2 cannot be read" in server.get("/").text
+    damaged = server.get("/trials/2")
+    assert damaged.status == 503
+    assert "trial 2 cannot be read" in damaged.text
+    assert server.settled("/trials/3").status == 200
+
+
+def test_a_newer_store_is_shown_with_a_word(path: Path, changing: Served) -> None:
+    server = changing
+    assert "written by a newer" not in server.get("/").text
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 7")
+    connection.close()
+    assert "written by a newer iotrial (schema 7" in server.get("/").text
+    assert listed(server) == [3, 2, 1]
+
+
+def test_runs_that_cannot_be_read_are_an_error_on_one_page(path: Path, changing: Served) -> None:
+    fresh(path, "7", "8")
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TRIGGER run_keeps_UPDATE; UPDATE run SET responses = '{' WHERE trial = 1")
+    connection.close()
+    server = changing
+    broken = server.settled("/trials/1")
+    assert broken.status == 503
+    assert "damaged record" in broken.text
+    page = server.settled("/history?study=example").text
+    assert "damaged record" in page
+    assert re.findall(r'<td><a href="/trials/(\d)">', page) == ["2"]
+
+
+# -- the verb
+
+
+def policies(pid: int) -> list[int]:
+    return [os.sched_getscheduler(int(thread.name)) for thread in Path(f"/proc/{pid}/task").iterdir()]
+
+
+@pytest.mark.long
+def test_it_stands_back_and_so_does_what_it_begins(path: Path) -> None:
+    argv = [sys.executable, "-m", "iotrial", "serve", "--port", "0", "--json"]
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "IOTRIAL_STORE": str(path)}
+    )
+    try:
+        assert process.stdout
+        port = json.loads(process.stdout.readline())["serve"]["port"]
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 10
+        assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
+        Served(process, port, path).get("/trials/1")
+        (worker, *_) = workers(Served(process, port, path))
+        end = time.monotonic() + 60
+        while os.sched_getscheduler(int(worker)) != os.SCHED_IDLE and time.monotonic() < end:
+            time.sleep(0.05)
+        assert os.sched_getscheduler(int(worker)) == os.SCHED_IDLE
+        with Store.open(path) as store:
+            store.create_trial(header("4" * 32))  # a trial begins
+            Served(process, port, path).get("/")
+            assert set(policies(process.pid)) == {os.SCHED_IDLE}
+            store.set_state("4" * 32, TrialState.INTERRUPTED, "enough")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+        while Path(f"/proc/{worker}/cmdline").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not Path(f"/proc/{worker}/cmdline").exists()  # it ends with its server
+    finally:
+        process.kill()
+        process.communicate()
