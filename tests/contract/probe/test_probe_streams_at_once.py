@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -86,15 +87,17 @@ def test_the_rate_is_bytes_over_the_time_from_the_first_start_to_the_last_end(
 
 def test_the_processor_time_of_several_streams_is_that_of_all(probe: Probe, folder: Path) -> None:
     make_set(probe, folder, count=2, size=8 * MIB)
-    done = probe("stream", set="s", operation="write", block_size=512, streams=2, data="random")
-    # Each of 16384 calls is worked on by a processor: more in all than there were, if only one thread were counted.
-    assert done["cpu_ns"] > 0.6 * sum(s["end_ns"] - s["start_ns"] for s in done["streams"]) * _share(done)
-
-
-def _share(done: dict[str, Any]) -> float:
-    """How much of their time the streams had a processor, at the least."""
-    waited = done["usage"]["switches_voluntary"] + done["usage"]["switches_involuntary"]
-    return 0.0 if waited > 200 else 0.3
+    one, two = (
+        median(
+            probe("stream", set="s", operation="write", block_size=512, streams=streams, data="random")[
+                "cpu_ns"
+            ]
+            for _ in range(3)
+        )
+        for streams in (1, 2)
+    )
+    # Both do as much: if one thread alone were counted, it would be the same, however long they wait for a processor.
+    assert two > 1.5 * one > 0
 
 
 def test_writers_of_a_file_each_write_what_one_would(probe: Probe, folder: Path) -> None:
