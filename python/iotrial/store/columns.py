@@ -52,6 +52,11 @@ class NumbersOfRow(Mapping[str, float]):
         return repr(dict(self))
 
 
+def shape_of(row: Mapping[str, float]) -> object:
+    """What only rows with the same names in the same order share; of rows of a table the table, which needs no look."""
+    return row.table if type(row) is NumbersOfRow else tuple(row)
+
+
 def columns(rows: Sequence[Mapping[str, float]]) -> dict[str, tuple[Counts, Floats]]:
     """By name, in the order in which names first come up: which of the rows have it, and what."""
     everywhere: Counts = np.arange(len(rows), dtype=np.intp)
