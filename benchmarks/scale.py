@@ -27,6 +27,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from iotrial.design.plan import Plan
+from iotrial.report.beside import beside
 from iotrial.store import Store, exchange, records
 from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialState
 from iotrial.store.packed import open_packed, read_packed
@@ -45,15 +46,20 @@ def main(repetitions: int, folder: Path) -> None:
     print(
         "| what | of | median | from | to | memory at most | n |\n| --- | --- | --- | --- | --- | --- | --- |"
     )
-    for title, words, stores in (
-        ("`iotrial trials`", ["trials"], lists),
-        ("`iotrial trials --json`", ["trials", "--json"], lists),
-        ("`iotrial report --html`", ["report", "last", "--html", str(folder / "report.html")], reports),
-        ("`iotrial report --json`", ["report", "last", "--json"], reports),
+    html = ["report", "last", "--html", str(folder / "report.html")]
+    for title, words, stores, anew in (
+        ("`iotrial trials`", ["trials"], lists, False),
+        ("`iotrial trials --json`", ["trials", "--json"], lists, False),
+        ("`iotrial report --html`, first", html, reports, True),
+        ("`iotrial report --html`, again", html, reports, False),
+        ("`iotrial report --json`, first", ["report", "last", "--json"], reports, True),
+        ("`iotrial report --json`, again", ["report", "last", "--json"], reports, False),
     ):
         found: dict[int, list[tuple[float, int]]] = {count: [] for count in stores}
         for _ in range(repetitions):
             for count, store in stores.items():
+                if anew:
+                    beside(store).unlink(missing_ok=True)
                 found[count].append(_run(words, store))
         unit = f"trials of {RUNS_EACH:,} runs" if stores is lists else "runs"
         for count, times in found.items():

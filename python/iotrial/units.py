@@ -169,8 +169,7 @@ def format_duration(seconds: float) -> str:
         return f"{seconds} s"
     sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
     for unit, length in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
-        scaled = _digits(seconds / length)
-        if float(scaled) < 1000 and seconds:
+        if seconds / length < 1000 and seconds and float(scaled := _digits(seconds / length)) < 1000:
             return f"{sign}{scaled} {unit}"
     if float(_digits(seconds)) < 120:
         return f"{sign}{_digits(seconds)} s"

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from iotrial.analysis.betting import log_last, log_paths, log_process, survives
+from iotrial.analysis.betting import log_paths, log_process
+from iotrial.analysis.chunked import log_last, survives
 from iotrial.analysis.eprocess import excluded, interval
 from iotrial.analysis.hull import blocks_to_bound
 

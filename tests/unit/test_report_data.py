@@ -15,7 +15,7 @@ from report_fixtures import CONDITIONS, all_equivalent, document, effect
 
 from iotrial.analysis.model import Verdict
 from iotrial.report import html
-from iotrial.report.data_links import data_links
+from iotrial.report.data_links import data_links, fitting
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, csv_of, csv_text, named, stem
 from iotrial.report.figures import draw_figures
@@ -124,14 +124,14 @@ def test_what_does_not_fit_is_named_with_the_command_that_has_it(monkeypatch: py
 
 def test_links_take_the_room_that_there_is_and_the_smallest_first() -> None:
     figures = [figure("large", rows=3000, stem="large"), figure("small", stem="small")]
-    every = data_links(figures, prefix="", room=1_000_000)
+    every = fitting(data_links(figures, prefix=""), 1_000_000)
     assert all(link.href for link in every.values())
     room = len(every["large"].href)
-    some = data_links(figures, prefix="", room=room)
+    some = fitting(data_links(figures, prefix=""), room)
     assert some["small"].href == every["small"].href
     assert some["large"].href == ""
     assert (some["large"].name, some["large"].rows) == ("large.csv", 3000)
-    assert not any(link.href for link in data_links(figures, prefix="", room=0).values())
+    assert not any(link.href for link in fitting(data_links(figures, prefix=""), 0).values())
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ import numpy as np
 from iotrial.analysis.betting import Floats, log_process
 from iotrial.analysis.hull import estimate, hull
 from iotrial.analysis.model import Interval
+from iotrial.analysis.recall import recalled
 
 # exp(690) is still finite; an e-value beyond it says no more.
 _LOG_LARGEST = 690.0
@@ -38,6 +39,10 @@ def interval(contrasts: Sequence[float] | Floats, alpha: float) -> Interval:
     values = _checked(contrasts, alpha)
     if values.size == 0:
         return Interval(None, None, None, 1.0, 1.0, 0)
+    return recalled(values, alpha, lambda: _interval(values, alpha))
+
+
+def _interval(values: Floats, alpha: float) -> Interval:
     left = hull(values, math.log(1.0 / alpha))
     log_largest, log_last = log_process(values, 0.0)
     return Interval(

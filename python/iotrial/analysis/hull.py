@@ -19,7 +19,8 @@ import math
 
 import numpy as np
 
-from iotrial.analysis.betting import Floats, log_agreeing, log_largest, log_last, survives
+from iotrial.analysis.betting import Floats, log_agreeing, log_largest
+from iotrial.analysis.chunked import log_last, survives
 
 _POINTS = 33
 _BATCH = 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,27 +44,46 @@ def write_html(document: Document, path: Path | None = None) -> Path:
 
     text = html_report(document)
     if path is not None:
-        return write_report(text, path)
+        return write_report(text, path.expanduser())
     return write_report(text, report_path(document), follow=False)
 
 
 def write_report(text: str, path: Path, *, follow: bool = True, add: bool = False) -> Path:
     """Write a report in any format. ``follow``: a link at that name leads on, as it should for a name that the user gave.
-    ``add``: behind what is there.
+    ``add``: behind what is there. Only the folder of our own reports is made where it is missing.
 
-    Raises StoreError where the file cannot be written.
+    RequestError where the user's folder is not there, StoreError where the file cannot be written.
     """
     from iotrial.errors import StoreError
+
+    if follow:
+        refuse_missing_folder(path)
 
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     flags |= os.O_APPEND if add else os.O_TRUNC
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not follow:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
             file.write(text.encode("utf-8", "replace"))  # a lone surrogate is no character of any file
     except OSError as error:
         raise StoreError(f"writing the report {path}: {error.strerror}", hint="name another file") from error
     return path
+
+
+def refuse_missing_folder(*files: str | Path | None) -> None:
+    """RequestError where a report is to go into a folder that is not there: a mistyped name should not make one."""
+    from iotrial.errors import RequestError
+
+    for file in files:
+        if file is not None and file != "-":
+            folder = Path(file).expanduser().parent
+            # not Path.is_dir, which raises for a name that is too long
+            if not os.path.isdir(folder):  # noqa: PTH112
+                raise RequestError(
+                    f"writing the report {file}: there is no folder {folder}",
+                    hint=f"make it with `mkdir -p {shlex.quote(str(folder))}`, or name a file in another folder",
+                )
 
 
 def write_markdown(text: str, target: str) -> bool:

@@ -20,14 +20,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 SEED_DIGITS = 32
 _WORDS_PER_DIGEST = 4
+_FOUR_WORDS = struct.Struct(">4Q")
 _SPACE = 1 << 64
+#: draws that are done sooner one by one than as arrays
+_FEW = 32
 
 
 class Stream:
@@ -46,7 +52,7 @@ class Stream:
     def word(self) -> int:
         """The next 64-bit word."""
         if self._next == len(self._words):
-            self._words = self._draw(1).tolist()
+            self._words = list(_FOUR_WORDS.unpack(self._digest()))
             self._next = 0
         self._next += 1
         return self._words[self._next - 1]
@@ -76,6 +82,10 @@ class Stream:
 
     def _steps(self, n: int, k: int) -> list[int]:
         """below(n), below(n - 1), ... k of them; in one sweep where no word is rejected (almost always)."""
+        if k <= _FEW:
+            return [self.below(n - i) for i in range(k)]
+        import numpy as np
+
         left = self._words[self._next :]
         missing = max(0, k - len(left))
         fresh = self._draw(-(-missing // _WORDS_PER_DIGEST)).tolist() if missing else []
@@ -92,13 +102,16 @@ class Stream:
         return steps
 
     def _draw(self, digests: int) -> npt.NDArray[np.uint64]:
-        parts = []
-        for counter in range(self._digests, self._digests + digests):
-            state = self._keyed.copy()
-            state.update(counter.to_bytes(8, "big"))
-            parts.append(state.digest())
-        self._digests += digests
+        import numpy as np
+
+        parts = [self._digest() for _ in range(digests)]
         return np.frombuffer(b"".join(parts), dtype=">u8").astype(np.uint64)
+
+    def _digest(self) -> bytes:
+        state = self._keyed.copy()
+        state.update(self._digests.to_bytes(8, "big"))
+        self._digests += 1
+        return state.digest()
 
 
 def new_seed() -> str:

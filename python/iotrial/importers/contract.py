@@ -110,7 +110,9 @@ def open_source(path: Path, *, name: str, given: str | None, alone: bool) -> Sou
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise RequestError(f"read {name}: {error.strerror or error}") from error
+        absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+        hint = 'name a file of results that is there, or "-" for standard input' if absent else None
+        raise RequestError(f"read {name}: {error.strerror or error}", hint=hint) from error
     return source_of(data, name=name, given=given, alone=alone)
 
 

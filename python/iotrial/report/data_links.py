@@ -33,12 +33,16 @@ class DataLink:
         return self.name.endswith(".gz")
 
 
-def data_links(figures: Iterable[Figure], *, prefix: str, room: int) -> Mapping[str, DataLink]:
-    """By the name of the figure's drawing; the smallest first, until ``room`` (bytes) is used up. ``prefix`` begins names."""
-    made = {
+def data_links(figures: Iterable[Figure], *, prefix: str) -> Mapping[str, DataLink]:
+    """By the name of the figure's drawing, whatever they take; ``prefix`` begins names."""
+    return {
         figure.drawing.name: _link(figure, f"{prefix}-{name}" if prefix else name)
         for name, figure in named(figures)
     }
+
+
+def fitting(made: Mapping[str, DataLink], room: int) -> Mapping[str, DataLink]:
+    """The same, the smallest first, until ``room`` (bytes) is used up; the others are empty."""
     links = {}
     for name, link in sorted(made.items(), key=lambda pair: len(pair[1].href)):
         room -= len(link.href)

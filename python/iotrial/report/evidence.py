@@ -22,7 +22,7 @@ from iotrial.report.accounted import accounted_numbers, is_marked
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.metrics import is_accounted_request, is_counter, unit_of
 from iotrial.report.requests import request_numbers
-from iotrial.store.columns import columns
+from iotrial.store.columns import columns, shape_of
 from iotrial.store.model import RunRecord, TrialData
 from iotrial.study.model import Study
 
@@ -107,16 +107,17 @@ def measured_by_arm(
     arms: dict[str, Mapping[str, str]] = {}
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     values: dict[tuple[str, str], dict[str, Measured]] = {}
-    shapes: set[tuple[str, tuple[str, ...]]] = set()
+    shapes: set[tuple[object, ...]] = set()
+    treatment = ArmKind.TREATMENT.value
     for run in sound_runs(data):
-        if run.kind != ArmKind.TREATMENT.value:
+        if run.kind != treatment:
             continue
         arms.setdefault(run.arm, run.treatment)
         groups.setdefault((run.condition, run.arm), []).append(run)
-        shape = (run.condition, (*run.responses, *run.evidence))
+        shape = (run.condition, shape_of(run.evidence), *run.responses)
         if shape not in shapes:
             shapes.add(shape)
-            for metric in shape[1]:
+            for metric in (*run.responses, *run.evidence):
                 values.setdefault((run.condition, metric), {})
     for (condition, arm), runs in groups.items():
         blocks: Counts = np.array([run.block for run in runs], dtype=np.intp)

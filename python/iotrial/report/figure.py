@@ -87,7 +87,19 @@ def csv_text(columns: Iterable[str], rows: Iterable[Row]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([_text(column) for column in columns])
-    writer.writerows([_text(cell) for cell in row] for row in rows)
+    texts: dict[str, str] = {}  # words come again in row after row
+
+    def cell_of(cell: Cell) -> Cell:
+        if type(cell) is float:
+            return cell if math.isfinite(cell) else ""  # which csv writes with all digits
+        if type(cell) is str:
+            found = texts.get(cell)
+            if found is None:
+                found = texts[cell] = _text(cell)
+            return found
+        return _text(cell)
+
+    writer.writerows([*map(cell_of, row)] for row in rows)
     return out.getvalue()
 
 

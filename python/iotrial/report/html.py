@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from iotrial.design.model import ArmKind
 from iotrial.legible import shown, shown_lines
 from iotrial.report.claims import Outcome, grouped
-from iotrial.report.data_links import LARGEST_PAGE, data_links
+from iotrial.report.data_links import LARGEST_PAGE, data_links, fitting
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.figure import stem
@@ -98,6 +98,7 @@ class _Page:
         some = _first(evidence, most_rows)
         number = document.trial.number
         self._prefix = stem(shown(header.study.name), *([str(number)] if number else ()))
+        self._links = data_links(figures.every(), prefix=self._prefix)
         self._told: dict[str, object] = {
             "d": document,
             "header": header,
@@ -127,7 +128,7 @@ class _Page:
 
     def text(self, *, room: int) -> str:
         """The page with the data of as many figures as fit into ``room`` (bytes)."""
-        links = data_links(self._figures.every(), prefix=self._prefix, room=room)
+        links = fitting(self._links, room)
         return _unbroken(_template().render(**self._told, links=links))
 
 

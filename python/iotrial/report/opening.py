@@ -9,6 +9,7 @@ from iotrial.analysis.analyse import Spec, analyse
 from iotrial.design.plan import Plan
 from iotrial.legible import shown
 from iotrial.report.document import Document, build_document
+from iotrial.report.kept_intervals import kept_beside
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader
 from iotrial.store.packed import open_packed, read_packed
@@ -21,7 +22,9 @@ def document_of(store: Store, ref: str | int) -> Document:
     """A stored trial, analysed. StoreError where its records are damaged, UnknownName where there is none."""
     data = store.data(ref)
     check_stored(data)
-    return build_document(data, analyse(spec_of(data.trial.header), data.blocks))
+    with kept_beside(store, data):
+        analysis = analyse(spec_of(data.trial.header), data.blocks)
+    return build_document(data, analysis)
 
 
 def packed_document(path: Path) -> Document:

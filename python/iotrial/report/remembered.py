@@ -6,25 +6,20 @@ version of the analysis made is not used. The store itself is only read.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import sqlite3
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import iotrial
 from iotrial.report.analysed import Analysed, analysed, from_json, to_json
+from iotrial.report.beside import beside, opened
+from iotrial.report.beside import by as _by
 from iotrial.report.document import Document
 from iotrial.report.opening import document_of
 from iotrial.store import Store
 from iotrial.store.model import TrialState
 
-#: packages whose code decides what a trial says
-_DECIDES = ("analysis", "design", "study", "report", "store")
 _TABLE = """
 CREATE TABLE IF NOT EXISTS analysed (
     trial TEXT NOT NULL, share INTEGER NOT NULL, state TEXT NOT NULL, by TEXT NOT NULL, text TEXT NOT NULL,
@@ -38,7 +33,7 @@ class Remembered:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept = _opened(beside(store.path)) if store.path.is_file() else None
+        self._kept = opened(beside(store.path), _TABLE) if store.path.is_file() else None
 
     def __enter__(self) -> Self:
         return self
@@ -109,34 +104,3 @@ class Remembered:
 def state_mark(state: TrialState | None, duration_s: float) -> str:
     """What changes with a trial: it is analysed anew when it has gone on."""
     return f"{'' if state is None else state.value} {duration_s}"
-
-
-def beside(store: Path) -> Path:
-    """Where what was analysed of a store's trials is kept: ``trials.analysed`` for ``trials.db``."""
-    return store.with_suffix(".analysed")
-
-
-def _opened(path: Path) -> sqlite3.Connection | None:
-    with suppress(sqlite3.Error, OSError):
-        # for its owner's eyes, as the store is
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-        connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
-        try:
-            connection.execute("PRAGMA synchronous = OFF")  # lost is made anew
-            connection.execute(_TABLE)
-        except sqlite3.Error:
-            connection.close()
-            return None
-        return connection
-    return None
-
-
-@cache
-def _by() -> str:
-    """What says so: this version, and the code that decides."""
-    digest = hashlib.sha256(iotrial.__version__.encode())
-    root = Path(iotrial.__file__).parent
-    for folder in _DECIDES:
-        for file in sorted((root / folder).rglob("*.py")):
-            digest.update(file.read_bytes())
-    return digest.hexdigest()

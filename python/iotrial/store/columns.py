@@ -52,15 +52,24 @@ class NumbersOfRow(Mapping[str, float]):
         return repr(dict(self))
 
 
+def shape_of(row: Mapping[str, float]) -> object:
+    """What only rows with the same names in the same order share; of rows of a table the table, which needs no look."""
+    return row.table if type(row) is NumbersOfRow else tuple(row)
+
+
 def columns(rows: Sequence[Mapping[str, float]]) -> dict[str, tuple[Counts, Floats]]:
     """By name, in the order in which names first come up: which of the rows have it, and what."""
     everywhere: Counts = np.arange(len(rows), dtype=np.intp)
-    table = rows[0].table if rows and isinstance(rows[0], NumbersOfRow) else None
-    if table is not None and all(isinstance(row, NumbersOfRow) and row.table is table for row in rows):
+    # by type: isinstance asks the abstract base class, once for each of a hundred thousand rows
+    kept = [row for row in rows if type(row) is NumbersOfRow]
+    table = kept[0].table if kept and len(kept) == len(rows) else None
+    if table is not None and all(row.table is table for row in kept):
         numbers = np.frombuffer(table.numbers, dtype=np.float64).reshape(table.rows, len(table.columns))
-        own = numbers[[row.row for row in rows if isinstance(row, NumbersOfRow)]]
+        own = numbers[[row.row for row in kept]]
         return {name: (everywhere, own[:, column].copy()) for name, column in table.columns.items()}
-    names = dict.fromkeys(name for row in rows for name in row)
+    names: dict[str, None] = {}
+    for shape in {tuple(row): None for row in rows}:
+        names.update(dict.fromkeys(shape))
     found: dict[str, tuple[Counts, Floats]] = {}
     for name in names:
         places = [place for place, row in enumerate(rows) if name in row]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from iotrial.store.liveness import ProcessIdentity, is_alive
 from iotrial.store.states import TrialState
 
 IMPORTED = "imported"
+_STATES: Mapping[object, TrialState] = {state.value: state for state in TrialState}
 
 _TRIALS = """
 SELECT number, id, json_extract(study, '$.study.name'), json_extract(study, '$.study.title'), started,
@@ -38,7 +40,7 @@ _CHANGES = "SELECT trial, at, state, reason, pid, pid_started FROM state ORDER B
 _MEASURED = """
 WITH attempts AS (
     SELECT trial, row_number() OVER (PARTITION BY trial ORDER BY sequence) AS attempt FROM state WHERE state = 'running'
-), ends AS (
+), ends AS MATERIALIZED (
     SELECT trial, attempt, (
         SELECT sequence FROM run WHERE run.trial = attempts.trial AND run.attempt = attempts.attempt
         ORDER BY at, sequence LIMIT 1
@@ -110,6 +112,7 @@ def _at_once(connection: sqlite3.Connection) -> Iterator[Outline]:
             raise _NotAsItShouldBe
         measured[trial, attempt] = Measured(first_at, last_at, last_s - first_s)
     now_s = time.time()
+    facts = cache(_facts)  # of most trials the same machine
     for number, name, study, title, started, kernel, lab, kind, host, imported in connection.execute(
         _TRIALS, (IMPORTED,)
     ):
@@ -137,7 +140,7 @@ def _at_once(connection: sqlite3.Connection) -> Iterator[Outline]:
             kernel=kernel if isinstance(kernel, str) else "",
             imported=imported,
             lab=kind if isinstance(kind, str) else "",
-            host=_facts(host),
+            host=facts(host),
         )
 
 
@@ -153,10 +156,10 @@ def _facts(text: object) -> Mapping[str, object]:
 
 def _change(row: tuple[Any, ...]) -> StateChange:
     _, at, state, reason, pid, started = row
-    if not isinstance(at, float | int) or state not in list(TrialState):
+    if not isinstance(at, float | int) or state not in _STATES:
         raise _NotAsItShouldBe
     process = ProcessIdentity(pid, str(started)) if isinstance(pid, int) else None
-    return StateChange(at, TrialState(state), reason, process)
+    return StateChange(at, _STATES[state], reason, process)
 
 
 def _one_by_one(path: Path) -> tuple[Outline, ...]:

@@ -82,6 +82,10 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
         responses=values["responses"],
         claims=values["claims"],
     )
+    if values["markdown"]:
+        from iotrial.cli.ending import refuse_missing_folder
+
+        refuse_missing_folder(values["markdown"])
     dataset = read([_source(file, alone=len(files) == 1) for file in files], asked, form=values["form"])
     found = audit(dataset, alpha=alpha, margin=margin)
     answer = answering(found)

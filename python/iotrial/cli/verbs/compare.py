@@ -42,6 +42,7 @@ def command(
     """
     from iotrial.cli.ending import (
         EXIT_FAIL_IF,
+        refuse_missing_folder,
         refuse_twice_on_standard_output,
         write_markdown,
         write_report,
@@ -49,6 +50,7 @@ def command(
     from iotrial.report.comparing import compare
 
     refuse_twice_on_standard_output(markdown, as_json=as_json)
+    refuse_missing_folder(html, markdown)
     found, names = gathered(trials)
     comparison = compare(found, names=names)
     on_standard_output = False

@@ -37,6 +37,7 @@ def command(
     """Report a stored trial (its number, its id, or "last"), or a packed one (its file)."""
     from iotrial.cli.ending import (
         exit_status,
+        refuse_missing_folder,
         refuse_twice_on_standard_output,
         say,
         write_html,
@@ -44,6 +45,7 @@ def command(
     )
 
     refuse_twice_on_standard_output(markdown, as_json=as_json)
+    refuse_missing_folder(html, markdown)
     document = document_at(trial)
     drawn = None
     if figures:

@@ -20,7 +20,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
     """Go on with an interrupted trial."""
     import os
 
-    from iotrial.cli.ending import conclude
+    from iotrial.cli.ending import conclude, refuse_missing_folder
     from iotrial.cli.watching import watcher_for
     from iotrial.conduct.resolve import resolve
     from iotrial.conduct.start import consent_of, located_of, resume
@@ -33,6 +33,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
     from iotrial.store.packed.consistency import check_stored
     from iotrial.units import parse_duration
 
+    refuse_missing_folder(html)
     wanted_s = quantity_of("--time", time, parse_duration)
     store = Store.open(store_path())
     data = store.data(trial)

@@ -49,7 +49,7 @@ def command(
 ) -> int:
     """Put a study on trial on this machine: one of the catalogue, a file, or that of a packed trial (--like)."""
     from iotrial.cli.consent import ask_consent, show_intent
-    from iotrial.cli.ending import conclude, refuse_twice_on_standard_output
+    from iotrial.cli.ending import conclude, refuse_missing_folder, refuse_twice_on_standard_output
     from iotrial.cli.watching import watcher_for
     from iotrial.conduct.start import begin, default_folder, look_at_disks, make_plan
     from iotrial.conduct.trial import Limits
@@ -57,6 +57,7 @@ def command(
     from iotrial.store import Store
 
     refuse_twice_on_standard_output(markdown, as_json=as_json)
+    refuse_missing_folder(html, markdown)
     asked = asked_of(values)
     sample_s = sampling_period(sample)
     chosen, asked = find_study(study, asked)

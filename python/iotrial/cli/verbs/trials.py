@@ -47,9 +47,14 @@ def command(as_json: bool) -> None:
         return
     if not trials:
         tell("No trials yet. Start with: iotrial run files/permissions")
-    width = max((len(format_duration(trial.duration_s)) for trial in sound), default=0)
-    for trial in sound:
+    lasted = [format_duration(trial.duration_s) for trial in sound]
+    width = max(map(len, lasted), default=0)
+    lines = []
+    for trial, took in zip(sound, lasted, strict=True):
         when = trial.started[:16].replace("T", " ")
-        lasted = f"{format_duration(trial.duration_s):>{width}}"
         mark = "  (imported)" if trial.imported is not None else ""
-        tell(f"{trial.number:>5}  {when}  {trial.state!s:<11} {lasted}  {shown(trial.study)}{mark}")
+        lines.append(
+            f"{trial.number:>5}  {when}  {trial.state!s:<11} {took:>{width}}  {shown(trial.study)}{mark}"
+        )
+    if lines:
+        tell("\n".join(lines))  # at once: a line by itself costs more than what it says

@@ -22,7 +22,9 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
         file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  closed below, whatever happens
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         reason = error.strerror if isinstance(error, OSError) else error
-        raise PackedError(where, f"cannot be read: {reason}") from error
+        hint = "check the name; `iotrial trials` lists what is stored, `iotrial export` packs one of them"
+        absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+        raise PackedError(where, f"cannot be read: {reason}", hint=hint if absent else None) from error
     with file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
