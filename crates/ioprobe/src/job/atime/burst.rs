@@ -45,7 +45,9 @@ pub fn read(object: &Object, reads: u32) -> Result<Burst> {
         found.changes += u32::from(atime != last);
         if now > at {
             let gone = (now - at + tick_ns / 2) / tick_ns;
-            found.ticks = found.ticks.saturating_add(gone.clamp(1, u64::from(u32::MAX)) as u32);
+            found.ticks = found
+                .ticks
+                .saturating_add(gone.clamp(1, u64::from(u32::MAX)) as u32);
         }
         last = atime;
         at = now;
