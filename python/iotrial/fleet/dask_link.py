@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ class DaskLink:
         self._client = client
         self._task: Any = None
         self._told = ""
+        self._begun_at: str | None = None
 
     def facts(self) -> HostFacts:
         return HostFacts.from_json(self._ask("facts", "{}"))
@@ -85,7 +87,7 @@ class DaskLink:
         if self.address is None:
             raise Lost(f"host {self.name} is not connected")
         self._give_up()
-        self._told = ""
+        self._told, self._begun_at = "", self.address
         try:
             self._task = self._client.submit(
                 conduct,
@@ -103,11 +105,12 @@ class DaskLink:
     def after(self, fleet: str, position: Position) -> Batch:
         text = self._ask("after", asking_after(fleet, position))
         batch = Batch.from_json(text)
-        if batch.stage is Stage.NONE and self._refusal():
-            return Batch(position, Stage.ENDED, problem=self._refusal())
-        if batch.stage is Stage.NONE and self._task is not None and not self._task.done():
-            return Batch(position, Stage.GOING)  # it waits for the host's lab
-        return batch
+        if batch.stage is Stage.GOING:
+            return batch
+        if self._waits():  # for the host's lab, or for what is done before the program starts
+            return replace(batch, stage=Stage.GOING, problem="")
+        refusal = self._refusal()
+        return replace(batch, stage=Stage.ENDED, problem=refusal) if refusal else batch
 
     def stop(self, fleet: str) -> None:
         self._give_up()
@@ -115,6 +118,10 @@ class DaskLink:
 
     def close(self) -> None:
         self._give_up()
+
+    def _waits(self) -> bool:
+        """Whether the engine still has the task, at the worker that it was given for."""
+        return self._task is not None and self._begun_at == self.address and not self._task.done()
 
     def _refusal(self) -> str:
         """Why the host did not begin, where it said so."""
