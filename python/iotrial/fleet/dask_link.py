@@ -30,7 +30,7 @@ class DaskHosts:
     def __init__(self, address: str, keys: Path) -> None:
         """Raises Lost where no scheduler answers there, or it does not take these keys."""
         secured = security(keys, Part.CLIENT)
-        greet(address, secured, Part.CLIENT)
+        greet(address, secured, Part.CLIENT, CONNECT_S)
         try:
             self._client: Any = configured().Client(
                 address, security=secured, timeout=CONNECT_S, set_as_default=False, name="iotrial"
