@@ -19,7 +19,7 @@ from iotrial.cli.output import tell
 def command(address: str, keys: str, name: str | None, bind: str | None) -> None:
     """Have this machine measure for the fleet whose scheduler is at ADDRESS, until interrupted.
 
-    Whoever holds the client's key of the fleet can have programs run here, as you: start it as the user who may measure.
+    Whoever holds a key of the fleet can have programs run here, as you: start it as the user who may measure.
     """
     from pathlib import Path
 
