@@ -37,6 +37,7 @@ ORDER = (
     "refine",
     "audit",
     "trials",
+    "fleet",
     "serve",
     "export",
     "import",

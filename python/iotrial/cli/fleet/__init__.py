@@ -1,0 +1,1 @@
+"""Parts of ``iotrial fleet``: one module each, which holds one ``command``."""
