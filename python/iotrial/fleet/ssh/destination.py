@@ -1,4 +1,4 @@
-"""Names of hosts as a user gives them: ``host``, ``user@host``, ``host:port``, ``[::1]:port``, a name of the ssh configuration.
+"""Names of hosts as a user gives them: host, user@host, host:port, [::1]:port, or a name of the ssh configuration.
 
 Checked before any program sees them: nothing that ssh could take for an option, that a ProxyCommand's shell could read as
 more than a name, or that a terminal would obey.

@@ -1,7 +1,8 @@
 """The shared libraries that Python and its extension modules need, and the oldest C library that runs them all.
 
 Asked of the loader (`ldd`) and read from the files (ELF's version needs), never from a list: a distribution may name
-and place them as it likes. The C library itself stays the host's: it belongs to the host's kernel, name service and time zones.
+and place them as it likes. The C library itself stays the host's: it belongs to the host's kernel, name service
+and time zones.
 """
 
 from __future__ import annotations

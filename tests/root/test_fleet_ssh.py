@@ -1,0 +1,226 @@
+"""Hosts by ssh: a bundle is carried to a real sshd, and a trial is conducted there with nothing of this machine's files."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from iotrial.errors import PrivilegeError, RequestError
+from iotrial.fleet.link import Batch, Lost, Position, Stage
+from iotrial.fleet.order import Order
+from iotrial.fleet.ssh.bundle import Bundle, bundle
+from iotrial.fleet.ssh.client import Ssh
+from iotrial.fleet.ssh.destination import Destination
+from iotrial.fleet.ssh.link import SshLink
+from iotrial.fleet.ssh.placing import clean
+from iotrial.probe.binary import find_binary
+from ssh_hosts import Bench, Missing, SshHost
+
+pytestmark = pytest.mark.root
+FLEET = "0123456789abcdef" * 2
+
+
+@pytest.fixture(scope="module")
+def carried(disk_folder: Path) -> Bundle:
+    return bundle(find_binary(), disk_folder / "bundles")
+
+
+@pytest.fixture
+def bench(disk_folder: Path) -> Iterator[Bench]:
+    folder = Path(tempfile.mkdtemp(dir=disk_folder))
+    disk_folder.chmod(0o755)
+    folder.chmod(0o755)
+    try:
+        made = Bench(folder / "bench")
+    except Missing as missing:
+        pytest.skip(f"needs {missing}")
+    yield made
+    made.close()
+
+
+def ssh_to(host: SshHost, bench: Bench, user: str | None = None) -> Ssh:
+    return Ssh(Destination(host.name, user), bench.config)
+
+
+def order(host: str, *, seconds: float = 2, grace_s: float = 120) -> Order:
+    return Order(
+        FLEET, host, "ab" * 16, "files/permissions",
+        options={"lab": ("directory",), "time": (f"{seconds}s",), "blocks": ("3",)} if seconds < 10 else
+        {"lab": ("directory",), "time": (f"{seconds}s",)},
+        flags=("no-stop",), grace_s=grace_s,
+    )  # fmt: skip
+
+
+def wait_for(what: Callable[[], object], within_s: float = 120) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def all_of(link: SshLink, within_s: float = 180) -> list[Batch]:
+    """Everything that the host has until its trial has ended."""
+    found: list[Batch] = []
+    position = Position()
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        batch = link.after(FLEET, position)
+        found.append(batch)
+        position = batch.after
+        if batch.stage is Stage.ENDED and not batch.more:
+            return found
+        time.sleep(0.2)
+    raise AssertionError(found[-1])
+
+
+def test_a_trial_is_conducted_by_what_was_carried_and_leaves_only_the_bundle_and_the_state_folder(
+    bench: Bench, carried: Bundle
+) -> None:
+    host = bench.host("alpha")
+    said: list[str] = []
+    link = SshLink(ssh_to(host, bench), carried, said.append)
+    assert link.facts().root
+    assert link.facts().name == "alpha"
+    link.begin(order("alpha"))
+    batches = all_of(link)
+    assert not batches[-1].problem
+    assert batches[-1].left == 0
+    ends = [end for batch in batches for end in batch.ends]
+    runs = [packed for batch in batches for packed in batch.runs]
+    assert len({(end.condition, end.block) for end in ends}) == len(ends) > 0
+    assert len(runs) >= 2 * len(ends)
+    link.close()
+    wait_for(lambda: not [words for words in host.processes() if "resident" in words])
+    assert oct(host.cache.stat().st_mode & 0o777) == "0o700"
+    assert [path.name for path in host.cache.iterdir()] == [f"bundle-{carried.id}"]
+    left = sorted(str(path.relative_to(host.folder)) for path in host.folder.glob("[hv]*/*"))
+    assert left == ["home-root/.cache", "home-root/.ssh", "home/worker", "varlib/iotrial"]
+    # a second coming carries nothing, a third time after a change carries it anew
+    again = SshLink(ssh_to(host, bench), carried, said.append)
+    again.facts()
+    again.close()
+    assert len(said) == 1
+    (host.cache / f"bundle-{carried.id}" / "packages/click/core.pyc").write_bytes(b"changed")
+    mended = SshLink(ssh_to(host, bench), carried, said.append)
+    assert mended.facts().root
+    mended.close()
+    assert len(said) == 2
+    wait_for(lambda: not host.processes())
+    assert clean(ssh_to(host, bench)) == 1
+    assert not host.cache.exists()
+
+
+def test_an_unknown_host_key_is_refused_and_nothing_is_sent(bench: Bench, carried: Bundle) -> None:
+    host = bench.host("unknown", known=False)
+    with pytest.raises(RequestError, match="its key is not known here") as told:
+        SshLink(ssh_to(host, bench), carried).facts()
+    assert "fingerprint" in str(told.value.hint)
+    assert not host.cache.exists()
+    assert not bench.known.read_text()
+    # another key than the one that is known is told apart
+    other = (bench.folder / "id.pub").read_text().split()
+    bench.known.write_text(f"{host.address} {other[0]} {other[1]}\n")
+    with pytest.raises(RequestError, match="not the one that is known"):
+        SshLink(ssh_to(host, bench), carried).facts()
+
+
+def test_a_host_without_access_says_what_has_to_work(bench: Bench, carried: Bundle) -> None:
+    host = bench.host("closed", access=False)
+    with pytest.raises(PrivilegeError, match="no access") as told:
+        SshLink(ssh_to(host, bench), carried).facts()
+    assert "BatchMode" in str(told.value.hint)
+
+
+def test_a_host_that_lacks_what_is_needed_is_told_both_versions(bench: Bench, carried: Bundle) -> None:
+    old = "echo 'echo glibc 2.17' > /run/getconf; chmod 755 /run/getconf; mount --bind /run/getconf /usr/bin/getconf"
+    host = bench.host("old", extra=old)
+    with pytest.raises(
+        RequestError,
+        match=rf"GNU C library 2\.17, .* {carried.c_library[0]}\.{carried.c_library[1]} or later",
+    ):
+        SshLink(ssh_to(host, bench), carried).facts()
+    assert not host.cache.exists()
+
+
+def test_a_host_that_is_not_there_is_lost_and_may_come_back(bench: Bench, carried: Bundle) -> None:
+    host = bench.host("gone")
+    host.close()
+    with pytest.raises(Lost, match="cannot be reached"):
+        SshLink(ssh_to(host, bench), carried).facts()
+
+
+@pytest.mark.long
+def test_a_link_that_is_cut_and_mended_loses_nothing_and_the_host_goes_on_meanwhile(
+    bench: Bench, carried: Bundle
+) -> None:
+    host = bench.host("far")
+    link = SshLink(ssh_to(host, bench), carried)
+    link.begin(order("far", seconds=45))
+    seen: list[tuple[str, int]] = []
+    position = Position()
+
+    def ask() -> Batch:
+        nonlocal position
+        batch = link.after(FLEET, position)
+        position = batch.after
+        seen.extend((end.condition, end.block) for end in batch.ends)
+        return batch
+
+    wait_for(lambda: ask().ends)
+    host.link("down")
+    with pytest.raises(Lost):
+        while True:
+            ask()
+    had = len(seen)
+    time.sleep(2)
+    host.link("up")
+
+    def back() -> bool:
+        try:
+            return bool(ask().ends)
+        except Lost:
+            return False
+
+    wait_for(back)
+    assert len(seen) > had
+    link.stop(FLEET)
+    wait_for(lambda: ask().stage is Stage.ENDED)
+    while ask().more:
+        pass
+    assert len(seen) == len(set(seen))
+    link.close()
+
+
+@pytest.mark.long
+def test_a_host_that_nobody_asks_ends_by_itself_after_its_time_of_grace(
+    bench: Bench, carried: Bundle
+) -> None:
+    host = bench.host("alone")
+    link = SshLink(ssh_to(host, bench), carried)
+    link.begin(order("alone", seconds=600, grace_s=3))
+    link.close()
+    wait_for(lambda: not host.processes())
+    again = SshLink(ssh_to(host, bench), carried)
+    batch = again.after(FLEET, Position())
+    assert batch.stage is Stage.ENDED
+    assert batch.left == 0
+    again.close()
+
+
+@pytest.mark.long
+def test_a_user_without_root_conducts_in_the_directory_lab(bench: Bench, carried: Bundle) -> None:
+    host = bench.host("plain", user="worker")
+    link = SshLink(ssh_to(host, bench, "worker"), carried)
+    assert not link.facts().root
+    link.begin(order("plain"))
+    batches = all_of(link)
+    assert not batches[-1].problem
+    assert any(batch.ends for batch in batches)
+    link.close()
+    assert (host.folder / "home/worker/.local/state/iotrial").is_dir()
+    assert not os.listdir(host.folder / "varlib")
