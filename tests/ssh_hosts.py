@@ -171,7 +171,7 @@ class SshHost:
         while True:  # until unshare has made the namespace, its network is ours
             with suppress(OSError, IndexError):
                 inner = _below(self._process.pid)[0]
-                if os.readlink(f"/proc/{inner}/ns/net") != os.readlink("/proc/self/ns/net"):
+                if Path(f"/proc/{inner}/ns/net").readlink() != Path("/proc/self/ns/net").readlink():
                     break
             assert time.monotonic() < deadline, self._said()
             time.sleep(0.02)
@@ -192,9 +192,8 @@ class SshHost:
 
 def _covered() -> list[str]:
     """Folders that a host must not see: the project, the virtual environment, its Python, and the user's own."""
-    wanted = {
-        Path(__file__).resolve().parents[1], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path("/root"), Path("/home"),
-    }  # fmt: skip
+    python = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+    wanted = {Path(__file__).resolve().parents[1], *python, Path("/root"), Path("/home")}
     wanted |= {Path(os.environ["IOTRIAL_PROBE"]).resolve().parent} if "IOTRIAL_PROBE" in os.environ else set()
     system = {Path("/"), Path("/usr"), Path("/usr/local"), Path("/tmp")}
     kept = sorted(path for path in wanted - system if path.is_dir())

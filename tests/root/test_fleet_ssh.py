@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.errors import PrivilegeError, RequestError
+from iotrial.errors import IotrialError, PrivilegeError, RequestError
 from iotrial.fleet.link import Batch, Lost, Position, Stage
 from iotrial.fleet.order import Order
 from iotrial.fleet.ssh.bundle import Bundle, bundle
 from iotrial.fleet.ssh.client import Ssh
 from iotrial.fleet.ssh.destination import Destination
 from iotrial.fleet.ssh.link import SshLink
-from iotrial.fleet.ssh.placing import clean
+from iotrial.fleet.ssh.placing import clean, look
+from iotrial.fleet.values import Distrusted
 from iotrial.probe.binary import find_binary
 from ssh_hosts import Bench, Missing, SshHost
 
@@ -40,6 +41,23 @@ def bench(disk_folder: Path) -> Iterator[Bench]:
     except Missing as missing:
         pytest.skip(f"needs {missing}")
     yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def hostile(disk_folder: Path, carried: Bundle) -> Iterator[tuple[SshHost, Bench]]:
+    """A host that runs the file ``forced`` whatever it is asked for."""
+    folder = Path(tempfile.mkdtemp(dir=disk_folder))
+    try:
+        made = Bench(folder / "bench")
+    except Missing as missing:
+        pytest.skip(f"needs {missing}")
+    host = made.host("hostile")
+    keys = host.folder / "home-root/.ssh/authorized_keys"
+    keys.write_text(f'command="sh /root/forced" {keys.read_text()}')
+    (host.cache / f"bundle-{carried.id}").mkdir(parents=True)
+    (host.cache / f"bundle-{carried.id}" / "MANIFEST").touch()
+    yield host, made
     made.close()
 
 
@@ -100,10 +118,19 @@ def test_a_trial_is_conducted_by_what_was_carried_and_leaves_only_the_bundle_and
     assert [path.name for path in host.cache.iterdir()] == [f"bundle-{carried.id}"]
     left = sorted(str(path.relative_to(host.folder)) for path in host.folder.glob("[hv]*/*"))
     assert left == ["home-root/.cache", "home-root/.ssh", "home/worker", "varlib/iotrial"]
-    # a second coming carries nothing, a third time after a change carries it anew
-    again = SshLink(ssh_to(host, bench), carried, said.append)
-    again.facts()
-    again.close()
+    assert len(said) == 1
+
+
+@pytest.mark.long
+def test_a_bundle_is_used_again_carried_anew_when_it_has_changed_and_taken_away(
+    bench: Bench, carried: Bundle
+) -> None:
+    host = bench.host("kept")
+    said: list[str] = []
+    for _ in range(2):
+        link = SshLink(ssh_to(host, bench), carried, said.append)
+        link.facts()
+        link.close()
     assert len(said) == 1
     (host.cache / f"bundle-{carried.id}" / "packages/click/core.pyc").write_bytes(b"changed")
     mended = SshLink(ssh_to(host, bench), carried, said.append)
@@ -154,6 +181,85 @@ def test_a_host_that_is_not_there_is_lost_and_may_come_back(bench: Bench, carrie
         SshLink(ssh_to(host, bench), carried).facts()
 
 
+#: instead of what was sent: looks like it until it is asked; $1 is the token, what comes out is hostile
+_FORCED = """#!/bin/sh
+case $SSH_ORIGINAL_COMMAND in
+*iotrial.fleet.ssh.resident*) ;;
+*) exec sh -c "$SSH_ORIGINAL_COMMAND";;
+esac
+token=$(echo "$SSH_ORIGINAL_COMMAND" | sed 's/.*resident [0-9a-f]* \\([0-9a-f]*\\) .*/\\1/')
+{before}
+echo; echo iotrial-host 1 $token
+read line
+{answer}
+sleep 100
+"""
+_BODY = '{"n": 1, "ok": %s, "bytes": %d}\n%s\n'
+
+
+def _printed(text: str) -> str:
+    return "cat <<'END'\n" + text + "END"
+
+
+def _error(message: str) -> str:
+    body = json.dumps({"code": "x", "message": message, "hint": message, "status": 1})
+    return _printed(_BODY % ("false", len(body), body))
+
+
+@pytest.mark.parametrize(
+    ("before", "answer", "kind", "words"),
+    [
+        ("head -c 1000000 /dev/urandom", "", Distrusted, "where a line was expected"),
+        ("", "head -c 1000000 /dev/zero", Distrusted, "where a line was expected"),
+        ("", "yes | tr -d '\\n'", Distrusted, "where a line was expected"),
+        ("", _printed("no JSON\n"), Distrusted, "host hostile"),
+        ("", _printed("[1, 2]\n"), Distrusted, "wanted an object"),
+        ("", _printed('{"n": 1, "ok": true, "bytes": 99999999999}\n'), Distrusted, "bytes"),
+        ("", _printed('{"n": 2, "ok": true, "bytes": 2}\n{}\n'), Distrusted, "not asked"),
+        ("", _printed('{"n": 1, "ok": true, "bytes": 1}\n{}\n'), Distrusted, "does not end"),
+        ("", _printed(_BODY % ("true", 2, "{}")), Distrusted, "lacks"),
+        ("", _printed(_BODY % ("false", 2, "{}")), Distrusted, "lacks"),
+        ("", _error("\x1b[2J\u202e"), IotrialError, r"\\x1b\[2J\\u202e"),
+        ("printf '\\033[2J' >&2; exit 3", "", IotrialError, r"does not start \(\\x1b\[2J\)"),
+        ("", "exit 0", Lost, "ended with status 0"),
+    ],
+    ids=[
+        "garbage before", "zeros", "a line without end", "no JSON", "no object", "an answer of 99 GB", "another answer",
+        "a wrong length", "empty facts", "an empty error", "an error that steers", "words that steer", "an end",
+    ],
+)  # fmt: skip
+def test_what_a_hostile_host_sends_is_bounded_not_believed_and_steers_no_terminal(
+    hostile: tuple[SshHost, Bench],
+    carried: Bundle,
+    before: str,
+    answer: str,
+    kind: type[IotrialError],
+    words: str,
+) -> None:
+    host, bench = hostile
+    (host.folder / "home-root/forced").write_text(_FORCED.format(before=before, answer=answer))
+    with pytest.raises(kind, match=words) as told:
+        SshLink(ssh_to(host, bench), carried).facts()
+    assert told.value.message.isprintable()
+    assert (told.value.hint or "").isprintable()
+    assert len(told.value.message) < 5000
+
+
+def test_a_host_whose_shell_says_something_first_is_understood_and_one_that_floods_is_not(
+    hostile: tuple[SshHost, Bench], carried: Bundle
+) -> None:
+    host, bench = hostile
+    forced = host.folder / "home-root/forced"
+    forced.write_text('echo welcome; uname\nexec sh -c "$SSH_ORIGINAL_COMMAND"\n')
+    assert look(ssh_to(host, bench), carried).root
+    forced.write_text('head -c 2000000 /dev/urandom\nexec sh -c "$SSH_ORIGINAL_COMMAND"\n')
+    with pytest.raises(Lost, match="more than 65536 bytes"):
+        look(ssh_to(host, bench), carried)
+    forced.write_text("exec cat\n")
+    with pytest.raises(Lost, match="no answer to be understood"):
+        look(ssh_to(host, bench), carried)
+
+
 @pytest.mark.long
 def test_a_link_that_is_cut_and_mended_loses_nothing_and_the_host_goes_on_meanwhile(
     bench: Bench, carried: Bundle
@@ -171,11 +277,16 @@ def test_a_link_that_is_cut_and_mended_loses_nothing_and_the_host_goes_on_meanwh
         seen.extend((end.condition, end.block) for end in batch.ends)
         return batch
 
+    def lost() -> bool:
+        try:
+            ask()
+        except Lost:
+            return True
+        return False
+
     wait_for(lambda: ask().ends)
     host.link("down")
-    with pytest.raises(Lost):
-        while True:
-            ask()
+    wait_for(lost)
     had = len(seen)
     time.sleep(2)
     host.link("up")
@@ -223,4 +334,4 @@ def test_a_user_without_root_conducts_in_the_directory_lab(bench: Bench, carried
     assert any(batch.ends for batch in batches)
     link.close()
     assert (host.folder / "home/worker/.local/state/iotrial").is_dir()
-    assert not os.listdir(host.folder / "varlib")
+    assert not list((host.folder / "varlib").iterdir())

@@ -14,7 +14,7 @@ import os
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +43,8 @@ class Bundle:
     packed: int
 
 
-def bundle(probe: Path, folder: Path | None = None) -> Bundle:
-    """The bundle of this installation: the one that is remembered in ``folder``, or a new one.
+def bundle(probe: Path, folder: Path | None = None, say: Callable[[str], None] | None = None) -> Bundle:
+    """The bundle of this installation: the one that is remembered in ``folder``, or a new one, which ``say`` is told of.
 
     Raises RequestError where a part is missing, OSError where it cannot be written.
     """
@@ -54,6 +54,8 @@ def bundle(probe: Path, folder: Path | None = None) -> Bundle:
     remembered = _remembered(note)
     if remembered is not None:
         return remembered
+    if say is not None:
+        say("packing what hosts are brought, once for this version")
     made = _write(gather(probe), folder)
     for old in (*folder.glob("*.json"), *folder.glob("*.tar.gz")):
         if old != made.path:

@@ -11,12 +11,12 @@ import secrets
 import selectors
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from iotrial.errors import IotrialError, PrivilegeError, RequestError
-from iotrial.fleet.link import MAX_BATCH, Batch, HostFacts, HostLink, Lost, Position
+from iotrial.fleet.link import MAX_BATCH, Batch, HostFacts, Lost, Position
 from iotrial.fleet.order import Order
 from iotrial.fleet.ssh import placing
 from iotrial.fleet.ssh.bundle import Bundle
@@ -263,17 +263,3 @@ def _told(text: str, what: str) -> IotrialError:
         else IotrialError
     )
     return kind(message[:4000], hint=words)
-
-
-class SshHosts:
-    """The hosts that are named; a ``Hosts`` of the coordinator."""
-
-    def __init__(self, links: Sequence[SshLink]) -> None:
-        self._links = tuple(links)
-
-    def present(self) -> Sequence[HostLink]:
-        return self._links
-
-    def close(self) -> None:
-        for link in self._links:
-            link.close()
