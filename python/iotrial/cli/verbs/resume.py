@@ -47,6 +47,11 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
             f"trial {stored.number} is {stored.state.value}: there is nothing to resume",
             hint=f"`iotrial report {stored.number}` shows it",
         )
+    if "fleet" in stored.header.options:
+        raise RequestError(
+            f"trial {stored.number} is measured on a host of a fleet, and cannot go on here",
+            hint="`iotrial fleet resume` goes on with all hosts",
+        )
     check_stored(data)
     options: dict[str, Any] = dict(stored.header.options)
     resolved = resolve(
