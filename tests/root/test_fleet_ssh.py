@@ -194,7 +194,7 @@ read line
 {answer}
 sleep 100
 """
-_BODY = '{"n": 1, "ok": %s, "bytes": %d}\n%s\n'
+_BODY = '{"n": 1, "bytes": %d}\n%s\n'
 
 
 def _printed(text: str) -> str:
@@ -202,8 +202,8 @@ def _printed(text: str) -> str:
 
 
 def _error(message: str) -> str:
-    body = json.dumps({"code": "x", "message": message, "hint": message, "status": 1})
-    return _printed(_BODY % ("false", len(body), body))
+    body = json.dumps({"error": {"code": "x", "message": message, "hint": message}})
+    return _printed(_BODY % (len(body), body))
 
 
 @pytest.mark.parametrize(
@@ -214,11 +214,11 @@ def _error(message: str) -> str:
         ("", "yes | tr -d '\\n'", Distrusted, "where a line was expected"),
         ("", _printed("no JSON\n"), Distrusted, "host hostile"),
         ("", _printed("[1, 2]\n"), Distrusted, "wanted an object"),
-        ("", _printed('{"n": 1, "ok": true, "bytes": 99999999999}\n'), Distrusted, "bytes"),
-        ("", _printed('{"n": 2, "ok": true, "bytes": 2}\n{}\n'), Distrusted, "not asked"),
-        ("", _printed('{"n": 1, "ok": true, "bytes": 1}\n{}\n'), Distrusted, "does not end"),
-        ("", _printed(_BODY % ("true", 2, "{}")), Distrusted, "lacks"),
-        ("", _printed(_BODY % ("false", 2, "{}")), Distrusted, "lacks"),
+        ("", _printed('{"n": 1, "bytes": 99999999999}\n'), Distrusted, "bytes"),
+        ("", _printed('{"n": 2, "bytes": 2}\n{}\n'), Distrusted, "not asked"),
+        ("", _printed('{"n": 1, "bytes": 1}\n{}\n'), Distrusted, "does not end"),
+        ("", _printed(_BODY % (2, "{}")), Distrusted, "lacks"),
+        ("", _printed(_BODY % (8, '{"error"')), Distrusted, "cannot be read"),
         ("", _error("\x1b[2J\u202e"), IotrialError, r"\\x1b\[2J\\u202e"),
         ("printf '\\033[2J' >&2; exit 3", "", IotrialError, r"does not start \(\\x1b\[2J\)"),
         ("", "exit 0", Lost, "ended with status 0"),

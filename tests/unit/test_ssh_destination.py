@@ -32,7 +32,8 @@ def test_hosts_are_named_with_users_ports_and_numbers() -> None:
     [
         "-oProxyCommand=touch /tmp/x", "-F/etc/passwd", "a b", "a;reboot", "$(reboot)", "`reboot`", "a|b", "a\nb",
         "a\x1b[2J",
-        "root@-oX", "-l@a", "@a", "a@b@c", "a:", "a:ssh", "a:0", "a:65536", "a:999999", "[::1", "::1", "[-1]", "a/b", "a'b", 'a"b',
+        "root@-oX", "-l@a", "@a", "a@b@c", "a:", "a:ssh", "a:0", "a:65536", "a:999999", "[::1", "::1",
+        "[-1]", "a/b", "a'b", 'a"b',
         "\u0430.example", "a%h", "user name@a", "a" * 254, "ssh://a",
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from iotrial.errors import IotrialError, PrivilegeError, RequestError
+from iotrial.fleet.hosts import HOSTS, SSH_CONFIG
 from iotrial.fleet.link import HostLink, Lost
 from iotrial.fleet.ssh.bundle import bundle
 from iotrial.fleet.ssh.client import Ssh
@@ -16,8 +17,6 @@ from iotrial.fleet.ssh.link import SshLink
 from iotrial.fleet.ssh.placing import clean
 from iotrial.probe.binary import find_binary
 
-#: the words of ``Record.reached``
-HOSTS, CONFIG = "hosts", "ssh_config"
 #: at once; each costs this machine an ssh process and the bundle's way through it
 _AT_ONCE = 16
 
@@ -45,12 +44,12 @@ class SshHosts:
 def reached_by_ssh(hosts: str, config: str | None) -> dict[str, str]:
     """The words that a fleet is written down with. RequestError for a host that cannot be one, or a missing file."""
     found = {HOSTS: ",".join(map(str, destinations(hosts)))}
-    return found if config is None else {**found, CONFIG: str(_config(config))}
+    return found if config is None else {**found, SSH_CONFIG: str(_config(config))}
 
 
 def ssh_hosts(reached: Mapping[str, str], say: Say | None = None) -> SshHosts:
     """Links to hosts by their words; nothing is asked of them yet. The bundle is made where there is none."""
-    ways = ssh_ways(reached[HOSTS], reached.get(CONFIG))
+    ways = ssh_ways(reached[HOSTS], reached.get(SSH_CONFIG))
     carried = bundle(find_binary(), say=say)
     return SshHosts([SshLink(way, carried, say) for way in ways])
 

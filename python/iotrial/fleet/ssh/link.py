@@ -10,12 +10,13 @@ import os
 import secrets
 import selectors
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
-from iotrial.errors import IotrialError, PrivilegeError, RequestError
+from iotrial.errors import IotrialError
+from iotrial.fleet.asking import asking_after, asking_to_stop, refused
 from iotrial.fleet.link import MAX_BATCH, Batch, HostFacts, Lost, Position
 from iotrial.fleet.order import Order
 from iotrial.fleet.ssh import placing
@@ -44,32 +45,29 @@ class SshLink:
         self._say = say
         self._talk: _Talk | None = None
         self._placed = False
+        self._over = False
 
     @property
     def name(self) -> str:
         return self._ssh.destination.name
 
     def facts(self) -> HostFacts:
-        return HostFacts.from_json(self._ask({"do": "facts"}))
+        return HostFacts.from_json(self._ask("facts", ""))
 
     def begin(self, order: Order) -> None:
-        self._ask({"do": "begin", "order": order.to_json()})
+        self._ask("begin", order.to_json())
 
     def after(self, fleet: str, position: Position) -> Batch:
-        return Batch.from_json(
-            self._ask(
-                {
-                    "do": "after",
-                    "fleet": fleet,
-                    "position": [position.states, position.blocks, position.events],
-                }
-            )
-        )
+        return Batch.from_json(self._ask("after", asking_after(fleet, position)))
 
     def stop(self, fleet: str) -> None:
-        self._ask({"do": "stop", "fleet": fleet})
+        self._ask("stop", asking_to_stop(fleet))
 
     def close(self) -> None:
+        self._over = True
+        self._drop()
+
+    def _drop(self) -> None:
         talk, self._talk = self._talk, None
         if talk is not None:
             talk.close()
@@ -98,20 +96,21 @@ class SshLink:
         token = secrets.token_hex(16)
         return _Talk(self._ssh, placing.start_command(self._bundle, token, self.name), token)
 
-    def _ask(self, request: dict[str, Any]) -> str:
+    def _ask(self, ask: str, text: str) -> str:
+        if self._over:
+            raise Lost(f"host {self.name}: let go of")
+        if self._talk is None and self._placed:
+            with suppress(_Unusable):
+                self._talk = self._begun()
         if self._talk is None:
-            if self._placed:
-                with suppress(_Unusable):
-                    self._talk = self._begun()
-            if self._talk is None:
-                self.prepare()
+            self.prepare()
         talk = self._talk
-        if talk is None:  # closed by another thread meanwhile
+        if talk is None:  # let go of by another thread meanwhile
             raise Lost(f"host {self.name}: let go of")
         try:
-            return talk.ask(request)
+            return refused(self.name, talk.ask(ask, text))
         except (Lost, Distrusted):
-            self.close()
+            self._drop()
             raise
 
 
@@ -130,6 +129,7 @@ class _Talk:
         self._had = bytearray()
         self._said = b""
         self._number = 0
+        self._asking = threading.Lock()
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         assert self._process.stdin is not None
@@ -144,16 +144,19 @@ class _Talk:
             self.close()
             raise
 
-    def ask(self, request: dict[str, Any]) -> str:
-        """The text that answers one request. Raises what the host raised, Lost, or Distrusted."""
-        self._number += 1
-        deadline = time.monotonic() + ANSWER_S
-        self._send(json.dumps({"n": self._number, **request}).encode() + b"\n", deadline)
+    def ask(self, ask: str, text: str) -> str:
+        """The text that answers one question. Raises Lost, or Distrusted."""
+        with self._asking:
+            self._number += 1
+            deadline = time.monotonic() + ANSWER_S
+            self._send(json.dumps({"n": self._number, "do": ask, "text": text}).encode() + b"\n", deadline)
+            return self._answer(deadline)
+
+    def _answer(self, deadline: float) -> str:
         what = f"host {self._name}"
-        head = Fields(
-            parsed(self._line(deadline, _HEAD).decode("utf-8", "replace"), longest=_HEAD, what=what), what
-        )
-        number, ok, size = head.whole("n", 0, 2**62), head.flag("ok"), head.whole("bytes", 0, 2 * MAX_BATCH)
+        line = self._line(deadline, _HEAD).decode("utf-8", "replace")
+        head = Fields(parsed(line, longest=_HEAD, what=what), what)
+        number, size = head.whole("n", 0, 2**62), head.whole("bytes", 0, 2 * MAX_BATCH)
         head.done()
         if number != self._number:
             raise Distrusted(f"{what}: answered something that was not asked")
@@ -164,16 +167,16 @@ class _Talk:
         body = bytes(self._had[:size])
         del self._had[: size + 1]
         try:
-            text = body.decode()
+            return body.decode()
         except UnicodeDecodeError:
             raise Distrusted(f"{what}: its answer is no text") from None
-        if ok:
-            return text
-        raise _told(text, what)
 
     def close(self) -> None:
         """Let go of the host: its end of the link sees that and ends."""
-        end(self._process)
+        self._process.kill()  # a thread that waits for an answer sees its end
+        if self._asking.acquire(timeout=10):
+            end(self._process)
+            self._asking.release()
 
     def _send(self, data: bytes, deadline: float) -> None:
         assert self._process.stdin is not None
@@ -246,20 +249,3 @@ class _Talk:
         return Lost(
             f"host {self._name}: its end of the link ended with status {status} ({said_in_words(self._said)})"
         )
-
-
-def _told(text: str, what: str) -> IotrialError:
-    """The error that a host tells of, its words made fit to be shown."""
-    fields = Fields(parsed(text, longest=65_536, what=what), what)
-    message, hint = shown(fields.text("message", 20_000)), fields.take("hint")
-    code, status = fields.text("code", 60), fields.whole("status", 0, 255)
-    fields.done()
-    words = shown(hint)[:2000] if isinstance(hint, str) else None
-    kind = (
-        PrivilegeError
-        if code == PrivilegeError.code
-        else RequestError
-        if status == RequestError.exit_status
-        else IotrialError
-    )
-    return kind(message[:4000], hint=words)

@@ -116,7 +116,7 @@ def clean(ssh: Ssh) -> int:
     if "busy" in gone:
         raise RequestError(
             f"host {name}: a trial goes on there, from what would be taken away; nothing was",
-            hint="`iotrial fleet list` shows which; it ends by itself when nobody follows it",
+            hint="it ends by itself, sooner when nobody follows it (`run --grace`)",
         )
     return gone.count("gone")
 

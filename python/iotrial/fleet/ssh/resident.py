@@ -1,9 +1,9 @@
-"""On the host, at the other end of ssh: verifies the bundle that it runs from, then answers requests, one JSON line each.
+"""On the host, at the other end of ssh: verifies the bundle that it runs from, then answers questions.
 
 ``python -m iotrial.fleet.ssh.resident BUNDLE TOKEN NAME``. First a line with the token, so that whatever the shell of the
-host has printed before is told apart. A request is ``{"n": 1, "do": "after", ...}``; an answer is two lines: ``{"n": 1,
-"ok": true, "bytes": N}``, and a text of N bytes. It keeps nothing: the trial has a keeper of its own (``fleet.keeper``), so
-that a link that is cut ends this process and nothing else, and the next one asks again.
+host has printed before is told apart. A question is one line, ``{"n": 1, "do": "after", "text": ...}``, with a text of
+``fleet.asking``; an answer is two: ``{"n": 1, "bytes": N}``, and a text of N bytes. It keeps nothing: the trial has a
+keeper of its own (``fleet.keeper``), so that a link that is cut ends this process and nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import select
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 GREETING = "iotrial-host"
 MISMATCH = 65  # exit status: what is here is not what was sent
@@ -56,8 +56,8 @@ def verify(top: Path, bundle: str) -> str:
 
 def serve(name: str, asked: int, answers: BinaryIO) -> None:
     """Answers what comes in by the descriptor ``asked`` until it ends, or says nothing for QUIET_S seconds."""
-    from iotrial.errors import IotrialError
     from iotrial.fleet.agent import Agent
+    from iotrial.fleet.asking import answered
 
     agent = Agent(name)
     waiting = b""
@@ -73,53 +73,14 @@ def serve(name: str, asked: int, answers: BinaryIO) -> None:
             continue
         waiting = rest
         request = json.loads(line)
-        number = int(request["n"])
         try:
-            text, ok = _answer(agent, request), True
-        except IotrialError as error:
-            told = {
-                "code": error.code,
-                "message": error.message,
-                "hint": error.hint,
-                "status": error.exit_status,
-            }
-            text, ok = json.dumps(told), False
-        except Exception as error:
-            text, ok = (
-                json.dumps(
-                    {
-                        "code": "failed",
-                        "message": f"{type(error).__name__}: {error}",
-                        "hint": None,
-                        "status": 1,
-                    }
-                ),
-                False,
-            )
+            text = answered(agent, request["do"], request["text"])
+        except Exception as error:  # whatever it is, the one who asked is told, and the trial goes on
+            told = {"code": "failed", "message": f"{type(error).__name__}: {error}", "hint": None}
+            text = json.dumps({"error": told})
         body = text.encode("utf-8", "backslashreplace")
-        head = json.dumps({"n": number, "ok": ok, "bytes": len(body)}).encode()
-        answers.write(head + b"\n" + body + b"\n")
+        answers.write(json.dumps({"n": request["n"], "bytes": len(body)}).encode() + b"\n" + body + b"\n")
         answers.flush()
-
-
-def _answer(agent: Any, request: dict[str, Any]) -> str:
-    from iotrial.fleet.link import position_of
-    from iotrial.fleet.order import Order
-
-    match request["do"]:
-        case "facts":
-            return str(agent.facts().to_json())
-        case "begin":
-            agent.begin(Order.from_json(request["order"]))
-            return "{}"
-        case "after":
-            return str(agent.after(request["fleet"], position_of(request["position"])).to_json())
-        case "stop":
-            agent.stop(request["fleet"])
-            return "{}"
-    from iotrial.errors import RequestError
-
-    raise RequestError("no such request")
 
 
 def main() -> None:
