@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+import program
 from iotrial.errors import IotrialError, PrivilegeError, RequestError
 from iotrial.fleet.link import Batch, Lost, Position, Stage
 from iotrial.fleet.order import Order
@@ -20,9 +24,11 @@ from iotrial.fleet.ssh.link import SshLink
 from iotrial.fleet.ssh.placing import clean, look
 from iotrial.fleet.values import Distrusted
 from iotrial.probe.binary import find_binary
+from iotrial.store import Store
 from ssh_hosts import Bench, Missing, SshHost
 
 pytestmark = pytest.mark.root
+SCHEMAS = Path(__file__).parents[2] / "schemas"
 FLEET = "0123456789abcdef" * 2
 
 
@@ -96,6 +102,119 @@ def all_of(link: SshLink, within_s: float = 180) -> list[Batch]:
     raise AssertionError(found[-1])
 
 
+@pytest.fixture
+def coordinator(state: Path, bench: Bench, carried: Bundle, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The coordinator's state folder; it has the bundle already, and finds the bench by its environment."""
+    bundles = state / "fleet" / "bundles"
+    bundles.parent.mkdir(parents=True)
+    bundles.symlink_to(carried.path.parent)
+    monkeypatch.setenv("IOTRIAL_SSH_CONFIG", str(bench.config))
+    return state
+
+
+def started(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "iotrial", *words],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+SHORT = ("files/permissions", "--lab=directory", "--time=1s", "--blocks=1", "--no-controls", "--no-account")
+
+
+def test_one_study_on_two_hosts_by_ssh_with_nothing_of_this_machines_files_and_nothing_left_but_what_is_said(
+    bench: Bench, coordinator: Path
+) -> None:
+    hosts = [bench.host("alpha"), bench.host("beta")]
+    done = program.iotrial("run", *SHORT, "--hosts", "alpha,beta", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json.loads((SCHEMAS / "fleet.schema.json").read_text()))
+    assert [(one["name"], one["state"]) for one in document["fleet"]["hosts"]] == [
+        ("alpha", "done"),
+        ("beta", "done"),
+    ]
+    assert all(one["blocks"] > 0 and one["not_put_back"] == 0 for one in document["fleet"]["hosts"])
+    with Store.open(coordinator / "trials.db") as store:
+        for one in document["fleet"]["hosts"]:
+            header = store.data(one["trial"]["id"]).trial.header
+            assert header.options["fleet"] == {"id": document["fleet"]["id"], "host": one["name"]}
+    for host in hosts:
+        wait_for(lambda host=host: not host.processes())  # type: ignore[misc]
+        assert host.cache.stat().st_mode & 0o777 == 0o700
+        assert len(list(host.cache.iterdir())) == 1
+        left = sorted(str(path.relative_to(host.folder)) for path in host.folder.glob("[hv]*/*"))
+        assert left == ["home-root/.cache", "home-root/.ssh", "home/worker", "varlib/iotrial"]
+    cleaned = program.iotrial("fleet", "clean", "--hosts", "alpha,beta", "--json")
+    assert (cleaned.returncode, cleaned.stderr) == (0, "")
+    jsonschema.validate(
+        json.loads(cleaned.stdout), json.loads((SCHEMAS / "fleet-clean.schema.json").read_text())
+    )
+    assert [one["removed"] for one in json.loads(cleaned.stdout)["hosts"]] == [1, 1]
+    assert not any(host.cache.exists() for host in hosts)
+
+
+def test_no_trial_begins_where_one_of_the_hosts_cannot_take_part(bench: Bench, coordinator: Path) -> None:
+    bench.host("strange", known=False)
+    bench.host("closed", access=False)
+    done = program.iotrial("run", *SHORT, "--hosts", "strange,closed", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    error = json.loads(done.stderr)["error"]
+    assert "2 of 2 hosts cannot take part; no trial was begun" in error["message"]
+    assert "not known here" in error["message"]
+    assert "no access" in error["message"]
+    assert not (coordinator / "trials.db").exists()
+    assert not (coordinator / "fleets").exists()
+
+
+@pytest.mark.long
+def test_a_coordinator_that_is_killed_goes_on_with_all_that_the_hosts_measured_meanwhile(
+    bench: Bench, coordinator: Path
+) -> None:
+    host = bench.host("steady")
+    words = (
+        "files/permissions",
+        "--lab=directory",
+        "--time=30s",
+        "--no-stop",
+        "--no-controls",
+        "--no-account",
+    )
+    killed = started("run", *words, "--hosts", "steady", "--json")
+
+    def blocks() -> int:
+        if not (coordinator / "trials.db").exists():
+            return 0
+        with Store.open(coordinator / "trials.db", read_only=True) as store:
+            found = store.trials()
+            return len(store.data(found[0].header.id).ends) if found else 0
+
+    wait_for(blocks)
+    killed.kill()
+    killed.communicate()
+    assert [words for words in host.processes() if "keeper" in words]
+    # what is in use is not taken away
+    refused = program.iotrial("fleet", "clean", "--hosts", "steady")
+    assert refused.returncode == 1
+    assert "a trial goes on there" in refused.stderr
+    had = blocks()
+    done = program.iotrial("fleet", "resume", "last", "--json")
+    assert done.returncode == 0, done.stderr
+    (one,) = json.loads(done.stdout)["fleet"]["hosts"]
+    assert one["state"] == "done"
+    assert one["blocks"] >= had > 0
+    # as many as the host's own store has, in the same order
+    (own,) = host.state.glob("fleet/*/trials.db")
+    with (
+        Store.open(own, read_only=True) as theirs,
+        Store.open(coordinator / "trials.db", read_only=True) as ours,
+    ):
+        measured = [(end.condition, end.block) for end in theirs.data(one["trial"]["id"]).ends]
+        gathered = [(end.condition, end.block) for end in ours.data(one["trial"]["id"]).ends]
+    assert gathered == measured
+
+
+@pytest.mark.long
 def test_a_trial_is_conducted_by_what_was_carried_and_leaves_only_the_bundle_and_the_state_folder(
     bench: Bench, carried: Bundle
 ) -> None:
