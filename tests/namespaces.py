@@ -1,7 +1,7 @@
 """Hosts of a fleet on one machine: namespaces of the kernel, joined by a bridge, that vanish with the process that made them.
 
-Each host has a network, mounts and processes of its own: an address, a /run with the lock in it, a state folder. Nothing has a
-name on the machine, so nothing is left behind, whatever happens to a test.
+Each host has a network, mounts and processes of its own: an address, a /run with the lock in it, a state folder. Nothing has
+a name on the machine, so nothing is left behind, whatever happens to a test.
 """
 
 from __future__ import annotations

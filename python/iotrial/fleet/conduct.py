@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from iotrial import __version__
-from iotrial.errors import IotrialError, StoreError
+from iotrial.errors import IotrialError
 from iotrial.fleet.collect import Collector
 from iotrial.fleet.link import Batch, HostLink, Hosts, Lost, Stage
 from iotrial.fleet.order import Order
@@ -204,23 +204,29 @@ class FleetConductor:
         name = host.order.host
         try:
             batch = done.result()
-            if batch is None:
-                host.phase = Phase.STOPPED
-                return
-            if host.lost_since is not None:
-                host.lost_since = None
-                self._say(host, "is back")
-            added = self._collector.add(host.order, batch)
         except Lost as error:
             self._lost(host, error.message)
             return
-        except StoreError:
-            raise
-        except Distrusted as error:
-            self._end(host, Phase.FAILED, f"not believed any more: {error.message}")
-            return
         except IotrialError as error:
             self._end(host, Phase.FAILED, error.message)
+            return
+        except (
+            Exception
+        ) as error:  # of whatever carries the questions: one host's trouble, and not the fleet's
+            self._end(host, Phase.FAILED, f"{type(error).__name__}: {error}")
+            return
+        if batch is None:
+            host.phase = Phase.STOPPED
+            return
+        if host.lost_since is not None:
+            host.lost_since = None
+            self._say(host, "is back")
+        try:
+            added = self._collector.add(
+                host.order, batch
+            )  # a StoreError is the coordinator's own, and ends it
+        except Distrusted as error:
+            self._end(host, Phase.FAILED, f"not believed any more: {error.message}")
             return
         host.phase, host.said, host.left = Phase.MEASURING, "", batch.left
         if added.blocks:

@@ -7,6 +7,8 @@ on to the worker, and answered as text.
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import uuid
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +33,7 @@ class DaskHosts:
     def __init__(self, address: str, keys: Path) -> None:
         """Raises Lost where no scheduler answers there, or it does not take these keys."""
         secured = security(keys, Part.CLIENT)
+        _greet(address, secured)
         try:
             self._client: Any = configured().Client(
                 address, security=secured, timeout=CONNECT_S, set_as_default=False, name="iotrial"
@@ -153,3 +156,25 @@ class DaskLink:
             told = " ".join(str(error).split())[:200] or type(error).__name__
             raise Lost(f"host {self.name} does not answer: {told}") from error
         return refused(self.name, answer)
+
+
+def _greet(address: str, secured: Any) -> None:
+    """Shakes hands once and hangs up: the engine would try for long, and say little of why. Raises Lost."""
+    host, _, port = address.removeprefix("tls://").rpartition(":")
+    context = secured.get_connection_args("client")["ssl_context"]
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S) as plain,
+            context.wrap_socket(plain),
+        ):
+            return
+    except ssl.SSLError as error:
+        raise Lost(
+            f"no scheduler of this fleet at {address}: {error.reason or error}",
+            hint="whoever answers there has keys of another set, or expired ones",
+        ) from error
+    except OSError as error:
+        raise Lost(
+            f"no scheduler of this fleet at {address}: {error.strerror or error}",
+            hint="look whether `iotrial fleet scheduler` runs there, and whether it can be reached from here",
+        ) from error
