@@ -168,6 +168,31 @@ def test_no_trial_begins_where_one_of_the_hosts_cannot_take_part(bench: Bench, c
 
 
 @pytest.mark.long
+def test_a_host_that_cannot_be_reached_holds_up_no_other_and_is_left_out_in_the_end(
+    bench: Bench, coordinator: Path
+) -> None:
+    bench.host("there")
+    bench.host("away").close()
+    done = program.iotrial("run", *SHORT, "--hosts", "there,away", "--grace=5s", "--json", timeout=300)
+    assert done.returncode == 1, done.stderr
+    there, away = sorted(
+        json.loads(done.stdout)["fleet"]["hosts"], key=lambda one: str(one["name"]), reverse=True
+    )
+    assert (there["state"], away["state"]) == ("done", "left out")
+    assert there["blocks"] > away["blocks"] == 0
+    assert "cannot be reached" in away["said"]
+
+
+@pytest.mark.long
+def test_a_host_without_room_says_so_and_nothing_half_is_left(bench: Bench, carried: Bundle) -> None:
+    small = "mkdir /root/.cache && mount -t tmpfs -o size=20m none /root/.cache"
+    host = bench.host("small", extra=small)
+    with pytest.raises(IotrialError, match="No space left on device"):
+        SshLink(ssh_to(host, bench), carried).facts()
+    assert clean(ssh_to(host, bench)) == 0
+
+
+@pytest.mark.long
 def test_a_coordinator_that_is_killed_goes_on_with_all_that_the_hosts_measured_meanwhile(
     bench: Bench, coordinator: Path
 ) -> None:

@@ -26,9 +26,10 @@ from iotrial.fleet.ssh.resident import GREETING, MISMATCH
 from iotrial.fleet.values import Distrusted, Fields, parsed
 from iotrial.legible import shown
 
-#: how long a host may take to begin answering, and for one answer
+#: how long a host may take to begin answering, for one answer, and for one to ``begin``, which first puts back what is left
 BEGIN_S = 180.0
-ANSWER_S = 120.0
+ANSWER_S = 60.0
+MEND_S = 600.0
 #: what the shell of a host may print before the first answer
 MOST_BEFORE = 65_536
 _HEAD = 200
@@ -83,14 +84,14 @@ class SshLink:
             self._talk = self._begun()
         except _Unusable:
             # What is there has changed since, or was cut off: once more from the beginning.
-            self._carry(found)
+            self._carry(found, replace=True)
             self._talk = self._begun()
         self._placed = True
 
-    def _carry(self, found: placing.Found) -> None:
+    def _carry(self, found: placing.Found, *, replace: bool = False) -> None:
         if self._say is not None:
             self._say(f"host {self.name}: is brought {self._bundle.packed / 1e6:.0f} MB")
-        placing.place(self._ssh, self._bundle, found)
+        placing.place(self._ssh, self._bundle, found, replace=replace)
 
     def _begun(self) -> _Talk:
         token = secrets.token_hex(16)
@@ -148,7 +149,7 @@ class _Talk:
         """The text that answers one question. Raises Lost, or Distrusted."""
         with self._asking:
             self._number += 1
-            deadline = time.monotonic() + ANSWER_S
+            deadline = time.monotonic() + (MEND_S if ask == "begin" else ANSWER_S)
             self._send(json.dumps({"n": self._number, "do": ask, "text": text}).encode() + b"\n", deadline)
             return self._answer(deadline)
 

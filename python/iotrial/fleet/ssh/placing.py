@@ -36,7 +36,10 @@ _LOOK = (
 _PLACE = (
     f"{_FOLDER}; umask 077; d=$c/bundle-@ID; t=$c/part-@ID-$$; "
     "mkdir -p $c && chmod 700 $c && mkdir $t || exit 1; "
-    "if tar -x@FLAGSf - -C $t; then rm -rf $d && mv $t $d || exit 1; else rm -rf $t; exit 1; fi; "
+    "tar -x@FLAGSf - -C $t || { rm -rf $t; exit 1; }; "
+    # somebody else may have brought the same meanwhile, and run from it
+    "if test @REPLACE = no && test -f $d/MANIFEST; then rm -rf $t; "
+    "else test -d $d && mv $d $t.old; mv $t $d || exit 1; rm -rf $t.old; fi; "
     f"echo {_BEGIN}; echo {_END}"
 )
 #: nothing is taken away under a process that runs from it
@@ -59,9 +62,9 @@ class Found:
     there: bool
 
 
-def _quoted(script: str, bundle: str = "", flags: str = "") -> str:
+def _quoted(script: str, bundle: str = "") -> str:
     # Without a field separator, variables need no quotes: a home may have a blank in its name.
-    body = "IFS=; " + script.replace("@FLAGS", flags).replace("@ID", bundle)
+    body = "IFS=; " + script.replace("@ID", bundle)
     assert not {"'", "!"} & set(body)
     return f"exec sh -c '{body}'"
 
@@ -97,15 +100,17 @@ def look(ssh: Ssh, bundle: Bundle) -> Found:
     return Found(uid == "0", unzip != "none", there == "there")
 
 
-def place(ssh: Ssh, bundle: Bundle, found: Found) -> None:
-    """Carry the bundle there and unpack it. Raises Lost, and IotrialError with what the host said (no space, say)."""
+def place(ssh: Ssh, bundle: Bundle, found: Found, *, replace: bool = False) -> None:
+    """Carry the bundle there and unpack it; ``replace``: though it seems to be there.
+
+    Raises Lost, and IotrialError with what the host said (no space, say).
+    """
+    script = _PLACE.replace("@FLAGS", "z" if found.gzip else "").replace(
+        "@REPLACE", "yes" if replace else "no"
+    )
     within_s = UNPACK_S + bundle.size / SLOWEST_BYTES_S
     with closing(bundle.path.open("rb") if found.gzip else gzip.open(bundle.path)) as archive:
-        answer = ssh.run(
-            _quoted(_PLACE, bundle.id, "z" if found.gzip else ""),
-            sends=cast(BinaryIO, archive),
-            within_s=within_s,
-        )
+        answer = ssh.run(_quoted(script, bundle.id), sends=cast(BinaryIO, archive), within_s=within_s)
     _lines(answer, str(ssh.destination), 0)
 
 
