@@ -80,7 +80,9 @@ def test_the_list_of_verbs_cuts_no_sentence() -> None:
 
 def test_every_verb_gives_json() -> None:
     without = [
-        name for name, verb in VERBS.items() if verb and not any(p.name == "as_json" for p in verb.params)
+        name
+        for name, verb in VERBS.items()
+        if verb and not isinstance(verb, click.Group) and not any(p.name == "as_json" for p in verb.params)
     ]
     assert without in ([], ["serve"])  # which answers browsers
 

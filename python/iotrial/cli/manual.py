@@ -38,6 +38,8 @@ _FILES = (
     ("trials.analysed", "What trials said when they were last looked at; may be deleted."),
     ("journal/", "What a trial has changed and not yet put back."),
     ("reports/", "HTML reports."),
+    ("fleets/", "Fleets that this machine coordinates."),
+    ("fleet/", "What this machine measured as a host of a fleet."),
 )
 _EXAMPLES = (
     ("Put one shipped study on trial:", "iotrial run files/permissions"),
@@ -80,6 +82,10 @@ def manual() -> str:
     ]
     for name, command in commands.items():
         lines += _verb(name, command, shared if name in SHARED else ())
+        if isinstance(command, click.Group):
+            for part in command.list_commands(context):
+                own = command.get_command(context, part)
+                lines += _verb(f"{name} {part}", own, ()) if own is not None else ()
     lines += [".SH OPTIONS OF A STUDY", "These mean the same for", r"\fBplan\fR and \fBrun\fR."]
     lines += _options([p for p in commands["run"].params if p.name in shared])
     lines.append(".SH EXIT STATUS")
@@ -116,7 +122,7 @@ def _shared(commands: dict[str, click.Command]) -> frozenset[str]:
 
 def _verb(name: str, command: click.Command, elsewhere: Iterable[str]) -> Iterator[str]:
     yield f".SS {_escaped(name)}"
-    yield rf"\fBiotrial {_escaped(name)}\fR " + " ".join(_usage(command))
+    yield " ".join([rf"\fBiotrial {_escaped(name)}\fR", *_usage(command)])
     yield ".PP"
     yield from _paragraphs(command.help or "")
     own = [p for p in command.params if p.name not in elsewhere]
