@@ -16,6 +16,9 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
+from iotrial.fleet.ssh.client import Ssh
+from iotrial.fleet.ssh.destination import Destination
+
 TOOLS = ("sshd", "ssh", "ssh-keygen", "ip", "unshare")
 #: 192.0.2.0/24 is for documentation (RFC 5737): no real host is shadowed
 _NETWORK = "192.0.2"
@@ -225,3 +228,8 @@ def _keygen(path: Path) -> None:
 
 def _run(*argv: str) -> None:
     subprocess.run(argv, check=True, capture_output=True, timeout=60)
+
+
+def ssh_to(host: SshHost, bench: Bench, user: str | None = None) -> Ssh:
+    """The way to a host of this bench."""
+    return Ssh(Destination(host.name, user), bench.config)

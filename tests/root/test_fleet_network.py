@@ -337,3 +337,34 @@ def test_a_host_that_joins_late_is_taken_in_and_one_that_was_stopped_goes_on(two
     for host in (alpha, beta):
         assert two.same(host)
         assert two.blocks(host.name) > had[host.name]
+
+
+@pytest.mark.long
+def test_a_scheduler_that_is_killed_and_started_again_has_its_hosts_back(one: Fleet) -> None:
+    alpha = one.net.hosts["alpha"]
+    one.worker(alpha)
+    run = one.run("--time", "90s")
+    eventually("it measures", lambda: one.blocks("alpha"))
+    one.scheduler.signal(signal.SIGKILL)
+    one.scheduler.wait()
+    eventually("it is missed", lambda: "alpha: lost" in run.said)
+    one.middle.start("fleet", "scheduler", "--bind", "10.77.0.1:8786", "--keys", one.keys)
+    eventually("it is back", lambda: "alpha: is back" in run.said)
+    assert run.wait(300) == 0, run.said
+    assert one.same(alpha)
+    changes = rows(alpha.state / "fleet" / one.id / "trials.db", "SELECT state FROM state ORDER BY sequence")
+    assert changes == [("running",), ("done",)]
+
+
+@pytest.mark.long
+def test_a_host_that_hangs_is_lost_and_goes_on_when_it_can(one: Fleet) -> None:
+    alpha = one.net.hosts["alpha"]
+    worker = one.worker(alpha)
+    run = one.run("--time", "60s")
+    eventually("it measures", lambda: one.blocks("alpha"))
+    worker.signal(signal.SIGSTOP)
+    eventually("it is missed", lambda: "alpha: lost" in run.said)
+    worker.signal(signal.SIGCONT)
+    eventually("it is back", lambda: "alpha: is back" in run.said)
+    assert run.wait(300) == 0, run.said
+    assert one.same(alpha)

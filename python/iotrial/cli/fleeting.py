@@ -162,7 +162,7 @@ def conducted(record: Record, *, as_json: bool, hosts: Hosts | None = None) -> i
     hosts = hosts_of(record.reached) if hosts is None else hosts
     try:
         with Store.open(store_path()) as store, Held() as held:
-            collector = Collector(store, record.id, record.name)
+            collector = Collector(store, record.id, record.name, seed_chosen=record.seed_chosen)
             record.write()
             with fleet_view(quiet=as_json) as view:
                 view.say(f"fleet {record.id}: {record.name}")

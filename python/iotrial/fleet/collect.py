@@ -8,7 +8,7 @@ the order of blocks do not plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from iotrial.errors import StoreError
 from iotrial.fleet.link import Batch
@@ -45,9 +45,10 @@ class Added:
 class Collector:
     """The trials of one fleet in one store. Not for several threads at once."""
 
-    def __init__(self, store: Store, fleet: str, study: str) -> None:
+    def __init__(self, store: Store, fleet: str, study: str, *, seed_chosen: bool = False) -> None:
         """Takes up what the store has of this fleet, all of whose trials are of the study of this name. StoreError where
-        that cannot be what was planned."""
+        that cannot be what was planned. ``seed_chosen``: the user chose the fleet's seed; to a host it is always given."""
+        self._seed_chosen = seed_chosen
         self._gathering = store.gathering()
         self.fleet = fleet
         self.study = study
@@ -122,6 +123,7 @@ class Collector:
             raise ValueError("sends a trial without a state")
         consistency = Consistency(header)
         _follow(consistency, part)
+        header = replace(header, seed_chosen=self._seed_chosen)
         number = self._gathering.begin(header, self.fleet, order.host, part)
         return _Line(header.id, number, consistency, Position(), TrialState.RUNNING)
 

@@ -29,25 +29,32 @@ class DaskHosts:
 
     def __init__(self, address: str, keys: Path) -> None:
         """Raises Lost where no scheduler answers there, or it does not take these keys."""
-        secured = security(keys, Part.CLIENT)
-        greet(address, secured, Part.CLIENT)
+        self._address = address
+        self._secured = security(keys, Part.CLIENT)
+        self._links: dict[str, DaskLink] = {}
+        self.client = self._connected(CONNECT_S)
+
+    def _connected(self, within_s: float) -> Any:
+        greet(self._address, self._secured, Part.CLIENT, within_s)
         try:
-            self._client: Any = configured().Client(
-                address, security=secured, timeout=CONNECT_S, set_as_default=False, name="iotrial"
+            return configured().Client(
+                self._address, security=self._secured, timeout=CONNECT_S, set_as_default=False, name="iotrial"
             )
         except (OSError, TimeoutError, RuntimeError, ValueError) as error:
             raise Lost(
-                f"no scheduler of this fleet at {address}: {' '.join(str(error).split())[:200]}",
+                f"no scheduler of this fleet at {self._address}: {' '.join(str(error).split())[:200]}",
                 hint="look whether `iotrial fleet scheduler` runs there, and has keys of the same set",
             ) from error
-        self._links: dict[str, DaskLink] = {}
 
     def present(self) -> tuple[DaskLink, ...]:
-        """The hosts that have reported, also those that are gone now. A scheduler that does not answer changes nothing."""
+        """The hosts that have reported, also those that are gone now. A scheduler that does not answer changes nothing; the
+        engine's client gives up after a while, and is made anew."""
         with suppress(Exception):
-            found = self._client.sync(
-                self._client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_S
-            )["workers"]
+            if self.client.status in ("closed", "closing"):
+                self.client = self._connected(0.0)
+            found = self.client.sync(self.client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_S)[
+                "workers"
+            ]
             here: dict[str, str] = {}
             for address, worker in found.items():
                 name = worker.get("name")
@@ -55,7 +62,7 @@ class DaskHosts:
                     here[name] = str(address)
             for name, address in here.items():
                 if name not in self._links:
-                    self._links[name] = DaskLink(name, self._client)
+                    self._links[name] = DaskLink(name, self)
                 self._links[name].address = address
             for name, link in self._links.items():
                 if name not in here:
@@ -65,16 +72,16 @@ class DaskHosts:
     def close(self) -> None:
         """Ends the connection; tasks that conduct a trial are given up by the engine, the hosts' time of grace begins."""
         with suppress(Exception):
-            self._client.close(timeout=5)
+            self.client.close(timeout=5)
 
 
 class DaskLink:
     """One worker, by its name: it may come back at another address."""
 
-    def __init__(self, name: str, client: Any) -> None:
+    def __init__(self, name: str, hosts: DaskHosts) -> None:
         self.name = name
         self.address: str | None = None
-        self._client = client
+        self._hosts = hosts
         self._task: Any = None
         self._told = ""
         self._begun_at: str | None = None
@@ -89,7 +96,7 @@ class DaskLink:
         self._give_up()
         self._told, self._begun_at = "", self.address
         try:
-            self._task = self._client.submit(
+            self._task = self._hosts.client.submit(
                 conduct,
                 order.to_json(),
                 key=f"iotrial-{self.name}-{uuid.uuid4().hex}",
@@ -145,9 +152,10 @@ class DaskLink:
         if self.address is None:
             raise Lost(f"host {self.name} is not connected")
         message = {"op": HANDLER, "ask": ask, "text": text}
+        client = self._hosts.client
         try:
-            answer = self._client.sync(
-                self._client.scheduler.proxy, msg=message, worker=self.address, callback_timeout=ANSWER_S
+            answer = client.sync(
+                client.scheduler.proxy, msg=message, worker=self.address, callback_timeout=ANSWER_S
             )
         except Exception as error:
             told = " ".join(str(error).split())[:200] or type(error).__name__

@@ -11,6 +11,7 @@ import logging
 import re
 import socket
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
@@ -93,26 +94,31 @@ def configured() -> Any:
     return distributed
 
 
-def greet(address: str, secured: Any, part: Part) -> None:
-    """Shakes hands once and hangs up: the engine would try for long, and say little of why. Raises Lost."""
+def greet(address: str, secured: Any, part: Part, within_s: float = 0.0) -> None:
+    """Shakes hands once and hangs up: the engine would try for long, and say little of why. A scheduler that is just being
+    started is waited for ``within_s``. Raises Lost."""
     host, _, port = address.removeprefix("tls://").rpartition(":")
     context = secured.get_connection_args(part.value)["ssl_context"]
-    try:
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S) as plain,
-            context.wrap_socket(plain),
-        ):
-            return
-    except ssl.SSLError as error:
-        raise Lost(
-            f"no scheduler of this fleet at {address}: {error.reason or error}",
-            hint="whoever answers there has keys of another set, or expired ones",
-        ) from error
-    except OSError as error:
-        raise Lost(
-            f"no scheduler of this fleet at {address}: {error.strerror or error}",
-            hint="look whether `iotrial fleet scheduler` runs there, and whether it can be reached from here",
-        ) from error
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            with (
+                socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S) as plain,
+                context.wrap_socket(plain),
+            ):
+                return
+        except ssl.SSLError as error:
+            raise Lost(
+                f"no scheduler of this fleet at {address}: {error.reason or error}",
+                hint="whoever answers there has keys of another set, or expired ones",
+            ) from error
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise Lost(
+                    f"no scheduler of this fleet at {address}: {error.strerror or error}",
+                    hint="look whether `iotrial fleet scheduler` runs there, and whether it can be reached from here",
+                ) from error
+        time.sleep(0.5)
 
 
 def conduct(order: str) -> str:
