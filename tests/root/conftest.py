@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from as_nobody import NOBODY
 from iotrial.probe.binary import find_binary
+from ssh_hosts import Bench, Missing
 
 
 @pytest.fixture
@@ -25,3 +27,17 @@ def everybody() -> Iterator[Path]:
     shutil.chown(folder / "home", NOBODY, NOBODY)
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def bench(disk_folder: Path) -> Iterator[Bench]:
+    """Where hosts to be reached by ssh are made."""
+    folder = Path(tempfile.mkdtemp(dir=disk_folder))
+    disk_folder.chmod(0o755)
+    folder.chmod(0o755)
+    try:
+        made = Bench(folder / "bench")
+    except Missing as missing:
+        pytest.skip(f"needs {missing}")
+    yield made
+    made.close()

@@ -25,6 +25,8 @@ EXIT_FAIL_IF = 4
 LONGEST_NAME = 80
 #: names the file whose Markdown GitHub shows with a job
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+#: set by the Python that was carried to a host: it has nothing that draws, and the report is made where the trial goes
+CARRIED = "IOTRIAL_CARRIED"
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -145,7 +147,7 @@ def conclude(
 
     with Held() as held:
         document = document_of(store, ref)
-        path = write_html(document, Path(html) if html else None)
+        path = None if os.environ.get(CARRIED) else write_html(document, Path(html) if html else None)
         with Remembered(store) as remembered:
             remembered.keep(document)
         if not (markdown and write_markdown_report(document, markdown)):

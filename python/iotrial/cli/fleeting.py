@@ -13,6 +13,7 @@ from iotrial.cli.output import tell
 
 if TYPE_CHECKING:
     from iotrial.cli.options import Asked
+    from iotrial.fleet.link import Hosts
     from iotrial.fleet.record import Record
     from iotrial.fleet.standing import Standing
     from iotrial.study.model import Study
@@ -85,6 +86,47 @@ def fleet_of(
     return Record(order, chosen.name, asked.seed is not None, reached), chosen, asked
 
 
+def reached_by(
+    fleet: str | None, keys: str | None, hosts: str | None, ssh_config: str | None
+) -> dict[str, str]:
+    """By which words the hosts are reached: those that report at a scheduler, or those that are named."""
+    from iotrial.errors import RequestError
+    from iotrial.fleet.hosts import reached_by_scheduler
+
+    if hosts is None:
+        assert fleet is not None
+        return reached_by_scheduler(fleet, keys)
+    if fleet is not None or keys is not None:
+        raise RequestError(
+            "--hosts is by SSH, --fleet and --keys by a scheduler", hint="name the one or the other"
+        )
+    from iotrial.fleet.ssh.hosts import reached_by_ssh
+
+    return reached_by_ssh(hosts, ssh_config)
+
+
+def found_by_ssh(record: Record, *, as_json: bool) -> Hosts | None:
+    """The hosts of a new fleet that are reached by ssh, each looked at and brought what it needs; None for other fleets.
+
+    Raises RequestError where one cannot take part as it is: no trial has begun then.
+    """
+    from iotrial.fleet.hosts import HOSTS
+
+    if HOSTS not in record.reached:
+        return None
+    from iotrial.fleet.ssh.hosts import prepare, ssh_hosts
+
+    hosts = ssh_hosts(record.reached, None if as_json else lambda text: tell(text, err=True))
+    try:
+        for message in prepare(hosts).values():
+            if not as_json:
+                tell(f"{message}; it is tried again while the others measure", err=True)
+    except BaseException:
+        hosts.close()
+        raise
+    return hosts
+
+
 def consented(chosen: Study, asked: Asked) -> None:
     """Shows a study from outside, once for the whole fleet, and refuses one that wants more than it is trusted with."""
     from iotrial.cli.consent import show_intent
@@ -106,8 +148,8 @@ def consented(chosen: Study, asked: Asked) -> None:
         tell(chosen.text, err=True)
 
 
-def conducted(record: Record, *, as_json: bool) -> int:
-    """Conducts a fleet, new or resumed, and says how it ended; the exit status."""
+def conducted(record: Record, *, as_json: bool, hosts: Hosts | None = None) -> int:
+    """Conducts a fleet, new or resumed, and says how it ended; the exit status. ``hosts``: where they are found already."""
     from iotrial.cli.fleet_view import fleet_view
     from iotrial.conduct.signals import Held
     from iotrial.errors import IotrialError
@@ -117,7 +159,7 @@ def conducted(record: Record, *, as_json: bool) -> int:
     from iotrial.paths import store_path
     from iotrial.store import Store
 
-    hosts = hosts_of(record.reached)
+    hosts = hosts_of(record.reached) if hosts is None else hosts
     try:
         with Store.open(store_path()) as store, Held() as held:
             collector = Collector(store, record.id, record.name, seed_chosen=record.seed_chosen)

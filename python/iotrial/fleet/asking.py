@@ -10,6 +10,7 @@ from iotrial.fleet.agent import Agent
 from iotrial.fleet.link import MAX_BATCH, position_of
 from iotrial.fleet.order import Order
 from iotrial.fleet.values import FLEET_ID, Distrusted, Fields, parsed
+from iotrial.legible import shown
 from iotrial.store.gathered import Position
 
 MAX_ASKED = 4 << 20
@@ -53,6 +54,6 @@ def refused(host: str, answer: object) -> str:
     if answer.startswith('{"error"'):
         with suppress(ValueError, KeyError, TypeError):
             error = json.loads(answer)["error"]
-            raise IotrialError(f"host {host}: {str(error['message'])[:2000]}")
+            raise IotrialError(f"host {host}: {shown(str(error['message'])[:2000])}")
         raise Distrusted(f"host {host}: an answer that cannot be read")
     return answer

@@ -9,6 +9,7 @@ from iotrial.errors import RequestError
 from iotrial.fleet.link import Hosts
 
 SCHEDULER, KEYS = "scheduler", "keys"
+HOSTS, SSH_CONFIG = "hosts", "ssh_config"
 
 
 def reached_by_scheduler(address: str, keys: str | None) -> dict[str, str]:
@@ -28,4 +29,8 @@ def hosts_of(reached: Mapping[str, str]) -> Hosts:
         from iotrial.fleet.dask_link import DaskHosts
 
         return DaskHosts(reached[SCHEDULER], Path(reached[KEYS]))
+    if HOSTS in reached:
+        from iotrial.fleet.ssh.hosts import ssh_hosts
+
+        return ssh_hosts(reached)
     raise RequestError(f"no hosts are reached by {', '.join(map(str, reached)) or 'nothing'}")

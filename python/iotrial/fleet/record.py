@@ -59,7 +59,7 @@ class Record:
         """Raises StoreError for a file that is none."""
         try:
             table = Fields(parsed(path.read_text("utf-8"), longest=3 * MAX_ORDER, what=str(path)), str(path))
-            reached = {str(name): str(value)[:4096] for name, value in table.table("reached", 8).items()}
+            reached = {str(name): str(value)[: 1 << 20] for name, value in table.table("reached", 8).items()}
             return cls(
                 Order.from_json(table.take("order")),
                 table.text("name", 200),

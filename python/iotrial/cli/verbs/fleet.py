@@ -10,7 +10,7 @@ import click
 from iotrial.cli import fleet
 
 #: in the order in which a new user meets them
-ORDER = ("keys", "scheduler", "worker", "list", "report", "resume")
+ORDER = ("keys", "scheduler", "worker", "list", "report", "resume", "clean")
 
 
 class Parts(click.Group):

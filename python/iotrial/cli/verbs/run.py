@@ -41,6 +41,17 @@ from iotrial.cli.options import (
     metavar="ADDRESS",
     help="On every host of the fleet whose scheduler is there, such as tls://10.0.0.1:8786.",
 )
+@click.option(
+    "--hosts",
+    metavar="HOSTS",
+    help="On each of these hosts, by SSH: names with commas, as in a,root@b,c:2222. Nothing is installed there.",
+)
+@click.option(
+    "--ssh-config",
+    metavar="FILE",
+    envvar="IOTRIAL_SSH_CONFIG",
+    help="For --hosts, a configuration of ssh instead of your own (default: $IOTRIAL_SSH_CONFIG).",
+)
 @click.option("--keys", metavar="FOLDER", help="The fleet's keys, of `iotrial fleet keys`.")
 @click.option(
     "--grace",
@@ -56,6 +67,8 @@ def command(
     sample: str | None,
     rehearse: bool,
     fleet: str | None,
+    hosts: str | None,
+    ssh_config: str | None,
     keys: str | None,
     grace: str | None,
     as_json: bool,
@@ -70,9 +83,8 @@ def command(
     from iotrial.paths import store_path
     from iotrial.store import Store
 
-    if fleet is not None:
-        from iotrial.cli.fleeting import conducted, consented, fleet_of
-        from iotrial.fleet.hosts import reached_by_scheduler
+    if fleet is not None or hosts is not None:
+        from iotrial.cli.fleeting import conducted, consented, fleet_of, found_by_ssh, reached_by
 
         whole = {
             **values,
@@ -82,9 +94,11 @@ def command(
             "sample": sample,
             "rehearse": rehearse,
         }
-        record, chosen, asked = fleet_of(study, whole, reached_by_scheduler(fleet, keys), grace=grace)
+        record, chosen, asked = fleet_of(
+            study, whole, reached_by(fleet, keys, hosts, ssh_config), grace=grace
+        )
         consented(chosen, asked)
-        return conducted(record, as_json=as_json)
+        return conducted(record, as_json=as_json, hosts=found_by_ssh(record, as_json=as_json))
     _refuse_without_fleet(keys, grace)
     refuse_twice_on_standard_output(markdown, as_json=as_json)
     refuse_missing_folder(html, markdown)
@@ -144,5 +158,6 @@ def _refuse_without_fleet(keys: str | None, grace: str | None) -> None:
     for option, value in (("--keys", keys), ("--grace", grace)):
         if value is not None:
             raise RequestError(
-                f"{option} is for a fleet", hint="name its scheduler by --fleet, or leave it out"
+                f"{option} is for a fleet",
+                hint="name its scheduler by --fleet, its hosts by --hosts, or leave it out",
             )

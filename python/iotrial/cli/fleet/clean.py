@@ -1,0 +1,50 @@
+"""``iotrial fleet clean``: take away what was carried to hosts by ssh."""
+
+from __future__ import annotations
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+
+
+@click.command("clean", short_help="Take away what was carried to hosts by SSH.")
+@click.option("--hosts", metavar="HOSTS", required=True, help="Names with commas, as for `run --hosts`.")
+@click.option(
+    "--ssh-config",
+    metavar="FILE",
+    envvar="IOTRIAL_SSH_CONFIG",
+    help="A configuration of ssh instead of your own (default: $IOTRIAL_SSH_CONFIG).",
+)
+@json_option
+def command(hosts: str, ssh_config: str | None, as_json: bool) -> int:
+    """Take away what was carried to hosts by SSH: the folder ~/.cache/iotrial there.
+
+    What they have measured stays, in their state folders.
+    """
+    import json
+
+    from iotrial.cli.output import tell
+    from iotrial.errors import IotrialError
+    from iotrial.fleet.ssh.hosts import clean_hosts, ssh_ways
+
+    found = clean_hosts(ssh_ways(hosts, ssh_config))
+    failed = {name: one for name, one in found.items() if isinstance(one, IotrialError)}
+    if as_json:
+        rows = [
+            {
+                "name": name,
+                "removed": None if isinstance(one, IotrialError) else one,
+                "problem": one.message if isinstance(one, IotrialError) else None,
+            }
+            for name, one in found.items()
+        ]
+        click.echo(json.dumps({"schema": 1, "hosts": rows}, indent=1))
+    else:
+        for name, one in found.items():
+            if isinstance(one, IotrialError):
+                tell(one.message, err=True)
+                if one.hint:
+                    tell(f"hint: {one.hint}", err=True)
+            else:
+                tell(f"host {name}: {'taken away' if one else 'there was nothing'}")
+    return 1 if failed else 0
