@@ -31,6 +31,7 @@ from iotrial.store.accounted import (
 )
 from iotrial.store.connection import connect, explained
 from iotrial.store.finding import number_meant, stored_trial
+from iotrial.store.gathered import Gathering
 from iotrial.store.liveness import ProcessIdentity, identity
 from iotrial.store.metered import KIND as ENERGY
 from iotrial.store.metered import with_energy
@@ -190,6 +191,10 @@ class Store:
                 self._rollback()
                 raise
         return self.find(name)
+
+    def gathering(self) -> Gathering:
+        """What adds trials of other machines part by part, while they are measured there."""
+        return Gathering(self._connection, self.path)
 
     # -- reading
 

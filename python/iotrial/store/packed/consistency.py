@@ -97,6 +97,13 @@ class Consistency:
         if end.void is None and end.void_level is not None:
             raise ValueError(f"block {end.block} is not void and names the level that made it so")
 
+    def forget_blocks(self) -> None:
+        """Forgets the blocks met so far, where a store that already has them keeps each from coming twice. ValueError for one
+        that has runs and no end."""
+        if not all(block.ended for block in self._blocks.values()):
+            raise ValueError("a block has runs and no end")
+        self._blocks.clear()
+
     def _condition(self, key: str) -> Condition:
         try:
             return self._conditions[key]

@@ -1,0 +1,175 @@
+"""The agent of a host: begins the trial that was ordered, tells what its store has, ends it. It knows no transport.
+
+The trial is an ordinary one, conducted by the ordinary program in a process of its own, with the host's own lock, journal and
+controls, and a store of its own for each fleet. A keeper (``fleet.keeper``) stands between the two: it outlives the agent,
+and ends the trial when nobody has asked for so long as the order says. So a worker that is killed, or a connection that
+is cut and mended within that time, costs nothing; after it the host puts everything back by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from iotrial import __version__
+from iotrial.errors import IotrialError, RequestError
+from iotrial.fleet.keeper import Folder
+from iotrial.fleet.link import MAX_PROBLEM, Batch, HostFacts, Stage
+from iotrial.fleet.order import Order
+from iotrial.fleet.tail import tail
+from iotrial.fleet.values import FLEET_ID
+from iotrial.paths import state_folder
+from iotrial.store.gathered import Position
+from iotrial.store.liveness import is_alive
+from iotrial.store.states import TrialState
+
+STOPPED_WITHIN_S = 600.0
+_LOOKED_EVERY_S = 0.05
+
+
+class Agent:
+    """What one host does for fleets. Its methods may be called from several threads; each call stands alone."""
+
+    def __init__(self, name: str, state: Path | None = None) -> None:
+        """``state``: the state folder, the ordinary one where None."""
+        self.name = name
+        self._state = state_folder() if state is None else state
+
+    def facts(self) -> HostFacts:
+        """What this host is."""
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return HostFacts(
+            self.name, __version__, platform.release()[:200], os.cpu_count() or 1, pages, os.geteuid() == 0
+        )
+
+    def begin(self, order: Order) -> None:
+        """Begin what is ordered, or go on with it. RequestError where this fleet ordered something else here before.
+
+        Nothing is done where it goes on already or is over. What a trial that was cut off has left is put back before.
+        """
+        folder = self._folder(order.fleet)
+        with folder.alone():
+            folder.asked()
+            if not folder.keep_order(order):
+                raise RequestError(
+                    f"host {self.name}: fleet {order.fleet} ordered another trial here before",
+                    hint="begin a new fleet; `iotrial fleet resume` goes on with the old one as it was ordered",
+                )
+            if self._going(folder) or self._over(folder):
+                return
+            self._start(folder, order)
+
+    def after(self, fleet: str, position: Position) -> Batch:
+        """What the store has behind a position. To ask keeps the trial going."""
+        folder = self._folder(fleet)
+        if not folder.ordered:
+            return Batch(position, Stage.NONE)
+        folder.asked()
+        stage = Stage.GOING if self._going(folder) else Stage.ENDED  # before its store is read
+        batch = tail(folder.store, position, stage)
+        if stage is Stage.GOING:
+            return batch
+        from dataclasses import replace
+
+        return replace(batch, problem=folder.problem()[:MAX_PROBLEM], left=self._left())
+
+    def stop(self, fleet: str) -> None:
+        """Have the trial end, and everything put back, without waiting for it."""
+        keeper = self._folder(fleet).keeper()
+        if keeper is not None and is_alive(keeper):
+            with suppress(ProcessLookupError):
+                os.kill(keeper.pid, signal.SIGTERM)
+
+    def wait(self, fleet: str, within_s: float = STOPPED_WITHIN_S) -> bool:
+        """Waits until the trial has ended, for so long at most; whether it has."""
+        deadline = time.monotonic() + within_s
+        folder = self._folder(fleet)
+        while self._going(folder):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOKED_EVERY_S)
+        return True
+
+    def going(self) -> tuple[str, ...]:
+        """The fleets whose trial goes on here."""
+        found = (self._state / "fleet").iterdir() if (self._state / "fleet").is_dir() else ()
+        return tuple(
+            one.name for one in found if FLEET_ID.fullmatch(one.name) and self._going(self._folder(one.name))
+        )
+
+    def mend(self) -> str:
+        """Put back what a trial that was cut off has left, unless one goes on; what could not be done, in words, or empty."""
+        if self.going() or not self._left():
+            return ""
+        done = subprocess.run(
+            [sys.executable, "-m", "iotrial", "restore", "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self._environment(),
+        )
+        return "" if done.returncode == 0 else told_by(done.stderr)
+
+    def _start(self, folder: Folder, order: Order) -> None:
+        problem = self.mend()
+        if problem:
+            raise IotrialError(
+                f"host {self.name}: what an earlier trial left could not be put back: {problem}",
+                hint="`iotrial restore` on that host says more",
+            )
+        begun = folder.begun()
+        words = (
+            ("resume", "last", f"--html={folder.report}", "--json", *(("--trust",) if "trust" in order.flags else ()))
+            if begun
+            else order.words(folder.study, folder.report)
+        )  # fmt: skip
+        folder.start_keeper(words, order.grace_s, self._environment(folder))
+
+    def _going(self, folder: Folder) -> bool:
+        keeper = folder.keeper()
+        if keeper is None:
+            return False
+        # A keeper that was killed leaves a program that is just putting things back.
+        return is_alive(keeper) or folder.state() is TrialState.RUNNING
+
+    def _over(self, folder: Folder) -> bool:
+        return folder.state() in (TrialState.DONE, TrialState.INVALID)
+
+    def _left(self) -> int:
+        journal = self._state / "journal"
+        if not journal.is_dir():
+            return 0
+        from iotrial.lab.journal import Journal
+
+        return len(Journal(journal).pending())
+
+    def _folder(self, fleet: str) -> Folder:
+        if not FLEET_ID.fullmatch(fleet):
+            raise RequestError("no fleet has such an id")
+        return Folder(self._state / "fleet" / fleet)
+
+    def _environment(self, folder: Folder | None = None) -> dict[str, str]:
+        found = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        if self._state.name == "iotrial" and self._state != state_folder():
+            found["XDG_STATE_HOME"] = str(self._state.parent)
+        found.pop("IOTRIAL_STORE", None)
+        if folder is not None:
+            found["IOTRIAL_STORE"] = str(folder.store)
+        return found
+
+
+def told_by(stderr: str) -> str:
+    """What the program said when it failed with ``--json``: message and hint; else the end of what it wrote."""
+    for line in reversed(stderr.strip().splitlines()):
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            error = json.loads(line)["error"]
+            hint = error.get("hint")
+            return f"{error['message']}" + (f" (hint: {hint})" if hint else "")
+    return stderr.strip()[-500:]

@@ -1,0 +1,192 @@
+"""What hosts send becomes trials of the coordinator's store: each batch one transaction, each row once.
+
+How far a host's trial has come is counted from the store itself when the coordinator starts. A batch that was added
+already, or in part, adds nothing twice; one that leaves something out is refused, as is a row that the study, the seed and
+the order of blocks do not plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from iotrial.errors import StoreError
+from iotrial.fleet.link import Batch
+from iotrial.fleet.order import Order
+from iotrial.fleet.values import Distrusted
+from iotrial.store import Store
+from iotrial.store.gathered import Gathered, Part, Position, refuse_reserved
+from iotrial.store.model import TrialState
+from iotrial.store.packed.consistency import Consistency
+
+
+@dataclass(slots=True)
+class _Line:
+    """One host's trial. ``taken_up``: how many of its beginnings the coordinator marked itself."""
+
+    id: str
+    number: int
+    consistency: Consistency
+    position: Position
+    state: TrialState
+    taken_up: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What one batch came to. ``blocks`` are new ones; ``state`` is where the trial stands on its host."""
+
+    number: int
+    blocks: int = 0
+    position: Position = field(default_factory=Position)
+    state: TrialState | None = None
+
+
+class Collector:
+    """The trials of one fleet in one store. Not for several threads at once."""
+
+    def __init__(self, store: Store, fleet: str, study: str) -> None:
+        """Takes up what the store has of this fleet, all of whose trials are of the study of this name. StoreError where
+        that cannot be what was planned."""
+        self._gathering = store.gathering()
+        self.fleet = fleet
+        self.study = study
+        self._lines: dict[str, _Line] = {}
+        for one in self._gathering.trials(fleet):
+            if one.host in self._lines:
+                raise StoreError(f"store {store.path}: host {one.host} has two trials in fleet {fleet}")
+            self._lines[one.host] = self._line(one)
+
+    def position(self, host: str) -> Position:
+        """What the store has of this host."""
+        line = self._lines.get(host)
+        return Position() if line is None else line.position
+
+    def state(self, host: str) -> TrialState | None:
+        """Where the host's trial stands on its host, as far as is known here; None before its first state."""
+        line = self._lines.get(host)
+        return None if line is None else line.state
+
+    def trials(self) -> Mapping[str, tuple[int, str]]:
+        """Number and id of each host's trial."""
+        return {host: (line.number, line.id) for host, line in self._lines.items()}
+
+    def add(self, order: Order, batch: Batch) -> Added:
+        """Adds what is new in a batch, all of it or nothing. Raises Distrusted for one that cannot be; a StoreError is the
+        store's own trouble."""
+        host = order.host
+        had = self.position(host)
+        line = self._lines.get(host)
+        try:
+            part = _new(batch, had, host)
+        except ValueError as error:
+            raise Distrusted(f"host {host}: {error}") from error
+        if line is None and batch.header is None:
+            if not part.empty:
+                raise Distrusted(f"host {host}: sends parts of a trial that it has not begun")
+            return Added(0)
+        if line is not None and part.empty:
+            return Added(line.number, 0, line.position, line.state)
+        try:
+            if line is None:
+                line = self._begun(order, batch, part)
+            else:
+                _follow(line.consistency, part)
+                self._gathering.add(line.number, part, line.taken_up)
+        except (ValueError, KeyError, OverflowError, Distrusted) as error:
+            self._mend(host)
+            told = error.message if isinstance(error, Distrusted) else str(error)
+            raise Distrusted(f"host {host}: {told[:500]}") from error
+        except BaseException:
+            self._mend(host)
+            raise
+        self._lines[host] = line
+        line.position = Position(
+            had.states + len(part.states), had.blocks + len(part.ends), had.events + len(part.events)
+        )
+        if part.states:
+            line.state = part.states[-1].state
+        return Added(line.number, len(part.ends), line.position, line.state)
+
+    def _begun(self, order: Order, batch: Batch, part: Part) -> _Line:
+        """The first part of a trial, stored."""
+        header = batch.header
+        assert header is not None
+        if header.seed != order.seed:
+            raise ValueError("conducts a trial with another seed than it was given")
+        if header.study.name != self.study:
+            raise ValueError(f"conducts another study than {self.study}")
+        if header.id in {one.id for one in self._lines.values()}:
+            raise ValueError("sends the trial of another host")
+        if not part.states:
+            raise ValueError("sends a trial without a state")
+        consistency = Consistency(header)
+        _follow(consistency, part)
+        number = self._gathering.begin(header, self.fleet, order.host, part)
+        return _Line(header.id, number, consistency, Position(), TrialState.RUNNING)
+
+    def take_up(self, host: str) -> None:
+        """Marks that a host's trial, which a coordinator before this one left running, is followed by this one."""
+        line = self._lines.get(host)
+        if line is not None and line.state is TrialState.RUNNING:
+            self._gathering.mark(line.number, TrialState.RUNNING, "followed again by its coordinator")
+            line.taken_up += 1
+
+    def leave(self, host: str, said: str) -> None:
+        """Marks that a host's trial is not followed any more though it may go on there."""
+        line = self._lines.get(host)
+        if line is not None and line.state is TrialState.RUNNING:
+            self._gathering.mark(line.number, TrialState.INTERRUPTED, said)
+
+    def note(self, host: str, text: str) -> None:
+        """An event of the coordinator in a host's trial; nothing where there is no trial yet."""
+        line = self._lines.get(host)
+        if line is not None:
+            self._gathering.note(line.number, text)
+
+    def _line(self, one: Gathered) -> _Line:
+        """What is known of a trial from the store alone."""
+        consistency = Consistency(self._gathering.header(one.number))
+        states = self._gathering.states(one.number)
+        for state in states:
+            consistency.add_state(state)
+        taken_up = one.runnings - sum(state.state is TrialState.RUNNING for state in states)
+        newest = states[-1].state if states else TrialState.RUNNING
+        return _Line(one.id, one.number, consistency, one.position, newest, taken_up)
+
+    def _mend(self, host: str) -> None:
+        """After a batch that was refused half-way: what was followed in memory is that of the store again."""
+        self._lines.pop(host, None)
+        for one in self._gathering.trials(self.fleet):
+            if one.host == host:
+                self._lines[host] = self._line(one)
+
+
+def _new(batch: Batch, had: Position, host: str) -> Part:
+    """Of a batch, what is not there yet. Raises Distrusted where something before it is missing."""
+    since = batch.since
+    if since.states > had.states or since.blocks > had.blocks or since.events > had.events:
+        raise Distrusted(f"host {host}: sends what is behind {since} where {had} has come")
+    ends = batch.ends[had.blocks - since.blocks :]
+    sent, kept = ({(end.condition, end.block) for end in found} for found in (batch.ends, ends))
+    if any((packed.run.condition, packed.run.block) not in sent for packed in batch.runs):
+        raise Distrusted(f"host {host}: sends runs of a block that it has not finished")
+    part = Part(
+        states=batch.states[had.states - since.states :],
+        runs=tuple(packed for packed in batch.runs if (packed.run.condition, packed.run.block) in kept),
+        ends=ends,
+        events=batch.events[had.events - since.events :],
+    )
+    refuse_reserved(part)
+    return part
+
+
+def _follow(consistency: Consistency, part: Part) -> None:
+    """ValueError and its kin where the part cannot follow what came before."""
+    for state in part.states:
+        consistency.add_state(state)
+    for packed in part.runs:
+        consistency.add_run(packed)
+    for end in part.ends:
+        consistency.add_end(end)
+    consistency.forget_blocks()

@@ -1,0 +1,197 @@
+"""The keeper of one host's trial, and the folder that both it and the agent work in.
+
+A process of its own, so that it outlives whoever had it started: ``python -m iotrial.fleet.keeper FOLDER GRACE WORD...`` runs
+``iotrial WORD...`` and waits. It ends the trial by SIGTERM, which has it put everything back, when it is itself told to end,
+and when nobody has asked for what was measured (the time of the file ``asked``) for GRACE seconds. It never kills: a trial
+that still puts things back is let finish.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from iotrial.fleet.order import Order
+from iotrial.store.liveness import ProcessIdentity, identity
+from iotrial.store.states import TrialState
+
+LOOKS_EVERY_S = 1.0
+_LIBC = ctypes.CDLL(None)  # loaded here: between fork and exec nothing should be
+
+
+class Folder:
+    """What there is of one fleet on one host: the order, the store, the report, the keeper, how it ended."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = path / "trials.db"
+        self.study = path / "study.toml"
+        self.report = path / "report.html"
+        self._order = path / "order.json"
+        self._asked = path / "asked"
+        self._keeper = path / "keeper.json"
+        self._said = path / "said"
+        self._status = path / "status.json"
+
+    @property
+    def ordered(self) -> bool:
+        return self._order.exists()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One at a time: two that begin at once would begin twice."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def keep_order(self, order: Order) -> bool:
+        """Writes the order down; False where there is another one."""
+        text = order.to_json()
+        if self.ordered:
+            return self._order.read_text("utf-8") == text
+        if order.text:
+            self.study.write_text(order.text, "utf-8")
+        part = self._order.with_suffix(".part")
+        part.write_text(text, "utf-8")
+        part.replace(self._order)
+        return True
+
+    def asked(self) -> None:
+        """Notes that somebody asks, now."""
+        self._asked.touch(mode=0o600)
+        os.utime(self._asked)
+
+    def asked_ns(self) -> int:
+        """When somebody asked last, as the file's time: only that it changes means anything, clocks may be set."""
+        try:
+            return self._asked.stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def keeper(self) -> ProcessIdentity | None:
+        """The process that keeps the trial, or did."""
+        try:
+            found = json.loads(self._keeper.read_text("utf-8"))
+            return ProcessIdentity(int(found["pid"]), str(found["pid_started"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def start_keeper(self, words: Sequence[str], grace_s: float, environment: Mapping[str, str]) -> None:
+        """Starts a keeper in a session of its own, and waits until it is known."""
+        self._status.unlink(missing_ok=True)
+        argv = [sys.executable, "-m", "iotrial.fleet.keeper", str(self.path), str(grace_s), *words]
+        with self._said.open("wb") as said:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,
+                env=dict(environment),
+                cwd="/",
+            )
+        _write(self._keeper, _identified(child.pid))
+        _reaped(child)
+
+    def problem(self) -> str:
+        """What the program said when it failed; empty where it did not, or is not known to have ended."""
+        from iotrial.fleet.agent import told_by
+
+        try:
+            status = int(json.loads(self._status.read_text("utf-8"))["status"])
+        except (OSError, ValueError, KeyError, TypeError):
+            status = 0
+        if status in (0, 3):
+            return ""
+        with suppress(OSError):
+            said = told_by(self._said.read_text("utf-8", errors="replace")[-20_000:])
+            if said:
+                return said
+        return f"it ended with status {status}"
+
+    def end(self, status: int) -> None:
+        """Notes how the program ended."""
+        _write(self._status, {"status": status})
+
+    def begun(self) -> bool:
+        """Whether the store has the trial."""
+        return self.state() is not None
+
+    def state(self) -> TrialState | None:
+        """Where the trial stands by its store; None where it has none."""
+        if not self.store.exists():
+            return None
+        from iotrial.store import Store
+
+        with Store.open(self.store, read_only=True, checked=False) as store:
+            trials = store.trials()
+        return trials[-1].state if trials else None
+
+
+def _identified(pid: int) -> dict[str, object]:
+    found = identity(pid)
+    return {"pid": found.pid, "pid_started": found.pid_started}
+
+
+def _write(path: Path, value: object) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(value), "utf-8")
+    part.replace(path)
+
+
+def _reaped(child: subprocess.Popen[bytes]) -> None:
+    """Waits for a child in a thread, so that it does not stay a zombie of whoever started it."""
+    import threading
+
+    threading.Thread(target=child.wait, daemon=True).start()
+
+
+def keep(folder: Folder, grace_s: float, words: Sequence[str]) -> int:
+    """Runs the program and waits for its end; its status. SIGTERM, SIGINT and SIGHUP are handed on as SIGTERM."""
+    told = False
+
+    def note(*_: object) -> None:
+        nonlocal told
+        told = True
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, note)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "iotrial", *words], start_new_session=True, preexec_fn=_ends_with_its_parent
+    )
+    asked, heard_s, ending = folder.asked_ns(), time.monotonic(), False
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            status = child.wait(LOOKS_EVERY_S)
+            folder.end(status)
+            return status
+        if folder.asked_ns() != asked:
+            asked, heard_s = folder.asked_ns(), time.monotonic()
+        if not ending and (told or time.monotonic() - heard_s > grace_s):
+            ending = True
+            child.terminate()
+
+
+def _ends_with_its_parent() -> None:
+    """In the child, before its program: SIGTERM when the keeper is killed (PR_SET_PDEATHSIG of prctl(2))."""
+    _LIBC.prctl(1, signal.SIGTERM)
+
+
+def main() -> None:
+    """The entry point of the process."""
+    path, grace, *words = sys.argv[1:]
+    sys.exit(abs(keep(Folder(Path(path)), float(grace), words)) % 256)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Trials of other machines that come in part by part, while they are measured there.
+
+Such a trial stands in the store like any other. Its ``options["fleet"]`` says of which fleet and host it is, and how much of
+the host's own store has come is counted from its rows alone: nothing is kept beside them that could be lost or be wrong.
+So what a host may not send is what the coordinator adds itself: states whose reason begins with ``OWN`` and events of the
+kind ``KIND``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from iotrial.errors import StoreError
+from iotrial.store import exchange, records
+from iotrial.store.connection import explained
+from iotrial.store.finding import stored_trial
+from iotrial.store.liveness import identity
+from iotrial.store.model import BlockEnd, Event, TrialHeader, TrialState
+from iotrial.store.packed.records import IMPORTED, PackedRun, PackedState
+from iotrial.store.retrieval import rows
+
+FLEET = "fleet"  # its name among the options of a trial
+KIND = "fleet"  # of events that the coordinator adds
+OWN = "fleet: "  # begins the reason of states that the coordinator adds
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """How much of a trial has come: its states, its finished blocks, its events, each counted from the first."""
+
+    states: int = 0
+    blocks: int = 0
+    events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What has come at once of one trial, in the order of its host's store; ``runs`` are those of ``ends``."""
+
+    states: tuple[PackedState, ...] = ()
+    runs: tuple[PackedRun, ...] = ()
+    ends: tuple[BlockEnd, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.states or self.runs or self.ends or self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """One trial of a fleet as this store has it. ``runnings``: how often it began, the coordinator's own marks included."""
+
+    number: int
+    id: str
+    fleet: str
+    host: str
+    position: Position
+    runnings: int
+    state: TrialState
+
+
+class Gathering:
+    """The trials of fleets in one store. Made by ``Store.gathering``."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self.path = path
+
+    def trials(self, fleet: str) -> tuple[Gathered, ...]:
+        """Those of one fleet, by their numbers."""
+        with explained(self.path):
+            found = self._connection.execute(
+                "SELECT number, id, json_extract(options, '$.fleet.host') FROM trial "
+                "WHERE json_extract(options, '$.fleet.id') = ? ORDER BY number",
+                (fleet,),
+            ).fetchall()
+            return tuple(
+                Gathered(number, name, fleet, str(host), *_counted(self._connection, number))
+                for number, name, host in found
+            )
+
+    def header(self, number: int) -> TrialHeader:
+        """All that is known of such a trial before its first run."""
+        with explained(self.path):
+            return stored_trial(self._connection, number).header
+
+    def states(self, number: int) -> tuple[PackedState, ...]:
+        """The states that came from the host, in their order."""
+        with explained(self.path):
+            found = rows(
+                self._connection,
+                "SELECT at, state, reason FROM state WHERE trial = ? ORDER BY sequence",
+                number,
+            )
+            return tuple(
+                PackedState(records.number_of(at), records.state_of(state), records.text_of(reason))
+                for at, state, reason in found
+                if not _own(reason)
+            )
+
+    def begin(self, header: TrialHeader, fleet: str, host: str, part: Part) -> int:
+        """Adds a trial with its first part; gives its number. The study of a trial from elsewhere is not trusted."""
+        named = {**header.options, FLEET: {"id": fleet, "host": host}}
+        study = replace(header.study, trusted=False)
+        with self._transaction():
+            number = exchange.insert_trial(self._connection, replace(header, study=study, options=named))
+            self._insert(number, part, 0)
+        return number
+
+    def add(self, number: int, part: Part, taken_up: int) -> None:
+        """Adds a further part, all of it or nothing. A host's attempts count behind the ``taken_up`` ones that were marked
+        here."""
+        with self._transaction():
+            self._insert(number, part, taken_up)
+
+    def mark(self, number: int, state: TrialState, said: str) -> None:
+        """A change of state that the coordinator knows of and the host cannot: it let go of the trial, or took it up."""
+        mine = identity()
+        process = (mine.pid, mine.pid_started) if state is TrialState.RUNNING else (None, None)
+        with explained(self.path):
+            self._connection.execute(
+                exchange.INSERT_STATE, (number, time.time(), state.value, OWN + said, *process)
+            )
+
+    def note(self, number: int, text: str) -> None:
+        """Something that the coordinator has to say of such a trial."""
+        with explained(self.path):
+            self._connection.execute(exchange.INSERT_EVENT, (number, exchange.now(), KIND, text))
+
+    def _insert(self, number: int, part: Part, taken_up: int) -> None:
+        """A trial that runs is this process's, so that a store whose coordinator died says so."""
+        mine = identity()
+        put = self._connection.execute
+        for state in part.states:
+            running = state.state is TrialState.RUNNING
+            process = (mine.pid, mine.pid_started) if running else (None, None)
+            put(exchange.INSERT_STATE, (number, state.at_s, state.state.value, state.reason, *process))
+        for packed in part.runs:
+            row = (number, packed.attempt + taken_up, packed.at_s, *records.run_row(packed.run))
+            put(exchange.INSERT_RUN, row)
+        for end in part.ends:
+            put(exchange.INSERT_END, (number, *records.end_row(end)))
+        for event in part.events:
+            put(exchange.INSERT_EVENT, (number, event.at, event.kind, event.text))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+
+def refuse_reserved(part: Part) -> None:
+    """ValueError where a host sends what only the coordinator adds, which would be counted wrong."""
+    if any(state.reason is not None and state.reason.startswith(OWN) for state in part.states):
+        raise ValueError(f'a host gives a reason that begins with "{OWN}"')
+    if any(event.kind in (KIND, IMPORTED) for event in part.events):
+        raise ValueError("a host sends an event of a kind that is the coordinator's")
+
+
+def _own(reason: object) -> bool:
+    return isinstance(reason, str) and reason.startswith(OWN)
+
+
+def _counted(connection: sqlite3.Connection, number: int) -> tuple[Position, int, TrialState]:
+    states = connection.execute(
+        "SELECT state, reason FROM state WHERE trial = ? ORDER BY sequence", (number,)
+    ).fetchall()
+    if not states:
+        raise StoreError(f"trial {number} has no state")
+    own = sum(_own(reason) for _, reason in states)
+    (blocks,) = connection.execute("SELECT count(*) FROM block_end WHERE trial = ?", (number,)).fetchone()
+    (events,) = connection.execute(
+        "SELECT count(*) FROM event WHERE trial = ? AND kind NOT IN (?, ?)", (number, KIND, IMPORTED)
+    ).fetchone()
+    runnings = sum(state == TrialState.RUNNING for state, _ in states)
+    position = Position(len(states) - own, int(blocks), int(events))
+    return position, runnings, records.state_of(states[-1][0])
