@@ -1,12 +1,13 @@
 """How a store of many hosts grows, and what it costs to sum them up: so many simulated hosts with so many blocks each.
 
-    python benchmarks/fleet_scale.py [--hosts 10,100,1000] [--blocks 1000] [--folder FOLDER] [--write BENCHMARKS.md]
+    python benchmarks/fleet_scale.py [--hosts 10,100,1000] [--folder FOLDER] [--write BENCHMARKS.md]
 
-Hosts send batches of finished blocks as text, in turn, and the coordinator's own ``Collector`` reads, checks and stores them, each
-batch one durable transaction: what is measured is all of the coordinator's work but the wire. Rows are as wide as real ones
-(responses, evidence and checks of a real run of the catalogue; only the time is drawn). Twenty hosts are made up, with a seed and an
-effect each, and stand in for all: host 21 sends what host 1 sent, under an id of its own. Then ``iotrial fleet report`` is run on
-the store: anew, and once more when every host has been looked at. Adding and reporting are processes of their own.
+Hosts send batches of finished blocks as text, in turn, and the coordinator's own ``Collector`` reads, checks and stores them,
+each batch one durable transaction: what is measured is all of the coordinator's work but the wire. Rows are as wide as real
+ones (responses, evidence and checks of a real run of the catalogue; only the time is drawn). Twenty hosts are made up, with a
+seed and an effect each, and stand in for all: host 21 sends what host 1 sent, under an id of its own. Then ``iotrial fleet
+report`` is run on the store: anew, and once more when every host has been looked at. Adding and reporting are processes of
+their own.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "truth"))
-from marked import put
-
 from iotrial.design.plan import Plan
 from iotrial.fleet.collect import Collector
 from iotrial.fleet.link import Batch, Position, Stage
@@ -39,6 +38,7 @@ from iotrial.store.model import BlockEnd, RunRecord, TrialHeader, TrialState
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.store.packed.records import PackedRun, PackedState
 from iotrial.study.reader import read_study
+from marked import put
 
 REAL = Path(__file__).parents[1] / "docs" / "catalogue" / "files" / "permissions.iotrial"
 STUDY = """\
@@ -89,8 +89,8 @@ def _table(counts: list[int], blocks: int, folder: Path, note: str) -> Iterator[
     yield _provenance(blocks, note)
     yield ""
     yield (
-        "| hosts | runs stored | adding, wall | CPU | CPU a block | memory at most | store | a run | report, anew | CPU | memory "
-        "| once more | memory |"
+        "| hosts | runs stored | adding, wall | CPU | CPU a block | memory at most | store | a run | report, anew | CPU "
+        "| memory | once more | memory |"
     )
     yield "| --- " * 13 + "|"
     for count in counts:
@@ -101,7 +101,8 @@ def _table(counts: list[int], blocks: int, folder: Path, note: str) -> Iterator[
         runs, size = added["runs"], added["bytes"]
         yield (
             f"| {count:,} | {runs:,.0f} | {added['wall_s']:.1f} s | {added['cpu_s']:.1f} s "
-            f"| {1e3 * added['cpu_s'] / (count * blocks):.2f} ms | {added['memory_mib']:.0f} MiB | {size / 2**20:,.0f} MiB "
+            f"| {1e3 * added['cpu_s'] / (count * blocks):.2f} ms | {added['memory_mib']:.0f} MiB "
+            f"| {size / 2**20:,.0f} MiB "
             f"| {size / runs:,.0f} bytes | {first[0]:.1f} s | {first[1]:.1f} s | {first[2]:.0f} MiB | {again[0]:.1f} s "
             f"| {again[2]:.0f} MiB |"
         )

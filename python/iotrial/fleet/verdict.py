@@ -1,9 +1,9 @@
 """One verdict over hosts: each comparison of a study with what every host says of it, and what all say together.
 
-A host's own verdict stays what it is in its own report. Which hosts count is decided here by state, controls and failures, with
-a reason in words for each that does not; the numbers are ``iotrial.analysis.fleet``'s. What a host adds to the mean is the plain
-mean of its blocks' contrasts, which its standard error belongs to: the estimate of its own report never leaves its interval,
-and so keeps the luck of its first blocks.
+A host's own verdict stays what it is in its own report. Which hosts count is decided here by state, controls and failures,
+with a reason in words for each that does not; the numbers are ``iotrial.analysis.fleet``'s. What a host adds to the mean is
+the plain mean of its blocks' contrasts, which its standard error belongs to: the estimate of its own report never leaves its
+interval, and so keeps the luck of its first blocks.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def on_scale(value: float | None, like: Effect) -> float | None:
 
 
 def plain_mean(effect: Effect) -> float | None:
-    """The mean of the contrasts, on their own scale: half-way in the anytime-valid t interval. With so few blocks that this is
-    unbounded, the estimate."""
+    """The mean of the contrasts, on their own scale: half-way in the anytime-valid t interval. With so few blocks that this
+    is unbounded, the estimate."""
     if effect.cross_check is not None:
         low, high = (_contrast(end, effect) for end in effect.cross_check)
         if low is not None and high is not None and math.isfinite(low + high):
