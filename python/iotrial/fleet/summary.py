@@ -63,11 +63,7 @@ def summary_of(store: Store, number: int, host: str) -> HostTrial:
             spec, condition.key, [block for block in data.blocks if block.condition == condition.key]
         )
         effects += found.effects
-        reasons += [
-            f"{one.kind} control, {one.response}: {_missed(one.kind)}"
-            for one in found.controls
-            if not one.passed
-        ]
+        reasons += [f"{one.response} {_missed(one.kind)}" for one in found.controls if not one.passed]
     reasons += compare_void_rates(data.blocks)[1]
     return HostTrial(
         number=trial.number,
@@ -125,7 +121,7 @@ def from_json(found: Mapping[str, Any]) -> HostTrial:
 
 
 def _missed(kind: str) -> str:
-    return "two identical arms are told apart" if kind == "negative" else "the injected slow-down is missed"
+    return "tells two identical arms apart" if kind == "negative" else "misses the injected slow-down"
 
 
 def _all(values: Iterator[object]) -> str | None:

@@ -5,7 +5,8 @@ whose draws are independent the product is one too, so under "no effect anywhere
 at most alpha, with a look at any moment (Vovk and Wang, "E-values: calibration, combination and applications", Annals of
 Statistics 49, 2021). The product speaks for effects on most hosts; one host among many is drowned in it. The mean is an
 e-value whatever the dependence between hosts (but then at one moment, decided beforehand or by each host alone), and speaks
-for one. Half the sum of both is what is judged, since the better of two may not be picked.
+for one. Half the sum of both is what is judged, since the better of two may not be picked. Hosts that share a server share
+noise and no draws: given all magnitudes their coins are independent, so the product holds for them too.
 
 By closed testing with the mean: every set of hosts whose mean reaches 1/alpha has a member with an effect, and the worst set
 of its size is that of the smallest e-values. So at least H - s hosts have one, with s the most hosts whose smallest e-values
@@ -33,7 +34,7 @@ def evidence(log_e: Sequence[float], alpha: float) -> Evidence:
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"alpha {alpha} is not between 0 and 1")
     if values.size == 0:
-        return Evidence(0, 0.0, 0.0, 0.0, 0, excluded=False, excluded_if_dependent=False)
+        return Evidence(0, 0.0, 0.0, 0.0, 0, excluded=False)
     product = float(values.sum())
     mean = _log_mean(values)
     both = _log_mean(np.array([product, mean]))
@@ -45,7 +46,6 @@ def evidence(log_e: Sequence[float], alpha: float) -> Evidence:
         log_e=both,
         least=_least(np.sort(values), threshold),
         excluded=both >= threshold,
-        excluded_if_dependent=mean >= threshold,
     )
 
 

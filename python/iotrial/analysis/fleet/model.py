@@ -45,7 +45,6 @@ class Evidence:
     log_e: float
     least: int
     excluded: bool
-    excluded_if_dependent: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from iotrial.fleet.report.words import (
     comparison_details,
@@ -52,7 +52,8 @@ def print_fleet(report: FleetReport, console: Console, *, html_path: str | None 
             console.print(Text(title(one), style="bold"))
             for sentence in comparison_details(report, one) if one is not main[0] else ():
                 console.print(Text(sentence))
-        console.print(_hosts(one))
+        for line in _hosts(one):
+            console.print(line)
         if more := left_out(one):
             console.print(Text(more, style="dim"))
         console.print(Text(outliers_sought(one), style="dim"))
@@ -97,22 +98,33 @@ def _means(comparisons: Sequence[FleetComparison]) -> Table:
     return table
 
 
-def _hosts(one: FleetComparison) -> Table:
-    table = _table(("host", "trial", "effect", "verdict", "blocks", "note"), right=(1, 4))
-    for row in condensed(one):
-        effect = "–" if row.effect is None else interval(row.effect)
-        verdict = host_verdict(row)
-        table.add_row(
-            *_texts(elided(host_name(row), 18), str(row.trial.number), effect),
-            _styled(verdict.partition(",")[0]),
-            *_texts(f"{row.part.blocks:,}", elided(note_of(row), 60)),
-        )
-    mean = one.found.mean
-    if mean is not None:
-        table.add_row(
-            *_texts("mean", "", mean_words(one), one.mean.verdict.value if one.mean else "", "", "")
-        )
-    return table
+def _hosts(one: FleetComparison) -> Iterator[Text]:
+    """A line a host, and below it what there is to note."""
+    from rich.text import Text
+
+    rows = condensed(one)
+    names = [elided(host_name(row), 24) for row in rows]
+    effects = [
+        "–" if row.effect is None else interval(row.effect).replace("no interval yet", "?") for row in rows
+    ]
+    verdicts = [host_verdict(row).partition(",")[0] for row in rows]
+    means = [] if one.mean is None else [mean_words(one)]
+    wide = [max(map(len, column), default=0) for column in (["host", *names], ["effect", *effects, *means])]
+
+    def line(name: str, effect: str, verdict: str, blocks: str, trial: str) -> Text:
+        told = Text(f"  {name:<{wide[0]}}  {effect:<{wide[1]}}  ")
+        told.append(f"{verdict:<12}", style=_STYLES.get(verdict, "dim"))
+        return told.append(f"  {blocks:>6}  {trial:>5}".rstrip())
+
+    yield Text("")
+    yield Text(line("host", "effect", "verdict", "blocks", "trial").plain, style="dim")
+    for row, name, effect, verdict in zip(rows, names, effects, verdicts, strict=True):
+        yield line(name, effect, verdict, f"{row.part.blocks:,}", str(row.trial.number))
+        if note := note_of(row):
+            yield Text(f"      {elided(note, 74)}", style="dim")
+    if one.mean is not None:
+        yield Text(line("mean", mean_words(one), one.mean.verdict.value, "", "").plain, style="bold")
+    yield Text("")
 
 
 def _moderators(one: FleetComparison) -> Iterator[Table | Text]:
@@ -174,7 +186,8 @@ def _table(names: Sequence[str], *, right: Sequence[int] = ()) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
     for place, name in enumerate(names):
-        table.add_column(Text(name), justify="right" if place in right else "left", overflow="fold")
+        side: Literal["left", "right"] = "right" if place in right else "left"
+        table.add_column(Text(name), justify=side, overflow="fold")
     return table
 
 
