@@ -42,6 +42,11 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
             f"trial {stored.number} was measured on another machine, and cannot go on here",
             hint="`iotrial run --like FILE` runs the study and the plan of a packed trial as a trial of its own",
         )
+    if "fleet" in stored.header.options:
+        raise RequestError(
+            f"trial {stored.number} is measured on a host of a fleet, and cannot go on here",
+            hint="`iotrial fleet resume` goes on with all hosts",
+        )
     if stored.state not in (TrialState.INTERRUPTED, TrialState.FAILED):
         raise RequestError(
             f"trial {stored.number} is {stored.state.value}: there is nothing to resume",

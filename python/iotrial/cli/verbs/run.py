@@ -36,6 +36,17 @@ from iotrial.cli.options import (
     is_flag=True,
     help="Only try, in seconds, whether it can run here: one block, cut down; nothing is measured or stored.",
 )
+@click.option(
+    "--fleet",
+    metavar="ADDRESS",
+    help="On every host of the fleet whose scheduler is there, such as tls://10.0.0.1:8786.",
+)
+@click.option("--keys", metavar="FOLDER", help="The fleet's keys, of `iotrial fleet keys`.")
+@click.option(
+    "--grace",
+    metavar="DURATION",
+    help="A host of a fleet that nobody asks for so long ends its trial (default: 2min).",
+)
 @json_option
 def command(
     study: str | None,
@@ -44,6 +55,9 @@ def command(
     fail_if: tuple[str, ...],
     sample: str | None,
     rehearse: bool,
+    fleet: str | None,
+    keys: str | None,
+    grace: str | None,
     as_json: bool,
     **values: Any,
 ) -> int:
@@ -56,6 +70,22 @@ def command(
     from iotrial.paths import store_path
     from iotrial.store import Store
 
+    if fleet is not None:
+        from iotrial.cli.fleeting import conducted, consented, fleet_of
+        from iotrial.fleet.hosts import reached_by_scheduler
+
+        whole = {
+            **values,
+            "html": html,
+            "markdown": markdown,
+            "fail_if": fail_if,
+            "sample": sample,
+            "rehearse": rehearse,
+        }
+        record, chosen, asked = fleet_of(study, whole, reached_by_scheduler(fleet, keys), grace=grace)
+        consented(chosen, asked)
+        return conducted(record, as_json=as_json)
+    _refuse_without_fleet(keys, grace)
     refuse_twice_on_standard_output(markdown, as_json=as_json)
     asked = asked_of(values)
     sample_s = sampling_period(sample)
@@ -105,3 +135,13 @@ def command(
         fail_if=fail_if,
         signal=ended.signal,
     )
+
+
+def _refuse_without_fleet(keys: str | None, grace: str | None) -> None:
+    from iotrial.errors import RequestError
+
+    for option, value in (("--keys", keys), ("--grace", grace)):
+        if value is not None:
+            raise RequestError(
+                f"{option} is for a fleet", hint="name its scheduler by --fleet, or leave it out"
+            )

@@ -1,0 +1,37 @@
+"""``iotrial fleet keys``: the keys by which the parts of a fleet know each other."""
+
+from __future__ import annotations
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
+
+
+@click.command("keys", short_help="Make the keys of a fleet.")
+@click.argument("folder", type=click.Path())
+@json_option
+def command(folder: str, as_json: bool) -> None:
+    """Make the keys of a fleet in FOLDER: an authority's certificate, and one with its key for scheduler, worker, client.
+
+    Nothing is overwritten. Whoever holds one of the keys is part of the fleet: keep them as you keep keys of SSH.
+    """
+    import json
+    from pathlib import Path
+
+    from iotrial.fleet.keys import VALID_DAYS, Part, make_keys
+
+    path = Path(folder).expanduser()
+    made = make_keys(path)
+    if as_json:
+        facts = {"folder": str(path), "files": [one.name for one in made], "valid_days": VALID_DAYS}
+        click.echo(json.dumps({"schema": 1, "keys": facts}, indent=1))
+        return
+    where = {
+        Part.SCHEDULER: "where the scheduler runs",
+        Part.WORKER: "every host that measures",
+        Part.CLIENT: "where `iotrial run --fleet` is given",
+    }
+    tell(f"Keys of a new fleet in {path}, good for {VALID_DAYS} days. Each machine needs three files:")
+    for part in Part:
+        tell(f"  {where[part]}: ca.pem {part}.pem {part}-key.pem")

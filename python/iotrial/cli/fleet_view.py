@@ -1,0 +1,123 @@
+"""The view of a fleet that measures: a table of hosts on a terminal, lines in a pipe, nothing with --json."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from iotrial.fleet.standing import FleetWatcher, HostStanding, Phase, Standing
+from iotrial.legible import shown
+from iotrial.report.notation import counted
+from iotrial.units import format_duration
+
+DRAWN_EVERY_S = 0.25
+SAID_EVERY_S = 10.0
+NARROWEST = 40
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def update(self, standing: Standing) -> None:
+        """Nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+
+class Lines:
+    """A line for what happens, and one every ten seconds for how the fleet stands."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def update(self, standing: Standing) -> None:
+        if time.monotonic() - self._said >= SAID_EVERY_S:
+            self.say(summary(standing))
+
+    def say(self, text: str) -> None:
+        self._said = time.monotonic()
+        print(shown(text), file=sys.stderr, flush=True)
+
+
+class Table:
+    """A table that is redrawn in place, and gone at the end."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self._width, self._height = max(NARROWEST, width - 1), max(4, height - 1)
+        self._rows = 0
+        self._drawn = 0.0
+        self._last: list[str] = []
+
+    def update(self, standing: Standing) -> None:
+        if time.monotonic() - self._drawn < DRAWN_EVERY_S:
+            return
+        self._drawn = time.monotonic()
+        lines = table(standing, width=self._width)
+        if len(lines) > self._height:
+            hidden = len(lines) - self._height + 1
+            lines = [*lines[: self._height - 1], f"... and {counted(hidden, 'host')} more"]
+        self._put(lines)
+
+    def say(self, text: str) -> None:
+        lines = self._last
+        self._put([])
+        print(shown(text), file=sys.stderr, flush=True)
+        self._put(lines)
+
+    def clear(self) -> None:
+        self._put([])
+
+    def _put(self, lines: list[str]) -> None:
+        """These lines instead of those that stand there, in one write."""
+        up = f"\r\x1b[{self._rows}A\x1b[J" if self._rows else ""
+        sys.stderr.write(up + "".join(line[: self._width] + "\n" for line in lines))
+        sys.stderr.flush()
+        self._rows, self._last = len(lines), lines
+
+
+@contextmanager
+def fleet_view(*, quiet: bool) -> Iterator[FleetWatcher]:
+    """What is shown while a fleet measures, on standard error."""
+    if quiet:
+        yield Quiet()
+        return
+    from iotrial.cli.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield Lines()
+        return
+    drawn = Table(console.width, console.height)
+    try:
+        yield drawn
+    finally:
+        drawn.clear()
+
+
+def summary(standing: Standing) -> str:
+    """E.g. "1 min 20 s: 3 hosts, 136 blocks; 2 measuring, 1 lost"."""
+    phases = [f"{standing.counted(phase)} {phase.value}" for phase in Phase if standing.counted(phase)]
+    said = f"{counted(len(standing.hosts), 'host')}, {counted(standing.blocks, 'block')}"
+    return f"{format_duration(standing.elapsed_s)}: {said}{'; ' if phases else ''}{', '.join(phases)}"
+
+
+def table(standing: Standing, *, width: int) -> list[str]:
+    """A heading, and a line for each host: name, state, blocks that have come, its trial's number here, what is wrong.
+
+    No line is longer than ``width``.
+    """
+    hosts: Sequence[HostStanding] = standing.hosts
+    names = min(24, max([4, *(len(host.name) for host in hosts)]))
+    lines = [f"{shown(standing.study)} on a fleet, {summary(standing)}"]
+    if hosts:
+        lines.append(f"{'host':{names}}  {'state':9}  {'blocks':>6}  {'trial':>5}")
+    for host in hosts:
+        name = host.name if len(host.name) <= names else host.name[: names - 1] + "…"
+        trial = "" if host.trial is None else str(host.trial)
+        said = host.said + (f" ({host.left} not put back)" if host.left and host.phase.over else "")
+        line = f"{name:{names}}  {host.phase.value:9}  {host.blocks:>6}  {trial:>5}  {shown(said)}"
+        lines.append(line.rstrip())
+    return [line if len(line) <= width else line[: width - 1] + "…" for line in lines]

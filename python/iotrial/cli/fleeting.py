@@ -1,0 +1,197 @@
+"""``run --fleet`` and ``fleet resume``: from what the user asked to a fleet, and from a fleet to what is said at its end."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from iotrial.cli.output import tell
+
+if TYPE_CHECKING:
+    from iotrial.cli.options import Asked
+    from iotrial.fleet.record import Record
+    from iotrial.fleet.standing import Standing
+    from iotrial.study.model import Study
+
+SHORTEST_LOST_S = 20.0
+
+#: by the names of the options' parameters, what an order says for each host
+_SAID = {
+    "sets": "set", "conditions": "condition", "lab": "lab", "disk": "disk", "size": "size", "on": "on",
+    "places": "place", "time": "time", "blocks": "blocks", "servers": "server", "margin": "margin", "alpha": "alpha",
+    "sample": "sample",
+}  # fmt: skip
+_FLAGS = {
+    "full": "full",
+    "no_controls": "no-controls",
+    "no_account": "no-account",
+    "no_stop": "no-stop",
+    "trust": "trust",
+}
+#: what belongs to one machine, or to one report
+_REFUSED = {
+    "device": "--device: a spare disk is consented to on its own machine",
+    "erase": "--erase: a spare disk is consented to on its own machine",
+    "discard_contents": "--discard-contents: a spare disk is consented to on its own machine",
+    "discard_contents_of": "--discard-contents-of: a spare disk is consented to on its own machine",
+    "like": "--like: name the study itself; each host draws a plan of its own",
+    "html": "--html: each host has a report of its own",
+    "markdown": "--markdown: each host has a report of its own",
+    "fail_if": "--fail-if: each host has a verdict of its own",
+    "rehearse": "--rehearse: rehearse on one host first",
+}
+
+
+def fleet_of(
+    study: str | None, values: Mapping[str, Any], reached: Mapping[str, str], *, grace: str | None
+) -> tuple[Record, Study, Asked]:
+    """A new fleet, as asked for. RequestError and its kin, with nothing changed, for what no fleet can do."""
+    from iotrial.cli.options import asked_of, find_study, quantity_of, sampling_period
+    from iotrial.design.plan import new_seed
+    from iotrial.errors import RequestError
+    from iotrial.fleet.order import GRACE_S, LONGEST_GRACE_S, Order
+    from iotrial.fleet.record import Record
+    from iotrial.units import parse_duration
+
+    for name, why in _REFUSED.items():
+        if values.get(name):
+            raise RequestError(f"on a fleet there is no {why}")
+    sampling_period(values.get("sample"))
+    chosen, asked = find_study(study, asked_of({**values, "places": (), "erase": ()}))
+    if "device" in (asked.lab, chosen.lab.kind):
+        raise RequestError(
+            "a device lab overwrites a disk, and is not run on a fleet",
+            hint="run it on each machine by itself, with --device and --erase; or --lab image",
+        )
+    grace_s = quantity_of("--grace", grace, parse_duration) or GRACE_S
+    if not 5 <= grace_s <= LONGEST_GRACE_S:
+        raise RequestError(f"--grace {grace}: wanted 5 s to 24 h", hint="such as --grace 2min")
+    shipped = chosen.trusted
+    order = Order(
+        fleet=uuid.uuid4().hex,
+        host="unnamed",
+        seed=asked.seed or new_seed(),
+        study=chosen.name if shipped else "",
+        text="" if shipped else chosen.text,
+        options={said: _words(values[name]) for name, said in _SAID.items() if values.get(name)},
+        flags=tuple(flag for name, flag in _FLAGS.items() if values.get(name)),
+        grace_s=grace_s,
+    )
+    order.check()
+    return Record(order, chosen.name, asked.seed is not None, reached), chosen, asked
+
+
+def consented(chosen: Study, asked: Asked) -> None:
+    """Shows a study from outside, once for the whole fleet, and refuses one that wants more than it is trusted with."""
+    from iotrial.cli.consent import show_intent
+    from iotrial.cli.options import resolve_study
+    from iotrial.conduct.refusals import check_trust
+    from iotrial.conduct.start import default_folder
+    from iotrial.errors import IotrialError
+
+    if chosen.trusted:
+        return
+    check_trust(chosen, trust=asked.trust)
+    try:
+        resolved = resolve_study(chosen, asked)
+        show_intent(resolved, default_folder(resolved, None), ())
+        tell("This happens on every host of the fleet.", err=True)
+    except IotrialError as error:
+        tell(f"What a host would do cannot be worked out on this machine ({error.message}).", err=True)
+        tell("Every host of the fleet gets this study:", err=True)
+        tell(chosen.text, err=True)
+
+
+def conducted(record: Record, *, as_json: bool) -> int:
+    """Conducts a fleet, new or resumed, and says how it ended; the exit status."""
+    from iotrial.cli.fleet_view import fleet_view
+    from iotrial.conduct.signals import Held
+    from iotrial.errors import IotrialError
+    from iotrial.fleet.collect import Collector
+    from iotrial.fleet.conduct import FleetConductor, Pace
+    from iotrial.fleet.hosts import hosts_of
+    from iotrial.paths import store_path
+    from iotrial.store import Store
+
+    hosts = hosts_of(record.reached)
+    try:
+        with Store.open(store_path()) as store, Held() as held:
+            collector = Collector(store, record.id, record.name)
+            record.write()
+            with fleet_view(quiet=as_json) as view:
+                view.say(f"fleet {record.id}: {record.name}")
+                # a host whose grace is over has put everything back; only then it is not waited for any more
+                pace = Pace(leave_out_s=max(SHORTEST_LOST_S, 1.5 * record.order.grace_s))
+                conductor = FleetConductor(
+                    hosts, record, collector, view, stopped=lambda: held.pending is not None, pace=pace
+                )
+                try:
+                    standing = conductor.run()
+                except IotrialError as error:
+                    error.hint = error.hint or f"`iotrial fleet resume {record.id[:8]}` goes on"
+                    raise
+            _say(standing, as_json=as_json)
+    finally:
+        hosts.close()
+    if held.pending is not None:
+        return 128 + held.pending
+    return status_of(standing)
+
+
+def status_of(standing: Standing) -> int:
+    """0 where every host came to an end; 1 where one failed, was left out or was stopped; 3 where one is invalid, and no
+    worse."""
+    from iotrial.cli.ending import EXIT_INVALID
+    from iotrial.fleet.standing import Phase
+
+    phases = {host.phase for host in standing.hosts}
+    if phases & {Phase.FAILED, Phase.LEFT_OUT, Phase.STOPPED} or not phases:
+        return 1
+    return EXIT_INVALID if Phase.INVALID in phases else 0
+
+
+def as_object(standing: Standing) -> dict[str, object]:
+    """The document of ``--json``."""
+    return {
+        "schema": 1,
+        "fleet": {
+            "id": standing.fleet,
+            "study": standing.study,
+            "elapsed_s": round(standing.elapsed_s, 3),
+            "hosts": [
+                {
+                    "name": host.name,
+                    "state": host.phase.value,
+                    "blocks": host.blocks,
+                    "trial": None if host.trial is None else {"number": host.trial, "id": host.trial_id},
+                    "said": host.said or None,
+                    "not_put_back": host.left,
+                }
+                for host in standing.hosts
+            ],
+        },
+    }
+
+
+def _say(standing: Standing, *, as_json: bool) -> None:
+    from iotrial.cli.fleet_view import table
+    from iotrial.fleet.standing import Phase
+
+    if as_json:
+        click.echo(json.dumps(as_object(standing), indent=1))
+        return
+    for line in table(standing, width=80):
+        tell(line)
+    short = standing.fleet[:8]
+    if any(host.trial is not None for host in standing.hosts):
+        tell(f"`iotrial report NUMBER` shows one host, `iotrial fleet report {short}` all of them together.")
+    if any(host.phase in (Phase.STOPPED, Phase.LEFT_OUT) for host in standing.hosts):
+        tell(f"What was measured is kept; `iotrial fleet resume {short}` goes on.")
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, tuple | list) else (str(value),)

@@ -1,0 +1,278 @@
+"""The coordinator: one loop that has every host begin, asks each for what is new, and stores it.
+
+Hosts conduct; the coordinator only collects. So a host that dies, hangs or cannot be reached holds up no other, and a
+coordinator that is killed leaves nothing half-done: what it has is in its store, what is new is on the hosts.
+Each host is asked by one thread at a time; the store belongs to the loop alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from iotrial import __version__
+from iotrial.errors import IotrialError
+from iotrial.fleet.collect import Collector
+from iotrial.fleet.link import Batch, HostLink, Hosts, Lost, Stage
+from iotrial.fleet.order import Order
+from iotrial.fleet.record import Record
+from iotrial.fleet.standing import FleetWatcher, HostStanding, Phase, Standing
+from iotrial.fleet.values import Distrusted
+from iotrial.legible import shown
+from iotrial.store.gathered import Position
+from iotrial.store.states import TrialState
+
+MOST_THREADS = 64
+BEGINNINGS = 3  # of a trial that is interrupted again and again without one new block
+_TICK_S = 0.25
+_GATHER_S = 0.05
+_SHOWN_EVERY_S = 0.2
+_ENDINGS = {TrialState.DONE: Phase.DONE, TrialState.INVALID: Phase.INVALID, TrialState.FAILED: Phase.FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When a coordinator asks and how long it waits, in seconds: for what is new, for hosts that join, for one that does not
+    answer, for the first host at all, and for hosts to end when it is stopped."""
+
+    ask_s: float = 1.0
+    join_s: float = 2.0
+    lost_s: float = 5.0
+    leave_out_s: float = 180.0
+    first_s: float = 60.0
+    stop_s: float = 120.0
+
+
+@dataclass(slots=True)
+class _Host:
+    """One host as the loop knows it."""
+
+    link: HostLink
+    order: Order
+    phase: Phase = Phase.JOINING
+    begun: bool = False
+    beginnings: int = 0
+    due: float = 0.0
+    lost_since: float | None = None
+    asked: Future[Batch | None] | None = None
+    said: str = ""
+    left: int = 0
+    told_to_stop: bool = False
+
+
+class FleetConductor:
+    """Conducts one fleet. ``hosts`` may be of any transport."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        record: Record,
+        collector: Collector,
+        watcher: FleetWatcher,
+        *,
+        stopped: Callable[[], bool] = lambda: False,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = hosts
+        self._record = record
+        self._collector = collector
+        self._watcher = watcher
+        self._stopped = stopped
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._hosts: dict[str, _Host] = {}
+        self._looking: Future[object] | None = None
+        self._look_due = 0.0
+        self._began = clock()
+        self._stopping_since: float | None = None
+        self._answers: SimpleQueue[_Host] = SimpleQueue()
+        self._shown = 0.0
+
+    def run(self) -> Standing:
+        """Until every host is done, failed or left out, or ``stopped`` says so. Raises IotrialError where no host comes at
+        all, StoreError where the coordinator's own store cannot take what comes."""
+        pool = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="host")
+        try:
+            while not self._over():
+                self._turn(pool)
+                if self._clock() - self._shown >= _SHOWN_EVERY_S:
+                    self._shown = self._clock()
+                    self._watcher.update(self.standing())
+            self._let_go()
+            return self.standing()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def standing(self) -> Standing:
+        """How the fleet stands now."""
+        trials = self._collector.trials()
+        found = []
+        for name, host in sorted(self._hosts.items()):
+            number, trial_id = trials.get(name, (None, None))
+            blocks = self._collector.position(name).blocks
+            found.append(HostStanding(name, host.phase, blocks, number, trial_id, host.said, host.left))
+        return Standing(self._record.id, self._record.name, self._clock() - self._began, tuple(found))
+
+    # the loop
+
+    def _turn(self, pool: ThreadPoolExecutor) -> None:
+        now = self._clock()
+        if self._stopping_since is None and self._stopped():
+            self._stopping_since = now
+            self._watcher.say("asking all hosts to stop and to put everything back")
+        if self._looking is None and now >= self._look_due and self._stopping_since is None:
+            self._looking = pool.submit(self._source.present)
+        for host in self._hosts.values():
+            if host.asked is None and now >= host.due and self._wanted(host):
+                host.asked = pool.submit(self._ask, host, self._collector.position(host.order.host))
+                host.asked.add_done_callback(lambda _, host=host: self._answers.put(host))  # type: ignore[misc]
+        self._take_in()
+        for host in self._woken():
+            if host.asked is not None and host.asked.done():
+                done, host.asked = host.asked, None
+                self._answered(host, done)
+
+    def _woken(self) -> list[_Host]:
+        """The hosts that have answered: those of a short while at once, so that a thousand of them cost few turns."""
+        found: list[_Host] = []
+        with suppress(Empty):
+            found.append(self._answers.get(timeout=_TICK_S))
+            time.sleep(_GATHER_S)
+            while True:
+                found.append(self._answers.get_nowait())
+        return found
+
+    def _wanted(self, host: _Host) -> bool:
+        """Whether there is anything to ask. One that was left out may come back."""
+        if host.phase is Phase.LEFT_OUT:
+            return self._stopping_since is None
+        return not host.phase.over
+
+    def _over(self) -> bool:
+        now = self._clock()
+        hosts = self._hosts.values()
+        if self._stopping_since is not None:
+            waited = now - self._stopping_since
+            going = [host for host in hosts if host.begun and not host.phase.over]
+            return not going or waited > self._pace.stop_s or all(host.lost_since for host in going)
+        if not hosts:
+            if now - self._began > self._pace.first_s:
+                raise IotrialError(
+                    f"no host has reported within {self._pace.first_s:g} s",
+                    hint="start `iotrial fleet worker ADDRESS --keys FOLDER` on each host",
+                )
+            return False
+        return all(host.phase.over for host in hosts)
+
+    def _take_in(self) -> None:
+        """Hosts that are there now and were not known."""
+        if self._looking is None or not self._looking.done():
+            return
+        looking, self._looking = self._looking, None
+        self._look_due = self._clock() + self._pace.join_s
+        links = looking.result()
+        assert isinstance(links, list | tuple)
+        for link in links:
+            if link.name not in self._hosts:
+                self._hosts[link.name] = _Host(link, self._record.order_for(link.name))
+                self._collector.take_up(link.name)
+                self._watcher.say(f"host {link.name} has joined")
+
+    # one host
+
+    def _ask(self, host: _Host, position: Position) -> Batch | None:
+        """In a thread of the pool: the next step with one host."""
+        if self._stopping_since is not None and not host.told_to_stop:
+            host.link.stop(self._record.id)
+            host.told_to_stop = True
+        elif not host.begun and self._stopping_since is None:
+            facts = host.link.facts()
+            if facts.version != __version__:
+                raise IotrialError(
+                    f"has iotrial {facts.version}, and this is {__version__}: all hosts must have the same"
+                )
+            host.link.begin(host.order)
+            host.begun = True
+        return host.link.after(self._record.id, position) if host.begun else None
+
+    def _answered(self, host: _Host, done: Future[Batch | None]) -> None:
+        name = host.order.host
+        try:
+            batch = done.result()
+        except Lost as error:
+            self._lost(host, error.message)
+            return
+        except IotrialError as error:
+            self._end(host, Phase.FAILED, error.message)
+            return
+        except (
+            Exception
+        ) as error:  # of whatever carries the questions: one host's trouble, and not the fleet's
+            self._end(host, Phase.FAILED, f"{type(error).__name__}: {error}")
+            return
+        if batch is None:
+            host.phase = Phase.STOPPED
+            return
+        if host.lost_since is not None:
+            host.lost_since = None
+            self._say(host, "is back")
+        try:
+            added = self._collector.add(
+                host.order, batch
+            )  # a StoreError is the coordinator's own, and ends it
+        except Distrusted as error:
+            self._end(host, Phase.FAILED, f"not believed any more: {error.message}")
+            return
+        host.phase, host.said, host.left = Phase.MEASURING, "", batch.left
+        if added.blocks:
+            host.beginnings = 0
+        host.due = self._clock() + (0.0 if batch.more else self._pace.ask_s)
+        if batch.stage is not Stage.GOING and not batch.more:
+            self._ended(host, batch, self._collector.state(name))
+
+    def _ended(self, host: _Host, batch: Batch, state: TrialState | None) -> None:
+        """Nothing goes on there: for good, or because something cut it off."""
+        if state in _ENDINGS:
+            self._end(host, _ENDINGS[state], batch.problem)
+        elif self._stopping_since is not None:
+            self._end(host, Phase.STOPPED, "")
+        elif batch.stage is Stage.ENDED and state is None:
+            self._end(host, Phase.FAILED, batch.problem or "its program ended before the trial began")
+        elif host.beginnings >= BEGINNINGS:
+            self._end(host, Phase.STOPPED, batch.problem or "interrupted again and again")
+        else:
+            host.begun = False  # its agent puts back what is left, and goes on
+            host.beginnings += 1
+
+    def _end(self, host: _Host, phase: Phase, said: str) -> None:
+        host.phase, host.said = phase, said
+        left = f"; {host.left} changes are not put back yet" if host.left else ""
+        self._say(host, f"{phase.value}{': ' + said if said else ''}{left}")
+
+    def _lost(self, host: _Host, why: str) -> None:
+        now = self._clock()
+        host.due = now + self._pace.lost_s
+        if host.lost_since is None:
+            host.lost_since, host.phase, host.said = now, Phase.LOST, why
+            self._say(host, f"lost: {why}")
+        elif host.phase is Phase.LOST and now - host.lost_since > self._pace.leave_out_s:
+            host.phase = Phase.LEFT_OUT
+            self._say(host, f"left out: it has not answered for {self._pace.leave_out_s:g} s")
+
+    def _say(self, host: _Host, what: str) -> None:
+        text = f"host {host.order.host}: {shown(what)[:1000]}"
+        self._collector.note(host.order.host, text)
+        self._watcher.say(text)
+
+    def _let_go(self) -> None:
+        """Trials that are not followed any more are not running here."""
+        for name, host in self._hosts.items():
+            if not host.phase.over:
+                host.phase = Phase.STOPPED if self._stopping_since is not None else host.phase
+            if host.phase in (Phase.LEFT_OUT, Phase.STOPPED):
+                self._collector.leave(name, f"{host.phase.value}{': ' + host.said if host.said else ''}")

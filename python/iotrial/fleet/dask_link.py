@@ -1,0 +1,180 @@
+"""Hosts that have reported at a Dask scheduler, and the link to each.
+
+A trial is a task of the engine, which gives it the host's only lab. All else is asked by a message that the scheduler hands
+on to the worker, and answered as text.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import uuid
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from iotrial.fleet.asking import asking_after, asking_to_stop, refused
+from iotrial.fleet.engine import HANDLER, LAB, conduct, configured, security
+from iotrial.fleet.keys import Part
+from iotrial.fleet.link import Batch, HostFacts, Lost, Position, Stage
+from iotrial.fleet.order import Order
+from iotrial.fleet.values import HOST_NAME
+
+ANSWER_S = 20.0
+CONNECT_S = 20.0
+MOST_HOSTS = 10_000
+
+
+class DaskHosts:
+    """The workers of a scheduler, each a host."""
+
+    def __init__(self, address: str, keys: Path) -> None:
+        """Raises Lost where no scheduler answers there, or it does not take these keys."""
+        secured = security(keys, Part.CLIENT)
+        _greet(address, secured)
+        try:
+            self._client: Any = configured().Client(
+                address, security=secured, timeout=CONNECT_S, set_as_default=False, name="iotrial"
+            )
+        except (OSError, TimeoutError, RuntimeError, ValueError) as error:
+            raise Lost(
+                f"no scheduler of this fleet at {address}: {' '.join(str(error).split())[:200]}",
+                hint="look whether `iotrial fleet scheduler` runs there, and has keys of the same set",
+            ) from error
+        self._links: dict[str, DaskLink] = {}
+
+    def present(self) -> tuple[DaskLink, ...]:
+        """The hosts that have reported, also those that are gone now. A scheduler that does not answer changes nothing."""
+        with suppress(Exception):
+            found = self._client.sync(
+                self._client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_S
+            )["workers"]
+            here: dict[str, str] = {}
+            for address, worker in found.items():
+                name = worker.get("name")
+                if isinstance(name, str) and HOST_NAME.fullmatch(name) and len(here) < MOST_HOSTS:
+                    here[name] = str(address)
+            for name, address in here.items():
+                if name not in self._links:
+                    self._links[name] = DaskLink(name, self._client)
+                self._links[name].address = address
+            for name, link in self._links.items():
+                if name not in here:
+                    link.address = None
+        return tuple(self._links.values())
+
+    def close(self) -> None:
+        """Ends the connection; tasks that conduct a trial are given up by the engine, the hosts' time of grace begins."""
+        with suppress(Exception):
+            self._client.close(timeout=5)
+
+
+class DaskLink:
+    """One worker, by its name: it may come back at another address."""
+
+    def __init__(self, name: str, client: Any) -> None:
+        self.name = name
+        self.address: str | None = None
+        self._client = client
+        self._task: Any = None
+        self._told = ""
+        self._begun_at: str | None = None
+
+    def facts(self) -> HostFacts:
+        return HostFacts.from_json(self._ask("facts", "{}"))
+
+    def begin(self, order: Order) -> None:
+        """Gives the trial to the engine, which begins it as soon as the host's lab is free."""
+        if self.address is None:
+            raise Lost(f"host {self.name} is not connected")
+        self._give_up()
+        self._told, self._begun_at = "", self.address
+        try:
+            self._task = self._client.submit(
+                conduct,
+                order.to_json(),
+                key=f"iotrial-{self.name}-{uuid.uuid4().hex}",
+                workers=[self.address],
+                allow_other_workers=False,
+                resources={LAB: 1},
+                pure=False,
+                retries=0,
+            )
+        except Exception as error:
+            raise Lost(f"host {self.name}: {' '.join(str(error).split())[:200]}") from error
+
+    def after(self, fleet: str, position: Position) -> Batch:
+        text = self._ask("after", asking_after(fleet, position))
+        batch = Batch.from_json(text)
+        if batch.stage is Stage.GOING:
+            return batch
+        if self._waits():  # for the host's lab, or for what is done before the program starts
+            return replace(batch, stage=Stage.GOING, problem="")
+        refusal = self._refusal()
+        return replace(batch, stage=Stage.ENDED, problem=refusal) if refusal else batch
+
+    def stop(self, fleet: str) -> None:
+        self._give_up()
+        self._ask("stop", asking_to_stop(fleet))
+
+    def close(self) -> None:
+        self._give_up()
+
+    def _waits(self) -> bool:
+        """Whether the engine still has the task, at the worker that it was given for."""
+        return self._task is not None and self._begun_at == self.address and not self._task.done()
+
+    def _refusal(self) -> str:
+        """Why the host did not begin, where it said so."""
+        task = self._task
+        if task is None or not task.done():
+            return self._told
+        with suppress(Exception):
+            found = task.result(timeout=ANSWER_S) if task.status == "finished" else ""
+            if isinstance(found, str) and len(found) < 100_000 and found not in ("", "{}"):
+                error = json.loads(found)["error"]
+                self._told = f"{error['message']}"[:2000]
+        return self._told
+
+    def _give_up(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            with suppress(Exception):
+                task.release()
+
+    def _ask(self, ask: str, text: str) -> str:
+        if self.address is None:
+            raise Lost(f"host {self.name} is not connected")
+        message = {"op": HANDLER, "ask": ask, "text": text}
+        try:
+            answer = self._client.sync(
+                self._client.scheduler.proxy, msg=message, worker=self.address, callback_timeout=ANSWER_S
+            )
+        except Exception as error:
+            told = " ".join(str(error).split())[:200] or type(error).__name__
+            raise Lost(f"host {self.name} does not answer: {told}") from error
+        return refused(self.name, answer)
+
+
+def _greet(address: str, secured: Any) -> None:
+    """Shakes hands once and hangs up: the engine would try for long, and say little of why. Raises Lost."""
+    host, _, port = address.removeprefix("tls://").rpartition(":")
+    context = secured.get_connection_args("client")["ssl_context"]
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S) as plain,
+            context.wrap_socket(plain),
+        ):
+            return
+    except ssl.SSLError as error:
+        raise Lost(
+            f"no scheduler of this fleet at {address}: {error.reason or error}",
+            hint="whoever answers there has keys of another set, or expired ones",
+        ) from error
+    except OSError as error:
+        raise Lost(
+            f"no scheduler of this fleet at {address}: {error.strerror or error}",
+            hint="look whether `iotrial fleet scheduler` runs there, and whether it can be reached from here",
+        ) from error

@@ -1,0 +1,153 @@
+"""The keys by which the parts of a fleet know each other: one authority, one certificate for each part.
+
+The authority's own key signs three certificates and is then forgotten: nobody can make a further one, and to shut somebody
+out is to make a new set. Names in the certificates are the parts', not machines': the engine asks who signed, not who is
+called how. The client's certificate cannot serve: who holds it alone cannot pass for the scheduler.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iotrial.errors import IotrialError, MissingTool, RequestError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+VALID_DAYS = 730
+INSTALL = "pip install 'iotrial[fleet]'"
+
+
+class Part(StrEnum):
+    """Who holds a key."""
+
+    SCHEDULER = "scheduler"
+    WORKER = "worker"
+    CLIENT = "client"
+
+
+def make_keys(folder: Path) -> tuple[Path, ...]:
+    """Makes ``ca.pem`` and, for each part, ``PART.pem`` and ``PART-key.pem`` in a folder; all of them or none, mode 0600.
+
+    RequestError where one of them is there already; MissingTool where the library that makes them is not installed.
+    """
+    names = ["ca.pem", *(f"{part}{end}" for part in Part for end in (".pem", "-key.pem"))]
+    for name in names:
+        if (folder / name).is_symlink() or (folder / name).exists():
+            raise RequestError(
+                f"{folder / name} is there already, and keys are not overwritten",
+                hint="name another folder; whoever has the old keys is shut out when the new ones are used",
+            )
+    texts = _made()
+    written: list[Path] = []
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in names:
+            path = folder / name
+            descriptor = os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
+            written.append(path)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(texts[name])
+    except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise IotrialError(
+            f"writing keys into {folder}: {error.strerror}", hint="name a folder of yours"
+        ) from error
+    return tuple(written)
+
+
+def key_files(folder: Path, part: Part) -> tuple[Path, Path, Path]:
+    """The authority's certificate, the part's own and its key. RequestError where one is missing, or the key is open to
+    others."""
+    found = (folder / "ca.pem", folder / f"{part}.pem", folder / f"{part}-key.pem")
+    for path in found:
+        try:
+            status = path.stat()
+            path.open("rb").close()
+        except OSError as error:
+            raise RequestError(
+                f"keys of the {part}: {path}: {error.strerror}",
+                hint=f"`iotrial fleet keys FOLDER` makes them; a {part} needs {', '.join(one.name for one in found)}",
+            ) from error
+        if path == found[2] and stat.S_IMODE(status.st_mode) & 0o077:
+            raise RequestError(f"{path}: others can read this key", hint=f"chmod 600 {path}")
+    return found
+
+
+def _made() -> dict[str, bytes]:
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    except ImportError as error:
+        raise MissingTool("making keys needs the library cryptography", hint=INSTALL) from error
+
+    began = datetime.now(UTC) - timedelta(minutes=5)  # clocks of hosts differ
+
+    def named(name: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"iotrial fleet {name}")])
+
+    def certificate(
+        name: str, key: EllipticCurvePrivateKey, *extensions: tuple[Any, bool]
+    ) -> x509.Certificate:
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(named(name))
+            .issuer_name(named("authority"))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(began)
+            .not_valid_after(began + timedelta(days=VALID_DAYS))
+        )
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical=critical)
+        return builder.sign(authority, hashes.SHA256())
+
+    authority = ec.generate_private_key(ec.SECP256R1())
+    itself = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    signs = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    top = certificate(
+        "authority",
+        authority,
+        (x509.BasicConstraints(ca=True, path_length=0), True),
+        (signs, True),
+        (itself, False),
+    )
+    found = {"ca.pem": top.public_bytes(serialization.Encoding.PEM)}
+    for part in Part:
+        key = ec.generate_private_key(ec.SECP256R1())
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if part is not Part.CLIENT:  # both connect and are connected to
+            uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        own = certificate(
+            part,
+            key,
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (x509.ExtendedKeyUsage(uses), True),
+            (issuer, False),
+        )
+        found[f"{part}.pem"] = own.public_bytes(serialization.Encoding.PEM)
+        found[f"{part}-key.pem"] = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    return found

@@ -1,0 +1,197 @@
+"""Hosts of a fleet on one machine: namespaces of the kernel, joined by a bridge, that vanish with the process that made them.
+
+Each host has a network, mounts and processes of its own: an address, a /run with the lock in it, a state folder. Nothing has
+a name on the machine, so nothing is left behind, whatever happens to a test.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+LIMIT_S = 120.0
+_HOLDS = (
+    "mount -t tmpfs run /run && mkdir /run/lock && ip link set lo up && echo ready && exec sleep infinity"
+)
+_LIBC = ctypes.CDLL(None)
+
+
+def _dies_with_us() -> None:
+    _LIBC.prctl(1, signal.SIGKILL)
+
+
+def eventually(what: str, holds: Callable[[], object], within_s: float = LIMIT_S) -> None:
+    """Waits for an event, with a limit that a slow machine keeps."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.1)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+class Started:
+    """A program in a host, with what it says in a file."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: Path) -> None:
+        self._process = process
+        self._out = out
+
+    @property
+    def said(self) -> str:
+        return self._out.read_text(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        """Its process as this machine counts: nsenter's only child."""
+        found = _children(self._process.pid)
+        assert found, self.said
+        return found[0]
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, within_s: float = LIMIT_S) -> int:
+        try:
+            return self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end; it said: {self.said[-3000:]}") from None
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+
+class Host:
+    """One host: ``address`` in the network of all, ``state`` the folder that its iotrial keeps things in."""
+
+    def __init__(self, name: str, address: str, folder: Path) -> None:
+        self.name = name
+        self.address = address
+        self.folder = folder / name
+        self.folder.mkdir()
+        self._count = 0
+        self._holder = subprocess.Popen(
+            ["unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--mount", "sh", "-c", _HOLDS],
+            stdout=subprocess.PIPE, bufsize=0, preexec_fn=_dies_with_us,
+        )  # fmt: skip
+        assert self._holder.stdout
+        ready, _, _ = select.select([self._holder.stdout], [], [], LIMIT_S)
+        assert ready
+        assert self._holder.stdout.readline() == b"ready\n"
+        (self.pid,) = _children(self._holder.pid)
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "iotrial"
+
+    def enter(self, *argv: str) -> list[str]:
+        return ["nsenter", f"--target={self.pid}", "--net", "--mount", "--pid", "--", *argv]
+
+    def command(self, *argv: str) -> str:
+        """A command in this host, to its end."""
+        return subprocess.run(self.enter(*argv), check=True, capture_output=True, text=True).stdout
+
+    def start(self, *words: str) -> Started:
+        """``iotrial WORD...`` in this host."""
+        self._count += 1
+        out = self.folder / f"said-{self._count}"
+        environment = {**os.environ, "XDG_STATE_HOME": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment.pop("IOTRIAL_STORE", None)
+        with out.open("wb") as file:
+            process = subprocess.Popen(
+                self.enter(sys.executable, "-m", "iotrial", *words),
+                stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, preexec_fn=_dies_with_us,
+            )  # fmt: skip
+        return Started(process, out)
+
+    def processes(self, *words: str) -> list[int]:
+        """Processes of this host, as this machine counts, whose command line holds all these words."""
+        own = Path(f"/proc/{self.pid}/ns/pid").readlink()
+        found = []
+        for one in Path("/proc").iterdir():
+            try:
+                if one.name.isdigit() and (one / "ns/pid").readlink() == own:
+                    line = (one / "cmdline").read_bytes().split(b"\0")
+                    if all(word.encode() in line for word in words):
+                        found.append(int(one.name))
+            except OSError:
+                continue
+        return found
+
+    def end(self) -> None:
+        """Takes the host down with all that runs in it."""
+        self._holder.kill()
+        self._holder.wait(LIMIT_S)
+        if self._holder.stdout:
+            self._holder.stdout.close()
+
+
+class Network:
+    """A middle with a bridge, and hosts around it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.middle = Host("middle", "10.77.0.1", folder)
+        self.hosts: dict[str, Host] = {}
+        for words in (
+            "link add bridge type bridge",
+            "address add 10.77.0.1/24 dev bridge",
+            "link set bridge up",
+        ):
+            self.middle.command("ip", *words.split())
+
+    def add(self, name: str) -> Host:
+        """One more host, with a link to the bridge."""
+        host = Host(name, f"10.77.0.{len(self.hosts) + 2}", self._folder)
+        self.hosts[name] = host
+        port = f"to-{name}"
+        # the other end is made here and given away by its holder's process id
+        subprocess.run(
+            ["nsenter", f"--target={self.middle.pid}", "--net", "--",
+             "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(host.pid)],
+            check=True,
+        )  # fmt: skip
+        self.middle.command("ip", "link", "set", port, "master", "bridge", "up")
+        host.command("ip", "address", "add", f"{host.address}/24", "dev", "eth0")
+        host.command("ip", "link", "set", "eth0", "up")
+        return host
+
+    def cut(self, name: str) -> None:
+        self.middle.command("ip", "link", "set", f"to-{name}", "down")
+
+    def mend(self, name: str) -> None:
+        self.middle.command("ip", "link", "set", f"to-{name}", "up")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for host in (*self.hosts.values(), self.middle):
+            host.end()
+
+
+@contextmanager
+def network(folder: Path, *names: str) -> Iterator[Network]:
+    """A network with these hosts, for as long as the context lasts."""
+    with Network(folder) as made:
+        for name in names:
+            made.add(name)
+        yield made

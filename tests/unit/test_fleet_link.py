@@ -1,0 +1,178 @@
+"""Orders, facts and batches as text: what travels between machines is read as if somebody hostile had written it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet_hosts import ORDER, HostStore
+
+from iotrial.errors import IotrialError
+from iotrial.fleet.agent import Agent, told_by
+from iotrial.fleet.asking import answered, asking_after, refused
+from iotrial.fleet.link import Batch, HostFacts, Position, Stage
+from iotrial.fleet.order import MAX_STUDY, Order, seed_of
+from iotrial.fleet.values import Distrusted
+
+ASKED = replace(
+    ORDER,
+    host="alpha",
+    options={"set": ("mode=0444,0777",), "time": ("5m",), "on": ("--trust",)},
+    flags=("no-stop",),
+)
+FACTS = HostFacts("alpha", "1.0", "6.1", 2, 1 << 30, root=True)
+
+
+def test_the_seed_of_a_host_is_what_sha256sum_says() -> None:
+    # printf 'iotrial fleet\n%032d\nalpha\n' 0 | sha256sum
+    assert seed_of("0" * 32, "alpha") == "098263a0258f145da35608786d70f14e"
+    assert seed_of("0" * 32, "beta") != seed_of("0" * 32, "alpha") != seed_of("1" * 32, "alpha")
+
+
+def test_an_order_comes_over_the_wire_as_it_was_and_the_same_one_is_the_same_text() -> None:
+    assert Order.from_json(ASKED.to_json()) == ASKED
+    assert Order.from_json(ASKED.to_json()).to_json() == ASKED.to_json()
+
+
+def test_no_value_of_an_order_can_be_taken_for_another_option() -> None:
+    words = ASKED.words(Path("/x/study.toml"), Path("/x/report.html"))
+    assert words == (
+        "run", "/x/study.toml", "--set=mode=0444,0777", "--time=5m", "--on=--trust", "--no-stop",
+        f"--seed={ORDER.seed}", "--html=/x/report.html", "--json",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("fleet", "../../etc"),
+        ("fleet", "f" * 31),
+        ("host", "a/b"),
+        ("host", ""),
+        ("host", "-x"),
+        ("host", "x" * 64),
+        ("seed", "g" * 32),
+        ("study", "/etc/passwd"),
+        ("study", "files/permissions"),  # and a text
+        ("text", ""),
+        ("text", "x" * (MAX_STUDY + 1)),
+        ("options", {"html": ["/etc/passwd"]}),
+        ("options", {"device": ["/dev/sda"]}),
+        ("options", {"lab": ["device"]}),
+        ("options", {"time": "5m"}),
+        ("options", {"time": [5]}),
+        ("flags", ["erase"]),
+        ("flags", "trust"),
+        ("grace_s", 0),
+        ("grace_s", "5"),
+        ("grace_s", True),
+        ("more", 1),
+    ],
+)
+def test_an_order_that_asks_for_what_none_may_is_refused(field: str, value: Any) -> None:
+    with pytest.raises(Distrusted):
+        Order.from_json(json.dumps({**json.loads(ASKED.to_json()), field: value}))
+
+
+def test_facts_come_as_they_were_and_foreign_ones_are_refused() -> None:
+    assert HostFacts.from_json(FACTS.to_json()) == FACTS
+    good = json.loads(FACTS.to_json())
+    for field, value in (
+        ("name", "a b"),
+        ("processors", 0),
+        ("processors", 2.0),
+        ("root", 1),
+        ("kernel", "x" * 999),
+    ):
+        with pytest.raises(Distrusted):
+            HostFacts.from_json(json.dumps({**good, field: value}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        b"{}",
+        "",
+        "[]",
+        "{",
+        '{"a": NaN}',
+        '{"a": 1e999}',
+        '{"a": 1, "a": 2}',
+        '{"a": 99999999999999999999}',
+        '{"a": "\\ud800"}',
+        "[" * 100_000,
+        '{"a":' * 50 + "1" + "}" * 50,
+        '{"a": "' + "x" * (33 << 20) + '"}',
+    ],
+    ids=lambda text: repr(text)[:20],
+)
+def test_text_that_is_no_message_is_refused(text: object) -> None:
+    for reader in (Batch.from_json, Order.from_json, HostFacts.from_json):
+        with pytest.raises(Distrusted):
+            reader(text)
+
+
+def test_a_batch_that_no_agent_sends_is_refused(tmp_path: Path) -> None:
+    host = HostStore(tmp_path / "host.db", "alpha")
+    host.measure(2)
+    good = json.loads(host.batch().to_json())
+    records = good["records"]
+    run = next(index for index, (kind, _) in enumerate(records) if kind == "run")
+
+    def with_record(value: object) -> dict[str, Any]:
+        return {**good, "records": [*records[:run], value, *records[run + 1 :]]}
+
+    kind, fields = records[run]
+    wrong: list[dict[str, Any]] = [
+        {**good, "stage": "gone"},
+        {**good, "since": [0, 0]},
+        {**good, "since": [0, -1, 0]},
+        {**good, "since": [True, 0, 0]},
+        {**good, "left": "none"},
+        {**good, "records": [0] * 20_001},
+        {**good, "records": [records[0], *records]},
+        with_record("run"),
+        with_record(["run"]),
+        with_record(["imported", fields]),
+        with_record([kind, {**fields, "responses": {"wall": "1"}}]),
+        with_record([kind, {**fields, "responses": {"wall": -1.0}}]),
+        with_record([kind, {**fields, "arm": "x" * 100_000}]),
+        with_record([kind, {**fields, "more": 1}]),
+        with_record([kind, {name: value for name, value in fields.items() if name != "slot"}]),
+    ]
+    for value in wrong:
+        with pytest.raises(Distrusted):
+            Batch.from_json(json.dumps(value))
+    assert Batch.from_json(json.dumps(good)).ends
+
+
+def test_an_agent_answers_in_text_whatever_it_is_asked(state: Path) -> None:
+    agent = Agent("alpha", state)
+    assert HostFacts.from_json(answered(agent, "facts", "")).name == "alpha"
+    nothing = Batch.from_json(answered(agent, "after", asking_after(ORDER.fleet, Position())))
+    assert (nothing.stage, nothing.header) == (Stage.NONE, None)
+    for ask, text in (
+        ("begin", "{}"),
+        ("after", '{"fleet": "../..", "position": [0, 0, 0]}'),
+        ("after", '{"fleet": "x", "position": []}'),
+        ("system", json.dumps({"fleet": ORDER.fleet})),
+    ):
+        with pytest.raises(IotrialError, match="host alpha: "):
+            refused("alpha", answered(agent, ask, text))
+    assert not (state / "fleet").exists(), "nothing was made"
+
+
+def test_answers_that_are_none_are_refused() -> None:
+    for answer in (None, 5, {"error": 1}, '{"error": []}', "x" * (33 << 20)):
+        with pytest.raises(Distrusted):
+            refused("alpha", answer)
+
+
+def test_why_a_program_ended_is_told_in_its_own_words() -> None:
+    said = 'note\n{"error": {"code": "busy", "message": "another is measuring", "hint": "wait"}}\n'
+    assert told_by(said) == "another is measuring (hint: wait)"
+    assert told_by("Traceback\nMemoryError\n") == "Traceback\nMemoryError"
