@@ -55,9 +55,7 @@ _EXAMPLES = (
 
 def manual() -> str:
     """The whole page."""
-    context = click.Context(cli, info_name="iotrial")
-    verbs = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
-    commands = {name: verb for name, verb in verbs.items() if verb is not None and not verb.hidden}
+    commands = dict(parts(cli))
     shared = _shared(commands)
     lines = [
         f'.TH IOTRIAL 1 "{DATE}" "iotrial {__version__}" "User Commands"',
@@ -108,6 +106,17 @@ def manual() -> str:
     return "\n".join(lines) + "\n"
 
 
+def parts(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    """All verbs by name, those of a group behind its own: "fleet", "fleet list"."""
+    context = click.Context(group, info_name="iotrial")
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is not None and not command.hidden:
+            yield before + name, command
+            if isinstance(command, click.Group):
+                yield from parts(command, f"{before}{name} ")
+
+
 def _shared(commands: dict[str, click.Command]) -> frozenset[str]:
     """Names of the options that plan and run have in common, but for those that every verb has."""
     common = [{p.name or "" for p in commands[verb].params if isinstance(p, click.Option)} for verb in SHARED]
@@ -127,6 +136,8 @@ def _verb(name: str, command: click.Command, elsewhere: Iterable[str]) -> Iterat
 
 def _usage(command: click.Command) -> Iterator[str]:
     """Made here, as all of the page is: how click puts these changes from version to version."""
+    if isinstance(command, click.Group):
+        yield r"\fIPART\fR"
     if any(isinstance(param, click.Option) for param in command.params):
         yield "[\\fIOPTION\\fR ...]"
     for param in command.params:

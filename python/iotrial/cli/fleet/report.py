@@ -13,7 +13,7 @@ from iotrial.cli.options import markdown_option
 
 
 @click.command("report")
-@click.argument("fleet", required=False, metavar="[ID]")
+@click.argument("fleet", required=False, metavar="ID")
 @click.option("--html", metavar="FILE", help="Write a self-contained HTML page there.")
 @markdown_option
 @json_option
