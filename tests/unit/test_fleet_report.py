@@ -17,7 +17,8 @@ from fleet_stores import FLEET, add_host
 from rich.console import Console
 
 from iotrial.cli import cli
-from iotrial.errors import RequestError, UnknownName
+from iotrial.errors import IotrialError, RequestError, UnknownName
+from iotrial.fleet import summing
 from iotrial.fleet.membership import Fleet, chosen, fleets
 from iotrial.fleet.opening import report_of
 from iotrial.fleet.report.html import fleet_html
@@ -260,3 +261,24 @@ def test_what_is_no_membership_makes_no_fleet(options: str) -> None:
 def test_the_help_names_both_parts(verb: Verb, capsys: pytest.CaptureFixture[str]) -> None:
     verb("fleet", "--help")
     assert re.search(r"list\s.*\n\s+report\s", capsys.readouterr().out)
+
+
+def test_many_trials_are_summed_up_by_several_processes_as_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trials.db"
+    with Store.open(path) as store:
+        asked = [(add_host(store, number, blocks=9), f"h{number}") for number in range(1, summing.FEWEST + 1)]
+    asked.append((99, "lost"))  # not there
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    with Store.open(path, read_only=True) as store:
+        together = list(summing.summaries(store, asked))
+        monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+        alone = list(summing.summaries(store, asked))
+        monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+        monkeypatch.setattr("sys.executable", "/bin/false")  # a process that dies at once
+        left = list(summing.summaries(store, asked))
+    assert together[:-1] == alone[:-1] == left[:-1]
+    for found in (together, alone, left):
+        assert isinstance(found[-1], IotrialError)
+        assert 'no trial is called "99"' in found[-1].message

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import iotrial
 from iotrial.errors import IotrialError
-from iotrial.fleet.summary import HostTrial, from_json, summary_of, to_json
+from iotrial.fleet.summary import HostTrial, from_json, to_json
+from iotrial.fleet.summing import summaries
 from iotrial.report.remembered import beside, state_mark
 from iotrial.store import Store
 from iotrial.store.outline import Outline
@@ -36,39 +37,45 @@ def summed_up(
 ) -> Iterator[HostTrial]:
     """What each trial says, in their order; one that cannot be read says why. ``told`` hears how many are done."""
     kept = _opened(beside(store.path)) if store.path.is_file() else None
+    known = {one.number: _known(kept, one) for one in trials}
+    anew = summaries(store, [(one.number, one.member or "") for one in trials if known[one.number] is None])
     try:
         for done, one in enumerate(trials, start=1):
-            state = state_mark(one.state, one.duration_s)
-            found = _found(kept, one.id, state) if one.state is not TrialState.RUNNING else None
+            found = known[one.number]
             if found is None:
-                found = _anew(store, one)
+                said = next(anew)
+                found = _unread(one, said.message) if isinstance(said, IotrialError) else said
                 if found.problem is None and one.state is not TrialState.RUNNING:
-                    _keep(kept, found, state)
+                    _keep(kept, found, state_mark(one.state, one.duration_s))
             yield found
             if told is not None:
                 told(done)
     finally:
+        anew.close()
         if kept is not None:
             kept.close()
 
 
-def _anew(store: Store, one: Outline) -> HostTrial:
-    try:
-        return summary_of(store, one.number, one.member or "")
-    except IotrialError as error:
-        return HostTrial(
-            number=one.number,
-            id=one.id,
-            host=one.member or "",
-            study=one.study,
-            question="",
-            state=one.state or TrialState.FAILED,
-            started=one.started,
-            duration_s=one.duration_s,
-            alpha=0.05,
-            margin=0.0,
-            problem=error.message,
-        )
+def _known(kept: sqlite3.Connection | None, one: Outline) -> HostTrial | None:
+    if one.state is TrialState.RUNNING:
+        return None
+    return _found(kept, one.id, state_mark(one.state, one.duration_s))
+
+
+def _unread(one: Outline, problem: str) -> HostTrial:
+    return HostTrial(
+        number=one.number,
+        id=one.id,
+        host=one.member or "",
+        study=one.study,
+        question="",
+        state=one.state or TrialState.FAILED,
+        started=one.started,
+        duration_s=one.duration_s,
+        alpha=0.05,
+        margin=0.0,
+        problem=problem,
+    )
 
 
 def _found(kept: sqlite3.Connection | None, trial: str, state: str) -> HostTrial | None:

@@ -13,11 +13,11 @@ from iotrial.cli.options import markdown_option
 
 
 @click.command("report")
-@click.argument("fleet", required=False, metavar="ID")
+@click.argument("fleet", default="last")
 @click.option("--html", metavar="FILE", help="Write a self-contained HTML page there.")
 @markdown_option
 @json_option
-def command(fleet: str | None, html: str | None, markdown: str | None, as_json: bool) -> int:
+def command(fleet: str, html: str | None, markdown: str | None, as_json: bool) -> int:
     """One verdict over the hosts of a fleet (the newest, if none is named).
 
     The mean of their effects and the spread between them, hosts that do not fit, properties that go with the effect. A host

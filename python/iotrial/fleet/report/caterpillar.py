@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MOST_NAMED = 40
 _WIDE_IN, _NARROW_IN = 7.6, 4.1
 _LINE_IN, _HEAD_IN, _FOOT_IN = 0.2, 0.1, 0.5
-_MANY_IN, _LEAST_MANY_IN = 0.011, 3.0
+_MANY_IN, _LEAST_MANY_IN, _MOST_MANY_IN = 0.011, 3.0, 6.0
 _FARTHEST = 3.0
 
 
@@ -48,7 +48,7 @@ def caterpillar(name: str, one: FleetComparison, *, margin: float, narrow: bool)
     named = len(rows) <= MOST_NAMED
     tail = 2 if one.found.mean is not None else 0
     lines = len(rows) + (tail if named else 0)
-    tall = _LINE_IN * lines if named else max(_LEAST_MANY_IN, _MANY_IN * len(rows))
+    tall = _LINE_IN * lines if named else min(max(_LEAST_MANY_IN, _MANY_IN * len(rows)), _MOST_MANY_IN)
     height, width = _HEAD_IN + tall + _FOOT_IN, _NARROW_IN if narrow else _WIDE_IN
 
     def paint(figure: Figure) -> None:

@@ -72,7 +72,7 @@ def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[st
         row.effect.verdict.value for row in one.rows if row.effect is not None and row.part.distrusted is None
     )
     if own:
-        said = joined(f"{number} {verdict}" for verdict, number in own.most_common())
+        said = joined(f"{number:,} {verdict}" for verdict, number in own.most_common())
         yield f"Hosts by themselves: {said}. Each verdict is its own trial's, at its own level."
     if (spread := spread_words(one)) is not None:
         yield spread
