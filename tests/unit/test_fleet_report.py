@@ -282,3 +282,18 @@ def test_many_trials_are_summed_up_by_several_processes_as_by_one(
     for found in (together, alone, left):
         assert isinstance(found[-1], IotrialError)
         assert 'no trial is called "99"' in found[-1].message
+
+
+def test_opposite_hosts_and_hosts_that_are_all_equivalent_are_said_to_be(tmp_path: Path) -> None:
+    for name, ratios in (("apart", (0.9, 1.1)), ("same", (1.0, 1.001))):
+        path = tmp_path / f"{name}.db"
+        with Store.open(path) as store:
+            for number, ratio in enumerate(ratios):
+                add_host(store, number, ratio=ratio, blocks=40)
+        text = " ".join(said(report_of(path)[0]).split())
+        assert ("Some hosts go one way and some the other" in text) is (name == "apart")
+        assert ("is not settled" in text) is (name == "apart")
+        assert ("That every host is equivalent is wrong with probability 0.05 at most" in text) is (
+            name == "same"
+        )
+        assert "two hosts say nothing of a third" in text

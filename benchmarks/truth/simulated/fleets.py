@@ -28,7 +28,7 @@ Draw = Callable[[Rng, int], Floats]
 
 def evidence_table(rng: Rng, scale: float) -> str:
     """How often "no effect on any host" is excluded, wrongly, at a look after some block of some host."""
-    trials = max(100, int(2000 * scale))
+    trials = max(100, int(1200 * scale))
     hosts, blocks = 10, 60
     out = [
         f'**"No effect on any host" excluded at some moment: {trials:,} fleets of {hosts} hosts, up to {blocks} blocks '
@@ -60,7 +60,7 @@ def evidence_table(rng: Rng, scale: float) -> str:
 
 def mean_table(rng: Rng, scale: float) -> str:
     """Coverage of the mean, the spread and of a further host; false alarms of outliers and properties."""
-    trials = max(60, int(1000 * scale))
+    trials = max(60, int(600 * scale))
     out = [
         f"**Mean and spread over unequal hosts: {trials:,} fleets a row, nominal {1 - ALPHA:.2f} covered, at most {ALPHA} "
         "falsely named**",
@@ -87,7 +87,7 @@ def mean_table(rng: Rng, scale: float) -> str:
 
 def stopped_table(rng: Rng, scale: float) -> str:
     """What hosts that stop at their verdict do to the mean."""
-    series, fleets = max(40, int(200 * scale)), max(60, int(600 * scale))
+    series, fleets = max(40, int(120 * scale)), max(60, int(360 * scale))
     pool = [_series(rng) for _ in range(series)]
     out = [
         f"**Hosts that stop at their verdict (margin 3 %): {fleets} fleets a row of {series} series and their mirror images, "

@@ -25,7 +25,9 @@ from iotrial.report.phrases import (
 from iotrial.study.model import Scale
 
 _MOST_NAMED = 5
+_OPPOSITES = ({"faster", "slower"}, {"better", "worse"}, {"higher", "lower"})
 _LONGEST_NAME = 40
+_LARGE_FACTOR = 3.0
 _LONGEST_REASON = 60
 
 
@@ -74,6 +76,10 @@ def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[st
     if own:
         said = joined(f"{number:,} {verdict}" for verdict, number in own.most_common())
         yield f"Hosts by themselves: {said}. Each verdict is its own trial's, at its own level."
+    if own.keys() == {Verdict.EQUIVALENT.value} and own.total() == len(one.rows) > 1:
+        yield f"That every host is equivalent is wrong with probability {one.found.alpha:g} at most, for all together."
+    if any(pair <= own.keys() for pair in _OPPOSITES):
+        yield "Some hosts go one way and some the other: the mean is of both."
     if (spread := spread_words(one)) is not None:
         yield spread
     yield evidence_words(one)
@@ -143,6 +149,8 @@ def spread_words(one: FleetComparison) -> str | None:
     if like.scale is Scale.LOG:
         ends = [math.exp(min(end, 50.0)) for end in (mean.spread, mean.spread_low, mean.spread_high)]
         numbers = interval_numbers(ends[0], ends[1], ends[2], null=1.0)
+        if ends[2] > _LARGE_FACTOR:
+            numbers = plain(ends[0]), plain(ends[1]), plain(ends[2])
         said = f"by a factor of {numbers[0]} [{numbers[1]}, {numbers[2]}]"
     else:
         size, low, high = (
@@ -174,7 +182,7 @@ def evidence_words(one: FleetComparison) -> str:
     if found.least > 1:
         least = f" At least {found.least:,} of {found.hosts:,} hosts have one."
         if found.least == found.hosts:
-            least = f" All {found.hosts:,} hosts have one."
+            least = " Both hosts have one." if found.hosts == 2 else f" All {found.hosts:,} hosts have one."
     return f'"No effect on any host" is excluded: e-value {value}, wanted {wanted}.{least}'
 
 
