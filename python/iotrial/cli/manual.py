@@ -38,6 +38,8 @@ _FILES = (
     ("trials.analysed", "What trials said when they were last looked at; may be deleted."),
     ("journal/", "What a trial has changed and not yet put back."),
     ("reports/", "HTML reports."),
+    ("fleets/", "Fleets that this machine coordinates."),
+    ("fleet/", "What this machine measured as a host of a fleet."),
 )
 _EXAMPLES = (
     ("Put one shipped study on trial:", "iotrial run files/permissions"),
@@ -55,7 +57,9 @@ _EXAMPLES = (
 
 def manual() -> str:
     """The whole page."""
-    commands = dict(parts(cli))
+    context = click.Context(cli, info_name="iotrial")
+    verbs = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    commands = {name: verb for name, verb in verbs.items() if verb is not None and not verb.hidden}
     shared = _shared(commands)
     lines = [
         f'.TH IOTRIAL 1 "{DATE}" "iotrial {__version__}" "User Commands"',
@@ -78,6 +82,10 @@ def manual() -> str:
     ]
     for name, command in commands.items():
         lines += _verb(name, command, shared if name in SHARED else ())
+        if isinstance(command, click.Group):
+            for part in command.list_commands(context):
+                own = command.get_command(context, part)
+                lines += _verb(f"{name} {part}", own, ()) if own is not None else ()
     lines += [".SH OPTIONS OF A STUDY", "These mean the same for", r"\fBplan\fR and \fBrun\fR."]
     lines += _options([p for p in commands["run"].params if p.name in shared])
     lines.append(".SH EXIT STATUS")
@@ -106,17 +114,6 @@ def manual() -> str:
     return "\n".join(lines) + "\n"
 
 
-def parts(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    """All verbs by name, those of a group behind its own: "fleet", "fleet list"."""
-    context = click.Context(group, info_name="iotrial")
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if command is not None and not command.hidden:
-            yield before + name, command
-            if isinstance(command, click.Group):
-                yield from parts(command, f"{before}{name} ")
-
-
 def _shared(commands: dict[str, click.Command]) -> frozenset[str]:
     """Names of the options that plan and run have in common, but for those that every verb has."""
     common = [{p.name or "" for p in commands[verb].params if isinstance(p, click.Option)} for verb in SHARED]
@@ -125,7 +122,7 @@ def _shared(commands: dict[str, click.Command]) -> frozenset[str]:
 
 def _verb(name: str, command: click.Command, elsewhere: Iterable[str]) -> Iterator[str]:
     yield f".SS {_escaped(name)}"
-    yield rf"\fBiotrial {_escaped(name)}\fR " + " ".join(_usage(command))
+    yield " ".join([rf"\fBiotrial {_escaped(name)}\fR", *_usage(command)])
     yield ".PP"
     yield from _paragraphs(command.help or "")
     own = [p for p in command.params if p.name not in elsewhere]
@@ -136,8 +133,6 @@ def _verb(name: str, command: click.Command, elsewhere: Iterable[str]) -> Iterat
 
 def _usage(command: click.Command) -> Iterator[str]:
     """Made here, as all of the page is: how click puts these changes from version to version."""
-    if isinstance(command, click.Group):
-        yield r"\fIPART\fR"
     if any(isinstance(param, click.Option) for param in command.params):
         yield "[\\fIOPTION\\fR ...]"
     for param in command.params:

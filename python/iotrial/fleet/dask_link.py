@@ -7,8 +7,6 @@ on to the worker, and answered as text.
 from __future__ import annotations
 
 import json
-import socket
-import ssl
 import uuid
 from contextlib import suppress
 from dataclasses import replace
@@ -16,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from iotrial.fleet.asking import asking_after, asking_to_stop, refused
-from iotrial.fleet.engine import HANDLER, LAB, conduct, configured, security
+from iotrial.fleet.engine import CONNECT_S, HANDLER, LAB, conduct, configured, greet, security
 from iotrial.fleet.keys import Part
 from iotrial.fleet.link import Batch, HostFacts, Lost, Position, Stage
 from iotrial.fleet.order import Order
 from iotrial.fleet.values import HOST_NAME
 
 ANSWER_S = 20.0
-CONNECT_S = 20.0
 MOST_HOSTS = 10_000
 
 
@@ -33,7 +30,7 @@ class DaskHosts:
     def __init__(self, address: str, keys: Path) -> None:
         """Raises Lost where no scheduler answers there, or it does not take these keys."""
         secured = security(keys, Part.CLIENT)
-        _greet(address, secured)
+        greet(address, secured, Part.CLIENT)
         try:
             self._client: Any = configured().Client(
                 address, security=secured, timeout=CONNECT_S, set_as_default=False, name="iotrial"
@@ -156,25 +153,3 @@ class DaskLink:
             told = " ".join(str(error).split())[:200] or type(error).__name__
             raise Lost(f"host {self.name} does not answer: {told}") from error
         return refused(self.name, answer)
-
-
-def _greet(address: str, secured: Any) -> None:
-    """Shakes hands once and hangs up: the engine would try for long, and say little of why. Raises Lost."""
-    host, _, port = address.removeprefix("tls://").rpartition(":")
-    context = secured.get_connection_args("client")["ssl_context"]
-    try:
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S) as plain,
-            context.wrap_socket(plain),
-        ):
-            return
-    except ssl.SSLError as error:
-        raise Lost(
-            f"no scheduler of this fleet at {address}: {error.reason or error}",
-            hint="whoever answers there has keys of another set, or expired ones",
-        ) from error
-    except OSError as error:
-        raise Lost(
-            f"no scheduler of this fleet at {address}: {error.strerror or error}",
-            hint="look whether `iotrial fleet scheduler` runs there, and whether it can be reached from here",
-        ) from error

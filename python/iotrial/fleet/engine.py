@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from iotrial.errors import MissingTool, RequestError
 from iotrial.fleet.agent import Agent
 from iotrial.fleet.asking import DONE, answered
 from iotrial.fleet.keys import INSTALL, Part, key_files
+from iotrial.fleet.link import Lost
 from iotrial.fleet.order import Order
 from iotrial.fleet.values import HOST_NAME, MAX_NAME
 
@@ -23,6 +26,7 @@ LAB = "lab"
 HANDLER = "iotrial"
 AGENT = "iotrial_agent"
 DEFAULT_PORT = 8786
+CONNECT_S = 20.0
 
 _ADDRESS = re.compile(r"(?:tls://)?(\[[0-9A-Fa-f:.%a-z]+\]|[^\s:/\[\]]+)(?::([0-9]{1,5}))?")
 _QUIET: dict[str, object] = {
@@ -68,8 +72,6 @@ def security(folder: Path, part: Part) -> Any:
     """The engine's own description of who may speak to whom: TLS 1.3, both sides with a certificate of this authority."""
     authority, certificate, key = map(str, key_files(folder, part))
     engine = configured()
-    import ssl
-
     named = {
         f"tls_{role}_{what}": value for role in Part for what, value in (("cert", certificate), ("key", key))
     }
@@ -89,6 +91,28 @@ def configured() -> Any:
     for name in ("distributed", "distributed.worker", "distributed.scheduler", "distributed.core", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return distributed
+
+
+def greet(address: str, secured: Any, part: Part) -> None:
+    """Shakes hands once and hangs up: the engine would try for long, and say little of why. Raises Lost."""
+    host, _, port = address.removeprefix("tls://").rpartition(":")
+    context = secured.get_connection_args(part.value)["ssl_context"]
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S) as plain,
+            context.wrap_socket(plain),
+        ):
+            return
+    except ssl.SSLError as error:
+        raise Lost(
+            f"no scheduler of this fleet at {address}: {error.reason or error}",
+            hint="whoever answers there has keys of another set, or expired ones",
+        ) from error
+    except OSError as error:
+        raise Lost(
+            f"no scheduler of this fleet at {address}: {error.strerror or error}",
+            hint="look whether `iotrial fleet scheduler` runs there, and whether it can be reached from here",
+        ) from error
 
 
 def conduct(order: str) -> str:

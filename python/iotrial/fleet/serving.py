@@ -12,7 +12,7 @@ from typing import Any
 from iotrial.errors import IotrialError
 from iotrial.fleet.agent import Agent
 from iotrial.fleet.asking import answered
-from iotrial.fleet.engine import AGENT, HANDLER, LAB, configured, security
+from iotrial.fleet.engine import AGENT, HANDLER, LAB, configured, greet, security
 from iotrial.fleet.keys import Part
 
 AGAIN_AFTER_S = 2.0
@@ -55,10 +55,12 @@ def serve_worker(
     async def run(ended: asyncio.Event) -> None:
         problem = await asyncio.to_thread(agent.mend)
         said(problem and f"what an earlier trial left could not be put back: {problem}")
+        before = ""
         while not ended.is_set():
             told = await _one_worker(address, secured, agent, bind, ended, said)
-            if told and not ended.is_set():
-                said(f"{told}; trying again")
+            if told != before and not ended.is_set():
+                said(told and f"{told}; trying again")
+            before = told
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.wait(), AGAIN_AFTER_S)
         for fleet in agent.going():
@@ -83,6 +85,10 @@ async def _one_worker(
         def start_http_server(self, *_: object, **__: object) -> None:
             """None: only what the user names is bound."""
 
+    try:
+        await asyncio.to_thread(greet, address, secured, Part.WORKER)
+    except IotrialError as error:
+        return f"{error.message}; {error.hint}"
     try:
         host = bind or await asyncio.to_thread(_reached_from, address)
         worker = WithoutPage(
