@@ -63,8 +63,8 @@ def test_a_bound_that_lets_everything_through_would_be_noticed(rng: Rng) -> None
     assert wrong > at_most(fleets, ALPHA)
 
 
-@pytest.mark.parametrize("hosts", [2, 3, 10, 30])
-@pytest.mark.parametrize("spread", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("hosts", [2, 3, 12])
+@pytest.mark.parametrize("spread", [0.0, 0.05])
 def test_mean_spread_and_further_host_are_covered_with_unequal_hosts(
     rng: Rng, hosts: int, spread: float
 ) -> None:
