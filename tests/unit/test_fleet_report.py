@@ -273,13 +273,10 @@ def test_many_trials_are_summed_up_by_several_processes_as_by_one(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     with Store.open(path, read_only=True) as store:
         together = list(summing.summaries(store, asked))
-        monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-        alone = list(summing.summaries(store, asked))
-        monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-        monkeypatch.setattr("sys.executable", "/bin/false")  # a process that dies at once
+        monkeypatch.setattr("sys.executable", "/bin/false")  # one that dies at once: its share is done here
         left = list(summing.summaries(store, asked))
-    assert together[:-1] == alone[:-1] == left[:-1]
-    for found in (together, alone, left):
+    assert together[:-1] == left[:-1]
+    for found in (together, left):
         assert isinstance(found[-1], IotrialError)
         assert 'no trial is called "99"' in found[-1].message
 
