@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from marked import put
-from simulated import alarms, designs, families, levels, power, stopping, widths
+from simulated import alarms, designs, families, fleets, levels, power, stopping, widths
 
 Table = Callable[[np.random.Generator, float], str]
 
@@ -42,6 +42,9 @@ TABLES: dict[str, Table] = {
     "voids": families.voids,
     "changes": levels.changes_of_level,
     "ends": levels.ends,
+    "fleet-evidence": fleets.evidence_table,
+    "fleet-mean": fleets.mean_table,
+    "fleet-stopped": fleets.stopped_table,
 }
 
 

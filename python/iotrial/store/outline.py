@@ -31,7 +31,7 @@ _TRIALS = """
 SELECT number, id, json_extract(study, '$.study.name'), json_extract(study, '$.study.title'), started,
     json_extract(host, '$.kernel'), lab, json_extract(lab, '$.kind'), host, (
         SELECT text FROM event WHERE event.trial = trial.number AND kind = ? ORDER BY sequence LIMIT 1
-    )
+    ), json_extract(options, '$.fleet.id'), json_extract(options, '$.fleet.host')
 FROM trial ORDER BY number
 """
 _CHANGES = "SELECT trial, at, state, reason, pid, pid_started FROM state ORDER BY trial, sequence"
@@ -60,7 +60,7 @@ FROM ends JOIN run AS one ON one.sequence = first JOIN run AS other ON other.seq
 @dataclass(frozen=True, slots=True)
 class Outline:
     """One trial of a list. ``problem``: why it cannot be read; then nothing but its number is known. ``lab``: its kind;
-    ``host``: facts of the machine."""
+    ``host``: facts of the machine; ``fleet``: the id of the fleet that it belongs to, ``member``: its host's name there."""
 
     number: int
     id: str = ""
@@ -74,6 +74,8 @@ class Outline:
     problem: str | None = None
     lab: str = ""
     host: Mapping[str, object] = field(default_factory=dict)
+    fleet: str | None = None
+    member: str | None = None
 
 
 class _NotAsItShouldBe(Exception):
@@ -113,9 +115,8 @@ def _at_once(connection: sqlite3.Connection) -> Iterator[Outline]:
         measured[trial, attempt] = Measured(first_at, last_at, last_s - first_s)
     now_s = time.time()
     facts = cache(_facts)  # of most trials the same machine
-    for number, name, study, title, started, kernel, lab, kind, host, imported in connection.execute(
-        _TRIALS, (IMPORTED,)
-    ):
+    for row in connection.execute(_TRIALS, (IMPORTED,)):
+        number, name, study, title, started, kernel, lab, kind, host, imported, fleet, member = row
         texts = (name, study, started, lab)
         if (
             not all(isinstance(text, str) for text in texts)
@@ -141,6 +142,8 @@ def _at_once(connection: sqlite3.Connection) -> Iterator[Outline]:
             imported=imported,
             lab=kind if isinstance(kind, str) else "",
             host=facts(host),
+            fleet=fleet if isinstance(fleet, str) else None,
+            member=member if isinstance(member, str) else None,
         )
 
 
@@ -152,6 +155,15 @@ def _facts(text: object) -> Mapping[str, object]:
     if not isinstance(found, dict):
         raise _NotAsItShouldBe
     return found
+
+
+def _membership(found: object) -> dict[str, str | None]:
+    names = found if isinstance(found, dict) else {}
+    fleet, member = names.get("id"), names.get("host")
+    return {
+        "fleet": fleet if isinstance(fleet, str) else None,
+        "member": member if isinstance(member, str) else None,
+    }
 
 
 def _change(row: tuple[Any, ...]) -> StateChange:
@@ -180,6 +192,7 @@ def _one_by_one(path: Path) -> tuple[Outline, ...]:
             imported=trial.imported,
             lab=str(trial.header.lab.get("kind", "")),
             host=trial.header.host,
+            **_membership(trial.header.options.get("fleet")),
         )
         for trial in sound
     ]

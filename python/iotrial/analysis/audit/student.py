@@ -7,6 +7,7 @@ The tail is half the regularised incomplete beta function I_x(v/2, 1/2) at x = v
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 _TINY = 1e-300
 
@@ -18,6 +19,7 @@ def two_sided(t: float, df: float) -> float:
     return _beta(df / (df + t * t), df / 2.0, 0.5)
 
 
+@lru_cache(maxsize=1024)
 def quantile(alpha: float, df: float) -> float:
     """The t that is exceeded in absolute value with probability ``alpha`` (0 < alpha < 1)."""
     low, high = 0.0, 1.0

@@ -1,0 +1,274 @@
+"""One verdict over hosts: evidence with a look at any moment, mean and spread of unequal hosts, and hosts that stop early.
+
+Hosts are unequal on purpose: their noise differs by a factor of up to five, their blocks from 20 to 400.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from iotrial.analysis.betting import log_paths
+from iotrial.analysis.fleet.evidence import evidence
+from iotrial.analysis.fleet.moderators import moderators
+from iotrial.analysis.fleet.outliers import outliers
+from iotrial.analysis.fleet.spread import mean_of
+from simulated.noise import Floats, Rng, normal, spiky
+from simulated.stopping import hulls, outcomes, paths
+
+ALPHA = 0.05
+HOSTS = (2, 3, 5, 10, 30)
+SPREADS = (0.0, 0.02, 0.1)
+MARGIN_SD, LONGEST = 0.08, 400
+Draw = Callable[[Rng, int], Floats]
+
+
+def evidence_table(rng: Rng, scale: float) -> str:
+    """How often "no effect on any host" is excluded, wrongly, at a look after some block of some host."""
+    trials = max(100, int(1200 * scale))
+    hosts, blocks = 10, 60
+    out = [
+        f'**"No effect on any host" excluded at some moment: {trials:,} fleets of {hosts} hosts, up to {blocks} blocks '
+        f"each, nominal {ALPHA}**",
+        "",
+        "A look after every round; a host stops as soon as its own e-value reaches 20, or after a number of blocks that is "
+        "drawn.",
+        "",
+        "| hosts | judged by half the sum of product and mean | product alone | mean alone |",
+        "| --- | --- | --- | --- |",
+    ]
+    kinds: tuple[tuple[str, Callable[[], Floats]], ...] = (
+        ("normal noise", lambda: _contrasts(rng, hosts, blocks, normal)),
+        ("spiky noise", lambda: _contrasts(rng, hosts, blocks, spiky)),
+        ("all share the noise of one server, draws of their own", lambda: _shared(rng, hosts, blocks)),
+    )
+    for name, draw in kinds:
+        found = np.array([_alarms(rng, draw()) for _ in range(trials)])
+        cells = " | ".join(f"{share:.3f}" for share in found.mean(axis=0))
+        out.append(f"| {name} | {cells} |")
+    claimed = np.array([_claimed(rng, hosts, blocks, 3) for _ in range(trials)])
+    out += [
+        "",
+        f"Where 3 of {hosts} hosts have an effect of one block SD, more than 3 were claimed to have one in "
+        f"{(claimed > 3).mean():.3f} of the fleets, and {claimed.mean():.1f} on average.",
+    ]
+    return "\n".join(out)
+
+
+def mean_table(rng: Rng, scale: float) -> str:
+    """Coverage of the mean, the spread and of a further host; false alarms of outliers and properties."""
+    trials = max(60, int(600 * scale))
+    out = [
+        f"**Mean and spread over unequal hosts: {trials:,} fleets a row, nominal {1 - ALPHA:.2f} covered, at most {ALPHA} "
+        "falsely named**",
+        "",
+        "Spread: the standard deviation of true effects (natural logarithms); a host's standard error is .008 in the middle, "
+        ".002 to .04.",
+        "",
+        "| hosts | effects between hosts | spread | mean covered | half-width, median | spread covered "
+        "| a further host covered | a host falsely outlying | a property falsely shown |",
+        "| --- " * 9 + "|",
+    ]
+    shapes: tuple[tuple[str, Draw], ...] = (
+        ("normal", lambda r, n: r.normal(size=n)),
+        ("heavy-tailed (t, 3 df)", lambda r, n: r.standard_t(3, size=n) / math.sqrt(3)),
+        ("two kinds of hosts, 1 : 4", lambda r, n: np.where(r.random(n) < 0.2, 2.0, -0.5)),
+    )
+    for name, draw in shapes:
+        for spread in SPREADS if name == "normal" else (SPREADS[-1],):
+            for hosts in HOSTS if name == "normal" else HOSTS[2:]:
+                rows = [_fleet(rng, hosts, spread, draw) for _ in range(trials)]
+                out.append(f"| {hosts} | {name if spread else 'none'} | {spread:g} | {_cells(rows)} |")
+    return "\n".join(out)
+
+
+def stopped_table(rng: Rng, scale: float) -> str:
+    """What hosts that stop at their verdict do to the mean."""
+    series, fleets = max(40, int(120 * scale)), max(60, int(360 * scale))
+    pool = [_series(rng) for _ in range(series)]
+    out = [
+        f"**Hosts that stop at their verdict (margin 3 %): {fleets} fleets a row of {series} series and their mirror images, "
+        f"block SD {MARGIN_SD:.0%}, at most {LONGEST} blocks, nominal {1 - ALPHA:.2f}**",
+        "",
+        "Shift: the average of what is found minus the truth, in per cent of the reference, ± twice its simulation error.",
+        "",
+        "| hosts | true mean | spread | blocks, median | shift of one host's estimate | shift of the mean | mean covered | "
+        "the same hosts with `--no-stop`: shift | covered |",
+        "| --- " * 9 + "|",
+    ]
+    for hosts, effect, spread in (
+        (10, 0.0, 0.0),
+        (10, 0.02, 0.0),
+        (10, 0.05, 0.0),
+        (10, 0.1, 0.0),
+        (10, 0.02, 0.02),
+        (10, 0.05, 0.02),
+        (10, 0.05, 0.05),
+        (10, 0.1, 0.1),
+        (30, 0.05, 0.0),
+        (30, 0.05, 0.05),
+        (3, 0.05, 0.05),
+    ):
+        rows = [_stopped(rng, pool, hosts, math.log1p(effect), spread) for _ in range(fleets)]
+        out.append(f"| {hosts} | {effect:.0%} | {spread:g} | {_shifts(rows)} |")
+    return "\n".join(out)
+
+
+def _contrasts(rng: Rng, hosts: int, blocks: int, noise: Callable[[Rng, int, int], Floats]) -> Floats:
+    """Differences of two runs whose order was drawn."""
+    runs = noise(rng, hosts, 2 * blocks)
+    return (runs[:, ::2] - runs[:, 1::2]) * rng.choice([-1.0, 1.0], size=(hosts, blocks))
+
+
+def _shared(rng: Rng, hosts: int, blocks: int) -> Floats:
+    """Nine tenths of the noise of a run is what all hosts have at that moment."""
+    common = spiky(rng, 1, 2 * blocks)
+    runs = common + 0.3 * rng.normal(size=(hosts, 2 * blocks))
+    return (runs[:, ::2] - runs[:, 1::2]) * rng.choice([-1.0, 1.0], size=(hosts, blocks))
+
+
+def _alarms(rng: Rng, contrasts: Floats) -> list[bool]:
+    log_e = _until_stopped(rng, contrasts)
+    product = log_e.sum(axis=0)
+    mean = np.logaddexp.reduce(log_e, axis=0) - math.log(len(log_e))
+    both = np.logaddexp(product, mean) - math.log(2)
+    threshold = math.log(1 / ALPHA)
+    return [bool((path >= threshold).any()) for path in (both, product, mean)]
+
+
+def _until_stopped(rng: Rng, contrasts: Floats) -> Floats:
+    """ln of each host's e-value after every round; from where it stopped on it stays."""
+    log_e = log_paths(contrasts)
+    last = contrasts.shape[1] - 1
+    for host, path in enumerate(log_e):
+        reached = np.flatnonzero(path >= math.log(1 / ALPHA))
+        at = min(int(reached[0]) if reached.size else last, int(rng.integers(8, 2 * last)))
+        log_e[host, at:] = path[min(at, last)]
+    return log_e
+
+
+def _claimed(rng: Rng, hosts: int, blocks: int, affected: int) -> int:
+    d = _contrasts(rng, hosts, blocks, normal) / math.sqrt(2)
+    d[:affected] += 1.0
+    return evidence(log_paths(d)[:, -1].tolist(), ALPHA).least
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    covered: bool
+    half: float
+    spread: bool
+    new: bool | None
+    outlying: bool
+    property_shown: bool | None
+
+
+def _fleet(rng: Rng, hosts: int, spread: float, draw: Draw) -> _Row:
+    theta = 0.05 + spread * draw(rng, hosts)
+    blocks = np.exp(rng.uniform(math.log(20), math.log(400), size=hosts)).astype(int)
+    noise = 0.08 * np.exp(rng.uniform(-0.8, 0.8, size=hosts))
+    # the mean and the standard deviation of so many normal contrasts
+    estimates = theta + noise / np.sqrt(blocks) * rng.normal(size=hosts)
+    errors = noise / np.sqrt(blocks) * np.sqrt(rng.chisquare(blocks - 1) / (blocks - 1))
+    mean = mean_of(estimates, errors, ALPHA)
+    further = 0.05 + spread * float(draw(rng, 1)[0])
+    named = outliers([str(i) for i in range(hosts)], estimates, errors, ALPHA)
+    properties = [{"kernel": str(rng.integers(2)), "system": str(rng.integers(3))} for _ in range(hosts)]
+    table, comparisons = moderators(properties, estimates, errors, ALPHA)
+    return _Row(
+        mean.low <= 0.05 <= mean.high,
+        (mean.high - mean.low) / 2,
+        mean.spread_low <= spread <= mean.spread_high,
+        None if mean.new_low is None or mean.new_high is None else mean.new_low <= further <= mean.new_high,
+        bool(named),
+        any(one.shown for found in table for one in found.differences) if comparisons else None,
+    )
+
+
+def _cells(rows: list[_Row]) -> str:
+    hosts = [row.new for row in rows if row.new is not None]
+    shown = [row.property_shown for row in rows if row.property_shown is not None]
+    cells = [
+        f"{np.mean([row.covered for row in rows]):.3f}",
+        f"{np.median([row.half for row in rows]):.3f}",
+        f"{np.mean([row.spread for row in rows]):.3f}",
+        f"{np.mean(hosts):.3f}" if hosts else "–",
+        f"{np.mean([row.outlying for row in rows]):.3f}",
+        f"{np.mean(shown):.3f}" if len(shown) > len(rows) / 4 else "–",
+    ]
+    return " | ".join(cells)
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """One series of contrasts of SD 1 and mean 0: ends after every block, running mean, and its standard error."""
+
+    low: Floats
+    high: Floats
+    mean: Floats
+    error: Floats
+
+
+def _series(rng: Rng) -> _Series:
+    """Drawn again from the state that ``paths`` found, so that contrasts and ends belong together."""
+    state = rng.bit_generator.state
+    d = rng.normal(size=LONGEST)
+    rng.bit_generator.state = state
+    low, high = hulls(*paths(rng, LONGEST, 3.0, 301), ALPHA)
+    n = np.arange(1, LONGEST + 1)
+    mean = np.cumsum(d) / n
+    variance = (np.cumsum(d * d) - n * mean**2) / np.maximum(n - 1, 1)
+    return _Series(low, high, mean, np.sqrt(np.maximum(variance, 0) / n))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    host: float
+    mean: float
+    covered: bool
+    blocks: float
+    full: float
+    full_covered: bool
+
+
+def _stopped(rng: Rng, pool: list[_Series], hosts: int, effect: float, spread: float) -> _Stop:
+    theta = effect + spread * rng.normal(size=hosts)
+    estimates, errors, full, full_errors, blocks = (np.empty(hosts) for _ in range(5))
+    for host, true in enumerate(theta.tolist()):
+        one = pool[int(rng.integers(len(pool)))]
+        sign = 1.0 if rng.random() < 0.5 else -1.0
+        low, high = (one.low, one.high) if sign > 0 else (-one.high, -one.low)
+        n = outcomes(low * MARGIN_SD + true, high * MARGIN_SD + true)[1][1]
+        estimates[host] = true + sign * MARGIN_SD * one.mean[n - 1]
+        errors[host] = MARGIN_SD * one.error[n - 1]
+        full[host], full_errors[host] = true + sign * MARGIN_SD * one.mean[-1], MARGIN_SD * one.error[-1]
+        blocks[host] = n
+    mean, whole = mean_of(estimates, errors, ALPHA), mean_of(full, full_errors, ALPHA)
+    return _Stop(
+        float((estimates - theta).mean()),
+        # of the hosts' own effects: what is drawn of the fleet is no shift
+        mean.value - float(theta.mean()),
+        mean.low <= effect <= mean.high,
+        float(np.median(blocks)),
+        whole.value - float(theta.mean()),
+        whole.low <= effect <= whole.high,
+    )
+
+
+def _shifts(rows: list[_Stop]) -> str:
+    def shift(values: list[float]) -> str:
+        return f"{100 * np.mean(values):+.2f} ± {200 * np.std(values) / math.sqrt(len(values)):.2f}"
+
+    return " | ".join(
+        [
+            f"{np.median([row.blocks for row in rows]):.0f}",
+            shift([row.host for row in rows]),
+            shift([row.mean for row in rows]),
+            f"{np.mean([row.covered for row in rows]):.3f}",
+            shift([row.full for row in rows]),
+            f"{np.mean([row.full_covered for row in rows]):.3f}",
+        ]
+    )

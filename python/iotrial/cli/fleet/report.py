@@ -1,0 +1,58 @@
+"""``iotrial fleet report``: one verdict over the hosts of a fleet."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import markdown_option
+
+
+@click.command("report")
+@click.argument("fleet", default="last")
+@click.option("--html", metavar="FILE", help="Write a self-contained HTML page there.")
+@markdown_option
+@json_option
+def command(fleet: str, html: str | None, markdown: str | None, as_json: bool) -> int:
+    """One verdict over the hosts of a fleet (the newest, if none is named).
+
+    The mean of their effects and the spread between them, hosts that do not fit, properties that go with the effect. A host
+    that failed its controls is named with its reason and not averaged. Each host's trial has its own report: iotrial report.
+    """
+    from iotrial.cli.ending import refuse_twice_on_standard_output, write_markdown, write_report
+    from iotrial.cli.storing import warn
+    from iotrial.fleet.opening import report_of
+    from iotrial.paths import store_path
+
+    refuse_twice_on_standard_output(markdown, as_json=as_json)
+    report, warnings = report_of(store_path(), fleet, told=_told if sys.stderr.isatty() else None)
+    for warning in warnings:
+        warn(warning)
+    on_standard_output = False
+    if markdown:
+        from iotrial.fleet.report.markdown import fleet_markdown
+
+        on_standard_output = write_markdown(fleet_markdown(report), markdown)
+    if html:
+        from iotrial.fleet.report.html import fleet_html
+
+        write_report(fleet_html(report), Path(html))
+    if as_json:
+        from iotrial.fleet.report.jsonreport import fleet_json
+
+        click.echo(json.dumps(fleet_json(report), indent=1, allow_nan=False))
+    elif not on_standard_output:
+        from iotrial.cli.console import Console
+        from iotrial.fleet.report.text import print_fleet
+
+        print_fleet(report, Console(file=sys.stdout), html_path=html)
+    return 0
+
+
+def _told(done: int, count: int) -> None:
+    if done % 10 == 0 or done == count:
+        click.echo(f"\rsumming up host {done} of {count}", err=True, nl=done == count)

@@ -1,0 +1,225 @@
+"""The forest of a fleet: a line a host, sorted by effect, the mean over hosts and what to expect of a further one as bands.
+
+Up to forty hosts have their names beside them; a thousand are thin lines, of which only outlying hosts are named. Intervals
+are the hosts' own. A host that is not averaged is not drawn among the others: its reason stands in the table.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from iotrial.fleet.report.words import host_name, host_verdict, mean_words, title
+from iotrial.fleet.verdict import FleetComparison, HostRow
+from iotrial.legible import shown
+from iotrial.report.notation import elided, percent, suited_unit
+from iotrial.report.phrases import interval
+from iotrial.report.plots.axis import linear_ticks, ratio_ticks
+from iotrial.report.plots.canvas import (
+    BAND,
+    FONT_PT,
+    INK,
+    LINE,
+    MUTED,
+    PAPER,
+    VERDICT_INKS,
+    Drawing,
+    calm,
+    draw,
+)
+from iotrial.study.model import Scale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_NAMED = 40
+_WIDE_IN, _NARROW_IN = 7.6, 4.1
+_LINE_IN, _HEAD_IN, _FOOT_IN = 0.2, 0.1, 0.5
+_MANY_IN, _LEAST_MANY_IN, _MOST_MANY_IN = 0.011, 3.0, 6.0
+_FARTHEST = 3.0
+
+
+def caterpillar(name: str, one: FleetComparison, *, margin: float, narrow: bool) -> Drawing | None:
+    """The SVG of one comparison; None where no host is averaged."""
+    rows = sorted(one.averaged, key=_place)
+    if not rows:
+        return None
+    named = len(rows) <= MOST_NAMED
+    tail = 2 if one.found.mean is not None else 0
+    lines = len(rows) + (tail if named else 0)
+    tall = _LINE_IN * lines if named else min(max(_LEAST_MANY_IN, _MANY_IN * len(rows)), _MOST_MANY_IN)
+    height, width = _HEAD_IN + tall + _FOOT_IN, _NARROW_IN if narrow else _WIDE_IN
+
+    def paint(figure: Figure) -> None:
+        left = 0.03 if not named else 0.3 if narrow else 0.24
+        right = 0.97 if narrow or not named else 0.66
+        axes = figure.add_axes((left, _FOOT_IN / height, right - left, tall / height))
+        _axis(axes, one, rows, lines, margin)
+        _bands(axes, one)
+        _intervals(axes, rows, thin=not named)
+        if not named:
+            _outliers(axes, rows)
+            return
+        for line, row in enumerate(rows):
+            ink = INK if row.outlier is None else VERDICT_INKS["slower"]
+            _write(figure, axes, 0.0, line, lines, elided(host_name(row), 17 if narrow else 26), ink)
+            if not narrow and row.effect is not None:
+                verdict = host_verdict(row).partition(",")[0]
+                _write(figure, axes, 0.68, line, lines, interval(row.effect), INK)
+                _write(
+                    figure, axes, 1.0, line, lines, verdict, VERDICT_INKS.get(verdict, MUTED), align="right"
+                )
+        if tail:
+            _mean(figure, axes, one, lines - 1, lines, narrow=narrow)
+
+    said = f"{title(one)}: {len(rows)} hosts, mean {mean_words(one)}"
+    return draw(name, (width, height), paint, description=f"Forest plot of hosts. {said}")
+
+
+def _place(row: HostRow) -> float:
+    return row.part.estimate if row.part.estimate is not None else 0.0
+
+
+def _axis(axes: Axes, one: FleetComparison, rows: list[HostRow], lines: int, margin: float) -> None:
+    log = one.like.scale is Scale.LOG
+    band = math.log1p(margin) if log else 0.0
+    low, high = _limits(one, rows, band)
+    calm(axes)
+    axes.set_xlim(low, high)
+    axes.set_ylim(lines - 0.5, -0.5)
+    axes.set_yticks([])
+    if log:
+        ticks = ratio_ticks(math.exp(low), math.exp(high))
+        axes.set_xticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
+        label = f"ratio to the reference (dotted: {percent(margin)} either way)"
+        for end in (-band, band):
+            axes.axvline(end, color=MUTED, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
+    else:
+        size, unit = suited_unit(one.like.unit, (abs(low), abs(high)))
+        ticks = linear_ticks(low / size, high / size)
+        axes.set_xticks([tick * size for tick in ticks], [f"{tick:g}" for tick in ticks])
+        label = "difference to the reference" + (f", {shown(unit)}" if unit not in ("", "1") else "")
+    axes.set_xlabel(label, color=MUTED, fontsize=FONT_PT - 0.5)
+    axes.axvline(0.0, color=MUTED, linewidth=0.8, zorder=2)
+
+
+def _limits(one: FleetComparison, rows: list[HostRow], band: float) -> tuple[float, float]:
+    """From the estimates; ends of intervals count as far as three times the farthest estimate."""
+    places = [_place(row) for row in rows]
+    reach = max(_FARTHEST * max(map(abs, places)), 4 * band) or 1.0
+    ends = [end for row in rows for end in (row.part.low, row.part.high) if end is not None]
+    mean = one.found.mean
+    if mean is not None:
+        ends += [
+            mean.low,
+            mean.high,
+            *(end for end in (mean.new_low, mean.new_high) if end is not None),
+        ]
+    inside = [0.0, *places, *(min(max(end, -reach), reach) for end in ends), -1.4 * band, 1.4 * band]
+    pad = (max(inside) - min(inside)) * 0.04 or 1.0
+    return min(inside) - pad, max(inside) + pad
+
+
+def _bands(axes: Axes, one: FleetComparison) -> None:
+    mean = one.found.mean
+    if mean is None:
+        return
+    left, right = axes.get_xlim()
+    if mean.new_low is not None and mean.new_high is not None:
+        axes.axvspan(max(left, mean.new_low), min(right, mean.new_high), color=BAND, linewidth=0, zorder=0)
+    ink = VERDICT_INKS.get(one.mean.verdict.value, INK) if one.mean is not None else INK
+    for end in (mean.low, mean.high):
+        axes.axvline(min(max(end, left), right), color=ink, linewidth=0.7, zorder=1)
+
+
+def _intervals(axes: Axes, rows: list[HostRow], *, thin: bool) -> None:
+    left, right = axes.get_xlim()
+    by_ink: dict[str, list[tuple[int, HostRow]]] = {}
+    for line, row in enumerate(rows):
+        ink = VERDICT_INKS.get(row.effect.verdict.value, MUTED) if row.effect is not None else MUTED
+        by_ink.setdefault(ink, []).append((line, row))
+    for ink, members in by_ink.items():
+        lines = [line for line, _ in members]
+        lows = [left if row.part.low is None else max(left, row.part.low) for _, row in members]
+        highs = [right if row.part.high is None else min(right, row.part.high) for _, row in members]
+        axes.hlines(lines, lows, highs, color=ink, linewidth=0.5 if thin else 1.8, zorder=3)
+        axes.plot(
+            [min(max(_place(row), left), right) for _, row in members],
+            lines,
+            marker="o",
+            color=ink,
+            markersize=1.2 if thin else 4.5,
+            linewidth=0,
+            zorder=5,
+        )
+
+
+def _outliers(axes: Axes, rows: list[HostRow]) -> None:
+    left, right = axes.get_xlim()
+    for line, row in enumerate(rows):
+        if row.outlier is not None:
+            place = min(max(_place(row), left), right)
+            on_left = place > (left + right) / 2
+            axes.annotate(
+                elided(host_name(row), 20),
+                (place, line),
+                xytext=(-8 if on_left else 8, 0),
+                textcoords="offset points",
+                ha="right" if on_left else "left",
+                va="center",
+                color=INK,
+                fontsize=FONT_PT - 1,
+                zorder=6,
+                bbox={"facecolor": PAPER, "linewidth": 0, "pad": 0.4},
+            )
+
+
+def _mean(figure: Figure, axes: Axes, one: FleetComparison, line: int, lines: int, *, narrow: bool) -> None:
+    mean = one.found.mean
+    assert mean is not None
+    assert one.mean is not None
+    left, right = axes.get_xlim()
+    ink = VERDICT_INKS.get(one.mean.verdict.value, INK)
+    low, high = max(left, mean.low), min(right, mean.high)
+    axes.axhline(line - 1, color=LINE, linewidth=0.6, zorder=1)
+    axes.fill(
+        [low, mean.value, high, mean.value],
+        [line, line - 0.38, line, line + 0.38],
+        color=ink,
+        linewidth=0,
+        zorder=4,
+    )
+    _write(figure, axes, 0.0, line, lines, "mean over hosts" if not narrow else "mean", INK, bold=True)
+    if not narrow:
+        _write(figure, axes, 0.68, line, lines, mean_words(one), INK, bold=True)
+        _write(figure, axes, 1.0, line, lines, one.mean.verdict.value, ink, align="right", bold=True)
+
+
+def _write(
+    figure: Figure,
+    axes: Axes,
+    x: float,
+    line: float,
+    lines: int,
+    text: str,
+    ink: str,
+    *,
+    align: str = "left",
+    bold: bool = False,
+) -> None:
+    """Text at a fraction of the figure's width, in line with a row."""
+    box = axes.get_position()
+    y = box.y0 + box.height * (1 - (line + 0.5) / lines)
+    figure.text(x, y, text, color=ink, ha=align, va="center", weight="bold" if bold else "normal")
+
+
+def caption(one: FleetComparison) -> str:
+    """What the bands of the figure are, for its caption."""
+    mean = one.found.mean
+    if mean is None:
+        return "One line a host, with its own interval."
+    said = "One line a host, with its own interval, sorted by effect; thin upright lines: the interval of the mean over hosts"
+    if mean.new_low is None:
+        return f"{said}."
+    return f"{said}; shaded: where a further host like these is expected."

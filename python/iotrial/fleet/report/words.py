@@ -1,0 +1,284 @@
+"""What a fleet comes to, in sentences: the first could stand alone. And what such a report can claim, in words."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from iotrial.analysis.fleet.combine import FEWEST_BLOCKS
+from iotrial.analysis.fleet.outliers import FEWEST as FEWEST_FOR_OUTLIERS
+from iotrial.analysis.model import Verdict
+from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
+from iotrial.legible import shown
+from iotrial.report.notation import counted, elided, interval_numbers, joined, percent, plain, quantity
+from iotrial.report.phrases import (
+    interval,
+    interval_of,
+    is_speed,
+    label,
+    level_name,
+    response_name,
+    size_in_words,
+    statement,
+)
+from iotrial.study.model import Scale
+
+_MOST_NAMED = 5
+_OPPOSITES = ({"faster", "slower"}, {"better", "worse"}, {"higher", "lower"})
+_LONGEST_NAME = 40
+_LARGE_FACTOR = 3.0
+_LONGEST_REASON = 60
+
+
+def headline(report: FleetReport) -> str:
+    """The first sentence."""
+    main = primary(report)
+    if not main:
+        return f"No verdict: none of {counted(len(report.hosts), 'host')} has a comparison."
+    if len(main) == 1:
+        return _sentence(report, main[0])
+    spoken = [one for one in main if one.mean is not None]
+    if not spoken:
+        return f"No verdict over hosts: {_too_few(report, main[0])}."
+    counts = Counter(one.mean.verdict for one in spoken if one.mean is not None)
+    words = joined(f"{verdict.value} in {number}" for verdict, number in counts.most_common())
+    return f"On average over {_over(report, spoken[0])}, of {counted(len(main), 'comparison')}: {words}."
+
+
+def details(report: FleetReport) -> Iterator[str]:
+    """The sentences that belong beside the first, of the first comparison where there are several."""
+    main = primary(report)
+    if report.running:
+        yield (
+            f"{counted(report.running, 'host')} still running: the mean is not final. Its interval holds for one look, after "
+            "the last host; only hosts' own verdicts hold at every look."
+        )
+    for one in main[:1]:
+        about = f"{title(one)}: " if len(main) > 1 else ""
+        yield from (about + sentence for sentence in comparison_details(report, one))
+    if len(main) > 1:
+        named = [f"{title(one)} ({_names(_outlying(one))})" for one in main[1:] if _outlying(one)]
+        if named:
+            yield f"Outlying hosts elsewhere: {joined(named[:_MOST_NAMED])}."
+    if report.replaced:
+        yield (
+            f"{counted(len(report.replaced), 'trial')} of this fleet "
+            f"{'is' if len(report.replaced) == 1 else 'are'} not counted: the host has a newer one."
+        )
+
+
+def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[str]:
+    """What one comparison says beside its mean: hosts by themselves, spread, evidence, outliers, who is left out."""
+    own = Counter(
+        row.effect.verdict.value for row in one.rows if row.effect is not None and row.part.distrusted is None
+    )
+    if own:
+        said = joined(f"{number:,} {verdict}" for verdict, number in own.most_common())
+        yield f"Hosts by themselves: {said}. Each verdict is its own trial's, at its own level."
+    if own.keys() == {Verdict.EQUIVALENT.value} and own.total() == len(one.rows) > 1:
+        yield f"That every host is equivalent is wrong with probability {one.found.alpha:g} at most, for all together."
+    if any(pair <= own.keys() for pair in _OPPOSITES):
+        yield "Some hosts go one way and some the other: the mean is of both."
+    if (spread := spread_words(one)) is not None:
+        yield spread
+    yield evidence_words(one)
+    if out := _outlying(one):
+        yield f"Outlying: {_names(out)}. Their effect does not fit the spread between the others."
+    if missing := [row for row in one.rows if row.why is not None]:
+        reasons = Counter(elided(shown(reason_of(row)), _LONGEST_REASON) for row in missing)
+        said = "; ".join(f"{number} × {reason}" for reason, number in reasons.most_common(_MOST_NAMED))
+        yield f"Not averaged: {counted(len(missing), 'host')} of {len(report.hosts)} ({said})."
+    differing = [
+        f"{shown(table.name)} {label(found.other)} against {label(found.base)}"
+        for table in one.found.moderators
+        for found in table.differences
+        if found.shown
+    ]
+    if differing:
+        yield f"The effect goes with {joined(differing[:_MOST_NAMED])}: observed, not shown to be the cause."
+
+
+def claims(report: FleetReport) -> Iterator[str]:
+    """What the page can and cannot claim, for its end."""
+    yield (
+        'The evidence against "no effect on any host" says that some host has one, not which, nor in which direction. '
+        "It holds at any moment and however early a host stopped, also where hosts share a server, since each host draws "
+        "its own orders."
+    )
+    yield (
+        "The mean is that of hosts like these, and holds for others only as far as these were drawn from them. Its interval "
+        "is for one look, after the last host, and takes effects between hosts to be roughly normal and each host to be one "
+        "of its own: hosts on one server or hypervisor may share what makes their effects alike, and count for less."
+    )
+    yield (
+        "A host that stops as soon as its verdict is clear keeps some of the luck that stopped it: METHOD.md says how far "
+        "that moves the mean. With `--no-stop` nothing does."
+    )
+    yield (
+        "Not averaged: a host that is invalid, failed, still runs, whose effect changed, or that has fewer than "
+        f"{FEWEST_BLOCKS} usable blocks. No host is left out for the size of its effect; an outlying one is named and stays."
+    )
+    yield (
+        "Properties of hosts are observational: nobody drew which host has which kernel, and hosts that differ in it differ "
+        "in more."
+    )
+    yield f"A host's own interval misses with probability {report.alpha:g} at most. Of many hosts some do."
+
+
+def primary(report: FleetReport) -> tuple[FleetComparison, ...]:
+    """The comparisons that sentences are made of: no interactions, these where there are no others."""
+    main = tuple(one for one in report.comparisons if one.like.kind == "main")
+    return main or report.comparisons
+
+
+def title(one: FleetComparison) -> str:
+    """E.g. "atime noatime against strictatime (cache cold), read time"; of a plain study without what all share."""
+    like = one.like
+    where = ", ".join(f"{shown(name)} {shown(value)}" for name, value in like.condition.items())
+    place = f" ({where})" if where else ""
+    response = "" if is_speed(like) else f", {response_name(like)}"
+    return f"{level_name(like)} against {label(like.reference)}{place}{response}"
+
+
+def spread_words(one: FleetComparison) -> str | None:
+    """How much hosts differ, and what to expect of another one."""
+    mean, like = one.found.mean, one.like
+    if mean is None:
+        return None
+    if like.scale is Scale.LOG:
+        ends = [math.exp(min(end, 50.0)) for end in (mean.spread, mean.spread_low, mean.spread_high)]
+        numbers = interval_numbers(ends[0], ends[1], ends[2], null=1.0)
+        if ends[2] > _LARGE_FACTOR:
+            numbers = plain(ends[0]), plain(ends[1]), plain(ends[2])
+        said = f"by a factor of {numbers[0]} [{numbers[1]}, {numbers[2]}]"
+    else:
+        size, low, high = (
+            quantity(end, like.unit) for end in (mean.spread, mean.spread_low, mean.spread_high)
+        )
+        said = f"by {size} [{low}, {high}]"
+    if mean.new_low is None:
+        return f"True effects differ between hosts {said} (one standard deviation); two hosts say nothing of a third."
+    new = interval_of(
+        like, (on_scale(mean.value, like), on_scale(mean.new_low, like), on_scale(mean.new_high, like))
+    )
+    between = new.partition("[")[2].partition("]")[0].replace(", ", " and ")
+    return (
+        f"True effects differ between hosts {said} (one standard deviation). On a further host like these, between {between} "
+        f"({percent(1 - one.found.alpha)})."
+    )
+
+
+def evidence_words(one: FleetComparison) -> str:
+    """What e-values say of "no effect on any host"."""
+    found = one.found.evidence
+    if not found.hosts:
+        return "Nothing speaks for or against an effect: no host counts."
+    wanted = plain(1 / one.found.alpha)
+    value = e_value_words(found.log_e)
+    if not found.excluded:
+        return f'"No effect on any host" is not excluded: e-value {value}, wanted {wanted}.'
+    least = ""
+    if found.least > 1:
+        least = f" At least {found.least:,} of {found.hosts:,} hosts have one."
+        if found.least == found.hosts:
+            least = " Both hosts have one." if found.hosts == 2 else f" All {found.hosts:,} hosts have one."
+    return f'"No effect on any host" is excluded: e-value {value}, wanted {wanted}.{least}'
+
+
+def e_value_words(log_e: float) -> str:
+    """A number, or a power of ten where it is far from 1."""
+    ten = log_e / math.log(10)
+    if math.isinf(ten):
+        return "0"
+    return plain(math.exp(log_e)) if -2 < ten < 4 else f"10^{ten:.0f}"
+
+
+def reason_of(row: HostRow) -> str:
+    """Why a host is not averaged."""
+    return row.why or ""
+
+
+def note_of(row: HostRow) -> str:
+    """What a table says beside a host: outlying, why it is not averaged, interrupted, without controls."""
+    said = []
+    if row.outlier is not None:
+        side = "above" if row.outlier.distance > 0 else "below"
+        said.append(f"outlying: {abs(row.outlier.distance):.1f} SD {side} the others")
+    if row.why is not None:
+        said.append(f"not averaged: {shown(row.why)}")
+    if row.trial.state.value == "interrupted":
+        said.append("interrupted")
+    if not row.trial.controlled and row.trial.problem is None:
+        said.append("without controls")
+    return "; ".join(said)
+
+
+def host_verdict(row: HostRow) -> str:
+    """The host's own verdict; "no verdict" where nothing of it counts."""
+    if row.effect is None or row.part.distrusted is not None:
+        return "no verdict"
+    word = row.effect.verdict.value
+    return f"{word}, detectably {shown(row.effect.detectably)}" if row.effect.detectably else word
+
+
+def host_name(row: HostRow) -> str:
+    """Shown, and not longer than a table takes."""
+    return elided(shown(row.trial.host), _LONGEST_NAME)
+
+
+def mean_words(one: FleetComparison) -> str:
+    """The mean's interval, or why there is none."""
+    return "no mean" if one.mean is None else interval(one.mean)
+
+
+def _sentence(report: FleetReport, one: FleetComparison) -> str:
+    if one.mean is None:
+        return f"No verdict over hosts: {_too_few(report, one)}."
+    over = f"On average over {_over(report, one)}"
+    match one.mean.verdict:
+        case Verdict.EQUIVALENT:
+            same = "as fast as" if is_speed(one.mean) else "the same as"
+            reference = label(one.mean.reference)
+            within = f"within {percent(report.margin)}: {interval(one.mean)}"
+            return f"{over}, {level_name(one.mean)} is {same} {reference} {within}."
+        case Verdict.INCONCLUSIVE:
+            return f"{over}, {title(one)} is not settled: {interval(one.mean)}."
+        case _:
+            return f"{over}, {statement(one.mean)}: {size_in_words(one.mean)}."
+
+
+def _over(report: FleetReport, one: FleetComparison) -> str:
+    averaged = len(one.averaged)
+    if averaged == len(report.hosts):
+        return counted(averaged, "host")
+    return f"{averaged:,} of {counted(len(report.hosts), 'host')}"
+
+
+def _too_few(report: FleetReport, one: FleetComparison) -> str:
+    averaged = one.averaged
+    if not averaged:
+        return f"none of {counted(len(report.hosts), 'host')} can be averaged"
+    (row,) = averaged
+    return f"1 of {counted(len(report.hosts), 'host')} counts, {host_name(row)}: {host_verdict(row)}"
+
+
+def _outlying(one: FleetComparison) -> list[HostRow]:
+    return [row for row in one.ordered if row.outlier is not None]
+
+
+def _names(rows: Sequence[HostRow]) -> str:
+    named = [f"{host_name(row)} at {_own(row)}" for row in rows[:_MOST_NAMED]]
+    return joined([*named, f"{len(rows) - _MOST_NAMED} more"] if len(rows) > _MOST_NAMED else named)
+
+
+def _own(row: HostRow) -> str:
+    return "?" if row.effect is None else interval(row.effect)
+
+
+def outliers_sought(one: FleetComparison) -> str:
+    """What was looked for, and found."""
+    if not one.found.outliers_sought:
+        return f"Outlying hosts are looked for from {FEWEST_FOR_OUTLIERS} averaged hosts on."
+    found = len(one.found.outliers)
+    return f"{counted(found, 'outlying host') if found else 'No outlying host'} at {one.found.alpha:g} over all hosts (Holm)."

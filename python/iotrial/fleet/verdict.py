@@ -1,0 +1,224 @@
+"""One verdict over hosts: each comparison of a study with what every host says of it, and what all say together.
+
+A host's own verdict stays what it is in its own report. Which hosts count is decided here by state, controls and failures,
+with a reason in words for each that does not; the numbers are ``iotrial.analysis.fleet``'s. What a host adds to the mean is
+the plain mean of its blocks' contrasts, which its standard error belongs to: the estimate of its own report never leaves its
+interval, and so keeps the luck of its first blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from iotrial.analysis.fleet.combine import EQUIVALENT, HIGHER, INCONCLUSIVE, LOWER, combine, why_left_out
+from iotrial.analysis.fleet.model import FleetEffect, HostEffect, Outlier
+from iotrial.analysis.model import Effect, Verdict
+from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE, direction_of
+from iotrial.fleet.membership import Fleet
+from iotrial.fleet.summary import HostTrial
+from iotrial.store.states import TrialState
+from iotrial.study.model import Response, Scale
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """What one host says of one comparison; ``effect`` is None where it has none. ``why``: why it is not averaged."""
+
+    trial: HostTrial
+    effect: Effect | None
+    part: HostEffect
+    why: str | None
+    outlier: Outlier | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetComparison:
+    """One comparison over all hosts. ``mean`` is an effect like a host's: the mean's interval, and the verdict read from it
+    (None: fewer than two hosts are averaged). ``rows`` are in the order of hosts."""
+
+    like: Effect
+    rows: tuple[HostRow, ...]
+    found: FleetEffect
+    mean: Effect | None
+
+    @property
+    def averaged(self) -> tuple[HostRow, ...]:
+        """The hosts that are in the mean."""
+        return tuple(row for row in self.rows if row.why is None)
+
+    @property
+    def ordered(self) -> tuple[HostRow, ...]:
+        """Outlying hosts, those not averaged, then all others by their effect."""
+        return tuple(sorted(self.rows, key=_rank))
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReport:
+    """All that is said of one fleet. ``replaced`` are the numbers of trials whose host has a newer one in this fleet."""
+
+    id: str
+    study: str
+    question: str
+    hosts: tuple[HostTrial, ...]
+    comparisons: tuple[FleetComparison, ...]
+    alpha: float
+    margin: float
+    replaced: tuple[int, ...] = ()
+
+    @property
+    def running(self) -> int:
+        """How many hosts have not ended yet."""
+        return sum(one.state is TrialState.RUNNING for one in self.hosts)
+
+
+def fleet_report(fleet: Fleet, hosts: Sequence[HostTrial]) -> FleetReport:
+    """The verdict over these hosts' trials. Level and margin are the first readable trial's."""
+    readable = [one for one in hosts if one.problem is None]
+    first = readable[0] if readable else hosts[0]
+    keys: dict[tuple[object, ...], Effect] = {}
+    found: list[dict[tuple[object, ...], Effect]] = []
+    for one in hosts:
+        own = {_key(effect): effect for effect in one.effects}
+        found.append(own)
+        keys = {**own, **keys}
+    comparisons = tuple(
+        _comparison(like, [(one, own.get(key)) for one, own in zip(hosts, found, strict=True)], first.margin)
+        for key, like in keys.items()
+    )
+    return FleetReport(
+        id=fleet.id,
+        study=first.study,
+        question=first.question,
+        hosts=tuple(hosts),
+        comparisons=comparisons,
+        alpha=first.alpha,
+        margin=first.margin,
+        replaced=tuple(one.number for one in fleet.replaced),
+    )
+
+
+def on_scale(value: float | None, like: Effect) -> float | None:
+    """From the contrast's scale to what is reported: a ratio, or the difference itself."""
+    if value is None or like.scale is Scale.DIFFERENCE:
+        return value
+    return math.exp(min(value, 690.0))
+
+
+def plain_mean(effect: Effect) -> float | None:
+    """The mean of the contrasts, on their own scale: half-way in the anytime-valid t interval. With so few blocks that this
+    is unbounded, the estimate."""
+    if effect.cross_check is not None:
+        low, high = (_contrast(end, effect) for end in effect.cross_check)
+        if low is not None and high is not None and math.isfinite(low + high):
+            return (low + high) / 2
+    return _contrast(effect.value, effect)
+
+
+def why_invalid(one: HostTrial) -> str | None:
+    """Why nothing of a host counts, whatever the comparison; None for a sound one."""
+    if one.problem is not None:
+        return f"cannot be read: {one.problem}"
+    if one.invalid:
+        return f"invalid: {one.invalid[0]}"
+    if one.state is TrialState.INVALID:
+        return f"invalid: {one.reason}" if one.reason else "invalid"
+    if one.state is TrialState.FAILED:
+        return f"failed: {one.reason}" if one.reason else "failed"
+    return None
+
+
+def _comparison(
+    like: Effect, sides: Sequence[tuple[HostTrial, Effect | None]], margin: float
+) -> FleetComparison:
+    parts = [_part(one, effect) for one, effect in sides]
+    limit = math.log1p(margin) if like.scale is Scale.LOG else 0.0
+    alpha = min([effect.family_alpha for _, effect in sides if effect is not None], default=0.05)
+    found = combine(parts, alpha=alpha, limit=limit)
+    named = {one.host: one for one in found.outliers}
+    rows = tuple(
+        HostRow(one, effect, part, why_left_out(part), named.get(part.host))
+        for (one, effect), part in zip(sides, parts, strict=True)
+    )
+    return FleetComparison(like, rows, found, _mean(like, found))
+
+
+def _part(one: HostTrial, effect: Effect | None) -> HostEffect:
+    distrusted, left_out = why_invalid(one), None
+    if effect is None:
+        return HostEffect(
+            one.host, None, None, None, None, 0.0, 0, distrusted or "does not have this comparison"
+        )
+    if distrusted is None and effect.reason in (FAILURES, UNUSABLE):
+        distrusted = "runs failed" if effect.reason == FAILURES else "runs without a usable value"
+    if one.state is TrialState.RUNNING:
+        left_out = "still running"
+    elif effect.reason == NO_BLOCKS or effect.blocks == 0:
+        left_out = "no complete block"
+    elif effect.reason == EFFECT_NOT_CONSTANT:
+        left_out = "its effect changed while it ran"
+    return HostEffect(
+        host=one.host,
+        estimate=plain_mean(effect),
+        error=None
+        if effect.block_sd is None or not effect.blocks
+        else effect.block_sd / math.sqrt(effect.blocks),
+        low=_contrast(effect.low, effect),
+        high=_contrast(effect.high, effect),
+        log_e=math.log(effect.e_value) if effect.e_value else -math.inf if effect.e_value == 0.0 else 0.0,
+        blocks=effect.blocks,
+        distrusted=distrusted,
+        left_out=left_out,
+        properties=one.properties,
+    )
+
+
+def _contrast(value: float | None, effect: Effect) -> float | None:
+    if value is None or effect.scale is Scale.DIFFERENCE:
+        return value
+    return math.log(value) if value > 0.0 else None
+
+
+def _mean(like: Effect, found: FleetEffect) -> Effect | None:
+    mean = found.mean
+    if mean is None:
+        return None
+    response = Response(like.workload, like.response, like.unit, like.scale, like.better, primary=True)
+    words = {
+        EQUIVALENT: Verdict.EQUIVALENT,
+        INCONCLUSIVE: Verdict.INCONCLUSIVE,
+        LOWER: direction_of(response, rising=False),
+        HIGHER: direction_of(response, rising=True),
+    }
+    return replace(
+        like,
+        value=on_scale(mean.value, like),
+        low=on_scale(mean.low, like),
+        high=on_scale(mean.high, like),
+        family_alpha=found.alpha,
+        verdict=words[found.word],
+        detectably=None,
+        reason=None,
+        blocks=mean.hosts,
+        failures=0,
+        block_sd=None,
+        cross_check=None,
+        e_value=None,
+        leaning=False,
+    )
+
+
+def _key(effect: Effect) -> tuple[object, ...]:
+    condition = tuple(sorted(effect.condition.items()))
+    what = (effect.workload, effect.response, effect.unit, effect.scale, effect.better)
+    return (effect.kind, condition, *what, effect.factor, effect.level, effect.reference)
+
+
+def _rank(row: HostRow) -> tuple[int, float, str]:
+    if row.outlier is not None:
+        return 0, -abs(row.outlier.distance), row.trial.host
+    if row.why is not None:
+        return 1, 0.0, row.trial.host
+    assert row.part.estimate is not None
+    return 2, row.part.estimate, row.trial.host

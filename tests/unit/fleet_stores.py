@@ -1,0 +1,61 @@
+"""Stores that hold a fleet: trials of drawn times, one a host, as a coordinator would have put them there."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+from store_examples import header, planned_runs
+
+from iotrial.store import Store
+from iotrial.store.gathered import Part
+from iotrial.store.model import BlockEnd, TrialState
+from iotrial.store.packed.records import PackedRun, PackedState
+
+FLEET = "f1ee7" + "0" * 27
+
+
+def add_host(
+    store: Store,
+    number: int,
+    *,
+    ratio: float = 0.8,
+    blocks: int = 30,
+    fleet: str = FLEET,
+    name: str | None = None,
+    state: TrialState = TrialState.DONE,
+    reason: str | None = None,
+    copy_slower: float = 1.0,
+    failing: bool = False,
+    facts: Mapping[str, object] | None = None,
+    filesystem: str = "ext4",
+) -> int:
+    """A host whose level b takes ``ratio`` times the time of a; ``copy_slower``: its negative control fails where that is far
+    from 1; ``failing``: b failed in block 3. Gives the number of its trial."""
+    of = replace(
+        header(f"{number:032x}", controls=True, blocks=blocks),
+        seed=f"{number + 1:032x}",
+        host={"kernel": "6.1", "processors": 4, **(facts or {})},
+        lab={"kind": "directory", "places": [{"filesystem": filesystem}]},
+    )
+    draw = random.Random(number)
+    runs: list[PackedRun] = []
+    ends: list[BlockEnd] = []
+    for planned, end in planned_runs(of, blocks):
+        level = math.exp(draw.gauss(0, 0.2))
+        for run in planned:
+            slowed = {"positive": 1.06, "negative": copy_slower}.get(
+                run.kind, ratio if run.arm == "b" else 1.0
+            )
+            wall = 2e-3 * level * slowed * math.exp(draw.gauss(0, 0.01))
+            failed = "it ended with status 1" if failing and run.block == 3 and run.arm == "b" else None
+            responses = {} if failed else {"wall": wall, "cpu": wall / 2}
+            runs.append(PackedRun(replace(run, responses=responses, failure=failed), 1, 1e9 + run.started_s))
+        ends.append(end)
+    states = [PackedState(1e9, TrialState.RUNNING, None)]
+    if state is not TrialState.RUNNING:
+        states.append(PackedState(1e9 + 60, state, reason))
+    part = Part(states=tuple(states), runs=tuple(runs), ends=tuple(ends))
+    return store.gathering().begin(of, fleet, name or f"h{number}", part)
