@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from iotrial.conduct.crowd.crowd import Crowd
+from iotrial.conduct.crowd.wanted import most_clients
 from iotrial.conduct.disks import place_for
 from iotrial.conduct.filesets import FileSets
 from iotrial.conduct.guest import MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
@@ -79,6 +81,7 @@ class Session:
         self.settings = Settings(resolved, self.subject)
         self._sample_s = sample_s
         self.sampler: Sampler | None = None
+        self._crowd: Crowd | None = None
         self.probe: Probe
         self.target: Target
         self.boot_id = ""
@@ -99,6 +102,7 @@ class Session:
                     guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
                 )
             self._start_probe()
+            self._gather_clients()
             if self._sample_s is not None:
                 self.sampler = Sampler(self._sample_s)
             self._furnish()
@@ -118,6 +122,18 @@ class Session:
             self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
             self._announce(self.probe)
         self.target = Target(self.probe)
+
+    def _gather_clients(self) -> None:
+        most = most_clients(self.resolved.study)
+        if most:
+            root = self.resolved.root
+            self._crowd = Crowd(self.resolved.links, most=most, root=root, announce=self._announce)
+            self._crowd.open()
+
+    def clients(self) -> Crowd:
+        """Those that a work of this study has."""
+        assert self._crowd is not None
+        return self._crowd
 
     def _announce(self, probe: Probe) -> None:
         LabProcess().announce(
@@ -209,6 +225,8 @@ class Session:
         """Kill the probe in the middle of a job: mounts, devices and images go with it."""
         if hasattr(self, "probe"):
             self.probe.kill()
+        if self._crowd is not None:
+            self._crowd.abandon()
         if self._guest is not None:
             self._guest.kill()
         self.places.clear()
@@ -222,6 +240,9 @@ class Session:
         if self.sampler is not None:
             self.sampler.close()
             self.sampler = None
+        if self._crowd is not None:
+            self._crowd.close()
+            self._crowd = None
         probe = getattr(self, "probe", None)
         if probe is None:
             self._give_up_guest()
@@ -387,6 +408,7 @@ class Session:
             "file_sets": dict(self.files.names()),
             **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
             **({"shared": together} if together else {}),
+            **(self._crowd.facts() if self._crowd is not None else {}),
         }
 
 

@@ -86,6 +86,8 @@ class Measured:
     #: what else is stored of the run, by name, in JSON's values
     checks: Mapping[str, object] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    #: the rule by which the work throws the run out, and with it its block
+    void: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,18 @@ class WorkDriver(ABC, Generic[W]):
     @abstractmethod
     def summary(self, work: W) -> str:
         """What is done in a run, for the plan in a report (labels not made safe yet)."""
+
+    def clients(self, work: W) -> int:
+        """How many clients do its job at once, each by a probe of its own; 0 where the lab's probe does it."""
+        return 0
+
+    def longest_s(self, work: W) -> float:
+        """How long one of them may take."""
+        return 0.0
+
+    def spread(self, work: W) -> float:
+        """By which share of a run's length they may begin apart."""
+        return 0.0
 
     def server(self, work: W, at: Situation) -> Server | None:
         """The server that the work needs. It is started for each run, in every arm alike: after the lab is mounted and made
