@@ -1,4 +1,5 @@
-"""A site that a study makes in the lab, and the server that it starts for it: for works that are served by one of their own."""
+"""A site that a study makes in the lab, and the server that it starts for it: for works that are served by one of
+their own."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ levels, missing root, missing programs, factors that this lab cannot vary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from iotrial.conduct import combinations, making_refused, refusals
 from iotrial.conduct.crowd.links import Links
@@ -68,7 +68,7 @@ class Resolved:
     sites: tuple[Site, ...]
     needs: Needs | None = None
     #: hosts of clients, and the probe on their server's machine
-    links: Links = Links()
+    links: Links = field(default_factory=Links)
 
     def turns_of(self, condition: Condition, arm: Arm) -> tuple[Turn, ...]:
         """Every knob of a run in the order of stages."""

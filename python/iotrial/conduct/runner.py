@@ -14,7 +14,7 @@ from iotrial.conduct import making, served
 from iotrial.conduct.answers import failure_of
 from iotrial.conduct.asking import Asking
 from iotrial.conduct.counted import Counted, Told, asked, told
-from iotrial.conduct.crowd.crowd import Task
+from iotrial.conduct.crowd.one import Task
 from iotrial.conduct.guest import MachineSpec
 from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, outcome_of, requested_of
 from iotrial.conduct.resolve import Turn

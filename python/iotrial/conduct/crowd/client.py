@@ -1,7 +1,8 @@
 """One client: a probe behind a link, asked with a limit of time, and never believed more than its answer can mean.
 
-A probe that answers nothing for too long is ended, and so is one whose answer is none; the next run finds a fresh one. Whoever
-stands behind a link may be broken or hostile: a moment that cannot be, or a number that is none, is an error of that client.
+A probe that answers nothing for too long is ended, and so is one whose answer is none; the next run finds a fresh
+one. Whoever stands behind a link may be broken or hostile: a moment that cannot be, or a number that is none, is an
+error of that client.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ LARGEST_NS = 1 << 62
 
 
 class Client:
-    """A client of this name. ``start`` makes its probe; whatever goes wrong is a ProbeError that names it."""
+    """A client of this name, ``local`` where it is a process of our own. ``start`` makes its probe; whatever goes
+    wrong is a ProbeError that names it."""
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class Client:
     ) -> None:
         self.name = name
         self._argv = argv
-        self._local = local
+        self.local = local
         self._begun = begun
         self._contained = contained
         self._probe: Probe | None = None
@@ -59,7 +61,7 @@ class Client:
             self._argv,
             name=self._who,
             contained=self._contained,
-            elsewhere=not self._local,
+            elsewhere=not self.local,
             begins_within_s=CONNECTS_S,
             hung=self._overdue,
         )
@@ -105,7 +107,7 @@ class Client:
         probe, self._probe = self._probe, None
         if probe is None:
             return
-        if self._local:
+        if self.local:
             probe.close()
         else:  # what it was asked may still go on there: the end of its input, and not our patience, ends it
             probe.kill()

@@ -1,10 +1,11 @@
 """Clocks of other machines held against ours, and how far off what is said of them can be.
 
-One exchange asks the other machine for its clock and reads ours before (a) and after (b). Whatever the way there and back took,
-the other clock was read between a and b of ours; so if it said t, its offset lies within t - (a + b) / 2 ± (b - a) / 2. This
-holds for ways of any asymmetry, which is all that can be known of them from here (D. L. Mills, RFC 5905, has it as half the
-round-trip delay). Of several exchanges all intervals hold at once, and the shortest is taken. Between two readings, one before and
-one after a run, a clock that runs evenly has an offset on the line between them, and the error there is at most the larger one.
+One exchange asks the other machine for its clock and reads ours before (a) and after (b). Whatever the way there and
+back took, the other clock was read between a and b of ours; so if it said t, its offset lies within t - (a + b) / 2 ±
+(b - a) / 2. This holds for ways of any asymmetry, which is all that can be known of them from here (D. L. Mills, RFC
+5905, has it as half the round-trip delay). Of several exchanges all intervals hold at once, and the shortest is
+taken. Between two readings, one before and one after a run, a clock that runs evenly has an offset on the line
+between them, and the error there is at most the larger one.
 """
 
 from __future__ import annotations

@@ -1,32 +1,26 @@
 """The clients of a trial: made before its first run, begun together in each, and held against their clocks.
 
-In a run every client first answers with its clock, which says that it is there and idle. Then each gets its job with a moment of its
-own clock, some way ahead; it lays everything out and sleeps until then (``begin_ns`` of docs/probe-protocol.md). The trial's own probe
-does a job over the same time: a program that waits until the last client is done. So its counters, and those of the server that it
-has started, are of the whole time; and the known slow-down of the positive control comes after it. When clients began and ended is
-what their own probes say. Nothing is timed here.
+In a run every client first answers with its clock, which says that it is there and idle. Then each gets its job with
+a moment of its own clock, some way ahead; it lays everything out and sleeps until then (``begin_ns`` of
+docs/probe-protocol.md). The trial's own probe does a job over the same time: a program that waits until the last
+client is done. So its counters, and those of the server that it has started, are of the whole time; and the known
+slow-down of the positive control comes after it. When clients began and ended is what their own probes say. Nothing
+is timed here.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from iotrial.conduct.crowd import figures
-from iotrial.conduct.crowd.answer import Told, told
+from iotrial.conduct.crowd.bell import Bell, Latch
 from iotrial.conduct.crowd.client import ANSWERS_S, Client
-from iotrial.conduct.crowd.clock import Common, Reading
-from iotrial.conduct.crowd.figures import Timed
+from iotrial.conduct.crowd.clock import Common
 from iotrial.conduct.crowd.links import Links
 from iotrial.conduct.crowd.machine import Spent
+from iotrial.conduct.crowd.one import Task, as_one
 from iotrial.errors import IotrialError, ProbeError
 from iotrial.lab.target import Target
 from iotrial.probe.binary import find_binary
@@ -40,26 +34,19 @@ GRACE_S = 15.0
 _OWN = ("stretch", "stretch_clock", "devices", "sync_after", "account", "account_requests")
 NUMBER, COUNT = "{client}", "{clients}"
 SERVER = "server"
-APART = "clients_began_apart"
-CLOCK_SET = "a_clients_clock_was_set"
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What is asked of the clients of one run. ``limit_s``: the longest time that one of them may take."""
-
-    clients: int
-    spread: float
-    limit_s: float
 
 
 class Crowd:
     """The clients of one session. ``announce`` is told of every probe that is a process of this machine."""
 
     def __init__(self, links: Links, *, most: int, root: bool, announce: Callable[[Probe], None]) -> None:
-        self._clients = [_client(links, number, most, root=root, announce=announce) for number in range(1, most + 1)]
+        self._clients = [
+            _client(links, number, most, root=root, announce=announce) for number in range(1, most + 1)
+        ]
         self._server = (
-            Client(f"{SERVER} (its machine's probe)", links.server, local=False, begun=_nothing) if links.server else None
+            Client(f"{SERVER} (its machine's probe)", links.server, local=False, begun=_nothing)
+            if links.server
+            else None
         )
         self._threads = ThreadPoolExecutor(max_workers=max(1, most), thread_name_prefix="client")
 
@@ -83,7 +70,7 @@ class Crowd:
         """Who the clients are, for the stored trial."""
         return {
             "clients": [
-                {"name": client.name, **{k: client.facts[k] for k in ("clock", "privileged") if k in client.facts}}
+                {"name": client.name, "where": "this machine" if client.local else "a link"}
                 for client in self._clients
             ]
         }
@@ -99,14 +86,18 @@ class Crowd:
         begin_ns = time.monotonic_ns() + lead_ns
         limit_s = task.limit_s + GRACE_S + lead_ns / 1e9
         jobs = [
-            {**_of_client(job, number, task.clients), "user": client.user(), "begin_ns": begin_ns + reading.offset_ns}
+            {
+                **_of_client(job, number, task.clients),
+                "user": client.user(),
+                "begin_ns": begin_ns + reading.offset_ns,
+            }
             for number, (client, reading) in enumerate(zip(clients, before, strict=True), start=1)
         ]
         own, answers = self._together(worker, job, begin_ns, limit_s, clients, jobs)
         served = {} if self._server is None or spent is None else _spent(self._server).since(spent)
         after = [client.clock() for client in clients]
         clocks = [Common(one, other) for one, other in zip(before, after, strict=True)]
-        return _answer(own, answers, clients, clocks, task, served)
+        return as_one(own, answers, [client.name for client in clients], clocks, task, served)
 
     def _together(
         self,
@@ -117,10 +108,10 @@ class Crowd:
         clients: Sequence[Client],
         jobs: Sequence[Mapping[str, object]],
     ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """The answers of the trial's own probe and of all clients. Raises ProbeError that names the first that gave none, once
-        no other is at work any more."""
-        with _Bell() as bell:
-            latch = _Latch(len(clients), bell.ring)
+        """The answers of the trial's own probe and of all clients. Raises ProbeError that names the first that gave
+        none, once no other is at work any more."""
+        with Bell() as bell:
+            latch = Latch(len(clients), bell.ring)
             futures: list[Future[dict[str, Any]]] = []
             try:
                 for client, each in zip(clients, jobs, strict=True):
@@ -142,7 +133,9 @@ class Crowd:
         if failed:
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
             first = failed[0]
-            raise ProbeError(f"{first.message if isinstance(first, IotrialError) else first}{more}") from first
+            raise ProbeError(
+                f"{first.message if isinstance(first, IotrialError) else first}{more}"
+            ) from first
         return own, [future.result() for future in futures]
 
     def _revive(self, clients: Sequence[Client]) -> None:
@@ -154,47 +147,7 @@ class Crowd:
         return [*self._clients, *([] if self._server is None else [self._server])]
 
 
-class _Bell:
-    """A FIFO in a folder of our own, which a program of the probe's waits at until ``ring``; the byte stays there, however
-    late it comes."""
-
-    def __enter__(self) -> _Bell:
-        self._folder = tempfile.TemporaryDirectory(prefix="iotrial-bell-")
-        self.path = str(Path(self._folder.name) / "bell")
-        os.mkfifo(self.path, 0o600)
-        # for both, so that neither end waits for the other to be opened
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        return self
-
-    def ring(self) -> None:
-        """Once, when all is over."""
-        with suppress(OSError):
-            os.write(self._descriptor, b".")
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-        self._folder.cleanup()
-
-
-class _Latch:
-    """Acts once so many are done."""
-
-    def __init__(self, count: int, act: Callable[[], None]) -> None:
-        self._left = count
-        self._act = act
-        self._lock = threading.Lock()
-
-    def one_done(self, _: Future[dict[str, Any]]) -> None:
-        with self._lock:
-            self._left -= 1
-            over = self._left == 0
-        if over:
-            self._act()
-
-
-def _client(
-    links: Links, number: int, most: int, *, root: bool, announce: Callable[[Probe], None]
-) -> Client:
+def _client(links: Links, number: int, most: int, *, root: bool, announce: Callable[[Probe], None]) -> Client:
     """Client ``number`` from 1: a process of this machine, or one on the hosts, which take turns."""
     if not links.clients:
         argv = (str(find_binary()), *(("--isolate",) if root else ()))
@@ -227,50 +180,3 @@ def _of_client(job: Mapping[str, object], number: int, count: int) -> dict[str, 
 def _spent(machine: Client) -> Spent:
     text = machine.call("read", {"path": "/proc/stat"}, ANSWERS_S).get("data")
     return Spent.of(text if isinstance(text, str) else "")
-
-
-def _answer(
-    own: Mapping[str, Any],
-    answers: Sequence[Mapping[str, Any]],
-    clients: Sequence[Client],
-    clocks: Sequence[Common],
-    task: Task,
-    served: Mapping[str, float],
-) -> dict[str, Any]:
-    """The answer of all as one job's: times and usage are the clients', counters those of the trial's own probe."""
-    each: list[Told] = [told(answer, f"client {client.name}") for client, answer in zip(clients, answers, strict=True)]
-    timed = [
-        Timed(client.name, clock.ours(one.started_ns), clock.ours(one.ended_ns))
-        for client, clock, one in zip(clients, clocks, each, strict=True)
-    ]
-    failures = [failure for one in each for failure in one.failures]
-    whole_ns = max(1, figures.whole_ns(timed))
-    spun_ns = int(own["spun"]["wall_ns"])
-    cpu = {name: sum(one.cpu[name] for one in each) for name in ("user_ns", "sys_ns", "cpu_ns")}
-    usage = {name: sum(one.usage.get(name, 0) for one in each) for name in own["usage"]}
-    return {
-        **own,
-        **cpu,
-        "wall_ns": whole_ns + spun_ns,
-        "usage": usage,
-        "spun": {"wall_ns": spun_ns, "cpu_ns": 0},
-        "injected": (whole_ns + spun_ns) / whole_ns,
-        "started_ns": min(one.start_ns for one in timed),
-        "failures": [*own["failures"], *failures],
-        "verified": not (own["failures"] or failures),
-        "whole_ns": whole_ns,
-        "timed": timed,
-        "steps_of": [one.steps_ns for one in each],
-        "clocks": clocks,
-        "machine": dict(served),
-        "void": None if failures else _void(timed, clocks, task.spread),
-    }
-
-
-def _void(timed: Sequence[Timed], clocks: Sequence[Common], spread: float) -> str | None:
-    """The rule that throws the run out, and with it its block. What the clocks may be off counts against it."""
-    if any(clock.stepped for clock in clocks):
-        return CLOCK_SET
-    doubt_ns = 2 * max(clock.bound_ns for clock in clocks) if len(clocks) > 1 else 0
-    apart_ns = figures.spread_ns(timed) + doubt_ns
-    return APART if len(timed) > 1 and apart_ns > spread * figures.whole_ns(timed) else None

@@ -46,8 +46,8 @@ def fairness(rates: Sequence[float]) -> float:
 
 
 def numbers(timed: Sequence[Timed], volume_bytes: int) -> dict[str, float]:
-    """The responses that times alone give, in seconds, bytes or works a second, and shares. ``volume_bytes`` 0: each client did
-    one work."""
+    """The responses that times alone give, in seconds, bytes or works a second, and shares. ``volume_bytes`` 0: each
+    client did one work."""
     each = float(volume_bytes or 1)
     took_s = [max(1, one.took_ns) / 1e9 for one in timed]
     rates = [each / seconds for seconds in took_s]
@@ -58,8 +58,8 @@ def numbers(timed: Sequence[Timed], volume_bytes: int) -> dict[str, float]:
         "client_fastest": min(took_s),
         "fairness": fairness(rates),
         "slowest_to_fastest": max(took_s) / min(took_s),
-        "start_spread": spread_ns(timed) / 1e9,
-        "together": together_ns(timed) / 1e9,
+        "start_spread_time": spread_ns(timed) / 1e9,
+        "together_time": together_ns(timed) / 1e9,
     }
     if together_ns(timed) > 0:
         found["rate_together"] = sum(rates)

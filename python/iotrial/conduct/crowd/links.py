@@ -1,8 +1,9 @@
 """How clients and the server's machine are reached, as the user says it: a command that speaks the probe's protocol.
 
-``--client NAME=COMMAND``, as often as there are hosts (``--client @FILE``: a line each), and ``--server-probe COMMAND``. A command
-is split into words as a shell would, and run without one: ``ssh nas-client-1 ioprobe``, ``ip netns exec c1 ioprobe``, or a relay.
-``NAME@ADDRESS`` says besides at which address the client is, for programs that call it (fio).
+``--client NAME=COMMAND``, as often as there are hosts (``--client @FILE``: a line each), and ``--server-probe
+COMMAND``. A command is split into words as a shell would, and run without one: ``ssh nas-client-1 ioprobe``, ``ip
+netns exec c1 ioprobe``, or a relay. ``NAME@ADDRESS`` says besides at which address the client is, for programs that
+call it (fio).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The hosts that the user has named. Without ``clients`` they are processes of this machine; ``server`` is the command of a
-    probe on the server's machine, empty where there is none."""
+    """The hosts that the user has named. Without ``clients`` they are processes of this machine; ``server`` is the
+    command of a probe on the server's machine, empty where there is none."""
 
     clients: tuple[Link, ...] = ()
     server: tuple[str, ...] = ()
@@ -50,7 +51,9 @@ def links_of(clients: Sequence[str], server: str | None) -> Links:
     for text in _expanded(clients):
         link = _link(text)
         if link.name in found:
-            raise RequestError(f"--client {link.name} is given twice", hint="each client host has a name of its own")
+            raise RequestError(
+                f"--client {link.name} is given twice", hint="each client host has a name of its own"
+            )
         found[link.name] = link
     if len(found) > MOST_LINKS:
         raise RequestError(f"--client: {len(found)} hosts are named, and {MOST_LINKS} are the most")
@@ -78,7 +81,9 @@ def _link(text: str) -> Link:
     who, equals, command = (part.strip() for part in text.partition("="))
     name, _, address = who.partition("@")
     if not equals or not _NAME.fullmatch(name) or (address and not _ADDRESS.fullmatch(address)):
-        raise RequestError(f'--client "{text[:80]}": wanted NAME=COMMAND, or NAME@ADDRESS=COMMAND', hint=_EXAMPLE)
+        raise RequestError(
+            f'--client "{text[:80]}": wanted NAME=COMMAND, or NAME@ADDRESS=COMMAND', hint=_EXAMPLE
+        )
     return Link(name, _argv(f"--client {name}", command), address)
 
 
@@ -93,8 +98,8 @@ def _argv(option: str, command: str) -> tuple[str, ...]:
 
 
 def to_json(links: Links) -> dict[str, object]:
-    """For the options of a stored trial, by which it can be resumed; empty where nothing was named. It never leaves this machine
-    in a packed trial."""
+    """For the options of a stored trial, by which it can be resumed; empty where nothing was named. It never leaves
+    this machine in a packed trial."""
     if not links:
         return {}
     clients = [{"name": one.name, "argv": list(one.argv), "address": one.address} for one in links.clients]

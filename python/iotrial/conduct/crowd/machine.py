@@ -1,7 +1,7 @@
 """What the machine that serves did meanwhile: its processors' time, read by a probe there before and after a run.
 
-The kernel counts in ticks of a hundredth of a second as a rule, and interrupts in whole ticks where it does not account for them
-apart: what is said of a short run is coarse.
+The kernel counts in ticks of a hundredth of a second as a rule, and interrupts in whole ticks where it does not
+account for them apart: what is said of a short run is coarse.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Spent:
         """What /proc/stat says. Raises ProbeError where it is none."""
         words = text.partition("\n")[0].split()
         if len(words) <= len(_NAMES) or words[0] != "cpu" or not all(word.isdigit() for word in words[1:]):
-            raise ProbeError(f"reading /proc/stat of the server's machine: wanted its processors, found {text[:60]!r}")
+            raise ProbeError(
+                f"reading /proc/stat of the server's machine: wanted its processors, found {text[:60]!r}"
+            )
         return cls(dict(zip(_NAMES, map(int, words[1:]), strict=False)))
 
     def since(self, before: Spent) -> dict[str, float]:

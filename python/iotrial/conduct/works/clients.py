@@ -43,7 +43,8 @@ class Clients(WorkDriver[ClientsWork]):
         values = {**asked.arguments, "{server}": work.server or own}
         return {
             "steps": [
-                {"name": step.name, "argv": [filled(word, values) for word in step.argv]} for step in work.steps
+                {"name": step.name, "argv": [filled(word, values) for word in step.argv]}
+                for step in work.steps
             ],
             "environment": {
                 **minimal_environment(),
@@ -100,6 +101,7 @@ class Clients(WorkDriver[ClientsWork]):
             "took_s": [one.took_ns / 1e9 for one in timed],
             "clock_bound_s": [clock.bound_ns / 1e9 for clock in clocks],
             "clock_drift_ppm": [round(clock.drift * 1e6, 1) for clock in clocks],
+            "clock_drift_bound_ppm": [round(clock.drift_bound * 1e6, 1) for clock in clocks],
         }
         return Measured(numbers, checks={CLIENTS: told}, void=answer["void"])
 
@@ -108,10 +110,8 @@ class Clients(WorkDriver[ClientsWork]):
 
     def summary(self, work: ClientsWork) -> str:
         commands = "; ".join(" ".join(step.argv) for step in work.steps)
-        if work.server:
-            where = f"on {work.server}"
-        else:
-            where = "on a server of its own" if work.serve else "on a folder of the lab"
+        own = "a server of its own" if work.serve else "a folder of the lab"
+        where = f"on {work.server or own}"
         return f"{work.clients} clients at once {where}: {commands}"
 
     def writes(self, work: ClientsWork) -> bool:

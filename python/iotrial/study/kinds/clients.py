@@ -1,8 +1,8 @@
 """Workload kind ``clients``: the same commands of many clients at once, against one server.
 
-A server that serves one client well may serve eight badly, and what is to be known of it then is another thing: the rate of
-all of them together, how evenly it is shared, and what it costs the server. So all clients begin at one moment, each is timed by
-its own probe, and a run whose clients did not begin together is thrown out.
+A server that serves one client well may serve eight badly, and what is to be known of it then is another thing: the
+rate of all of them together, how evenly it is shared, and what it costs the server. So all clients begin at one
+moment, each is timed by its own probe, and a run whose clients did not begin together is thrown out.
 """
 
 from __future__ import annotations
@@ -41,16 +41,20 @@ class ClientsKeys(Table):
 
     argv: Program | None = Field(
         None,
-        description="program and arguments of each client; `{server}`: the server's address or folder, `{client}`: the client's "
+        description="program and arguments of each client; `{server}`: the server's address or folder, `{client}`: "
+        "the client's "
         "number from 1, `{clients}`: how many there are",
     )
     step: Annotated[list[StepTable], Written("[[workload.step]] tables")] = Field(
-        [], max_length=32, description="instead of `argv`: several commands with `name` and `argv`, one after the other"
+        [],
+        max_length=32,
+        description="instead of `argv`: several commands with `name` and `argv`, one after the other",
     )
     clients: int = Field(2, ge=1, le=MOST_CLIENTS, description="how many clients there are at once")
     server: Line = Field(
         "",
-        description="what `{server}` stands for: an address or a folder, as the clients see it; left out: where `serve` listens, "
+        description="what `{server}` stands for: an address or a folder, as the clients see it; left out: where "
+        "`serve` listens, "
         "or without `serve` the lab's folder that `make` has filled",
     )
     volume: Size = Field(
@@ -60,10 +64,13 @@ class ClientsKeys(Table):
         0.1,
         gt=0,
         le=1,
-        description="by which share of a run's length the clients may begin apart, the error of their clocks included; a run of "
+        description="by which share of a run's length the clients may begin apart, the error of their clocks "
+        "included; a run of "
         "more is void",
     )
-    cwd: Argument = Field("/", min_length=1, description="working folder of the commands; may be in `{server}`")
+    cwd: Argument = Field(
+        "/", min_length=1, description="working folder of the commands; may be in `{server}`"
+    )
     stdin: Prose = Field("", description="text for standard input of each command")
     timeout: Duration = Field(
         60.0, gt=0, le=86400, description="longest time of one command; after it the run failed"
@@ -74,7 +81,8 @@ class ClientsKeys(Table):
     )
     serve: Arguments = Field(
         [],
-        description="instead of `server`: a program and its arguments that serve in the foreground on this machine, started anew "
+        description="instead of `server`: a program and its arguments that serve in the foreground on this machine, "
+        "started anew "
         "for each run; `{address}` and `{port}`: where to listen (127.0.0.1), `{site}`: the folder that `make` has filled, "
         "`{scratch}`: an empty folder",
     )
@@ -257,7 +265,7 @@ _SHARED = (
         "time of the slowest client over that of the fastest",
         stretchable=False,
     ),
-    _client_time("clients_cpu", "processor time of all clients' commands, user and system"),
+    _client_time("client_cpu", "processor time of all clients' commands, user and system"),
 )
 _SERVER = (
     _client_time("server_cpu", "processor time of the server: of its processes, or of its machine"),
@@ -282,16 +290,20 @@ _SERVER = (
 KIND = WorkloadKind(
     name="clients",
     work=ClientsWork,
-    summary="The same commands of many clients at once, against one server: processes of this machine, or on hosts that --client "
+    summary="The same commands of many clients at once, against one server: processes of this machine, or on hosts "
+    "that --client "
     "names.",
     keys=ClientsKeys,
     build=build,
     responses=responses,
     documented=(_WALL, *_rates("bytes/s or 1/s"), _step("STEP"), *_SHARED, *_SERVER, *DEVICE_RESPONSES),
     unstretchable="times and rates of single clients, and what the server spends",
-    notes="All clients begin at one moment of a common clock; their clocks are compared before and after each run, and a run whose "
-    "clients began further apart than spread is void. wall.STEP is there where a workload has several steps. server_cpu is that "
-    "of the processes of serve, or of the machine that --server-probe reaches, which alone gives server_softirq and server_busy; "
+    notes="All clients begin at one moment of a common clock; their clocks are compared before and after each run, "
+    "and a run whose "
+    "clients began further apart than spread is void. wall.STEP is there where a workload has several steps. "
+    "server_cpu is that "
+    "of the processes of serve, or of the machine that --server-probe reaches, which alone gives server_softirq and "
+    "server_busy; "
     "without either they are not there. A client that fails, hangs or dies is a failure of the run, and is named. The knob "
     "work.option varies clients, server and volume; command.argument varies what stands in commands and in serve.",
     text_file=("make_file", "make_input"),
