@@ -27,7 +27,8 @@ def sentences(data: TrialData) -> Iterator[str]:
         most = max(most, len(began))
         bounds.append(max(bound))
         doubts = _numbers(told.get("clock_drift_bound_ppm"))
-        drifts += zip(map(abs, _numbers(told.get("clock_drift_ppm"))), doubts, strict=False)
+        # of the last run, which is the longest after the first reading
+        drifts = list(zip(map(abs, _numbers(told.get("clock_drift_ppm"))), doubts, strict=False))
         if len(began) > 1:
             apart.append(max(began) - min(began))
     if not apart:

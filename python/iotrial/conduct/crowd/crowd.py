@@ -17,7 +17,7 @@ from typing import Any
 
 from iotrial.conduct.crowd.bell import Bell, Latch
 from iotrial.conduct.crowd.client import ANSWERS_S, Client
-from iotrial.conduct.crowd.clock import Common
+from iotrial.conduct.crowd.clock import Common, Reading
 from iotrial.conduct.crowd.links import Links
 from iotrial.conduct.crowd.machine import Spent
 from iotrial.conduct.crowd.one import Task, as_one
@@ -48,6 +48,8 @@ class Crowd:
             if links.server
             else None
         )
+        #: each client's clock when it was first read: the longer ago, the better is known how it drifts
+        self._first: dict[str, Reading] = {}
         self._threads = ThreadPoolExecutor(max_workers=max(1, most), thread_name_prefix="client")
 
     def open(self) -> None:
@@ -97,7 +99,12 @@ class Crowd:
         served = {} if self._server is None or spent is None else _spent(self._server).since(spent)
         after = [client.clock() for client in clients]
         clocks = [Common(one, other) for one, other in zip(before, after, strict=True)]
-        return as_one(own, answers, [client.name for client in clients], clocks, task, served)
+        names = [client.name for client in clients]
+        since = [
+            Common(self._first.setdefault(name, one), other)
+            for name, one, other in zip(names, before, after, strict=True)
+        ]
+        return {**as_one(own, answers, names, clocks, task, served), "clocks_since": since}
 
     def _together(
         self,

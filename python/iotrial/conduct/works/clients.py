@@ -79,7 +79,7 @@ class Clients(WorkDriver[ClientsWork]):
         return own_site.server(work, at)
 
     def measured(self, work: ClientsWork, answer: Mapping[str, Any], asked: Asked) -> Measured:
-        timed, clocks = answer["timed"], answer["clocks"]
+        timed, clocks, since = answer["timed"], answer["clocks"], answer["clocks_since"]
         if answer["failures"]:
             return Measured()
         numbers = figures.numbers(timed, work.volume_bytes)
@@ -100,8 +100,8 @@ class Clients(WorkDriver[ClientsWork]):
             "began_s": [(one.start_ns - began_ns) / 1e9 for one in timed],
             "took_s": [one.took_ns / 1e9 for one in timed],
             "clock_bound_s": [clock.bound_ns / 1e9 for clock in clocks],
-            "clock_drift_ppm": [round(clock.drift * 1e6, 1) for clock in clocks],
-            "clock_drift_bound_ppm": [round(clock.drift_bound * 1e6, 1) for clock in clocks],
+            "clock_drift_ppm": [round(clock.drift * 1e6, 1) for clock in since],
+            "clock_drift_bound_ppm": [round(clock.drift_bound * 1e6, 1) for clock in since],
         }
         return Measured(numbers, checks={CLIENTS: told}, void=answer["void"])
 
