@@ -313,6 +313,8 @@ class Runner:
         kind, work = driver(workload.work), workload.work
         if not kind.clients(work):
             return subject.worker.call(kind.verb, **job)
+        if kind.calls_clients:
+            return self._session.clients().called(subject.worker, job, kind.clients(work), kind.folder(work))
         task = Task(kind.clients(work), kind.spread(work), kind.longest_s(work))
         return self._session.clients().run(subject.worker, job, task)
 

@@ -119,12 +119,18 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class FioWork:
-    """A fio job file, run as it is in the lab's folder (workload kind ``fio``). ``job`` is its text."""
+    """A fio job file, run as it is in the lab's folder (workload kind ``fio``). ``job`` is its text.
+
+    ``clients``: so many fio servers do the job at once, called by one fio; 0: fio alone. ``folder``: where they work,
+    on other hosts.
+    """
 
     job: str
     picks: tuple[Pick, ...]
     timeout_s: float = 600.0
     run_as: str = "user"
+    clients: int = 0
+    folder: str = ""
     files: int = 1
     pool: int = 1
     contiguous: bool = False

@@ -24,7 +24,8 @@ LARGEST_NS = 1 << 62
 
 
 class Client:
-    """A client of this name, ``local`` where it is a process of our own. ``start`` makes its probe; whatever goes
+    """A client of this name, ``local`` where it is a process of our own; ``address`` is where programs
+    here can call it, empty where that was not said. ``start`` makes its probe; whatever goes
     wrong is a ProbeError that names it."""
 
     def __init__(
@@ -35,10 +36,12 @@ class Client:
         local: bool,
         begun: Callable[[Probe], None],
         contained: bool = False,
+        address: str = "",
     ) -> None:
         self.name = name
         self._argv = argv
         self.local = local
+        self.address = address
         self._begun = begun
         self._contained = contained
         self._probe: Probe | None = None

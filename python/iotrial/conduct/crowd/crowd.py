@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from iotrial.conduct.crowd import fio
 from iotrial.conduct.crowd.bell import Bell, Latch
 from iotrial.conduct.crowd.client import ANSWERS_S, Client
 from iotrial.conduct.crowd.clock import Common, Reading
+from iotrial.conduct.crowd.folders import own_folder
 from iotrial.conduct.crowd.links import Links
 from iotrial.conduct.crowd.machine import Spent
 from iotrial.conduct.crowd.one import Task, as_one
@@ -106,6 +108,18 @@ class Crowd:
         ]
         return {**as_one(own, answers, names, clocks, task, served), "clocks_since": since}
 
+    def called(self, worker: Target, job: Mapping[str, object], count: int, folder: str) -> dict[str, Any]:
+        """One run of a fio that calls so many of the clients: each works in ``folder`` of its host, or where it is a
+        process of this machine in one of its own below the job's. Raises ProbeError as ``run`` does."""
+        clients = self._clients[:count]
+        self._revive(clients)
+        below = str(job["cwd"])
+        folders = [
+            own_folder(below, number) if client.local else folder
+            for number, client in enumerate(clients, start=1)
+        ]
+        return fio.called(worker, job, clients, folders)
+
     def _together(
         self,
         worker: Target,
@@ -162,7 +176,8 @@ def _client(links: Links, number: int, most: int, *, root: bool, announce: Calla
     turn, at = divmod(number - 1, len(links.clients))
     link = links.clients[at]
     several = most > len(links.clients)
-    return Client(f"{link.name}.{turn + 1}" if several else link.name, link.argv, local=False, begun=_nothing)
+    name = f"{link.name}.{turn + 1}" if several else link.name
+    return Client(name, link.argv, local=False, begun=_nothing, address=link.address)
 
 
 def _nothing(_: Probe) -> None:

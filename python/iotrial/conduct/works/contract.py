@@ -117,6 +117,9 @@ class WorkDriver(ABC, Generic[W]):
     #: it makes the lab's file system itself, as knobs wish, so that this is not done before it
     makes_filesystem: ClassVar[bool] = False
 
+    #: its clients serve a program of the lab's probe, which calls them
+    calls_clients: ClassVar[bool] = False
+
     @abstractmethod
     def fields(self, work: W, asked: Asked) -> dict[str, object]:
         """The job's own fields (the common ones are the runner's)."""
@@ -136,6 +139,10 @@ class WorkDriver(ABC, Generic[W]):
     def clients(self, work: W) -> int:
         """How many clients do its job at once, each by a probe of its own; 0 where the lab's probe does it."""
         return 0
+
+    def folder(self, work: W) -> str:
+        """The folder on its clients' hosts that they work in, where they serve; empty: none is named."""
+        return ""
 
     def longest_s(self, work: W) -> float:
         """How long one of them may take."""
