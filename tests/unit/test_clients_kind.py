@@ -179,5 +179,10 @@ def test_links_of_a_study_without_clients_are_refused() -> None:
 
 
 def test_a_folder_of_the_lab_is_for_a_folder_lab_alone() -> None:
-    with pytest.raises(RequestError, match="fetch"):
+    with pytest.raises(RequestError, match="do not see what a lab of kind image mounts"):
         resolve(read(), root=True, lab="image", trust=True)
+
+
+def test_without_a_lab_named_root_gets_the_folder_lab_for_clients_of_a_folder() -> None:
+    assert resolve(read(), root=True, trust=True).lab == "directory"
+    assert resolve(read('serve = ["true", "{port}"]\n' + PLAIN), root=True, trust=True).lab == "image"

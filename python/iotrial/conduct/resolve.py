@@ -187,7 +187,8 @@ def resolve(
 def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
     wanted = asked or study.lab.kind
     if wanted is None:
-        return "image" if root else "directory"
+        in_folders_alone = any(driver(w.work).labs(w.work) == {"directory"} for w in study.workloads)
+        return "image" if root and not in_folders_alone else "directory"
     if wanted not in LABS:
         raise RequestError(f'there is no lab of kind "{wanted}" yet', hint="there are: " + ", ".join(LABS))
     if wanted == "image" and not root:

@@ -313,10 +313,12 @@ class Runner:
         kind, work = driver(workload.work), workload.work
         if not kind.clients(work):
             return subject.worker.call(kind.verb, **job)
+        crowd = self._session.crowd
+        assert crowd is not None
         if kind.calls_clients:
-            return self._session.clients().called(subject.worker, job, kind.clients(work), kind.folder(work))
+            return crowd.called(subject.worker, job, kind.clients(work), kind.folder(work))
         task = Task(kind.clients(work), kind.spread(work), kind.longest_s(work))
-        return self._session.clients().run(subject.worker, job, task)
+        return crowd.run(subject.worker, job, task)
 
 
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:

@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from iotrial.conduct.crowd.crowd import Crowd
-from iotrial.conduct.crowd.wanted import most_clients
+from iotrial.conduct.crowd.crowd import Crowd, gathered
 from iotrial.conduct.disks import place_for
 from iotrial.conduct.filesets import FileSets
 from iotrial.conduct.guest import MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
@@ -29,9 +28,9 @@ from iotrial.conduct.sites import FILESYSTEM, Site
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
-from iotrial.errors import IotrialError, LabError, ProbeError, RequestError, RestoreError
+from iotrial.errors import IotrialError, ProbeError, RequestError, RestoreError
 from iotrial.lab import host, registry
-from iotrial.lab.directory import DirectoryPlace
+from iotrial.lab.directory import DirectoryPlace, make_folder
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import FileSelection, Subject, WorkDraft
 from iotrial.lab.lock import MachineLock
@@ -81,7 +80,8 @@ class Session:
         self.settings = Settings(resolved, self.subject)
         self._sample_s = sample_s
         self.sampler: Sampler | None = None
-        self._crowd: Crowd | None = None
+        #: of a study that has clients
+        self.crowd: Crowd | None = None
         self.probe: Probe
         self.target: Target
         self.boot_id = ""
@@ -94,7 +94,7 @@ class Session:
             refuse_leftovers(self.journal)
             # a user's folder is there already, or it is not the one that was meant
             if Path(self.folder) == self._own_folder:
-                _make_folder(self._own_folder)
+                make_folder(self._own_folder)
             if self.resolved.needs is not None:
                 if self._sample_s is not None:
                     raise RequestError("--sample looks at this machine, and the trial happens in a guest")
@@ -102,7 +102,7 @@ class Session:
                     guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
                 )
             self._start_probe()
-            self._gather_clients()
+            self.crowd = gathered(self.resolved, self._announce)
             if self._sample_s is not None:
                 self.sampler = Sampler(self._sample_s)
             self._furnish()
@@ -122,18 +122,6 @@ class Session:
             self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
             self._announce(self.probe)
         self.target = Target(self.probe)
-
-    def _gather_clients(self) -> None:
-        most = most_clients(self.resolved.study)
-        if most:
-            root = self.resolved.root
-            self._crowd = Crowd(self.resolved.links, most=most, root=root, announce=self._announce)
-            self._crowd.open()
-
-    def clients(self) -> Crowd:
-        """Those that a work of this study has."""
-        assert self._crowd is not None
-        return self._crowd
 
     def _announce(self, probe: Probe) -> None:
         LabProcess().announce(
@@ -225,8 +213,8 @@ class Session:
         """Kill the probe in the middle of a job: mounts, devices and images go with it."""
         if hasattr(self, "probe"):
             self.probe.kill()
-        if self._crowd is not None:
-            self._crowd.abandon()
+        if self.crowd is not None:
+            self.crowd.abandon()
         if self._guest is not None:
             self._guest.kill()
         self.places.clear()
@@ -240,9 +228,9 @@ class Session:
         if self.sampler is not None:
             self.sampler.close()
             self.sampler = None
-        if self._crowd is not None:
-            self._crowd.close()
-            self._crowd = None
+        if self.crowd is not None:
+            self.crowd.close()
+            self.crowd = None
         probe = getattr(self, "probe", None)
         if probe is None:
             self._give_up_guest()
@@ -408,14 +396,5 @@ class Session:
             "file_sets": dict(self.files.names()),
             **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
             **({"shared": together} if together else {}),
-            **(self._crowd.facts() if self._crowd is not None else {}),
+            **(self.crowd.facts() if self.crowd is not None else {}),
         }
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LabError(
-            f"making the lab's folder {folder}: {error.strerror}", hint="name another one with --on FOLDER"
-        ) from error

@@ -23,6 +23,8 @@ from iotrial.conduct.crowd.folders import own_folder
 from iotrial.conduct.crowd.links import Links
 from iotrial.conduct.crowd.machine import Spent
 from iotrial.conduct.crowd.one import Task, as_one
+from iotrial.conduct.crowd.wanted import most_clients
+from iotrial.conduct.resolve import Resolved
 from iotrial.errors import IotrialError, ProbeError
 from iotrial.lab.target import Target
 from iotrial.probe.binary import find_binary
@@ -202,3 +204,17 @@ def _of_client(job: Mapping[str, object], number: int, count: int) -> dict[str, 
 def _spent(machine: Client) -> Spent:
     text = machine.call("read", {"path": "/proc/stat"}, ANSWERS_S).get("data")
     return Spent.of(text if isinstance(text, str) else "")
+
+
+def gathered(resolved: Resolved, announce: Callable[[Probe], None]) -> Crowd | None:
+    """The clients of a study, each reached; None where it has none. Raises ProbeError as ``Crowd.open``, all ended again."""
+    most = most_clients(resolved.study)
+    if not most:
+        return None
+    crowd = Crowd(resolved.links, most=most, root=resolved.root, announce=announce)
+    try:
+        crowd.open()
+    except BaseException:
+        crowd.close()
+        raise
+    return crowd
