@@ -11,6 +11,7 @@ from iotrial.conduct.crowd.links import Link, Links, from_json, links_of, to_jso
 from iotrial.conduct.crowd.wanted import most_clients
 from iotrial.conduct.resolve import resolve
 from iotrial.errors import RequestError, StudyError
+from iotrial.store.packed.privacy import _words
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.kinds import kind_of
 from iotrial.study.kinds.varied import varied
@@ -186,3 +187,9 @@ def test_a_folder_of_the_lab_is_for_a_folder_lab_alone() -> None:
 def test_without_a_lab_named_root_gets_the_folder_lab_for_clients_of_a_folder() -> None:
     assert resolve(read(), root=True, trust=True).lab == "directory"
     assert resolve(read('serve = ["true", "{port}"]\n' + PLAIN), root=True, trust=True).lab == "image"
+
+
+def test_a_packed_trial_leaves_out_by_which_commands_hosts_are_reached() -> None:
+    argv = ["iotrial", "run", "nas/clients", "--client", "c1=ssh me@host ioprobe", "--time", "1m"]
+    argv += ["--client=c2=ssh other ioprobe", "--server-probe", "ssh nas ioprobe", "--no-stop"]
+    assert _words(argv, read()) == ["iotrial", "run", "nas/clients", "--time", "1m", "--no-stop"]
