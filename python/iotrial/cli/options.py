@@ -59,6 +59,8 @@ class Asked:
     disk: str | None = None
     servers: Mapping[str, str] = field(default_factory=dict)
     located: Mapping[str, Where] = field(default_factory=dict)
+    clients: tuple[str, ...] = ()
+    server_probe: str | None = None
 
 
 def study_options(function: F) -> F:
@@ -128,6 +130,18 @@ def study_options(function: F) -> F:
             metavar="[NAME=]URL",
             help="Where a web server of the study listens on this machine, such as http://127.0.0.1:8080.",
         ),
+        click.option(
+            "--client",
+            "clients",
+            multiple=True,
+            metavar="NAME=COMMAND",
+            help="A host of clients, by a command that speaks for its probe (ssh HOST ioprobe); @FILE: a line each.",
+        ),
+        click.option(
+            "--server-probe",
+            metavar="COMMAND",
+            help="The same for the machine that serves the clients, whose processors are then accounted for.",
+        ),
         click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
         click.option(
             "--alpha",
@@ -181,6 +195,8 @@ def asked_of(values: dict[str, Any]) -> Asked:
         no_stop=values["no_stop"],
         account=not values["no_account"],
         servers=_servers(values["servers"]),
+        clients=tuple(values["clients"]),
+        server_probe=values["server_probe"],
         trust=values["trust"],
         like=values["like"],
         named=tuple(sorted({*sets, *conditions})),
@@ -365,6 +381,7 @@ def resolve_study(study: Study, asked: Asked) -> Resolved:
     """The study as it can be run on this machine."""
     import os
 
+    from iotrial.conduct.crowd.links import links_of
     from iotrial.conduct.resolve import resolve
 
     return resolve(
@@ -375,4 +392,5 @@ def resolve_study(study: Study, asked: Asked) -> Resolved:
         trust=asked.trust,
         consent=asked.consent,
         located=asked.located,
+        links=links_of(asked.clients, asked.server_probe),
     )

@@ -104,7 +104,7 @@ def outcome_of(
         failure=failure_of(answer),
         void=None
         if state == "warm" and driver(work).may_read_warm(work)
-        else cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected),
+        else cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected) or found.void,
     )
 
 

@@ -267,6 +267,11 @@ def check_labs(study: Study, lab: str) -> None:
     """A workload that this kind of lab has not what it needs for."""
     for workload in study.workloads:
         labs = driver(workload.work).labs(workload.work)
+        if lab not in labs and "directory" in labs:
+            raise RequestError(
+                f"workload {workload.name}: its clients do not see what a lab of kind {lab} mounts for itself",
+                hint="it needs a lab of kind " + " or ".join(sorted(labs)),
+            )
         if lab not in labs:
             raise RequestError(
                 f"workload {workload.name}: a {lab} lab has no block device of its own",

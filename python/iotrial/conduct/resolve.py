@@ -7,9 +7,11 @@ levels, missing root, missing programs, factors that this lab cannot vary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from iotrial.conduct import combinations, making_refused, refusals
+from iotrial.conduct.crowd.links import Links
+from iotrial.conduct.crowd.wanted import check_links
 from iotrial.conduct.means import Brought, Installed, Means
 from iotrial.conduct.optional import without_missing
 from iotrial.conduct.own_files import check_own_files
@@ -65,6 +67,8 @@ class Resolved:
     pinned: tuple[Turn, ...]
     sites: tuple[Site, ...]
     needs: Needs | None = None
+    #: hosts of clients, and the probe on their server's machine
+    links: Links = field(default_factory=Links)
 
     def turns_of(self, condition: Condition, arm: Arm) -> tuple[Turn, ...]:
         """Every knob of a run in the order of stages."""
@@ -102,9 +106,10 @@ def resolve(
     trust: bool = False,
     consent: Consent | None = None,
     located: Mapping[str, Where] | None = None,
+    links: Links | None = None,
 ) -> Resolved:
     """Decide lab, places and knobs. ``asked`` names condition factors that the user set himself: those are never dropped;
-    ``consent``, the disk of a device lab; ``located``, where places of the study lie.
+    ``consent``, the disk of a device lab; ``located``, where places of the study lie; ``links``, its clients' hosts.
 
     Raises UnknownName, UnsupportedLevel, PrivilegeError, MissingTool or RequestError; nothing is changed.
     """
@@ -145,6 +150,8 @@ def resolve(
     if study.lab.link is not None:
         means.bring(served_by(study))
     check_servers(study)
+    links = links or Links()
+    check_links(study, links)
     if kind in DISK_LABS:
         for filesystem in dict.fromkeys(name for site in sites for name in site.filesystems):
             refusals.check_filesystem(filesystem, means)
@@ -174,13 +181,14 @@ def resolve(
     changes = _changes(sites, every)
     if isinstance(means, Brought):  # what is changed there is gone with it
         return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)
-    return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites)
+    return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites, links=links)
 
 
 def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
     wanted = asked or study.lab.kind
     if wanted is None:
-        return "image" if root else "directory"
+        in_folders_alone = any(driver(w.work).labs(w.work) == {"directory"} for w in study.workloads)
+        return "image" if root and not in_folders_alone else "directory"
     if wanted not in LABS:
         raise RequestError(f'there is no lab of kind "{wanted}" yet', hint="there are: " + ", ".join(LABS))
     if wanted == "image" and not root:

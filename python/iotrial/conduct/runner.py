@@ -14,6 +14,7 @@ from iotrial.conduct import making, served
 from iotrial.conduct.answers import failure_of
 from iotrial.conduct.asking import Asking
 from iotrial.conduct.counted import Counted, Told, asked, told
+from iotrial.conduct.crowd.one import Task
 from iotrial.conduct.guest import MachineSpec
 from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, outcome_of, requested_of
 from iotrial.conduct.resolve import Turn
@@ -88,7 +89,7 @@ class Runner:
             requested = requested_of(subject)
             job = {**self._asking.job(subject, workload, 0.0), "devices": list(requested)}
             wrong = self._serving.warm(subject, workload.work, state, lambda: job)
-            answer = subject.worker.call(driver(workload.work).verb, **job, **asked(what))
+            answer = self._do(subject, workload, {**job, **asked(what)})
             wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
         except BaseException as error:
             if not isinstance(error, Exception):
@@ -292,18 +293,32 @@ class Runner:
     # the timed part
 
     def _measure(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, Any]:
-        verb, job = driver(workload.work).verb, self._asking.job(subject, workload, stretch)
+        job = self._asking.job(subject, workload, stretch)
         if isinstance(subject.place, DiskPlace) and subject.place.share is not None:
-            return served.measured(subject.place, lambda besides: subject.worker.call(verb, **job, **besides))
+            return served.measured(
+                subject.place, lambda besides: self._do(subject, workload, {**job, **besides})
+            )
         sampler, device = self._session.sampler, subject.place.device
         if sampler is None:
-            return subject.worker.call(verb, **job)
+            return self._do(subject, workload, job)
         sampler.start([] if device is None else [device])
         try:
-            answer = subject.worker.call(verb, **job)
+            answer = self._do(subject, workload, job)
         finally:
             samples = sampler.stop()
         return {**answer, "samples": samples}
+
+    def _do(self, subject: Subject, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
+        """The job, by the probe that works or by as many clients as the work has."""
+        kind, work = driver(workload.work), workload.work
+        if not kind.clients(work):
+            return subject.worker.call(kind.verb, **job)
+        crowd = self._session.crowd
+        assert crowd is not None
+        if kind.calls_clients:
+            return crowd.called(subject.worker, job, kind.clients(work), kind.folder(work))
+        task = Task(kind.clients(work), kind.spread(work), kind.longest_s(work))
+        return crowd.run(subject.worker, job, task)
 
 
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:

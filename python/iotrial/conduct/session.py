@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from iotrial.conduct.crowd.crowd import Crowd, gathered
 from iotrial.conduct.disks import place_for
 from iotrial.conduct.filesets import FileSets
 from iotrial.conduct.guest import MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
@@ -27,9 +28,9 @@ from iotrial.conduct.sites import FILESYSTEM, Site
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
-from iotrial.errors import IotrialError, LabError, ProbeError, RequestError, RestoreError
+from iotrial.errors import IotrialError, ProbeError, RequestError, RestoreError
 from iotrial.lab import host, registry
-from iotrial.lab.directory import DirectoryPlace
+from iotrial.lab.directory import DirectoryPlace, make_folder
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import FileSelection, Subject, WorkDraft
 from iotrial.lab.lock import MachineLock
@@ -79,6 +80,8 @@ class Session:
         self.settings = Settings(resolved, self.subject)
         self._sample_s = sample_s
         self.sampler: Sampler | None = None
+        #: of a study that has clients
+        self.crowd: Crowd | None = None
         self.probe: Probe
         self.target: Target
         self.boot_id = ""
@@ -91,7 +94,7 @@ class Session:
             refuse_leftovers(self.journal)
             # a user's folder is there already, or it is not the one that was meant
             if Path(self.folder) == self._own_folder:
-                _make_folder(self._own_folder)
+                make_folder(self._own_folder)
             if self.resolved.needs is not None:
                 if self._sample_s is not None:
                     raise RequestError("--sample looks at this machine, and the trial happens in a guest")
@@ -99,6 +102,7 @@ class Session:
                     guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
                 )
             self._start_probe()
+            self.crowd = gathered(self.resolved, self._announce)
             if self._sample_s is not None:
                 self.sampler = Sampler(self._sample_s)
             self._furnish()
@@ -209,6 +213,8 @@ class Session:
         """Kill the probe in the middle of a job: mounts, devices and images go with it."""
         if hasattr(self, "probe"):
             self.probe.kill()
+        if self.crowd is not None:
+            self.crowd.abandon()
         if self._guest is not None:
             self._guest.kill()
         self.places.clear()
@@ -222,6 +228,9 @@ class Session:
         if self.sampler is not None:
             self.sampler.close()
             self.sampler = None
+        if self.crowd is not None:
+            self.crowd.close()
+            self.crowd = None
         probe = getattr(self, "probe", None)
         if probe is None:
             self._give_up_guest()
@@ -387,13 +396,5 @@ class Session:
             "file_sets": dict(self.files.names()),
             **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
             **({"shared": together} if together else {}),
+            **(self.crowd.facts() if self.crowd is not None else {}),
         }
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LabError(
-            f"making the lab's folder {folder}: {error.strerror}", hint="name another one with --on FOLDER"
-        ) from error

@@ -14,6 +14,7 @@ from signal import SIGPIPE
 
 from iotrial import __version__
 from iotrial.analysis.analyse import Spec
+from iotrial.conduct.crowd import links
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.session import Session
@@ -130,6 +131,7 @@ def begin(
                     "folder": folder,
                     "lab": resolved.lab,
                     **_place_options(resolved),
+                    **links.to_json(resolved.links),
                 },
                 version=__version__,
             )

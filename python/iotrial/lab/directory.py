@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from iotrial.errors import LabError
 from iotrial.lab.journal import Entry, Journal
@@ -64,3 +65,13 @@ class DirectoryPlace(Place):
             if inside and len(point) >= len(best):
                 best, kind, options = point, fields[2], fields[3]
         return kind, options
+
+
+def make_folder(folder: Path) -> None:
+    """A folder of our own for labs, and those above it. Raises LabError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(
+            f"making the lab's folder {folder}: {error.strerror}", hint="name another one with --on FOLDER"
+        ) from error

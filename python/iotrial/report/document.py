@@ -19,6 +19,7 @@ from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.legible import shown
+from iotrial.report import clients
 from iotrial.report.adjusted import Adjusted, adjust
 from iotrial.report.claimed_values import hold_value
 from iotrial.report.claims import HeldClaim, hold_claims
@@ -144,7 +145,10 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         data=data,
         analysis=analysis,
         conditions=conditions,
-        summary=replace(summary, details=(*sentences(unlike_of(data, conditions)), *summary.details)),
+        summary=replace(
+            summary,
+            details=(*sentences(unlike_of(data, conditions)), *summary.details, *clients.sentences(data)),
+        ),
         reasons=reasons,
         effects=effects,
         claims=tuple(

@@ -127,6 +127,8 @@ def jobs_of(text: str) -> tuple[str, ...]:
 def demands(work: Work, settings: Sequence[Setting]) -> Iterator[str]:
     """What the job file has fio do beyond the lab, as written and with each placeholder as each setting has it."""
     assert isinstance(work, FioWork)
+    if work.folder:
+        yield f"has clients on other hosts work in {work.folder[:80]}"
     try:
         yield from (f"gives fio {reason}" for reason in beyond_the_lab(work.job))
         looked_at = 0

@@ -17,6 +17,7 @@ from iotrial.study.scales import Better, Says, Scale
 from iotrial.study.works import (
     AtimeWork,
     CallsWork,
+    ClientsWork,
     CommandWork,
     DatabaseWork,
     FilesWork,
@@ -38,6 +39,7 @@ __all__ = [
     "Budget",
     "CallsWork",
     "Claim",
+    "ClientsWork",
     "CommandWork",
     "DatabaseWork",
     "Design",

@@ -119,12 +119,18 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class FioWork:
-    """A fio job file, run as it is in the lab's folder (workload kind ``fio``). ``job`` is its text."""
+    """A fio job file, run as it is in the lab's folder (workload kind ``fio``). ``job`` is its text.
+
+    ``clients``: so many fio servers do the job at once, called by one fio; 0: fio alone. ``folder``: where they work,
+    on other hosts.
+    """
 
     job: str
     picks: tuple[Pick, ...]
     timeout_s: float = 600.0
     run_as: str = "user"
+    clients: int = 0
+    folder: str = ""
     files: int = 1
     pool: int = 1
     contiguous: bool = False
@@ -331,6 +337,32 @@ class PagesWork(OneFile):
     replicates: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class ClientsWork(OneFile):
+    """The same commands of many clients at once, against one server (workload kind ``clients``).
+
+    ``clients`` begin at one moment. ``server`` is what ``{server}`` stands for: an address or a folder as the clients see it;
+    with ``serve``, where that program listens; with neither, the lab's own folder that ``make`` has filled. ``volume_bytes``:
+    what one client moves; 0: rates are works a second. ``spread``: by which share of a run's length the clients may begin
+    apart.
+    """
+
+    steps: tuple[Step, ...]
+    clients: int = 2
+    server: str = ""
+    volume_bytes: int = 0
+    spread: float = 0.1
+    cwd: str = "/"
+    stdin: str = ""
+    timeout_s: float = 60.0
+    expect_exit: int = 0
+    environment: tuple[tuple[str, str], ...] = ()
+    serve: tuple[str, ...] = ()
+    serve_environment: tuple[tuple[str, str], ...] = ()
+    make: tuple[str, ...] = ()
+    make_input: str = ""
+
+
 Work = (
     FilesWork
     | CommandWork
@@ -344,4 +376,5 @@ Work = (
     | DatabaseWork
     | PagesWork
     | MkfsWork
+    | ClientsWork
 )

@@ -198,3 +198,20 @@ def test_a_folder_is_made_for_somebody_else_and_one_that_is_there_stays_whose_it
     assert (out.stat().st_uid, out.stat().st_gid, out.stat().st_mode & 0o7777) == (NOBODY, NOBODY, 0o755)
     isolated("mkdir", path=str(out), owner={"uid": 0, "gid": 0})
     assert out.stat().st_uid == NOBODY
+
+
+def test_a_common_beginning_is_waited_for_and_one_that_has_passed_is_told(probe: Probe) -> None:
+    steps = [{"name": "x", "argv": ["true"]}]
+    moment = probe("time")["monotonic_ns"] + 50_000_000
+    done = probe("command", steps=steps, begin_ns=moment)
+    assert moment <= done["started_ns"] <= done["ended_ns"]
+    assert done["ended_ns"] - done["started_ns"] >= done["wall_ns"] - done["wall_ns"] // 100
+    passed = probe("time")["monotonic_ns"]
+    assert probe("command", steps=steps, begin_ns=passed - 1_000_000)["started_ns"] >= passed
+
+
+def test_a_beginning_that_is_far_off_is_refused_before_anything_is_done(probe: Probe, folder: Path) -> None:
+    moment = probe("time")["monotonic_ns"] + 3_600_000_000_000
+    with pytest.raises(ProbeError, match="at most 60 s ahead"):
+        probe("command", steps=[{"name": "x", "argv": ["touch", f"{folder}/done"]}], begin_ns=moment)
+    assert not (folder / "done").exists()

@@ -33,6 +33,8 @@ use crate::wire::{CommandJob, Common};
 const STDERR_LIMIT: usize = 4096;
 /// As much of standard output as can be asked for.
 const MOST_OUTPUT: usize = 16 << 20;
+/// How far ahead a common beginning may lie: a wrong clock must not hold the probe for ever.
+const FURTHEST_BEGIN_NS: u64 = 60_000_000_000;
 
 /// One step, over all its processes.
 #[derive(Default)]
@@ -136,6 +138,9 @@ pub fn run(
     let (mut stragglers, mut max_rss_bytes) = (0, 0);
     let rss_floor = own_peak_bytes();
     let mut counter = Counter::begin(own.account)?;
+    if let Some(moment) = own.begin_ns {
+        wait_until(moment)?;
+    }
     let mut watch = Watch::begin(Counters::open(&common.devices)?, common.peer.as_deref())?;
     let started_ns = monotonic_ns();
     'work: for _ in 0..common.replicates {
@@ -162,6 +167,7 @@ pub fn run(
             }
         }
     }
+    let ended_ns = monotonic_ns();
     // After all processes: one that follows a spin finds colder caches, and takes longer.
     for step in &mut steps {
         step.spun = stretch.after(
@@ -188,6 +194,7 @@ pub fn run(
     };
     let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
     answer["verified"] = json!(failures.is_empty());
+    answer["ended_ns"] = json!(ended_ns);
     answer["processes"] = json!(steps.iter().map(|step| step.processes).sum::<u64>());
     answer["max_rss_bytes"] = json!(max_rss_bytes);
     answer["max_rss_floor_bytes"] = json!(rss_floor);
@@ -203,6 +210,38 @@ pub fn run(
     answer["account"] = json!(account.as_ref().map(Account::to_json));
     answer["steps"] = steps.iter().map(|step| step.to_json(clock)).collect();
     Ok(answer)
+}
+
+/// The common beginning of several probes' jobs: everything is laid out, and nothing begins before this reading of CLOCK_MONOTONIC.
+/// One that has passed is no error: `started_ns` tells how late it was.
+fn wait_until(moment_ns: u64) -> Result<()> {
+    let ahead_ns = moment_ns.saturating_sub(monotonic_ns());
+    if ahead_ns > FURTHEST_BEGIN_NS {
+        return Err(Error::bad(format!(
+            "request command: begin_ns: wanted at most {} s ahead, found {} s",
+            FURTHEST_BEGIN_NS / 1_000_000_000,
+            ahead_ns / 1_000_000_000
+        )));
+    }
+    let moment = libc::timespec {
+        tv_sec: (moment_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (moment_ns % 1_000_000_000) as libc::c_long,
+    };
+    loop {
+        // SAFETY: the structure is ours; an absolute sleep leaves nothing to write back.
+        match unsafe {
+            libc::clock_nanosleep(
+                libc::CLOCK_MONOTONIC,
+                libc::TIMER_ABSTIME,
+                &moment,
+                std::ptr::null_mut(),
+            )
+        } {
+            0 => return Ok(()),
+            libc::EINTR => {}
+            errno => return Err(Error::errno("wait for the common beginning", errno)),
+        }
+    }
 }
 
 fn one_process(

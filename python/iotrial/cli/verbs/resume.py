@@ -22,6 +22,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
 
     from iotrial.cli.ending import conclude, refuse_missing_folder
     from iotrial.cli.watching import watcher_for
+    from iotrial.conduct.crowd.links import from_json
     from iotrial.conduct.resolve import resolve
     from iotrial.conduct.start import consent_of, located_of, resume
     from iotrial.conduct.trial import Limits
@@ -63,6 +64,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
         trust=trust or stored.header.study.trusted,
         consent=consent_of(stored.header),
         located=located_of(stored.header),
+        links=from_json(options),
     )
     plan = Plan(stored.header.study, stored.header.seed, controls=bool(options.get("controls", True)))
     time_s = wanted_s or float(options["time_s"])

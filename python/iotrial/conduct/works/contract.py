@@ -86,6 +86,8 @@ class Measured:
     #: what else is stored of the run, by name, in JSON's values
     checks: Mapping[str, object] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    #: the rule by which the work throws the run out, and with it its block
+    void: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,9 @@ class WorkDriver(ABC, Generic[W]):
     #: it makes the lab's file system itself, as knobs wish, so that this is not done before it
     makes_filesystem: ClassVar[bool] = False
 
+    #: its clients serve a program of the lab's probe, which calls them
+    calls_clients: ClassVar[bool] = False
+
     @abstractmethod
     def fields(self, work: W, asked: Asked) -> dict[str, object]:
         """The job's own fields (the common ones are the runner's)."""
@@ -130,6 +135,22 @@ class WorkDriver(ABC, Generic[W]):
     @abstractmethod
     def summary(self, work: W) -> str:
         """What is done in a run, for the plan in a report (labels not made safe yet)."""
+
+    def clients(self, work: W) -> int:
+        """How many clients do its job at once, each by a probe of its own; 0 where the lab's probe does it."""
+        return 0
+
+    def folder(self, work: W) -> str:
+        """The folder on its clients' hosts that they work in, where they serve; empty: none is named."""
+        return ""
+
+    def longest_s(self, work: W) -> float:
+        """How long one of them may take."""
+        return 0.0
+
+    def spread(self, work: W) -> float:
+        """By which share of a run's length they may begin apart."""
+        return 0.0
 
     def server(self, work: W, at: Situation) -> Server | None:
         """The server that the work needs. It is started for each run, in every arm alike: after the lab is mounted and made

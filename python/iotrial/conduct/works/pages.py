@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from iotrial.conduct.works.contract import (
-    PATH,
-    Asked,
-    Launched,
-    Measured,
-    Situation,
-    WorkDriver,
-    filled,
-    minimal_environment,
-)
-from iotrial.errors import LabError
+from iotrial.conduct import own_site
+from iotrial.conduct.own_site import LOOPBACK
+from iotrial.conduct.works.contract import PATH, Asked, Launched, Measured, Situation, WorkDriver
 from iotrial.lab.server import Server
 from iotrial.study.kinds.pages import listed
 from iotrial.study.model import PagesWork
@@ -27,9 +18,6 @@ from iotrial.units import format_duration
 
 #: its name among the checks of a stored run
 PAGES = "pages"
-LOOPBACK = "127.0.0.1"
-#: how long a site may take to be made, and a server to be ready or to end
-MAKE_S, START_S = 120.0, 30.0
 
 
 class Pages(WorkDriver[PagesWork]):
@@ -73,47 +61,10 @@ class Pages(WorkDriver[PagesWork]):
         at.target.call("mkdir", path=at.own, mode="0755")
         if not work.serve:
             return
-        _own_folder(at, f"{at.own}/scratch")
-        site = _site(work, at)
-        if at.target.exists(f"{site}.made"):
-            return
-        _own_folder(at, site)
-        if work.make:
-            done = at.target.call(
-                "run",
-                argv=[_program(work.make[0], at), *work.make[1:]],
-                environment=minimal_environment(),
-                cwd=site,
-                stdin=work.make_input,
-                timeout_s=MAKE_S,
-                user=None if at.user is None else dict(at.user),
-            )
-            if done["exit"] != 0:
-                how = "did not end in time" if done["timed_out"] else f"ended with status {done['exit']}"
-                raise LabError(f"making the site: {work.make[0]} {how}: {str(done['stderr']).strip()[-400:]}")
-        at.target.call("syncfs", path=at.root)
-        at.target.call("mkdir", path=f"{site}.made", mode="0755")
+        own_site.make(work, at)
 
     def server(self, work: PagesWork, at: Situation) -> Server | None:
-        if not work.serve:
-            return None
-        values = {
-            "{address}": f"{LOOPBACK}:{at.port}",
-            "{port}": str(at.port),
-            "{site}": _site(work, at),
-            "{scratch}": f"{at.own}/scratch",
-        }
-        argv = tuple(filled(filled(word, at.arguments), values) for word in work.serve)
-        environment = {name: filled(value, at.arguments) for name, value in work.serve_environment}
-        return Server(
-            name="site",
-            argv=(_program(argv[0], at), *argv[1:]),
-            ready={"tcp": at.port},
-            environment={**minimal_environment(), **environment},
-            cwd=_site(work, at),
-            timeout_s=START_S,
-            stop_timeout_s=START_S,
-        )
+        return own_site.server(work, at)
 
     def measured(self, work: PagesWork, answer: Mapping[str, Any], asked: Asked) -> Measured:
         response, pages, server = answer["operations"]["response"], answer["pages"], answer["server"]
@@ -181,26 +132,6 @@ class Pages(WorkDriver[PagesWork]):
 
     def as_root(self, work: PagesWork) -> bool:
         return False
-
-
-def _program(name: str, at: Situation) -> str:
-    """The study's program, or the one that the user has chosen: by itself, or by its folder."""
-    if at.program is None:
-        return name
-    folder = at.target.call("stat", path=at.program, follow=True)["kind"] == "directory"
-    return f"{at.program}/{name}" if folder else at.program
-
-
-def _site(work: PagesWork, at: Situation) -> str:
-    """The folder of the site: one for each way of making it, of which a lab may have several."""
-    made = "\0".join((*work.make, work.make_input)).encode()
-    return f"{at.own}/site-{hashlib.sha256(made).hexdigest()[:12]}"
-
-
-def _own_folder(at: Situation, path: str) -> None:
-    """An empty folder, of whoever the programs are."""
-    at.target.call("remove", path=path, recursive=True)
-    at.target.call("mkdir", path=path, mode="0755", owner=None if at.user is None else dict(at.user))
 
 
 def _chromium() -> str:

@@ -17,7 +17,9 @@ from iotrial.store.packed.records import MAX_REASON, OPTIONS, PackedRecord, Pack
 from iotrial.study.model import Study
 from iotrial.study.wire import printable
 
-_PATH_OPTIONS = ("--html", "--markdown", "--on", "--like", "--device", "--erase", "--place")
+_PATH_OPTIONS = (
+    "--html", "--markdown", "--on", "--like", "--device", "--erase", "--place", "--client", "--server-probe",
+)  # fmt: skip
 _PATH = re.compile(r"(?<![\w.~)\]}/-])(?:~|\.{1,2})?/[^\s,:;\"'|]*")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
 from iotrial.study.fio_job import JobProblem, demands, jobs_of
+from iotrial.study.kinds.clients import MOST_CLIENTS
 from iotrial.study.kinds.contract import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
@@ -74,6 +75,17 @@ class FioKeys(FileSetKeys):
         600.0, gt=0, le=86400, description="longest time of fio; after it the run failed"
     )
     run_as: Literal["user", "root"] = Field("user", description="who runs it: who called iotrial, or root")
+    clients: int = Field(
+        0,
+        ge=0,
+        le=MOST_CLIENTS,
+        description="so many clients do the job at once, by fio's own client and server mode; 0: fio alone. Picks are "
+        "then of "
+        'fio\'s sum, "all.read.iops"',
+    )
+    folder: Line = Field(
+        "", description="the folder that clients on other hosts (--client NAME@ADDRESS=COMMAND) work in"
+    )
     files: int = Field(
         1, ge=1, le=1_000_000, description="how many files of the lab there are besides fio's own"
     )
@@ -94,7 +106,10 @@ def build(keys: FioKeys) -> FioWork:
         jobs = jobs_of(keys.job)
     except JobProblem as problem:
         raise KeyProblem(f"the job file {problem}", "job") from None
-    picks = tuple(_pick(entry, jobs, index) for index, entry in enumerate(keys.pick))
+    _check_clients(keys, jobs)
+    picks = tuple(
+        _pick(entry, jobs, index, of_clients=bool(keys.clients)) for index, entry in enumerate(keys.pick)
+    )
     names = [pick.name for pick in picks]
     for index, name in enumerate(names):
         if name in names[:index] or name in _TAKEN:
@@ -104,6 +119,8 @@ def build(keys: FioKeys) -> FioWork:
         picks=picks,
         timeout_s=keys.timeout,
         run_as=keys.run_as,
+        clients=keys.clients,
+        folder=keys.folder,
         **files,
     )
 
@@ -122,11 +139,26 @@ def _table(entry: object, index: int) -> PickTable:
         raise KeyProblem(f"a pick: {wanted}", "pick", index) from None
 
 
-def _pick(entry: object, jobs: Iterable[str], index: int) -> Pick:
+def _check_clients(keys: FioKeys, jobs: Sequence[str]) -> None:
+    if keys.folder and not keys.clients:
+        raise KeyProblem("a folder of clients, and there are none", "folder", hint="add clients")
+    if keys.folder and not keys.folder.startswith("/"):
+        raise KeyProblem(f'wanted a path from the root, found "{keys.folder[:80]}"', "folder")
+    if keys.clients and len(jobs) > 1:
+        message = f"several clients do one job each, found {len(jobs)} jobs in the job file"
+        raise KeyProblem(message, "clients", hint="numjobs makes several processes of one job")
+    if keys.clients and keys.run_as == "root":
+        raise KeyProblem("fio's servers take any job from whoever reaches them, and are never root", "run_as")
+
+
+def _pick(entry: object, jobs: Iterable[str], index: int, *, of_clients: bool = False) -> Pick:
     table = _table(entry, index)
     if not _PATH.fullmatch(table.path) or len(table.path) > 200:
         raise KeyProblem(f'wanted a path such as "jobs.NAME.read.iops", found "{table.path}"', "pick", index)
     first, _, rest = table.path.partition(".")
+    if of_clients and first != "all":
+        hint = 'for example "all.read.bw_bytes"'
+        raise KeyProblem(f'"{table.path}" is not of all clients', "pick", index, hint=hint)
     if first == "jobs" and not any(rest.startswith(f"{job}.") for job in jobs):
         near = difflib.get_close_matches(rest.partition(".")[0], list(jobs), n=1, cutoff=0.0)
         hint = f"the job file has: {', '.join(jobs)}" + (

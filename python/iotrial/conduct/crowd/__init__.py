@@ -1,0 +1,1 @@
+"""Many clients at once: their links, their clocks, the moment at which they begin together, and what comes of it."""
