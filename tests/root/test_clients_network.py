@@ -17,7 +17,7 @@ from running import iotrial, stored_runs, write_study
 
 from iotrial.probe.binary import find_binary
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.long]  # they hold measured rates against the one that is declared
 
 RATE, VOLUME = "40mbit", 1 << 20
 #: of the declared rate, what TCP and Ethernet leave to the payload: 1448 of 1514 bytes
@@ -126,7 +126,6 @@ def test_a_client_behind_a_slow_link_shows_as_unfair_and_is_the_slowest(
         assert took["c3"] >= (VOLUME - (32 << 10)) / (4e6 / 8)
 
 
-@pytest.mark.long
 def test_one_client_takes_as_long_as_the_link_needs_for_its_volume(
     hosts: Network, everybody: Path, state: Path
 ) -> None:
