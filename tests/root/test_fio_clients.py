@@ -54,6 +54,7 @@ def conduct(folder: Path, text: str, *words: str) -> None:
     iotrial("run", study, *plain, *words)
 
 
+@pytest.mark.long
 def test_the_sum_of_two_clients_is_twice_the_rate_that_their_job_declares(
     everybody: Path, state: Path
 ) -> None:
@@ -91,6 +92,7 @@ def listening_on(port: int) -> set[str]:
     return found
 
 
+@pytest.mark.long
 def test_a_server_is_bound_to_the_named_address_alone_and_is_gone_after_the_run(everybody: Path) -> None:
     client = Client("a", (str(find_binary()),), local=False, begun=lambda _: None, address="127.0.0.2")
     client.start()

@@ -18,7 +18,7 @@ import pytest
 
 from namespaces import Host, Network, Started, eventually, network
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.long]  # hosts with networks of their own, started and ended
 
 ROOT = Path(__file__).parents[2]
 STUDY = """\
@@ -213,7 +213,6 @@ def cut_down(host: Host) -> None:
             continue
 
 
-@pytest.mark.long
 def test_a_link_that_is_cut_and_mended_costs_nothing(two: Fleet) -> None:
     for host in two.net.hosts.values():
         two.worker(host)
@@ -234,7 +233,6 @@ def test_a_link_that_is_cut_and_mended_costs_nothing(two: Fleet) -> None:
         assert changes == [("running",), ("done",)], "the trial went on while nobody could be told"
 
 
-@pytest.mark.long
 def test_a_host_that_is_cut_off_puts_all_back_is_left_out_and_taken_up_again(two: Fleet) -> None:
     for host in two.net.hosts.values():
         two.worker(host)
@@ -258,7 +256,6 @@ def test_a_host_that_is_cut_off_puts_all_back_is_left_out_and_taken_up_again(two
         assert journal(host) == []
 
 
-@pytest.mark.long
 def test_a_worker_that_is_killed_and_started_again_goes_on_where_it_was(one: Fleet) -> None:
     alpha = one.net.hosts["alpha"]
     worker = one.worker(alpha)
@@ -274,7 +271,6 @@ def test_a_worker_that_is_killed_and_started_again_goes_on_where_it_was(one: Fle
     assert changes == [("running",), ("done",)], "its program outlived it"
 
 
-@pytest.mark.long
 def test_a_host_whose_power_goes_restores_itself_and_finishes_its_block(one: Fleet) -> None:
     alpha = one.net.hosts["alpha"]
     one.worker(alpha)
@@ -291,7 +287,6 @@ def test_a_host_whose_power_goes_restores_itself_and_finishes_its_block(one: Fle
     assert changes == [("running",), ("running",), ("done",)]
 
 
-@pytest.mark.long
 def test_a_coordinator_that_is_killed_and_resumed_loses_and_doubles_nothing(two: Fleet) -> None:
     for host in two.net.hosts.values():
         two.worker(host)
@@ -316,7 +311,6 @@ def test_a_coordinator_that_is_killed_and_resumed_loses_and_doubles_nothing(two:
     assert [state for state, _ in states] == ["running", "running", "done"]
 
 
-@pytest.mark.long
 def test_a_host_that_joins_late_is_taken_in_and_one_that_was_stopped_goes_on(two: Fleet) -> None:
     alpha, beta = two.net.hosts.values()
     two.worker(alpha)
@@ -339,7 +333,6 @@ def test_a_host_that_joins_late_is_taken_in_and_one_that_was_stopped_goes_on(two
         assert two.blocks(host.name) > had[host.name]
 
 
-@pytest.mark.long
 def test_a_scheduler_that_is_killed_and_started_again_has_its_hosts_back(one: Fleet) -> None:
     alpha = one.net.hosts["alpha"]
     one.worker(alpha)
@@ -356,7 +349,6 @@ def test_a_scheduler_that_is_killed_and_started_again_has_its_hosts_back(one: Fl
     assert changes == [("running",), ("done",)]
 
 
-@pytest.mark.long
 def test_a_host_that_hangs_is_lost_and_goes_on_when_it_can(one: Fleet) -> None:
     alpha = one.net.hosts["alpha"]
     worker = one.worker(alpha)

@@ -23,7 +23,7 @@ from iotrial.probe.binary import find_binary
 from iotrial.store import Store
 from ssh_hosts import Bench, ssh_to
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.long]  # hosts with networks of their own, started and ended
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 FLEET = "0123456789abcdef" * 2
 
@@ -129,7 +129,6 @@ def test_no_trial_begins_where_one_of_the_hosts_cannot_take_part(bench: Bench, c
     assert not (coordinator / "fleets").exists()
 
 
-@pytest.mark.long
 def test_a_host_that_cannot_be_reached_holds_up_no_other_and_is_left_out_in_the_end(
     bench: Bench, coordinator: Path
 ) -> None:
@@ -145,7 +144,6 @@ def test_a_host_that_cannot_be_reached_holds_up_no_other_and_is_left_out_in_the_
     assert "cannot be reached" in away["said"]
 
 
-@pytest.mark.long
 def test_a_host_without_room_says_so_and_nothing_half_is_left(bench: Bench, carried: Bundle) -> None:
     small = "mkdir /root/.cache && mount -t tmpfs -o size=20m none /root/.cache"
     host = bench.host("small", extra=small)
@@ -154,7 +152,6 @@ def test_a_host_without_room_says_so_and_nothing_half_is_left(bench: Bench, carr
     assert clean(ssh_to(host, bench)) == 0
 
 
-@pytest.mark.long
 def test_a_coordinator_that_is_killed_goes_on_with_all_that_the_hosts_measured_meanwhile(
     bench: Bench, coordinator: Path
 ) -> None:
@@ -201,7 +198,6 @@ def test_a_coordinator_that_is_killed_goes_on_with_all_that_the_hosts_measured_m
     assert gathered == measured
 
 
-@pytest.mark.long
 def test_a_trial_is_conducted_by_what_was_carried_and_leaves_only_the_bundle_and_the_state_folder(
     bench: Bench, carried: Bundle
 ) -> None:
@@ -227,7 +223,6 @@ def test_a_trial_is_conducted_by_what_was_carried_and_leaves_only_the_bundle_and
     assert len(said) == 1
 
 
-@pytest.mark.long
 def test_a_bundle_is_used_again_carried_anew_when_it_has_changed_and_taken_away(
     bench: Bench, carried: Bundle
 ) -> None:
@@ -248,7 +243,6 @@ def test_a_bundle_is_used_again_carried_anew_when_it_has_changed_and_taken_away(
     assert not host.cache.exists()
 
 
-@pytest.mark.long
 def test_a_link_that_is_cut_and_mended_loses_nothing_and_the_host_goes_on_meanwhile(
     bench: Bench, carried: Bundle
 ) -> None:
@@ -295,7 +289,6 @@ def test_a_link_that_is_cut_and_mended_loses_nothing_and_the_host_goes_on_meanwh
     link.close()
 
 
-@pytest.mark.long
 def test_a_host_that_nobody_asks_ends_by_itself_after_its_time_of_grace(
     bench: Bench, carried: Bundle
 ) -> None:
@@ -311,7 +304,6 @@ def test_a_host_that_nobody_asks_ends_by_itself_after_its_time_of_grace(
     again.close()
 
 
-@pytest.mark.long
 def test_a_user_without_root_conducts_in_the_directory_lab(bench: Bench, carried: Bundle) -> None:
     host = bench.host("plain", user="worker")
     link = SshLink(ssh_to(host, bench, "worker"), carried)

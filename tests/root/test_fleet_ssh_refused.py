@@ -20,7 +20,7 @@ from iotrial.fleet.ssh.placing import look
 from iotrial.fleet.values import Distrusted
 from ssh_hosts import Bench, Missing, SshHost, ssh_to
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.long]  # hosts with networks of their own, started and ended
 
 
 @pytest.fixture(scope="module")
