@@ -19,7 +19,8 @@ import iotrial
 from iotrial.errors import IotrialError
 from iotrial.fleet.summary import HostTrial, from_json, to_json
 from iotrial.fleet.summing import summaries
-from iotrial.report.remembered import beside, state_mark
+from iotrial.report.beside import beside
+from iotrial.report.remembered import state_mark
 from iotrial.store import Store
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
