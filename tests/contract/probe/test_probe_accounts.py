@@ -287,9 +287,8 @@ def test_requests_of_a_device_that_keeps_no_account_are_counted_all_the_same(big
     counts = []
     try:
         (queue / "iostats").write_text("0")
-        for _ in range(
-            6
-        ):  # now and then a kernel does not run a program for some milliseconds (docs/accounting.md)
+        # Now and then a kernel does not run a program for some milliseconds (docs/accounting.md).
+        for _ in range(20):
             done = big.probe("command", set="s", steps=[step], devices=[big.name], account_requests=True)
             found = done["requests"][big.name]["read"]
             assert found["count"] == found["untimed"] + sum(count for _, count in found["histogram"])
