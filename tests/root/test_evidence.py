@@ -50,6 +50,7 @@ argv = ["sleep", "0.3"]
 """
 
 
+@pytest.mark.long
 def test_the_inodes_that_access_times_dirty_stand_first_among_what_moved(state: Path, tmp_path: Path) -> None:
     report = run_json(write_study(tmp_path, ATIME), "--blocks", "24", "--no-stop")
     rows = {

@@ -123,6 +123,7 @@ def test_a_command_that_hangs_is_ended_with_all_it_started_and_counted_for_its_l
         ),
     ],
 )
+@pytest.mark.long
 def test_what_a_command_leaves_running_is_ended_before_the_next_run(
     state: Path, tmp_path: Path, everybody: Path, user: str, what: str
 ) -> None:

@@ -89,6 +89,7 @@ def test_the_outer_process_only_waits_so_that_stopping_it_hinders_nothing(
         pytest.param("hang-up", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.long
 def test_a_probe_that_talks_nonsense_or_hangs_up_fails_the_trial_and_keeps_its_runs(
     state: Path, tmp_path: Path, does: str
 ) -> None:

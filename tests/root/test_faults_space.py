@@ -76,6 +76,7 @@ def test_files_that_do_not_fit_into_the_image_are_told_with_the_key_to_change(
     nothing_left(state)
 
 
+@pytest.mark.long
 def test_a_command_that_fills_the_lab_is_counted_as_failing(state: Path, tmp_path: Path) -> None:
     study = command_study(tmp_path, ["dd", "if=/dev/zero", "of={dir}/big-{word}", "bs=1M"], lab="image")
     done = iotrial("run", study, "--json")

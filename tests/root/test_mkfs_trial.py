@@ -39,6 +39,7 @@ kind = "mkfs"
 """
 
 
+@pytest.mark.long
 def test_what_is_made_is_of_the_wanted_type_and_size(state: Path, disk_folder: Path) -> None:
     report = run_json(write_study(state.parent, MAKE), "--on", str(disk_folder), "--no-stop")
     assert failures_of(state) == []

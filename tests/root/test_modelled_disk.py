@@ -44,6 +44,7 @@ def study(folder: Path, blocks: int) -> str:
     return write_study(folder, STUDY.replace("BLOCKS", str(blocks)))
 
 
+@pytest.mark.long
 def test_plan_and_report_say_that_the_disk_was_modelled_and_how(state: Path, tmp_path: Path) -> None:
     mine = study(tmp_path, 2)
     plan = iotrial("plan", mine).stdout

@@ -71,7 +71,9 @@ def test_the_plan_of_a_packed_trial_is_run_again_with_consent_only(
     assert other["seed"] == f"{7:032x}" != report["trial"]["seed"]
 
 
-@pytest.mark.parametrize(("typed", "status"), [(b"yes\n", 0), (b"y\n", 2), (b"\n", 2)])
+@pytest.mark.parametrize(
+    ("typed", "status"), [pytest.param(b"yes\n", 0, marks=pytest.mark.long), (b"y\n", 2), (b"\n", 2)]
+)
 def test_on_a_terminal_the_word_yes_is_consent(packed: Path, state: Path, typed: bytes, status: int) -> None:
     before = len(stored_runs(state))
     ours, theirs = pty.openpty()

@@ -46,6 +46,7 @@ primary = true
 
 
 @pytest.mark.parametrize("lab", [pytest.param("directory", marks=pytest.mark.long), "image"])
+@pytest.mark.long
 def test_blocks_end_to_end_with_the_positive_control(state: Path, tmp_path: Path, lab: str) -> None:
     report = run_json(write_study(tmp_path, STUDY), "--lab", lab, "--no-stop", "--blocks", "24")
     assert report["trial"]["state"] == "done"

@@ -132,6 +132,7 @@ name = "device_busy"
 """
 
 
+@pytest.mark.long
 def test_several_streams_copies_and_rewriting_move_what_the_study_says(
     state: Path, disk_folder: Path
 ) -> None:

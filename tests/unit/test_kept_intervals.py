@@ -93,15 +93,20 @@ def test_other_contrasts_another_level_or_another_version_are_searched_anew(
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "[]",
         "[" * 5000,
-        '{"low": 1}',
         "[0.0, 2.0, 1.0, 0.5, 1.0, 40, false]",
-        "[0.0, -1.0, 1.0, 7.0, 1.0, 40, false]",
-        "[NaN, -1.0, 1.0, 0.5, 1.0, 40, false]",
-        '["0", -1.0, 1.0, 0.5, 1.0, 40, false]',
-        "[0.0, -1.0, 1.0, 0.5, 1.0, 1, false]",
+        *(
+            pytest.param(text, marks=pytest.mark.long)
+            for text in (
+                "",
+                "[]",
+                '{"low": 1}',
+                "[0.0, -1.0, 1.0, 7.0, 1.0, 40, false]",
+                "[NaN, -1.0, 1.0, 0.5, 1.0, 40, false]",
+                '["0", -1.0, 1.0, 0.5, 1.0, 40, false]',
+                "[0.0, -1.0, 1.0, 0.5, 1.0, 1, false]",
+            )
+        ),
     ],
 )
 def test_what_is_damaged_is_searched_anew_and_put_right(store: Store, searched: list[int], text: str) -> None:
@@ -117,7 +122,13 @@ def test_what_is_damaged_is_searched_anew_and_put_right(store: Store, searched: 
     assert not searched
 
 
-@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + bytes(4000)])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"SQLite format 3\0" + bytes(4000),
+        *(pytest.param(content, marks=pytest.mark.long) for content in (b"", b"no database")),
+    ],
+)
 def test_a_file_that_is_no_cache_and_a_place_that_takes_none_do_no_harm(
     store: Store, searched: list[int], content: bytes
 ) -> None:

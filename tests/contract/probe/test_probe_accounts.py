@@ -284,18 +284,25 @@ def test_requests_of_a_device_that_keeps_no_account_are_counted_all_the_same(big
     before = (queue / "iostats").read_text()
     read = "dd if={dir}/f000001 of=/dev/null bs=16K iflag=direct status=none"
     step = {"name": "x", "argv": ["sh", "-c", read]}
+    counts = []
     try:
         (queue / "iostats").write_text("0")
-        done = big.probe("command", set="s", steps=[step], devices=[big.name], account_requests=True)
+        # Now and then a kernel does not run a program for some milliseconds (docs/accounting.md).
+        for _ in range(20):
+            done = big.probe("command", set="s", steps=[step], devices=[big.name], account_requests=True)
+            found = done["requests"][big.name]["read"]
+            assert found["count"] == found["untimed"] + sum(count for _, count in found["histogram"])
+            counts.append(found["count"])
+            assert counts[-1] <= MIB // 16384, "more requests than were made"
+            if counts[-1] == MIB // 16384:
+                break
     except ProbeError as error:
         if error.code != "unsupported":
             raise
         pytest.skip(str(error))
     finally:
         (queue / "iostats").write_text(before)
-    found = done["requests"][big.name]["read"]
-    assert found["count"] == found["untimed"] + sum(count for _, count in found["histogram"])
-    assert found["count"] == MIB // 16384
+    assert counts[-1] == MIB // 16384, counts
 
 
 def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> None:
@@ -306,7 +313,7 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
     kinds = ("read", "write", "flush")
     # Now and then a kernel does not run a program for some milliseconds (docs/accounting.md): who counts, counts again; and
     # so do we where a machine stood still between a request's first moment and the one that both take the time from.
-    for _ in range(6):
+    for _ in range(20):
         before = diskstats(big.name)
         try:
             done = big.probe("command", set="s", steps=[step], devices=[big.name], account_requests=True)
@@ -325,7 +332,7 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
             break
     else:
         pytest.fail(
-            f"six times: requests without a latency {short}, sums of times apart by {apart} ns of {spent}"
+            f"twenty times: requests without a latency {short}, sums of times apart by {apart} ns of {spent}"
         )
     for kind in kinds:
         counted = after[f"{kind}_ios"] - before[f"{kind}_ios"]
