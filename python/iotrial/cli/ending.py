@@ -50,7 +50,8 @@ def write_html(document: Document, path: Path | None = None) -> Path:
 
 def write_report(text: str, path: Path, *, follow: bool = True, add: bool = False) -> Path:
     """Write a report in any format; where it is. ``follow``: a link at that name leads on, and so does a ``~``, as it
-    should for a name that the user gave. ``add``: behind what is there. Only the folder of our own reports is made where it is missing.
+    should for a name that the user gave. ``add``: behind what is there. Only the folder of our own reports is made where
+    it is missing.
 
     RequestError where the user's folder is not there, StoreError where the file cannot be written.
     """
