@@ -20,8 +20,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+#: what is in these folders meets kernel, disks and clocks of a machine that others use too: a test that fails there is run once
+#: more. The summary counts and names what was, as RERUN, so that it can be looked into; what is wrong fails twice.
+MEETS_THE_MACHINE = ("contract", "crash", "root")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
     for item in items:
+        if item.path.relative_to(here).parts[0] in MEETS_THE_MACHINE:
+            item.add_marker(pytest.mark.flaky(reruns=1))
         if "root" in item.keywords and not ROOT:
             item.add_marker(pytest.mark.skip(reason="needs root"))
 

@@ -109,13 +109,13 @@ margin = "5 %"
 [lab]
 kind = "directory"
 [budget]
-time = "20 s"
+time = "60 s"
 blocks = 60
 [[factor]]
 name = "nap"
 knob = "command.argument"
 placeholder = "{nap}"
-levels = ["0.004", "0.008"]
+levels = ["0.01", "0.03"]
 [[factor]]
 name = "arm"
 knob = "environment.variable"
@@ -141,8 +141,8 @@ def test_a_study_of_the_users_own_with_timed_steps_finds_what_is_there(
     report = run_json(write_study(disk_folder, COMMANDS), "--on", str(disk_folder))
     wall = next(e for e in report["effects"] if e["response"] == "wall")
     assert wall["verdict"] == "slower"
-    # 4 ms more of about 6: known from the arguments, but for what starting two processes costs
-    assert 1.2 < wall["low"] < wall["ratio"] < 2.0
+    # 20 ms more of 10, known from the arguments, and of what it costs to start two processes, which is not
+    assert 1.1 < wall["low"] < wall["ratio"] < 3.0
     step = next(e for e in report["effects"] if e["response"] == "wall.sleep")
     assert step["ratio"] > wall["ratio"]
     assert not list(disk_folder.glob("iotrial-lab-*"))

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-PACKED = Path(__file__).parents[2] / "docs" / "catalogue" / "files" / "permissions.iotrial"
+DOCS = Path(__file__).parents[2] / "docs"
+PACKED = DOCS / "catalogue" / "files" / "permissions.iotrial"
+TABLE = ("audit", str(DOCS / "audits" / "links.csv"), "--response", "real", "--reference", "regular")
 
 
 def said(folder: Path, *words: str) -> tuple[int, str]:
@@ -45,6 +47,16 @@ def test_a_report_into_a_folder_that_is_not_there_is_refused_and_makes_none(
     assert "hint: make it with `mkdir -p reprots/june`" in text
     assert not (tmp_path / "reprots").exists()
     assert not (tmp_path / "state").exists()
+
+
+def test_a_tilde_leads_home_and_that_of_a_stranger_is_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    status, text = said(tmp_path, *TABLE, "--markdown", "~/audit.md")
+    assert status == 0, text
+    assert "regular" in (tmp_path / "audit.md").read_text()
+    status, text = said(tmp_path, *TABLE, "--markdown", "~no-such-user/audit.md")
+    assert status == 2
+    assert "there is no folder ~no-such-user" in text
+    assert not (tmp_path / "~no-such-user").exists()
 
 
 @pytest.mark.parametrize(

@@ -46,19 +46,21 @@ def write_html(document: Document, path: Path | None = None) -> Path:
 
     text = html_report(document)
     if path is not None:
-        return write_report(text, path.expanduser())
+        return write_report(text, path)
     return write_report(text, report_path(document), follow=False)
 
 
 def write_report(text: str, path: Path, *, follow: bool = True, add: bool = False) -> Path:
-    """Write a report in any format. ``follow``: a link at that name leads on, as it should for a name that the user gave.
-    ``add``: behind what is there. Only the folder of our own reports is made where it is missing.
+    """Write a report in any format; where it is. ``follow``: a link at that name leads on, and so does a ``~``, as it
+    should for a name that the user gave. ``add``: behind what is there. Only the folder of our own reports is made where
+    it is missing.
 
     RequestError where the user's folder is not there, StoreError where the file cannot be written.
     """
     from iotrial.errors import StoreError
 
     if follow:
+        path = _led_home(path)
         refuse_missing_folder(path)
 
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
@@ -79,13 +81,18 @@ def refuse_missing_folder(*files: str | Path | None) -> None:
 
     for file in files:
         if file is not None and file != "-":
-            folder = Path(file).expanduser().parent
+            folder = _led_home(file).parent
             # not Path.is_dir, which raises for a name that is too long
             if not os.path.isdir(folder):  # noqa: PTH112
                 raise RequestError(
                     f"writing the report {file}: there is no folder {folder}",
                     hint=f"make it with `mkdir -p {shlex.quote(str(folder))}`, or name a file in another folder",
                 )
+
+
+def _led_home(file: str | Path) -> Path:
+    """With the home folder for a leading ``~``; that of somebody whom the system does not know stays as it was typed."""
+    return Path(os.path.expanduser(file))  # noqa: PTH111  Path.expanduser raises RuntimeError for a stranger
 
 
 def write_markdown(text: str, target: str) -> bool:
@@ -96,7 +103,7 @@ def write_markdown(text: str, target: str) -> bool:
     if target == "-":
         tell(text.removesuffix("\n"))
         return True
-    write_report(text, Path(target).expanduser(), add=target == os.environ.get(STEP_SUMMARY))
+    write_report(text, Path(target), add=target == os.environ.get(STEP_SUMMARY))
     return False
 
 

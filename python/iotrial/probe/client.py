@@ -32,6 +32,10 @@ ENDS_WITHIN_S = 20.0
 #: how long a probe that has closed its output may live on
 HUNG_UP_S = 2.0
 TOKEN = "IOTRIAL_SESSION"
+#: how often it is started where signals meet it before it has a session of its own
+BEGINS_AT_MOST = 10
+#: signals that a terminal sends to all of a session's processes in the foreground
+OF_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
 class Probe:
@@ -59,7 +63,36 @@ class Probe:
         self._received = b""
         self._stopped_since: float | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        program = self._launch.argv[0]
+        self.facts = self._begin()
+        if self.facts.get("protocol") != PROTOCOL:
+            self.kill()
+            raise ProbeError(
+                f"the probe {self._launch.argv[0]} speaks protocol {self.facts.get('protocol')}, wanted {PROTOCOL}",
+                hint="package and probe are of different versions: install again",
+            )
+
+    def _begin(self) -> dict[str, Any]:
+        """Start the process, and wait for its first answer.
+
+        Until it has a session of its own, a Ctrl-C at the terminal reaches it as it does us, and ends it. That one was meant
+        for us: another is started, and ``waiting`` says what becomes of that.
+        """
+        for left in reversed(range(BEGINS_AT_MOST)):
+            self._start()
+            within_s = self._launch.begins_within_s
+            self._silent_at = None if within_s is None else time.monotonic() + within_s
+            try:
+                facts = self.call("hello")
+            except BaseException as error:
+                self.kill()
+                if left and isinstance(error, ProbeError) and -self._process.returncode in OF_A_TERMINAL:
+                    continue
+                raise
+            self._silent_at = None
+            return facts
+        raise AssertionError("the last attempt returns or raises")
+
+    def _start(self) -> None:
         try:
             self._process = subprocess.Popen(
                 self._launch.argv,
@@ -72,26 +105,12 @@ class Probe:
                 env={**os.environ, TOKEN: self.token},
             )
         except OSError as error:
-            raise ProbeError(f"cannot start the probe {program}: {error.strerror}") from error
+            raise ProbeError(f"cannot start the probe {self._launch.argv[0]}: {error.strerror}") from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests = self._process.stdin.fileno()
         self._answers = self._process.stdout.fileno()
         os.set_blocking(self._requests, False)
-        within_s = self._launch.begins_within_s
-        self._silent_at = None if within_s is None else time.monotonic() + within_s
-        try:
-            self.facts = self.call("hello")
-        except BaseException:
-            self.kill()
-            raise
-        self._silent_at = None
-        if self.facts.get("protocol") != PROTOCOL:
-            self.kill()
-            raise ProbeError(
-                f"the probe {program} speaks protocol {self.facts.get('protocol')}, wanted {PROTOCOL}",
-                hint="package and probe are of different versions: install again",
-            )
 
     def call(self, verb: str, **fields: object) -> dict[str, Any]:
         """Ask for one verb and wait for its answer.

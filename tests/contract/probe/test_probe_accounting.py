@@ -73,8 +73,8 @@ os.wait()
 SENT = """
 import os, signal, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-pid = os.posix_spawn("/bin/sleep", ["sleep", "0.6"], os.environ)
-time.sleep(0.3)
+pid = os.posix_spawn("/bin/sleep", ["sleep", "1.2"], os.environ)
+time.sleep(0.6)  # a tracer has got as far as the sleep by then
 os.kill(pid, signal.{first})
 time.sleep(0.1)
 os.kill(pid, signal.SIGCONT)

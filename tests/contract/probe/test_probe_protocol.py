@@ -7,6 +7,7 @@ import re
 import signal
 import stat
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -322,3 +323,37 @@ def test_an_image_is_fully_allocated_and_has_no_name(probe: Probe, folder: Path)
         probe("image_free", image=image)
     with pytest.raises(ProbeError, match="image 1"):
         probe("image_free", image=1)
+
+
+IN_THE_FOREGROUND = """
+import os, signal, sys, time
+from pathlib import Path
+from iotrial.probe.client import Probe
+seen = 0
+def note(*_):
+    global seen
+    seen += 1
+signal.signal(signal.SIGINT, note)
+presser = os.fork()
+if presser == 0:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while os.getppid() != 1:
+        os.killpg(0, signal.SIGINT)
+        time.sleep(0.001)
+    os._exit(0)
+for _ in range(60):
+    with Probe(binary=Path(sys.argv[1])) as probe:
+        assert probe.facts["protocol"] == 1
+os.kill(presser, signal.SIGKILL)
+print(seen)
+"""
+
+
+def test_a_ctrl_c_is_the_conductors_also_while_the_probe_is_started() -> None:
+    """A process that is just being started is in the foreground still, and has no handler for the signal any more."""
+    argv = [sys.executable, "-c", IN_THE_FOREGROUND, str(BINARY)]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, check=False, start_new_session=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 0

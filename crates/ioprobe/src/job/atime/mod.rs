@@ -107,7 +107,7 @@ pub fn run(
             fact.again = Some(object.atime()? != before);
         }
     }
-    let often = burst::read(&read_often, own.burst)?;
+    let often = burst::read(&read_often, own.burst, tick_ns)?;
     let span = Span {
         start,
         end: clock.ticks(),
