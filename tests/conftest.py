@@ -20,8 +20,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: what is in these folders meets kernel, disks and clocks of a machine that others use too: a test that fails there is run once
-#: more. The summary counts and names what was, as RERUN, so that it can be looked into; what is wrong fails twice.
+#: what is in these folders meets kernel, disks and clocks of a machine that others use too: a test that fails there is run
+#: once more. The summary counts and names what was, as RERUN, so that it can be looked into; what is wrong fails twice.
 MEETS_THE_MACHINE = ("contract", "crash", "root")
 
 

@@ -117,8 +117,10 @@ class StopSignals(_Handlers):
     def wait(self, waits: bool) -> None:
         """Used by ``waiting``."""
         self._waiting = waits
-        if waits and self._interruptible:
-            self.check()  # it came just before
+        if waits and self._interruptible and self.pending is not None:  # it came just before
+            # Once: what is put back because of it waits for a probe, too.
+            self._interruptible = self._waiting = False
+            raise Stopped(self.pending)
 
 
 class _Interruptible:
