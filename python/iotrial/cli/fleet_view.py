@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from iotrial.cli.output import tell
 from iotrial.fleet.standing import FleetWatcher, HostStanding, Phase, Standing
 from iotrial.legible import shown
 from iotrial.report.notation import counted
@@ -39,7 +40,7 @@ class Lines:
 
     def say(self, text: str) -> None:
         self._said = time.monotonic()
-        print(shown(text), file=sys.stderr, flush=True)
+        tell(shown(text), err=True)
 
 
 class Table:
@@ -64,7 +65,7 @@ class Table:
     def say(self, text: str) -> None:
         lines = self._last
         self._put([])
-        print(shown(text), file=sys.stderr, flush=True)
+        tell(shown(text), err=True)
         self._put(lines)
 
     def clear(self) -> None:

@@ -55,4 +55,5 @@ def command(fleet: str, html: str | None, markdown: str | None, as_json: bool) -
 
 def _told(done: int, count: int) -> None:
     if done % 10 == 0 or done == count:
-        click.echo(f"\rsumming up host {done} of {count}", err=True, nl=done == count)
+        sys.stderr.write(f"\rsumming up host {done} of {count}" + "\n" * (done == count))
+        sys.stderr.flush()
