@@ -22,7 +22,7 @@ import program
 from iotrial.probe.binary import find_binary
 
 MIB = 1 << 20
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 #: a quick image lab; the parts in brackets are filled in by the tests
 IMAGE = """
