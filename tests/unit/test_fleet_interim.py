@@ -69,3 +69,7 @@ def test_the_live_table_has_the_means_below_the_hosts_within_its_width_and_heigh
     assert len(drawn) <= 23
     assert sum("more" in line for line in drawn) == 1
     assert any("0.854" in line for line in drawn)
+    Table(80, 10).update(_standing(500, so))
+    low = capsys.readouterr().err.splitlines()
+    assert len(low) <= 9
+    assert not any("0.854" in line for line in low)

@@ -15,6 +15,7 @@ from iotrial.units import format_duration
 DRAWN_EVERY_S = 0.25
 SAID_EVERY_S = 10.0
 NARROWEST = 40
+FEWEST_ROWS = 8
 
 
 class Quiet:
@@ -56,12 +57,13 @@ class Table:
             return
         self._drawn = time.monotonic()
         lines, means = table(standing, width=self._width), so_far(standing, width=self._width)
-        if len(lines) + len(means) > self._height:
-            means = means if len(lines) + len(means) < 3 * self._height else means[:2]
-            room = max(3, self._height - len(means))
+        room = self._height - len(means)
+        if room < FEWEST_ROWS:  # of a low terminal hosts have it all
+            room, means = self._height, []
+        if len(lines) > room:
             hidden = len(lines) - room + 1
-            lines = [*lines[: room - 1], f"... and {counted(hidden, 'host')} more"] if hidden > 1 else lines
-        self._put([*lines, *means][: self._height])
+            lines = [*lines[: room - 1], f"... and {counted(hidden, 'host')} more"]
+        self._put([*lines, *means])
 
     def say(self, text: str) -> None:
         lines = self._last
