@@ -339,3 +339,16 @@ def test_a_level_says_what_is_left_of_a_hundred_per_cent() -> None:
     # 1 - .05, 1 - .05/4, 1 - .05/12 and 1 - .001/12 by hand
     told = {0.05: "95 %", 0.0125: "98.8 %", 0.05 / 12: "99.6 %", 0.001 / 12: "99.992 %"}
     assert {alpha: _covered(alpha) for alpha in told} == told
+
+
+def test_one_host_with_another_margin_moves_nothing_that_the_others_are_judged_by(
+    report: FleetReport,
+) -> None:
+    sound = [row.trial for row in report.comparisons[0].averaged]
+    liar = replace(sound[0], host="0-liar", number=0, margin=0.5)  # within half as much again all is equal
+    found = fleet_report(Fleet(FLEET, ()), [liar, *sound])
+    assert found.margin == report.margin
+    assert headline(found).startswith("On average over 7 of 8 hosts, f b is faster than a")
+    assert [row.why for row in found.comparisons[0].rows if row.why] == [
+        "invalid: asks or judges otherwise than most hosts"
+    ]

@@ -9,6 +9,7 @@ interval, and so keeps the luck of its first blocks.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -78,9 +79,18 @@ class FleetReport:
 
 
 def fleet_report(fleet: Fleet, hosts: Sequence[HostTrial]) -> FleetReport:
-    """The verdict over these hosts' trials. Level and margin are the first readable trial's."""
+    """The verdict over these hosts' trials. Level, margin and question are those of most readable trials; one that has others
+    is not averaged: a host alone cannot move what the rest is judged by."""
     readable = [one for one in hosts if one.problem is None]
-    first = readable[0] if readable else hosts[0]
+    asked = Counter(_asked(one) for one in readable)
+    common = asked.most_common(1)[0][0] if asked else None
+    first = next((one for one in readable if _asked(one) == common), hosts[0])
+    hosts = [
+        one
+        if one.problem is not None or _asked(one) == common
+        else replace(one, invalid=("asks or judges otherwise than most hosts", *one.invalid))
+        for one in hosts
+    ]
     keys: dict[tuple[object, ...], Effect] = {}
     found: list[dict[tuple[object, ...], Effect]] = []
     for one in hosts:
@@ -103,6 +113,10 @@ def fleet_report(fleet: Fleet, hosts: Sequence[HostTrial]) -> FleetReport:
         replaced=tuple(one.number for one in fleet.replaced),
         shared=shared,
     )
+
+
+def _asked(one: HostTrial) -> tuple[str, str, float, float]:
+    return one.study, one.question, one.alpha, one.margin
 
 
 def on_scale(value: float | None, like: Effect) -> float | None:
