@@ -47,9 +47,9 @@ def print_fleet(report: FleetReport, console: Console, *, html_path: str | None 
     console.print()
     for detail in details(report):
         console.print(Text(detail))
-    console.print()
     main = primary(report)
     if len(main) > 1:
+        console.print()
         console.print(_means(main))
     told = told_apart(main)
     for one in told:
