@@ -23,26 +23,43 @@ LIMIT_S = 120.0
 _HOLDS = (
     "mount -t tmpfs run /run && mkdir /run/lock && ip link set lo up && echo ready && exec sleep infinity"
 )
+#: has what follows run as the first process of namespaces of its own, which end with it
+APART = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--mount")
 _LIBC = ctypes.CDLL(None)
 
 
-def _dies_with_us() -> None:
+def dies_with_us() -> None:
+    """In a child, before its program: SIGKILL when this process is gone (PR_SET_PDEATHSIG of prctl(2))."""
     _LIBC.prctl(1, signal.SIGKILL)
 
 
-def eventually(what: str, holds: Callable[[], object], within_s: float = LIMIT_S) -> None:
-    """Waits for an event, with a limit that a slow machine keeps."""
+def eventually(
+    what: str, holds: Callable[[], object], within_s: float = LIMIT_S, said: Callable[[], str] = str
+) -> None:
+    """Waits for an event, with a limit that a slow machine keeps; ``said`` is shown where it never happens."""
     deadline = time.monotonic() + within_s
     while not holds():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.1)
+        assert time.monotonic() < deadline, f"never: {what} {said()}"
+        time.sleep(0.05)
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """The processes that one has started and that are there now."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+def below(pid: int) -> list[int]:
+    """All processes below one, the nearest first."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        own = children(waiting.pop(0))
+        found += own
+        waiting += own
+    return found
 
 
 class Started:
@@ -59,7 +76,7 @@ class Started:
     @property
     def pid(self) -> int:
         """Its process as this machine counts: nsenter's only child."""
-        found = _children(self._process.pid)
+        found = children(self._process.pid)
         assert found, self.said
         return found[0]
 
@@ -87,14 +104,14 @@ class Host:
         self.folder.mkdir()
         self._count = 0
         self._holder = subprocess.Popen(
-            ["unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--mount", "sh", "-c", _HOLDS],
-            stdout=subprocess.PIPE, bufsize=0, preexec_fn=_dies_with_us,
+            [*APART, "sh", "-c", _HOLDS],
+            stdout=subprocess.PIPE, bufsize=0, preexec_fn=dies_with_us,
         )  # fmt: skip
         assert self._holder.stdout
         ready, _, _ = select.select([self._holder.stdout], [], [], LIMIT_S)
         assert ready
         assert self._holder.stdout.readline() == b"ready\n"
-        (self.pid,) = _children(self._holder.pid)
+        (self.pid,) = children(self._holder.pid)
 
     @property
     def state(self) -> Path:
@@ -116,7 +133,7 @@ class Host:
         with out.open("wb") as file:
             process = subprocess.Popen(
                 self.enter(sys.executable, "-m", "iotrial", *words),
-                stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, preexec_fn=_dies_with_us,
+                stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, preexec_fn=dies_with_us,
             )  # fmt: skip
         return Started(process, out)
 

@@ -11,13 +11,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 from iotrial.fleet.ssh.client import Ssh
 from iotrial.fleet.ssh.destination import Destination
+from namespaces import APART, below, children, dies_with_us, eventually
 
 TOOLS = ("sshd", "ssh", "ssh-keygen", "ip", "unshare")
 #: 192.0.2.0/24 is for documentation (RFC 5737): no real host is shadowed
@@ -128,8 +128,8 @@ class SshHost:
         )
         self._log = (folder / "log").open("wb")
         self._process = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script],
-            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
+            [*APART, "sh", "-c", script],
+            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, preexec_fn=dies_with_us,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, cwd="/",
         )  # fmt: skip
         self._connect(number)
@@ -148,7 +148,7 @@ class SshHost:
     def processes(self) -> list[str]:
         """Command lines of all that runs there, its sshd left out."""
         found = []
-        for pid in _below(self._process.pid):
+        for pid in below(self._process.pid):
             with suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
                 if words and not words.startswith(("sshd", "unshare", str(_which("sshd")))):
@@ -162,7 +162,7 @@ class SshHost:
     def close(self) -> None:
         """Ends everything there, and the network with it."""
         if self._process.poll() is None:
-            for pid in _below(self._process.pid)[:1]:
+            for pid in children(self._process.pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)  # the first process of its namespace: the others go with it
             self._process.wait(60)
@@ -170,24 +170,26 @@ class SshHost:
         self._log.close()
 
     def _connect(self, number: int) -> None:
-        deadline = time.monotonic() + 60
-        while True:  # until unshare has made the namespace, its network is ours
-            with suppress(OSError, IndexError):
-                inner = _below(self._process.pid)[0]
-                if Path(f"/proc/{inner}/ns/net").readlink() != Path("/proc/self/ns/net").readlink():
-                    break
-            assert time.monotonic() < deadline, self._said()
-            time.sleep(0.02)
+        eventually(
+            "its network is not ours", self._apart, said=self._said
+        )  # until unshare has made the namespace
+        (inner,) = children(self._process.pid)
         _run("ip", "link", "add", self.interface, "type", "veth", "peer", "name", "eth0", "netns", str(inner))
         _run("ip", "addr", "add", f"{_NETWORK}.{4 * number + 1}/30", "dev", self.interface)
         _run("ip", "link", "set", self.interface, "up")
 
+    def _apart(self) -> bool:
+        with suppress(OSError):
+            for inner in children(self._process.pid):
+                return Path(f"/proc/{inner}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+        return False
+
     def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + 60
-        while b"Server listening" not in self._said().encode():
+        def listens() -> bool:
             assert self._process.poll() is None, self._said()
-            assert time.monotonic() < deadline, self._said()
-            time.sleep(0.05)
+            return "Server listening" in self._said()
+
+        eventually("its sshd listens", listens, said=self._said)
 
     def _said(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
@@ -201,21 +203,6 @@ def _covered() -> list[str]:
     system = {Path("/"), Path("/usr"), Path("/usr/local"), Path("/tmp")}
     kept = sorted(path for path in wanted - system if path.is_dir())
     return [str(path) for path in kept if not any(other in path.parents for other in kept)]
-
-
-def _below(pid: int) -> list[int]:
-    """All processes below one, the nearest first."""
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        with suppress(OSError):
-            parent = waiting.pop(0)
-            children = [
-                int(word) for word in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-            ]
-            found += children
-            waiting += children
-    return found
 
 
 def _which(name: str) -> str | None:

@@ -211,3 +211,27 @@ def test_a_host_cannot_pass_for_another(
     with pytest.raises(Distrusted, match="another seed"):
         collector.add(beta, host.batch())
     assert len(store.trials()) == 1
+
+
+def test_a_host_that_sends_a_block_again_is_not_believed_and_the_store_goes_on(
+    host: HostStore, store: Store, collector: Collector
+) -> None:
+    host.measure(3)
+    first = host.batch()
+    collector.add(ALPHA, first)
+    had = everything(store)
+    again = replace(first, header=None, states=(), since=Position(1, 3, 0))  # as if they were new
+    with pytest.raises(Distrusted, match="host alpha"):
+        collector.add(ALPHA, again)
+    assert everything(store) == had
+    host.measure(2)
+    assert collector.add(ALPHA, host.batch(Position(1, 3, 0))).blocks == 2
+
+
+def test_a_host_that_gives_its_trial_the_id_of_another_in_the_store_is_not_believed(
+    host: HostStore, store: Store, collector: Collector
+) -> None:
+    store.create_trial(replace(host.header, seed="9" * 32))  # measured here
+    with pytest.raises(Distrusted, match="host alpha"):
+        collector.add(ALPHA, host.batch())
+    assert [trial.header.seed for trial in store.trials()] == ["9" * 32]

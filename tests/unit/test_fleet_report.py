@@ -24,7 +24,7 @@ from iotrial.fleet.opening import report_of
 from iotrial.fleet.report.html import fleet_html
 from iotrial.fleet.report.markdown import fleet_markdown
 from iotrial.fleet.report.text import print_fleet
-from iotrial.fleet.report.words import headline
+from iotrial.fleet.report.words import _covered, headline
 from iotrial.fleet.verdict import FleetReport, fleet_report
 from iotrial.report.opening import document_of
 from iotrial.store import Store
@@ -294,3 +294,61 @@ def test_opposite_hosts_and_hosts_that_are_all_equivalent_are_said_to_be(tmp_pat
             name == "same"
         )
         assert "two hosts say nothing of a third" in text
+
+
+def test_comparisons_of_several_workloads_are_told_apart_and_what_all_share_is_said_once(
+    report: FleetReport,
+) -> None:
+    hosts = [
+        replace(
+            row.trial,
+            effects=tuple(
+                replace(effect, workload=workload, condition={"size": "10 KiB", "cache": cache})
+                for effect in row.trial.effects
+                for workload in ("probe", "md5sum")
+                for cache in ("cold", "warm")
+            ),
+        )
+        for row in report.comparisons[0].rows
+    ]
+    found = fleet_report(Fleet(FLEET, ()), hosts)
+    assert headline(found) == "On average over 7 of 12 hosts, all 4 comparisons are faster."
+    text, page, markdown = said(found), fleet_html(found), fleet_markdown(found)
+    assert max(map(len, text.splitlines())) <= 80
+    for place in ("workload probe, cache cold", "workload md5sum, cache warm"):
+        assert text.count(f" {place} ") == 1  # heads its part of the table of means
+        assert place in page
+        assert place in markdown
+    assert text.count("10 KiB") == page.count("10 KiB") == markdown.count("10 KiB") == 1
+    assert text.count("outlying host at") == 3  # hosts are listed for so many comparisons at most
+    assert "Hosts of 1 further comparison" in text
+    assert "In no mean: 2 of 12 hosts" in " ".join(text.split())  # broken controls, and a full disk
+
+
+def test_what_intervals_cannot_say_is_not_said_in_figures(tmp_path: Path) -> None:
+    path = tmp_path / "trials.db"
+    with Store.open(path) as store:
+        for number, ratio in enumerate((0.2, 1.0, 5.0)):  # of three such hosts nothing follows for a fourth
+            add_host(store, number, ratio=ratio, blocks=12)
+    text = " ".join(said(report_of(path)[0]).split())
+    assert "cannot be said from 3 hosts with intervals as wide as these" in text
+    assert "further host like these" not in text
+
+
+def test_a_level_says_what_is_left_of_a_hundred_per_cent() -> None:
+    # 1 - .05, 1 - .05/4, 1 - .05/12 and 1 - .001/12 by hand
+    told = {0.05: "95 %", 0.0125: "98.8 %", 0.05 / 12: "99.6 %", 0.001 / 12: "99.992 %"}
+    assert {alpha: _covered(alpha) for alpha in told} == told
+
+
+def test_one_host_with_another_margin_moves_nothing_that_the_others_are_judged_by(
+    report: FleetReport,
+) -> None:
+    sound = [row.trial for row in report.comparisons[0].averaged]
+    liar = replace(sound[0], host="0-liar", number=0, margin=0.5)  # within half as much again all is equal
+    found = fleet_report(Fleet(FLEET, ()), [liar, *sound])
+    assert found.margin == report.margin
+    assert headline(found).startswith("On average over 7 of 8 hosts, f b is faster than a")
+    assert [row.why for row in found.comparisons[0].rows if row.why] == [
+        "invalid: asks or judges otherwise than most hosts"
+    ]

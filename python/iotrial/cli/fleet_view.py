@@ -16,6 +16,7 @@ from iotrial.units import format_duration
 DRAWN_EVERY_S = 0.25
 SAID_EVERY_S = 10.0
 NARROWEST = 40
+FEWEST_ROWS = 8
 
 
 class Quiet:
@@ -56,11 +57,14 @@ class Table:
         if time.monotonic() - self._drawn < DRAWN_EVERY_S:
             return
         self._drawn = time.monotonic()
-        lines = table(standing, width=self._width)
-        if len(lines) > self._height:
-            hidden = len(lines) - self._height + 1
-            lines = [*lines[: self._height - 1], f"... and {counted(hidden, 'host')} more"]
-        self._put(lines)
+        lines, means = table(standing, width=self._width), so_far(standing, width=self._width)
+        room = self._height - len(means)
+        if room < FEWEST_ROWS:  # of a low terminal hosts have it all
+            room, means = self._height, []
+        if len(lines) > room:
+            hidden = len(lines) - room + 1
+            lines = [*lines[: room - 1], f"... and {counted(hidden, 'host')} more"]
+        self._put([*lines, *means])
 
     def say(self, text: str) -> None:
         lines = self._last
@@ -98,11 +102,28 @@ def fleet_view(*, quiet: bool) -> Iterator[FleetWatcher]:
         drawn.clear()
 
 
+def so_far(standing: Standing, *, width: int) -> list[str]:
+    """What the hosts come to so far, a line a comparison, under a heading; none where it is too early. No line is longer
+    than ``width``."""
+    if not standing.so_far:
+        return []
+    longest = max(len(one.mean) for one in standing.so_far)
+    counts = [counted(one.hosts, "host") for one in standing.so_far]
+    rest = width - longest - max(map(len, counts)) - 4
+    lines = ["", "mean over hosts so far (for one look; `iotrial fleet report` has the verdict)"]
+    for one, hosts in zip(standing.so_far, counts, strict=True):
+        text = one.text if len(one.text) <= rest else one.text[: rest - 1] + "…"
+        lines.append(f"{text:{min(rest, 48)}}  {one.mean:{longest}}  {hosts}")
+    if standing.further:
+        lines.append(f"and {counted(standing.further, 'further comparison')}")
+    return [line if len(line) <= width else line[: width - 1] + "…" for line in lines]
+
+
 def summary(standing: Standing) -> str:
     """E.g. "1 min 20 s: 3 hosts, 136 blocks; 2 measuring, 1 lost"."""
     phases = [f"{standing.counted(phase)} {phase.value}" for phase in Phase if standing.counted(phase)]
     said = f"{counted(len(standing.hosts), 'host')}, {counted(standing.blocks, 'block')}"
-    return f"{format_duration(standing.elapsed_s)}: {said}{'; ' if phases else ''}{', '.join(phases)}"
+    return f"{_elapsed(standing.elapsed_s)}: {said}{'; ' if phases else ''}{', '.join(phases)}"
 
 
 def table(standing: Standing, *, width: int) -> list[str]:
@@ -112,7 +133,7 @@ def table(standing: Standing, *, width: int) -> list[str]:
     """
     hosts: Sequence[HostStanding] = standing.hosts
     names = min(24, max([4, *(len(host.name) for host in hosts)]))
-    lines = [f"{shown(standing.study)} on a fleet, {summary(standing)}"]
+    lines = [f"{shown(standing.study)}, {summary(standing)}"]
     if hosts:
         lines.append(f"{'host':{names}}  {'state':9}  {'blocks':>6}  {'trial':>5}")
     for host in hosts:
@@ -122,3 +143,8 @@ def table(standing: Standing, *, width: int) -> list[str]:
         line = f"{name:{names}}  {host.phase.value:9}  {host.blocks:>6}  {trial:>5}  {shown(said)}"
         lines.append(line.rstrip())
     return [line if len(line) <= width else line[: width - 1] + "…" for line in lines]
+
+
+def _elapsed(seconds: float) -> str:
+    """Whole seconds: a figure that is redrawn four times a second is not read to its milliseconds."""
+    return format_duration(float(int(seconds))) if seconds >= 1 else "0 s"

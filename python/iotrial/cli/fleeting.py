@@ -13,9 +13,12 @@ from iotrial.cli.output import tell
 
 if TYPE_CHECKING:
     from iotrial.cli.options import Asked
+    from iotrial.fleet.collect import Collector
+    from iotrial.fleet.interim import Interim
     from iotrial.fleet.link import Hosts
     from iotrial.fleet.record import Record
     from iotrial.fleet.standing import Standing
+    from iotrial.store import Store
     from iotrial.study.model import Study
 
 SHORTEST_LOST_S = 20.0
@@ -168,8 +171,15 @@ def conducted(record: Record, *, as_json: bool, hosts: Hosts | None = None) -> i
                 view.say(f"fleet {record.id}: {record.name}")
                 # a host whose grace is over has put everything back; only then it is not waited for any more
                 pace = Pace(leave_out_s=max(SHORTEST_LOST_S, 1.5 * record.order.grace_s))
+                interim = None if as_json else _interim(store, collector)
                 conductor = FleetConductor(
-                    hosts, record, collector, view, stopped=lambda: held.pending is not None, pace=pace
+                    hosts,
+                    record,
+                    collector,
+                    view,
+                    stopped=lambda: held.pending is not None,
+                    pace=pace,
+                    interim=interim,
                 )
                 try:
                     standing = conductor.run()
@@ -182,6 +192,23 @@ def conducted(record: Record, *, as_json: bool, hosts: Hosts | None = None) -> i
     if held.pending is not None:
         return 128 + held.pending
     return status_of(standing)
+
+
+def _interim(store: Store, collector: Collector) -> Interim | None:
+    """What means over hosts are shown from, with what the store has already; None where that is too much to read again."""
+    from iotrial.errors import IotrialError
+    from iotrial.fleet.interim import MOST_TAKEN_UP, Interim
+
+    interim = Interim()
+    trials = collector.trials()
+    if sum(collector.position(host).blocks for host in trials) > MOST_TAKEN_UP:
+        return None
+    try:
+        for host, (number, _) in trials.items():
+            interim.take_up(host, store.data(number))
+    except IotrialError:  # said by whoever reports on that trial
+        return None
+    return interim
 
 
 def status_of(standing: Standing) -> int:

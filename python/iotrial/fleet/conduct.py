@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from iotrial import __version__
 from iotrial.errors import IotrialError
 from iotrial.fleet.collect import Collector
+from iotrial.fleet.interim import Interim, SoFar
 from iotrial.fleet.link import Batch, HostLink, Hosts, Lost, Stage
 from iotrial.fleet.order import Order
 from iotrial.fleet.record import Record
@@ -31,6 +32,7 @@ BEGINNINGS = 3  # of a trial that is interrupted again and again without one new
 _TICK_S = 0.25
 _GATHER_S = 0.05
 _SHOWN_EVERY_S = 0.2
+_MEANS_EVERY_S = 2.0
 _ENDINGS = {TrialState.DONE: Phase.DONE, TrialState.INVALID: Phase.INVALID, TrialState.FAILED: Phase.FAILED}
 
 
@@ -76,6 +78,7 @@ class FleetConductor:
         *,
         stopped: Callable[[], bool] = lambda: False,
         pace: Pace | None = None,
+        interim: Interim | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = hosts
@@ -92,6 +95,9 @@ class FleetConductor:
         self._stopping_since: float | None = None
         self._answers: SimpleQueue[_Host] = SimpleQueue()
         self._shown = 0.0
+        self._interim = interim
+        self._so_far: tuple[SoFar, ...] = ()
+        self._means_due = 0.0
 
     def run(self) -> Standing:
         """Until every host is done, failed or left out, or ``stopped`` says so. Raises IotrialError where no host comes at
@@ -116,7 +122,16 @@ class FleetConductor:
             number, trial_id = trials.get(name, (None, None))
             blocks = self._collector.position(name).blocks
             found.append(HostStanding(name, host.phase, blocks, number, trial_id, host.said, host.left))
-        return Standing(self._record.id, self._record.name, self._clock() - self._began, tuple(found))
+        now = self._clock()
+        further = 0
+        if self._interim is not None:
+            further = self._interim.further
+            if now >= self._means_due:
+                self._means_due = now + _MEANS_EVERY_S
+                self._so_far = self._interim.means()
+        return Standing(
+            self._record.id, self._record.name, now - self._began, tuple(found), self._so_far, further
+        )
 
     # the loop
 
@@ -229,6 +244,8 @@ class FleetConductor:
             self._end(host, Phase.FAILED, f"not believed any more: {error.message}")
             return
         host.phase, host.said, host.left = Phase.MEASURING, "", batch.left
+        if self._interim is not None:
+            self._interim.add(name, batch, added.blocks)
         if added.blocks:
             host.beginnings = 0
         host.due = self._clock() + (0.0 if batch.more else self._pace.ask_s)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from iotrial.fleet.interim import SoFar
 
 
 class Phase(StrEnum):
@@ -43,12 +46,14 @@ class HostStanding:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The whole fleet at one moment."""
+    """The whole fleet at one moment. ``so_far``: means over hosts, of comparisons with ``further`` beside them."""
 
     fleet: str
     study: str
     elapsed_s: float
     hosts: Sequence[HostStanding]
+    so_far: Sequence[SoFar] = ()
+    further: int = 0
 
     @property
     def blocks(self) -> int:

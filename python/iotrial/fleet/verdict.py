@@ -9,7 +9,8 @@ interval, and so keeps the luck of its first blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.analysis.fleet.combine import EQUIVALENT, HIGHER, INCONCLUSIVE, LOWER, combine, why_left_out
@@ -36,12 +37,14 @@ class HostRow:
 @dataclass(frozen=True, slots=True)
 class FleetComparison:
     """One comparison over all hosts. ``mean`` is an effect like a host's: the mean's interval, and the verdict read from it
-    (None: fewer than two hosts are averaged). ``rows`` are in the order of hosts."""
+    (None: fewer than two hosts are averaged). ``rows`` are in the order of hosts. ``place``: what tells its condition from
+    those of the others, by name."""
 
     like: Effect
     rows: tuple[HostRow, ...]
     found: FleetEffect
     mean: Effect | None
+    place: tuple[tuple[str, str], ...] = ()
 
     @property
     def averaged(self) -> tuple[HostRow, ...]:
@@ -56,7 +59,8 @@ class FleetComparison:
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """All that is said of one fleet. ``replaced`` are the numbers of trials whose host has a newer one in this fleet."""
+    """All that is said of one fleet. ``replaced`` are the numbers of trials whose host has a newer one in this fleet;
+    ``shared`` are levels of conditions that all comparisons have in common."""
 
     id: str
     study: str
@@ -66,6 +70,7 @@ class FleetReport:
     alpha: float
     margin: float
     replaced: tuple[int, ...] = ()
+    shared: tuple[tuple[str, str], ...] = ()
 
     @property
     def running(self) -> int:
@@ -74,9 +79,18 @@ class FleetReport:
 
 
 def fleet_report(fleet: Fleet, hosts: Sequence[HostTrial]) -> FleetReport:
-    """The verdict over these hosts' trials. Level and margin are the first readable trial's."""
+    """The verdict over these hosts' trials. Level, margin and question are those of most readable trials; one that has others
+    is not averaged: a host alone cannot move what the rest is judged by."""
     readable = [one for one in hosts if one.problem is None]
-    first = readable[0] if readable else hosts[0]
+    asked = Counter(_asked(one) for one in readable)
+    common = asked.most_common(1)[0][0] if asked else None
+    first = next((one for one in readable if _asked(one) == common), hosts[0])
+    hosts = [
+        one
+        if one.problem is not None or _asked(one) == common
+        else replace(one, invalid=("asks or judges otherwise than most hosts", *one.invalid))
+        for one in hosts
+    ]
     keys: dict[tuple[object, ...], Effect] = {}
     found: list[dict[tuple[object, ...], Effect]] = []
     for one in hosts:
@@ -87,16 +101,22 @@ def fleet_report(fleet: Fleet, hosts: Sequence[HostTrial]) -> FleetReport:
         _comparison(like, [(one, own.get(key)) for one, own in zip(hosts, found, strict=True)], first.margin)
         for key, like in keys.items()
     )
+    shared = _shared(keys.values())
     return FleetReport(
         id=fleet.id,
         study=first.study,
         question=first.question,
         hosts=tuple(hosts),
-        comparisons=comparisons,
+        comparisons=_placed(comparisons, dict(shared)),
         alpha=first.alpha,
         margin=first.margin,
         replaced=tuple(one.number for one in fleet.replaced),
+        shared=shared,
     )
+
+
+def _asked(one: HostTrial) -> tuple[str, str, float, float]:
+    return one.study, one.question, one.alpha, one.margin
 
 
 def on_scale(value: float | None, like: Effect) -> float | None:
@@ -127,6 +147,27 @@ def why_invalid(one: HostTrial) -> str | None:
     if one.state is TrialState.FAILED:
         return f"failed: {one.reason}" if one.reason else "failed"
     return None
+
+
+def _shared(effects: Iterable[Effect]) -> tuple[tuple[str, str], ...]:
+    """The levels of conditions that all of them have, pooled ones aside."""
+    found = [effect.condition for effect in effects if effect.kind != "pooled"]
+    first = found[0] if found else {}
+    return tuple((n, v) for n, v in first.items() if all(other.get(n) == v for other in found))
+
+
+def _placed(comparisons: Sequence[FleetComparison], shared: Mapping[str, str]) -> tuple[FleetComparison, ...]:
+    several = len({one.like.workload for one in comparisons}) > 1
+    return tuple(
+        replace(
+            one,
+            place=(
+                *([("workload", one.like.workload)] if several else []),
+                *((n, v) for n, v in one.like.condition.items() if shared.get(n) != v),
+            ),
+        )
+        for one in comparisons
+    )
 
 
 def _comparison(

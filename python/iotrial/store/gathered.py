@@ -105,7 +105,8 @@ class Gathering:
             )
 
     def begin(self, header: TrialHeader, fleet: str, host: str, part: Part) -> int:
-        """Adds a trial with its first part; gives its number. The study of a trial from elsewhere is not trusted."""
+        """Adds a trial with its first part; gives its number. The study of a trial from elsewhere is not trusted. ValueError
+        for rows that the store refuses."""
         named = {**header.options, FLEET: {"id": fleet, "host": host}}
         study = replace(header.study, trusted=False)
         with self._transaction():
@@ -115,7 +116,7 @@ class Gathering:
 
     def add(self, number: int, part: Part, taken_up: int) -> None:
         """Adds a further part, all of it or nothing. A host's attempts count behind the ``taken_up`` ones that were marked
-        here."""
+        here. ValueError for rows that the store refuses."""
         with self._transaction():
             self._insert(number, part, taken_up)
 
@@ -156,6 +157,10 @@ class Gathering:
             try:
                 yield
                 self._connection.execute("COMMIT")
+            except sqlite3.IntegrityError as error:
+                # rows that cannot be added (a block twice, another trial's id) are the sender's fault, not the store's
+                self._connection.execute("ROLLBACK")
+                raise ValueError(f"its rows cannot be added: {error}") from error
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")

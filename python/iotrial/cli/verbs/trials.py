@@ -53,6 +53,8 @@ def command(as_json: bool) -> None:
     for trial, took in zip(sound, lasted, strict=True):
         when = trial.started[:16].replace("T", " ")
         mark = "  (imported)" if trial.imported is not None else ""
+        if trial.fleet and trial.member:
+            mark += f"  (host {shown(trial.member)})"
         lines.append(
             f"{trial.number:>5}  {when}  {trial.state!s:<11} {took:>{width}}  {shown(trial.study)}{mark}"
         )

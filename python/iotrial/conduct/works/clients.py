@@ -130,7 +130,8 @@ class Clients(WorkDriver[ClientsWork]):
         return tuple(dict.fromkeys([*steps, *(argv[0] for argv in (work.serve, work.make) if argv)]))
 
     def launched(self, work: ClientsWork) -> Launched:
-        details = [f"by {work.clients} clients at once" + (f", on {work.server}" if work.server else "")]
+        details = [f"by {work.clients} clients at once unless a level says otherwise"]
+        details += [f"on {work.server}"] if work.server else []
         details += [f"in the folder {work.cwd}"] if work.cwd != "/" else []
         details += [f"with {name}={value}" for name, value in (*work.environment, *work.serve_environment)]
         commands = [shlex.join(step.argv) for step in work.steps]

@@ -21,7 +21,9 @@ from iotrial.fleet.report.words import (
     mean_words,
     note_of,
     outliers_sought,
+    place_words,
     primary,
+    short_title,
     title,
 )
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
@@ -83,7 +85,7 @@ def _sections(report: FleetReport, comparisons: Sequence[FleetComparison]) -> It
         yield Section(
             title=title(one),
             one=one,
-            details=tuple(comparison_details(report, one)) if number else (),
+            details=tuple(comparison_details(report, one)) if len(comparisons) > 1 else (),
             wide=caterpillar(f"hosts{number}", one, margin=report.margin, narrow=False),
             narrow=caterpillar(f"hosts{number}n", one, margin=report.margin, narrow=True),
             caption=caption(one),
@@ -127,7 +129,8 @@ def _template() -> Template:
         verdict_of=host_verdict,
         note_of=note_of,
         mean_of=mean_words,
-        title_of=title,
+        short_title_of=short_title,
+        place_of=place_words,
         moment=day_and_time,
     )
     made.globals.update(group_words=_group, against=_against)

@@ -69,7 +69,7 @@ def _hosts(report: FleetReport, one: FleetComparison) -> Iterator[str]:
     if more := left_out(one, _MOST_ROWS):
         yield ""
         yield escaped(more)
-    if one is not primary(report)[0]:
+    if len(primary(report)) > 1:
         yield ""
         yield from (f"- {escaped(sentence)}" for sentence in comparison_details(report, one))
 

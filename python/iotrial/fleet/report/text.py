@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from iotrial.analysis.model import Verdict
 from iotrial.fleet.report.words import (
     comparison_details,
     details,
@@ -14,7 +15,9 @@ from iotrial.fleet.report.words import (
     mean_words,
     note_of,
     outliers_sought,
+    place_words,
     primary,
+    short_title,
     title,
 )
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
 #: beyond these a table shows hosts that need a look, and of all others the lowest and the highest
 MOST_ROWS = 40
 _ENDS, _MOST_FIRST = 5, 20
-_MOST_COMPARISONS = 12
+#: comparisons whose hosts are listed; the means of all stand in one table
+_MOST_COMPARISONS = 3
 _STYLES = {"faster": "green", "better": "green", "slower": "red", "worse": "red", "equivalent": "cyan"}
 
 
@@ -43,14 +47,15 @@ def print_fleet(report: FleetReport, console: Console, *, html_path: str | None 
     console.print()
     for detail in details(report):
         console.print(Text(detail))
-    console.print()
     main = primary(report)
     if len(main) > 1:
+        console.print()
         console.print(_means(main))
-    for one in main[:1] if len(main) > _MOST_COMPARISONS else main:
+    told = told_apart(main)
+    for one in told:
         if len(main) > 1:
             console.print(Text(title(one), style="bold"))
-            for sentence in comparison_details(report, one) if one is not main[0] else ():
+            for sentence in comparison_details(report, one):
                 console.print(Text(sentence))
         for line in _hosts(one):
             console.print(line)
@@ -59,12 +64,30 @@ def print_fleet(report: FleetReport, console: Console, *, html_path: str | None 
         console.print(Text(outliers_sought(one), style="dim"))
         for table in _moderators(one):
             console.print(table)
+        if len(main) > 1:
+            console.print()
+    if len(told) < len(main):
+        rest = counted(len(main) - len(told), "further comparison")
+        console.print(Text(f"Hosts of {rest}: --html, --markdown and --json.", style="dim"))
     console.print(Text(f"A host's own report: iotrial report {_example(report)}", style="dim"))
     if html_path is not None:
         console.print(
             Text("All hosts, figures, what this can claim: ", style="dim").append(shown(html_path)),
             soft_wrap=True,
         )
+
+
+def told_apart(main: Sequence[FleetComparison]) -> tuple[FleetComparison, ...]:
+    """The comparisons whose hosts are listed: all where they are few, else those with an outlying host or a verdict, in their
+    order, and the first where there is no such."""
+    if len(main) <= _MOST_COMPARISONS:
+        return tuple(main)
+    looked = [
+        one
+        for one in main
+        if one.found.outliers or (one.mean is not None and one.mean.verdict is not Verdict.INCONCLUSIVE)
+    ]
+    return tuple((looked or list(main[:1]))[:_MOST_COMPARISONS])
 
 
 def condensed(one: FleetComparison, most: int = MOST_ROWS) -> tuple[HostRow, ...]:
@@ -87,11 +110,16 @@ def left_out(one: FleetComparison, most: int = MOST_ROWS) -> str:
 
 
 def _means(comparisons: Sequence[FleetComparison]) -> Table:
+    """A line a comparison, under one for each condition."""
     table = _table(("comparison", "mean over hosts", "verdict", "hosts"), right=(3,))
+    place = ""
     for one in comparisons:
+        if (here := place_words(one)) != place:
+            place = here
+            table.add_row(*_texts(elided(place, 34), "", "", ""))
         verdict = "no verdict" if one.mean is None else one.mean.verdict.value
         table.add_row(
-            *_texts(elided(title(one), 60), mean_words(one)),
+            *_texts(elided(f"{'  ' if place else ''}{short_title(one)}", 34), mean_words(one)),
             _styled(verdict),
             *_texts(f"{len(one.averaged):,}"),
         )

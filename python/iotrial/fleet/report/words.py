@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from iotrial.analysis.fleet.combine import FEWEST_BLOCKS
 from iotrial.analysis.fleet.outliers import FEWEST as FEWEST_FOR_OUTLIERS
 from iotrial.analysis.model import Verdict
-from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
+from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale, why_invalid
 from iotrial.legible import shown
 from iotrial.report.notation import counted, elided, interval_numbers, joined, percent, plain, quantity
 from iotrial.report.phrases import (
@@ -28,6 +28,8 @@ _MOST_NAMED = 5
 _OPPOSITES = ({"faster", "slower"}, {"better", "worse"}, {"higher", "lower"})
 _LONGEST_NAME = 40
 _LARGE_FACTOR = 3.0
+#: a spread, and a range for a further host, that say nothing: a standard deviation of ten times, ends a hundred times apart
+_HOPELESS_FACTOR, _HOPELESS_RANGE = 10.0, 100.0
 _LONGEST_REASON = 60
 
 
@@ -42,25 +44,32 @@ def headline(report: FleetReport) -> str:
     if not spoken:
         return f"No verdict over hosts: {_too_few(report, main[0])}."
     counts = Counter(one.mean.verdict for one in spoken if one.mean is not None)
+    over = f"On average over {_over(report, spoken[0])}"
+    if len(counts) == 1 and len(spoken) == len(main):
+        return f"{over}, all {len(main)} comparisons are {spoken[0].mean.verdict.value}."  # type: ignore[union-attr]
     words = joined(f"{verdict.value} in {number}" for verdict, number in counts.most_common())
-    return f"On average over {_over(report, spoken[0])}, of {counted(len(main), 'comparison')}: {words}."
+    return f"{over}, of {counted(len(main), 'comparison')}: {words}."
 
 
 def details(report: FleetReport) -> Iterator[str]:
-    """The sentences that belong beside the first, of the first comparison where there are several."""
+    """The sentences that belong beside the first: of the only comparison, or of what several have in common."""
     main = primary(report)
     if report.running:
         yield (
             f"{counted(report.running, 'host')} still running: the mean is not final. Its interval holds for one look, after "
             "the last host; only hosts' own verdicts hold at every look."
         )
-    for one in main[:1]:
-        about = f"{title(one)}: " if len(main) > 1 else ""
-        yield from (about + sentence for sentence in comparison_details(report, one))
+    if report.shared and main:
+        yield f"Measured with {_levels(report.shared)}."
+    if len(main) == 1:
+        yield from comparison_details(report, main[0])
     if len(main) > 1:
-        named = [f"{title(one)} ({_names(_outlying(one))})" for one in main[1:] if _outlying(one)]
+        named = [f"{title(one)} ({_names(_outlying(one))})" for one in main if _outlying(one)]
         if named:
-            yield f"Outlying hosts elsewhere: {joined(named[:_MOST_NAMED])}."
+            yield f"Outlying hosts: {joined(named[:_MOST_NAMED])}."
+        if unsound := [reason for one in report.hosts if (reason := why_invalid(one)) is not None]:
+            of = counted(len(report.hosts), "host")
+            yield f"In no mean: {len(unsound):,} of {of} ({_counted_reasons(unsound)})."
     if report.replaced:
         yield (
             f"{counted(len(report.replaced), 'trial')} of this fleet "
@@ -86,8 +95,7 @@ def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[st
     if out := _outlying(one):
         yield f"Outlying: {_names(out)}. Their effect does not fit the spread between the others."
     if missing := [row for row in one.rows if row.why is not None]:
-        reasons = Counter(elided(shown(reason_of(row)), _LONGEST_REASON) for row in missing)
-        said = "; ".join(f"{number} × {reason}" for reason, number in reasons.most_common(_MOST_NAMED))
+        said = _counted_reasons([reason_of(row) for row in missing])
         yield f"Not averaged: {counted(len(missing), 'host')} of {len(report.hosts)} ({said})."
     differing = [
         f"{shown(table.name)} {label(found.other)} against {label(found.base)}"
@@ -133,12 +141,23 @@ def primary(report: FleetReport) -> tuple[FleetComparison, ...]:
 
 
 def title(one: FleetComparison) -> str:
-    """E.g. "atime noatime against strictatime (cache cold), read time"; of a plain study without what all share."""
+    """E.g. "atime noatime against strictatime (cache cold), read time", without what all comparisons share."""
     like = one.like
-    where = ", ".join(f"{shown(name)} {shown(value)}" for name, value in like.condition.items())
-    place = f" ({where})" if where else ""
+    place = f" ({_levels(one.place)})" if one.place else ""
     response = "" if is_speed(like) else f", {response_name(like)}"
     return f"{level_name(like)} against {label(like.reference)}{place}{response}"
+
+
+def short_title(one: FleetComparison) -> str:
+    """E.g. "atime noatime / strictatime", for a table that says elsewhere where."""
+    like = one.like
+    response = "" if is_speed(like) else f", {response_name(like)}"
+    return f"{level_name(like)} / {label(like.reference)}{response}"
+
+
+def place_words(one: FleetComparison) -> str:
+    """Where a comparison holds, without what all share: "workload probe, cache cold"; empty where there is no other place."""
+    return _levels(one.place)
 
 
 def spread_words(one: FleetComparison) -> str | None:
@@ -146,8 +165,16 @@ def spread_words(one: FleetComparison) -> str | None:
     mean, like = one.found.mean, one.like
     if mean is None:
         return None
+    few = f"{counted(mean.hosts, 'host')} with intervals as wide as these"
     if like.scale is Scale.LOG:
         ends = [math.exp(min(end, 50.0)) for end in (mean.spread, mean.spread_low, mean.spread_high)]
+        if ends[2] > _HOPELESS_FACTOR:
+            further = (
+                "nor what a further one would see"
+                if mean.hosts > 2
+                else "and two hosts say nothing of a third"
+            )
+            return f"How much true effects differ between hosts cannot be said from {few}, {further}."
         numbers = interval_numbers(ends[0], ends[1], ends[2], null=1.0)
         if ends[2] > _LARGE_FACTOR:
             numbers = plain(ends[0]), plain(ends[1]), plain(ends[2])
@@ -157,16 +184,16 @@ def spread_words(one: FleetComparison) -> str | None:
             quantity(end, like.unit) for end in (mean.spread, mean.spread_low, mean.spread_high)
         )
         said = f"by {size} [{low}, {high}]"
-    if mean.new_low is None:
-        return f"True effects differ between hosts {said} (one standard deviation); two hosts say nothing of a third."
+    differ = f"True effects differ between hosts {said} (one standard deviation)"
+    if mean.new_low is None or mean.new_high is None:
+        return f"{differ}; two hosts say nothing of a third."
+    if like.scale is Scale.LOG and mean.new_high - mean.new_low > math.log(_HOPELESS_RANGE):
+        return f"{differ}. What a further host would see cannot be said from {few}."
     new = interval_of(
         like, (on_scale(mean.value, like), on_scale(mean.new_low, like), on_scale(mean.new_high, like))
     )
     between = new.partition("[")[2].partition("]")[0].replace(", ", " and ")
-    return (
-        f"True effects differ between hosts {said} (one standard deviation). On a further host like these, between {between} "
-        f"({percent(1 - one.found.alpha)})."
-    )
+    return f"{differ}. On a further host like these, between {between} ({_covered(one.found.alpha)})."
 
 
 def evidence_words(one: FleetComparison) -> str:
@@ -246,6 +273,24 @@ def _sentence(report: FleetReport, one: FleetComparison) -> str:
             return f"{over}, {title(one)} is not settled: {interval(one.mean)}."
         case _:
             return f"{over}, {statement(one.mean)}: {size_in_words(one.mean)}."
+
+
+def _levels(levels: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{shown(name)} {shown(value)}" for name, value in levels)
+
+
+def _counted_reasons(found: Sequence[str]) -> str:
+    reasons = Counter(elided(shown(reason), _LONGEST_REASON) for reason in found)
+    return "; ".join(f"{number} × {reason}" for reason, number in reasons.most_common(_MOST_NAMED))
+
+
+def _covered(alpha: float) -> str:
+    """1 - alpha with as many digits as tell what is left: "95 %", "99.6 %"."""
+    for decimals in range(6):
+        text = f"{100 * (1 - alpha):.{decimals}f}"
+        if abs(float(text) - 100 * (1 - alpha)) <= 10 * alpha:
+            return f"{text} %"
+    return f"1 - {alpha:.2g}"
 
 
 def _over(report: FleetReport, one: FleetComparison) -> str:
