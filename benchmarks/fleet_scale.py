@@ -222,7 +222,7 @@ def _added(hosts: int, blocks: int, path: Path) -> dict[str, float]:
         while lines := [line for file in files if (line := file.readline())]:
             for host in range(hosts):
                 template = host % TEMPLATES
-                line = lines[template].replace(f'"{template:032x}"', f'"{host:032x}"', 1)
+                line = lines[template].rstrip("\n").replace(f'"{template:032x}"', f'"{host:032x}"', 1)
                 order = Order(FLEET, f"h{host}", seed_of(FLEET, f"h{template}"), "fleet/example")
                 began, used = time.perf_counter(), time.process_time()
                 batch = Batch.from_json(line)
