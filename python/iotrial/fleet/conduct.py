@@ -33,7 +33,8 @@ _GATHERED = 0.05  # of the time between two questions to a host: answers of so l
 _MOST_GATHERED_S = 0.25
 _MOST_TOGETHER = 64  # answers in one transaction
 _SHOWN_EVERY_S = 0.2
-_SHOWN_EVERY_HOST_S = 0.002  # times the hosts: to look at all of them costs each time
+_SHOWN_EVERY_HOST_S = 0.005  # times the hosts: to look at all of them costs each time
+_SHOWN_AT_LEAST_S = 2.0
 _ENDINGS = {TrialState.DONE: Phase.DONE, TrialState.INVALID: Phase.INVALID, TrialState.FAILED: Phase.FAILED}
 
 
@@ -108,7 +109,9 @@ class FleetConductor:
         try:
             while not self._over():
                 self._turn(pool)
-                shown_every_s = max(_SHOWN_EVERY_S, _SHOWN_EVERY_HOST_S * len(self._hosts))
+                shown_every_s = max(
+                    _SHOWN_EVERY_S, min(_SHOWN_AT_LEAST_S, _SHOWN_EVERY_HOST_S * len(self._hosts))
+                )
                 if self._clock() - self._shown >= shown_every_s:
                     self._shown = self._clock()
                     self._watcher.update(self.standing())

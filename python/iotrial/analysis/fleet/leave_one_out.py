@@ -4,7 +4,7 @@ Each host's fit without it has a tau squared of its own, t: to find all of them 
 host. But what is summed, w = 1/(v + t), w y, w y^2 and the same of w^2, is in the logarithm s of (least v) + t an analytic
 function without a pole nearer than pi to the real axis. So on an interval of s as long as ln 2 the polynomial through
 ``_NODES`` Chebyshev points is exact to rounding (Trefethen, Approximation Theory and Approximation Practice, 2013, theorem
-8.2: the error falls by 18 with each point), and a host's own term is taken off it. Newton's steps are those of ``spread.fit``.
+8.2: the error falls by 18 with each point), and a host's own term is taken off it. Newton's steps are as in ``spread.fit``.
 
 A host that makes nearly all of a sum would leave the rounding of what is taken off; there can be few such, and they are
 fitted directly.
@@ -131,5 +131,5 @@ def _distance(y: Floats, variances: Floats, between: Floats | float, rest: Float
 
 def _dominated(sums: Floats, own: Floats) -> npt.NDArray[np.bool_]:
     """Which hosts leave too little of a sum."""
-    found: npt.NDArray[np.bool_] = ((sums - own)[_OF_ONE_SIGN] < _LEFT * sums[_OF_ONE_SIGN]).any(axis=0)
-    return found
+    too_little = (sums - own)[_OF_ONE_SIGN] < _LEFT * sums[_OF_ONE_SIGN]
+    return np.asarray(np.any(too_little, axis=0))

@@ -80,8 +80,7 @@ class Consistency:
         block.slots |= 1 << run.slot
         if packed.attempt != block.first_attempt:
             block.attempts = 2
-        unknown = run.responses.keys() - self._responses[run.condition]
-        if unknown:
+        if not self._responses[run.condition].issuperset(run.responses):
             raise ValueError("a run has responses that its workload does not measure")
         pool = self._pools[run.condition]
         if run.files and not (min(run.files) >= 0 and max(run.files) < pool):
