@@ -126,7 +126,7 @@ def seed_from_user(number: int) -> str:
     return f"{number:0{SEED_DIGITS}x}"
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4096)  # a coordinator draws for many hosts in turn
 def seed_bytes(seed: str) -> bytes:
     """The 16 bytes that 32 hexadecimal digits stand for; ValueError for anything else."""
     if len(seed) != SEED_DIGITS or any(digit not in "0123456789abcdefABCDEF" for digit in seed):

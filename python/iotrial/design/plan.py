@@ -109,6 +109,10 @@ class Plan:
         """The arms that blocks hold, in declared order, with the control arms or without."""
         if not (controls and self.controls) or self._made.control_columns:
             return self.treatments
+        return self._with_controls
+
+    @functools.cached_property
+    def _with_controls(self) -> tuple[Arm, ...]:
         if self.whole_plots:
             stretches = range(len(self._made.stretches))
             positive = tuple(self._positive_arm(self._base(stretch)) for stretch in stretches)

@@ -7,7 +7,8 @@ the order of blocks do not plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from iotrial.errors import StoreError
@@ -52,11 +53,7 @@ class Collector:
         self._gathering = store.gathering()
         self.fleet = fleet
         self.study = study
-        self._lines: dict[str, _Line] = {}
-        for one in self._gathering.trials(fleet):
-            if one.host in self._lines:
-                raise StoreError(f"store {store.path}: host {one.host} has two trials in fleet {fleet}")
-            self._lines[one.host] = self._line(one)
+        self._lines = self._stored()
 
     def position(self, host: str) -> Position:
         """What the store has of this host."""
@@ -127,6 +124,19 @@ class Collector:
         number = self._gathering.begin(header, self.fleet, order.host, part)
         return _Line(header.id, number, consistency, Position(), TrialState.RUNNING)
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is added inside is one transaction, durable when the block ends, so that many hosts with little each cost one
+        write to the disk. A batch that is refused leaves the others; a StoreError, or any other error that leaves the block,
+        leaves none."""
+        try:
+            with self._gathering.together():
+                yield
+        except BaseException:
+            with suppress(StoreError):
+                self._lines = self._stored()
+            raise
+
     def take_up(self, host: str) -> None:
         """Marks that a host's trial, which a coordinator before this one left running, is followed by this one."""
         line = self._lines.get(host)
@@ -145,6 +155,17 @@ class Collector:
         line = self._lines.get(host)
         if line is not None:
             self._gathering.note(line.number, text)
+
+    def _stored(self) -> dict[str, _Line]:
+        """What is known of all trials from the store alone."""
+        lines: dict[str, _Line] = {}
+        for one in self._gathering.trials(self.fleet):
+            if one.host in lines:
+                raise StoreError(
+                    f"store {self._gathering.path}: host {one.host} has two trials in fleet {self.fleet}"
+                )
+            lines[one.host] = self._line(one)
+        return lines
 
     def _line(self, one: Gathered) -> _Line:
         """What is known of a trial from the store alone."""
@@ -170,12 +191,16 @@ def _new(batch: Batch, had: Position, host: str) -> Part:
     if since.states > had.states or since.blocks > had.blocks or since.events > had.events:
         raise Distrusted(f"host {host}: sends what is behind {since} where {had} has come")
     ends = batch.ends[had.blocks - since.blocks :]
-    sent, kept = ({(end.condition, end.block) for end in found} for found in (batch.ends, ends))
+    sent = {(end.condition, end.block) for end in batch.ends}
     if any((packed.run.condition, packed.run.block) not in sent for packed in batch.runs):
         raise Distrusted(f"host {host}: sends runs of a block that it has not finished")
+    runs = batch.runs
+    if len(ends) < len(batch.ends):
+        kept = {(end.condition, end.block) for end in ends}
+        runs = tuple(packed for packed in runs if (packed.run.condition, packed.run.block) in kept)
     part = Part(
         states=batch.states[had.states - since.states :],
-        runs=tuple(packed for packed in batch.runs if (packed.run.condition, packed.run.block) in kept),
+        runs=runs,
         ends=ends,
         events=batch.events[had.events - since.events :],
     )

@@ -30,18 +30,27 @@ from iotrial.store.states import TrialState
 MOST_THREADS = 64
 BEGINNINGS = 3  # of a trial that is interrupted again and again without one new block
 _TICK_S = 0.25
-_GATHER_S = 0.05
+_GATHERED = 0.05  # of the time between two questions to a host: answers of so long a while are taken at once
+_MOST_GATHERED_S = 0.25
+_MOST_TOGETHER = 64  # answers in one transaction
 _SHOWN_EVERY_S = 0.2
 _MEANS_EVERY_S = 2.0
+_SHOWN_EVERY_HOST_S = 0.005  # times the hosts: to look at all of them costs each time
+_SHOWN_AT_LEAST_S = 2.0
 _ENDINGS = {TrialState.DONE: Phase.DONE, TrialState.INVALID: Phase.INVALID, TrialState.FAILED: Phase.FAILED}
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """When a coordinator asks and how long it waits, in seconds: for what is new, for hosts that join, for one that does not
-    answer, for the first host at all, and for hosts to end when it is stopped."""
+    answer, for the first host at all, and for hosts to end when it is stopped.
+
+    Of more than ``often`` hosts each is asked more rarely, so that all together are asked as often as ``often`` are: an
+    answer has a price of its own, and what is waited for is kept on the host. ``share`` of the time of grace is the most."""
 
     ask_s: float = 1.0
+    often: int = 20
+    share: float = 0.125
     join_s: float = 2.0
     lost_s: float = 5.0
     leave_out_s: float = 180.0
@@ -106,7 +115,10 @@ class FleetConductor:
         try:
             while not self._over():
                 self._turn(pool)
-                if self._clock() - self._shown >= _SHOWN_EVERY_S:
+                shown_every_s = max(
+                    _SHOWN_EVERY_S, min(_SHOWN_AT_LEAST_S, _SHOWN_EVERY_HOST_S * len(self._hosts))
+                )
+                if self._clock() - self._shown >= shown_every_s:
                     self._shown = self._clock()
                     self._watcher.update(self.standing())
             self._let_go()
@@ -139,6 +151,8 @@ class FleetConductor:
         now = self._clock()
         if self._stopping_since is None and self._stopped():
             self._stopping_since = now
+            for host in self._hosts.values():
+                host.due = min(host.due, now)
             self._watcher.say("asking all hosts to stop and to put everything back")
         if self._looking is None and now >= self._look_due and self._stopping_since is None:
             self._looking = pool.submit(self._source.present)
@@ -147,17 +161,20 @@ class FleetConductor:
                 host.asked = pool.submit(self._ask, host, self._collector.position(host.order.host))
                 host.asked.add_done_callback(lambda _, host=host: self._answers.put(host))  # type: ignore[misc]
         self._take_in()
-        for host in self._woken():
-            if host.asked is not None and host.asked.done():
-                done, host.asked = host.asked, None
-                self._answered(host, done)
+        woken = self._woken()
+        for first in range(0, len(woken), _MOST_TOGETHER):
+            with self._collector.together():
+                for host in woken[first : first + _MOST_TOGETHER]:
+                    if host.asked is not None and host.asked.done():
+                        done, host.asked = host.asked, None
+                        self._answered(host, done)
 
     def _woken(self) -> list[_Host]:
         """The hosts that have answered: those of a short while at once, so that a thousand of them cost few turns."""
         found: list[_Host] = []
         with suppress(Empty):
             found.append(self._answers.get(timeout=_TICK_S))
-            time.sleep(_GATHER_S)
+            time.sleep(min(_GATHERED * self._pause_s(), _MOST_GATHERED_S))
             while True:
                 found.append(self._answers.get_nowait())
         return found
@@ -248,9 +265,17 @@ class FleetConductor:
             self._interim.add(name, batch, added.blocks)
         if added.blocks:
             host.beginnings = 0
-        host.due = self._clock() + (0.0 if batch.more else self._pace.ask_s)
+        host.due = self._clock() + (0.0 if batch.more else self._pause_s())
         if batch.stage is not Stage.GOING and not batch.more:
             self._ended(host, batch, self._collector.state(name))
+
+    def _pause_s(self) -> float:
+        """Until a host is asked again."""
+        pace = self._pace
+        if self._stopping_since is not None:
+            return pace.ask_s
+        rarely = pace.ask_s * len(self._hosts) / pace.often
+        return max(pace.ask_s, min(rarely, pace.share * self._record.order.grace_s))
 
     def _ended(self, host: _Host, batch: Batch, state: TrialState | None) -> None:
         """Nothing goes on there: for good, or because something cut it off."""

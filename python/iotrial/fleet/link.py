@@ -14,11 +14,12 @@ from enum import StrEnum
 from typing import Any, Protocol, Self
 
 from iotrial.errors import IotrialError, StudyError
+from iotrial.fleet import wire
 from iotrial.fleet.order import Order
 from iotrial.fleet.values import HOST_NAME, Distrusted, Fields, parsed
 from iotrial.store.gathered import Position
 from iotrial.store.model import BlockEnd, Event, TrialHeader
-from iotrial.store.packed.records import PackedRecord, PackedRun, PackedState, from_value, to_value
+from iotrial.store.packed.records import PackedRecord, PackedRun, PackedState, from_value
 
 __all__ = ["Batch", "HostFacts", "HostLink", "Hosts", "Lost", "Position", "Stage"]
 
@@ -104,29 +105,26 @@ class Batch:
 
     def to_json(self) -> str:
         header: list[PackedRecord] = [] if self.header is None else [self.header]
-        records: list[PackedRecord] = [*header, *self.states, *self.runs, *self.ends, *self.events]
-        return json.dumps(
+        return wire.written(
             {
                 "since": [self.since.states, self.since.blocks, self.since.events],
                 "stage": self.stage.value,
-                "records": [to_value(record) for record in records],
                 "more": self.more,
                 "problem": self.problem[:MAX_PROBLEM],
                 "left": self.left,
             },
-            ensure_ascii=False,
-            allow_nan=False,
+            [*header, *self.states, *self.runs, *self.ends, *self.events],
         )
 
     @classmethod
     def from_json(cls, text: object) -> Self:
         """Raises Distrusted for anything that no agent sends."""
         what = "a batch"
-        table = Fields(parsed(text, longest=MAX_BATCH, what=what), what)
+        envelope, found = _opened(text, what)
+        table = Fields(envelope, what)
         stage = table.text("stage", 20)
         if stage not in list(Stage):
             raise Distrusted(f"{what}: no stage of that name")
-        found = [_record(value) for value in table.list("records", MAX_RECORDS)]
         headers = [record for record in found if isinstance(record, TrialHeader)]
         if len(headers) > 1:
             raise Distrusted(f"{what}: holds two trials")
@@ -186,6 +184,16 @@ def position_of(found: Sequence[object]) -> Position:
     if len(found) != 3 or len(numbers) != 3:
         raise Distrusted("a position: wanted three numbers")
     return Position(*numbers)
+
+
+def _opened(text: object, what: str) -> tuple[dict[str, Any], list[PackedRecord]]:
+    """The envelope of a batch and its records. Raises Distrusted."""
+    quick = wire.read(text, most=MAX_RECORDS) if isinstance(text, str) and len(text) <= MAX_BATCH else None
+    if quick is not None:
+        return quick
+    table = Fields(parsed(text, longest=MAX_BATCH, what=what), what)
+    records = [_record(value) for value in table.list("records", MAX_RECORDS)]
+    return table.rest(), records
 
 
 def _record(value: Any) -> PackedRecord:

@@ -34,8 +34,10 @@ def parsed(text: object, *, longest: int, what: str) -> dict[str, Any]:
         raise Distrusted(f"{what}: {len(text):,} characters, more than the {longest:,} that it may have")
     try:
         value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_without_doubles)
-        _check(value, MAX_DEPTH)
+        check_plain(value, MAX_DEPTH)
         text.encode()
+        if "\\ud" in text.lower():  # half a character, which nothing could print
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise Distrusted(f"{what}: {shown(str(error)[:200])}") from error
     if not isinstance(value, dict):
@@ -60,6 +62,11 @@ class Fields:
         if name not in self._left:
             raise Distrusted(f'{self._what}: lacks "{name}"')
         return self._left.pop(name)
+
+    def rest(self) -> dict[str, Any]:
+        """What has not been read yet, which counts as read."""
+        left, self._left = self._left, {}
+        return left
 
     def text(self, name: str, longest: int) -> str:
         value = self.take(name)
@@ -117,6 +124,31 @@ class Fields:
         return Distrusted(f'{self._what}: "{name}" is not {wanted}')
 
 
+def check_plain(value: object, depth: int) -> None:
+    """ValueError where a value of plain JSON is nested deeper than ``depth``, or holds a number that is not finite or beyond
+    64 bits."""
+    kind = type(value)
+    if kind is dict or kind is list:
+        _check_inside(value, depth)  # type: ignore[arg-type]
+    else:
+        _check_inside((value,), 1)
+
+
+def _check_inside(values: dict[str, object] | list[object] | tuple[object, ...], depth: int) -> None:
+    if depth == 0:
+        raise ValueError("is nested too deeply")
+    for value in values.values() if type(values) is dict else values:
+        kind = type(value)  # exactly: a bool is no whole number here
+        if kind is float:
+            if not math.isfinite(value):  # type: ignore[arg-type]
+                raise ValueError("a number is not finite")
+        elif kind is int:
+            if not -(2**63) <= value < 2**63:  # type: ignore[operator]
+                raise ValueError("a whole number does not fit into 64 bits")
+        elif kind is dict or kind is list:
+            _check_inside(value, depth - 1)  # type: ignore[arg-type]
+
+
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no finite number")
 
@@ -126,15 +158,3 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("an object has a key twice")
     return found
-
-
-def _check(value: object, depth: int) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number is not finite")
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-        raise ValueError("a whole number does not fit into 64 bits")
-    if isinstance(value, dict | list):
-        if depth == 0:
-            raise ValueError("is nested too deeply")
-        for inner in value.values() if isinstance(value, dict) else value:
-            _check(inner, depth - 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -76,22 +76,24 @@ def header_of(row: Row) -> TrialHeader:
     )
 
 
-def run_row(run: RunRecord) -> Row:
-    """The columns of ``RUN_COLUMNS``; StoreError where a number is not finite."""
+def run_row(run: RunRecord, text: Callable[[object], str] | None = None) -> Row:
+    """The columns of ``RUN_COLUMNS``, values as ``text`` writes them; by ``to_json``, where it is left out: StoreError for a
+    number that is not finite."""
+    text = text or to_json
     return (
         run.condition,
         run.block,
         run.slot,
         run.arm,
         run.kind,
-        to_json(run.treatment),
+        text(run.treatment),
         run.started_s,
         run.failure,
-        to_json(run.responses),
-        to_json(run.evidence),
-        to_json(run.histograms),
-        to_json(run.checks),
-        None if run.files is None else to_json(run.files),
+        text(run.responses),
+        text(run.evidence),
+        text(run.histograms),
+        text(run.checks),
+        None if run.files is None else text(run.files),
     )
 
 

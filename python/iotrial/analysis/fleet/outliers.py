@@ -13,12 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from iotrial.analysis.audit.student import two_sided
+from iotrial.analysis.fleet.leave_one_out import direct, distances
 from iotrial.analysis.fleet.model import Outlier
-from iotrial.analysis.fleet.spread import Floats, checked, fit
+from iotrial.analysis.fleet.spread import Floats, checked
 
 #: with fewer hosts the others say too little about their own spread
 FEWEST = 5
-_ROWS = 256  # at a time
+#: fitted one without the other by themselves: quick enough, and simpler
+FEW = 64
 
 
 def outliers(names: Sequence[str], estimates: Floats, errors: Floats, alpha: float) -> tuple[Outlier, ...]:
@@ -26,7 +28,7 @@ def outliers(names: Sequence[str], estimates: Floats, errors: Floats, alpha: flo
     values, variances = checked(estimates, errors)
     if values.size < FEWEST:
         return ()
-    far = distances(values, variances)
+    far = _distances(values, variances)
     p = np.array([two_sided(one, values.size - 2) for one in far.tolist()])
     order = np.argsort(p, kind="stable")
     adjusted = np.minimum(1.0, np.maximum.accumulate(p[order] * (values.size - np.arange(values.size))))
@@ -38,14 +40,8 @@ def outliers(names: Sequence[str], estimates: Floats, errors: Floats, alpha: flo
     return tuple(sorted(found, key=lambda one: -abs(one.distance)))
 
 
-def distances(values: Floats, variances: Floats) -> Floats:
+def _distances(values: Floats, variances: Floats) -> Floats:
     """Of each host from the mean of all others, in standard deviations of the difference."""
-    found = []
-    for start in range(0, values.size, _ROWS):
-        rows = np.arange(start, min(start + _ROWS, values.size))
-        members = np.ones((rows.size, 1, values.size))
-        members[np.arange(rows.size), 0, rows] = 0.0
-        others = fit(values, variances, members)
-        total = variances[rows] + others.between + 1.0 / others.weights[:, 0]
-        found.append((values[rows] - others.means[:, 0]) / np.sqrt(total))
-    return np.concatenate(found)
+    if values.size <= FEW:
+        return direct(values, variances, np.arange(values.size))
+    return distances(values, variances)

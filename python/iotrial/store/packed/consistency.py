@@ -22,8 +22,11 @@ _AFTER: dict[TrialState | None, frozenset[TrialState]] = {
 
 @dataclass(slots=True)
 class _Block:
-    """What was met of one block: its slots as bits, its attempts."""
+    """What was met of one block: its slots as bits, its attempts; and what is planned of it, how many arms and whether it has
+    controls."""
 
+    arms: int
+    controls: bool
     slots: int = 0
     first_attempt: int = 0
     attempts: int = 1
@@ -65,30 +68,33 @@ class Consistency:
         if not max(1, self._attempt) <= packed.attempt <= self._attempts:
             raise ValueError(f"there is no attempt {packed.attempt} at this place")
         self._attempt = packed.attempt
-        self._check_arm(run, condition)
-        block = self._blocks.setdefault((run.condition, run.block), _Block(first_attempt=packed.attempt))
+        arms = self._arms(condition, run.block)
+        _check_arm(run, arms)
+        block = self._blocks.get((run.condition, run.block))
+        if block is None:
+            controls = any(arm.of_control for arm in arms)
+            block = _Block(len(arms), controls, first_attempt=packed.attempt)
+            self._blocks[run.condition, run.block] = block
         if block.slots >> run.slot & 1:
             raise ValueError(f"slot {run.slot} of block {run.block} was measured twice")
         block.slots |= 1 << run.slot
         if packed.attempt != block.first_attempt:
             block.attempts = 2
-        unknown = run.responses.keys() - self._responses[run.condition]
-        if unknown:
+        if not self._responses[run.condition].issuperset(run.responses):
             raise ValueError("a run has responses that its workload does not measure")
         pool = self._pools[run.condition]
-        if run.files is not None and not all(0 <= index < pool for index in run.files):
+        if run.files and not (min(run.files) >= 0 and max(run.files) < pool):
             raise ValueError(f"a run works on files outside its pool of {pool}")
 
     def add_end(self, end: BlockEnd) -> None:
-        condition = self._condition(end.condition)
+        self._condition(end.condition)
         block = self._blocks.get((end.condition, end.block))
-        arms = self._arms(condition, end.block)
-        if block is None or block.slots != (1 << len(arms)) - 1:
+        if block is None or block.slots != (1 << block.arms) - 1:
             raise ValueError(f"block {end.block} is ended and not complete")
         if block.ended:
             raise ValueError(f"block {end.block} is ended twice")
         block.ended = True
-        if end.controls != any(arm.of_control for arm in arms):
+        if end.controls != block.controls:
             raise ValueError(
                 f"block {end.block} is said to have controls where the plan has none, or the reverse"
             )
@@ -116,21 +122,6 @@ class Consistency:
             self._order = (key, self._plan.order(condition, index))
         return self._order[1]
 
-    def _check_arm(self, run: RunRecord, condition: Condition) -> None:
-        arms = self._arms(condition, run.block)
-        if run.slot >= len(arms):
-            raise ValueError(f"its plan has no slot {run.slot} in block {run.block}")
-        planned = arms[run.slot]
-        if (run.arm, run.kind, dict(run.treatment)) != (
-            planned.name,
-            planned.kind.value,
-            dict(planned.treatment),
-        ):
-            raise ValueError(
-                f"slot {run.slot} of block {run.block} is not what its plan has there: the seed, the study or "
-                "the run was changed"
-            )
-
 
 def check_stored(data: TrialData) -> None:
     """StoreError where what a store holds cannot be what its study and seed planned: a damage that SQLite cannot see."""
@@ -146,3 +137,19 @@ def check_stored(data: TrialData) -> None:
             f"trial {data.trial.number} is damaged: {error}",
             hint="its runs are still in the store; no verdict is drawn from them",
         ) from error
+
+
+def _check_arm(run: RunRecord, arms: tuple[Arm, ...]) -> None:
+    """ValueError where the run is not what the plan has at its place in the block of these arms."""
+    if run.slot >= len(arms):
+        raise ValueError(f"its plan has no slot {run.slot} in block {run.block}")
+    planned = arms[run.slot]
+    if (run.arm, run.kind, dict(run.treatment)) != (
+        planned.name,
+        planned.kind.value,
+        dict(planned.treatment),
+    ):
+        raise ValueError(
+            f"slot {run.slot} of block {run.block} is not what its plan has there: the seed, the study or "
+            "the run was changed"
+        )

@@ -194,8 +194,8 @@ def _trial(table: _Fields, where: str) -> TrialHeader:
         alpha=table.number("alpha", 1e-12, 0.5),
         margin=table.number("margin", 1e-12, 1.0),
         started=table.moment("started"),
-        lab=_facts(table.table("lab", MAX_NUMBERS), "lab"),
-        host=_facts(table.table("host", MAX_NUMBERS), "host"),
+        lab=check_facts(table.table("lab", MAX_NUMBERS), "lab"),
+        host=check_facts(table.table("host", MAX_NUMBERS), "host"),
         options=options,
         version=table.text("version", 64),
     )
@@ -223,22 +223,24 @@ def _words(value: object, name: str) -> list[str]:
     return [_text(word, name, 4096) for word in value]
 
 
-def _facts(facts: dict[str, Any], name: str) -> dict[str, Any]:
-    """Facts of any shape, few and short enough for a report to list."""
-    left = [MAX_FACTS]
-
-    def count(value: object) -> None:
-        left[0] -= 1
-        if left[0] < 0:
+def check_facts(facts: dict[str, Any], name: str) -> dict[str, Any]:
+    """The facts, of any shape; ValueError where they are not few and short enough for a report to list."""
+    count = 1
+    waiting: list[dict[str, Any] | list[Any]] = [facts]
+    while waiting:
+        holder = waiting.pop()
+        count += len(holder)
+        if count > MAX_FACTS:
             raise ValueError(f'"{name}": more than {MAX_FACTS} facts')
-        if isinstance(value, str):
-            _text(value, name, MAX_REASON)
-        for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-            count(inner)
-        for key in value if isinstance(value, dict) else ():
-            _text(key, name, MAX_LINE_TEXT)
-
-    count(facts)
+        for key in holder if isinstance(holder, dict) else ():
+            if len(key) > MAX_LINE_TEXT:
+                _text(key, name, MAX_LINE_TEXT)
+        for value in holder.values() if isinstance(holder, dict) else holder:
+            if isinstance(value, str):
+                if len(value) > MAX_REASON:
+                    _text(value, name, MAX_REASON)
+            elif isinstance(value, dict | list):
+                waiting.append(value)
     return facts
 
 
@@ -269,7 +271,7 @@ def _run(table: _Fields, _where: str) -> PackedRun:
         responses=table.numbers("responses", 0.0),
         evidence=table.numbers("evidence", -MAX_VALUE),
         histograms=_histograms(table.table("histograms", MAX_HISTOGRAMS)),
-        checks=_facts(table.table("checks", MAX_NUMBERS), "checks"),
+        checks=check_facts(table.table("checks", MAX_NUMBERS), "checks"),
         files=_files(table.take("files")),
     )
     return PackedRun(run, table.whole("attempt", 1, MAX_ATTEMPTS), table.number("at", 0, MAX_UNIX_S))
