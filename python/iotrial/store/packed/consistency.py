@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iotrial.design.model import Arm, Condition
+from iotrial.design.model import Arm, ArmKind, Condition
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError, StoreError
 from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialHeader, TrialState
@@ -20,6 +20,10 @@ _AFTER: dict[TrialState | None, frozenset[TrialState]] = {
 }
 
 
+#: looked up here, as asking an enumeration's member takes longer than all else that is compared
+_NAMES = {kind: kind.value for kind in ArmKind}
+
+
 @dataclass(slots=True)
 class _Block:
     """What was met of one block: its slots as bits, its attempts."""
@@ -28,6 +32,7 @@ class _Block:
     first_attempt: int = 0
     attempts: int = 1
     ended: bool = False
+    arms: tuple[Arm, ...] = ()
 
 
 class Consistency:
@@ -65,8 +70,12 @@ class Consistency:
         if not max(1, self._attempt) <= packed.attempt <= self._attempts:
             raise ValueError(f"there is no attempt {packed.attempt} at this place")
         self._attempt = packed.attempt
-        self._check_arm(run, condition)
-        block = self._blocks.setdefault((run.condition, run.block), _Block(first_attempt=packed.attempt))
+        arms = self._arms(condition, run.block)
+        self._check_arm(run, arms)
+        block = self._blocks.get((run.condition, run.block))
+        if block is None:
+            block = _Block(first_attempt=packed.attempt, arms=arms)
+            self._blocks[run.condition, run.block] = block
         if block.slots >> run.slot & 1:
             raise ValueError(f"slot {run.slot} of block {run.block} was measured twice")
         block.slots |= 1 << run.slot
@@ -76,14 +85,17 @@ class Consistency:
         if unknown:
             raise ValueError("a run has responses that its workload does not measure")
         pool = self._pools[run.condition]
-        if run.files is not None and not all(0 <= index < pool for index in run.files):
+        if run.files and not (min(run.files) >= 0 and max(run.files) < pool):
             raise ValueError(f"a run works on files outside its pool of {pool}")
 
     def add_end(self, end: BlockEnd) -> None:
         condition = self._condition(end.condition)
         block = self._blocks.get((end.condition, end.block))
-        arms = self._arms(condition, end.block)
-        if block is None or block.slots != (1 << len(arms)) - 1:
+        if block is None:
+            self._arms(condition, end.block)  # a block that cannot be planned is refused for that
+            raise ValueError(f"block {end.block} is ended and not complete")
+        arms = block.arms
+        if block.slots != (1 << len(arms)) - 1:
             raise ValueError(f"block {end.block} is ended and not complete")
         if block.ended:
             raise ValueError(f"block {end.block} is ended twice")
@@ -116,15 +128,14 @@ class Consistency:
             self._order = (key, self._plan.order(condition, index))
         return self._order[1]
 
-    def _check_arm(self, run: RunRecord, condition: Condition) -> None:
-        arms = self._arms(condition, run.block)
+    def _check_arm(self, run: RunRecord, arms: tuple[Arm, ...]) -> None:
         if run.slot >= len(arms):
             raise ValueError(f"its plan has no slot {run.slot} in block {run.block}")
         planned = arms[run.slot]
-        if (run.arm, run.kind, dict(run.treatment)) != (
-            planned.name,
-            planned.kind.value,
-            dict(planned.treatment),
+        if (
+            run.arm != planned.name
+            or run.kind != _NAMES[planned.kind]
+            or dict(run.treatment) != dict(planned.treatment)
         ):
             raise ValueError(
                 f"slot {run.slot} of block {run.block} is not what its plan has there: the seed, the study or "
