@@ -124,6 +124,6 @@ def _histograms(text: str) -> Mapping[str, Sequence[Sequence[int]]]:
 
 def _sound(text: str) -> str:
     """The text, unless there is half a character in it, which nothing could print."""
-    if "\\u" in text:
+    if "\\" in text and "\\u" in text:  # one character is looked for ten times as fast as two
         records.object_of(text)
     return text
