@@ -21,7 +21,7 @@ _OTHERS = ("state", "block_end", "event")
 def fingerprint(connection: sqlite3.Connection, number: int) -> bytes:
     """32 bytes of the trial of this number. sqlite3.Error where it cannot be read.
 
-    For 100,000 runs of 3 kB each it takes about two seconds, most of which SQLite does.
+    All rows are read: BENCHMARKS.md has what that takes.
     """
     digest = hashlib.sha256()
     as_before = connection.text_factory
