@@ -119,7 +119,7 @@ def _effects(
     own = spec.responses_of(condition, primary=True)
     others = spec.responses_of(condition, primary=False)
     if not primary:
-        measured = {name for run in runs.runs for name in run.responses}
+        measured = set().union(*(run.responses for run in runs.runs))
         others = tuple(response for response in others if response.name in measured)
     tables = {response.name: Responses(runs, response) for response in (own if primary else (*own, *others))}
     for term in spec.terms:

@@ -39,19 +39,19 @@ _STEPS = (3, 6, 12, 20, 32)
 assert [round(20 * theta, 9) for theta in BETS] == [*_STEPS]
 
 
-def survives(contrasts: Floats, candidates: Floats, threshold: float) -> Flags:
+def survives(contrasts: Floats | Series, candidates: Floats, threshold: float) -> Flags:
     """Of each candidate whether ln f stays below ``threshold`` (= ln 1/alpha) through all contrasts."""
     alive = np.ones(candidates.size, dtype=bool)
-    series = _Series(contrasts)
+    series = contrasts if isinstance(contrasts, Series) else Series(contrasts)
     for part in series.parts(candidates.size):
         alive[part] = _survives(series, candidates[part], threshold)
     return alive
 
 
-def log_last(contrasts: Floats, candidates: Floats) -> Floats:
+def log_last(contrasts: Floats | Series, candidates: Floats) -> Floats:
     """ln M_n, at the last block, of each candidate."""
     out = np.empty(candidates.size)
-    series = _Series(contrasts)
+    series = contrasts if isinstance(contrasts, Series) else Series(contrasts)
     for part in series.parts(candidates.size):
         sums = _Sums(candidates[part])
         for first in range(0, series.chunks, _STRETCH):
@@ -60,7 +60,7 @@ def log_last(contrasts: Floats, candidates: Floats) -> Floats:
     return out
 
 
-def _survives(series: _Series, candidates: Floats, threshold: float) -> Flags:
+def _survives(series: Series, candidates: Floats, threshold: float) -> Flags:
     alive = np.ones(candidates.size, dtype=bool)
     index = np.arange(candidates.size)
     unsure: list[int] = []
@@ -84,16 +84,25 @@ def _survives(series: _Series, candidates: Floats, threshold: float) -> Flags:
     return alive
 
 
-class _Series:
-    """Contrasts by place in their chunk and by chunk: so that operations run over long contiguous rows."""
+class Series:
+    """Contrasts by place in their chunk and by chunk: so that operations run over long contiguous rows. Laid out once for any
+    number of questions."""
 
     def __init__(self, contrasts: Floats) -> None:
         self.contrasts = contrasts
         self.chunks = -(-contrasts.size // _CHUNK)
         filled = np.zeros(self.chunks * _CHUNK)
         filled[: contrasts.size] = contrasts
-        self.values = np.ascontiguousarray(filled.reshape(-1, _CHUNK).T)
-        self.share: Floats = 1.0 / np.arange(1, filled.size + 1).reshape(-1, _CHUNK).T
+        self.values = _by_place(filled)
+        # of longer numbers, about the first contrast: exactly 0 where all so far are equal, and else of full precision
+        # also where one of them is far from all others
+        apart = (filled - filled[0]).astype(np.longdouble)
+        blocks = np.arange(1, filled.size + 1)
+        means = np.cumsum(apart) / blocks
+        spreads = np.maximum(np.cumsum(apart * apart) / blocks - means * means, 0.0)
+        #: mean and variance of the contrasts so far
+        self.means = _by_place((means + filled[0]).astype(np.float64))
+        self.spreads = _by_place(spreads.astype(np.float64))
         #: places of the last chunk that hold a contrast
         self.last = contrasts.size - (self.chunks - 1) * _CHUNK
 
@@ -103,12 +112,15 @@ class _Series:
         return (slice(start, start + rows) for start in range(0, candidates, rows))
 
 
+def _by_place(filled: Floats) -> Floats:
+    return np.ascontiguousarray(filled.reshape(-1, _CHUNK).T)
+
+
 class _Sums:
-    """S, C and the sum of squares of several candidates, carried from stretch to stretch."""
+    """S and C of several candidates, carried from stretch to stretch."""
 
     def __init__(self, candidates: Floats) -> None:
         self._candidates = candidates[:, None]
-        self._squares: Floats = np.zeros(candidates.size)
         self.signed: Floats = np.zeros(candidates.size)
         #: by bet and candidate
         self.against: Floats = np.zeros((len(BETS), candidates.size))
@@ -116,18 +128,19 @@ class _Sums:
     def keep(self, which: Flags) -> None:
         """Carry on with some of the candidates only."""
         if not which.all():
-            self._candidates, self._squares = self._candidates[which], self._squares[which]
+            self._candidates = self._candidates[which]
             self.signed, self.against = self.signed[which], self.against[:, which]
 
-    def advance(self, series: _Series, first: int) -> _Chunks:
+    def advance(self, series: Series, first: int) -> _Chunks:
         """Take the next chunks. The last one is filled up with blocks that change nothing (r = 0)."""
         past = min(first + _STRETCH, series.chunks)
-        x, spare, squares = _arrays(3, (_CHUNK, self._candidates.shape[0], past - first))
+        x, rms = _arrays(2, (_CHUNK, self._candidates.shape[0], past - first))
         np.subtract(series.values[:, None, first:past], self._candidates, out=x)
-        _running(np.multiply(x, x, out=spare), self._squares, out=squares)
-        self._squares = squares[-1, :, -1].copy()
-        squares *= series.share[:, None, first:past]
-        rms = np.sqrt(squares, out=squares)
+        # the mean of (D - d)^2 is the variance of D and the square of what its mean is from d
+        np.subtract(series.means[:, None, first:past], self._candidates, out=rms)
+        rms *= rms
+        rms += series.spreads[:, None, first:past]
+        np.sqrt(rms, out=rms)
         rms[rms == 0.0] = 1.0  # all x so far are 0, and so is r
         ratio = np.divide(x, rms, out=x)
         if past == series.chunks:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +68,8 @@ class Runs:
         self.present = self._counted(np.ones(len(self.runs), dtype=bool))
         self.failed = self._counted(failed)
         self._sound = np.flatnonzero(~failed)
+        self._raw: dict[str, Floats] | None = None
+        self._known: dict[tuple[str, Scale], Floats] = {}
 
     def _counted(self, which: Flags) -> Counts:
         counts: Counts = np.zeros(self.shape[:2], dtype=np.intp)
@@ -75,9 +78,15 @@ class Runs:
 
     def values(self, response: Response) -> Floats:
         """By arm, block and repeat, on the scale that the response is compared on; NaN where there is no usable value."""
-        name, runs = response.name, self.runs
+        asked = response.name, response.scale
+        if asked not in self._known:
+            self._known[asked] = self._laid_out(response)
+        return self._known[asked]
+
+    def _laid_out(self, response: Response) -> Floats:
+        runs = self.runs
         found: Floats = np.full(len(runs), np.nan)
-        found[self._sound] = [runs[place].responses.get(name, math.nan) for place in self._sound.tolist()]
+        found[self._sound] = self._measured(response.name)
         if response.scale is Scale.DIFFERENCE:
             found[~np.isfinite(found)] = math.nan
         else:
@@ -88,7 +97,22 @@ class Runs:
             found[positive] = logs
         values: Floats = np.full(self.shape, np.nan)
         values[self.places] = found
+        values.flags.writeable = False  # every response of this name has the same
         return values
+
+    def _measured(self, name: str) -> Floats | list[float]:
+        """Of the runs that did not fail; NaN where there is none. Where all have the same names, all are taken at once."""
+        measured = [self.runs[place].responses for place in self._sound.tolist()]
+        if self._raw is None:
+            self._raw = {}
+            names = tuple(measured[0]) if measured else ()
+            if names and all(tuple(one) == names for one in measured):
+                together = chain.from_iterable(one.values() for one in measured)
+                table = np.fromiter(together, dtype=np.float64, count=len(measured) * len(names))
+                self._raw = dict(zip(names, table.reshape(-1, len(names)).T, strict=True))
+        if name in self._raw:
+            return self._raw[name]
+        return [one.get(name, math.nan) for one in measured]
 
 
 class Responses:
@@ -119,6 +143,9 @@ class Responses:
         blocks: list[int] = []
         rows = np.flatnonzero(usable_ones)
         sums = _weighted(np.array(list(weights.values())), self._values[arms][:, rows])
+        if sums.shape[1] == 1:  # a run of each arm in a block, as in most designs
+            indices = [runs.indices[row] for row in rows.tolist()]
+            return Contrasts(tuple(sums[:, 0].tolist()), int(failed.sum()), unusable, tuple(indices))
         for row, count, of_row in zip(rows.tolist(), repeats[rows].tolist(), sums.tolist(), strict=True):
             numbers = of_row[:count]
             values += [math.fsum(numbers) / count] if whole else numbers
@@ -153,6 +180,15 @@ def pooled(parts: Sequence[Contrasts]) -> Contrasts:
 
     A condition's block of an index is run in the round of that number.
     """
+    single = [dict(zip(part.blocks, part.values, strict=True)) for part in parts]
+    if all(len(one) == len(part.blocks) for one, part in zip(single, parts, strict=True)):
+        rounds = sorted(set.intersection(*map(set, single))) if single else []
+        columns = [[one[number] for number in rounds] for one in single]
+        return Contrasts(
+            tuple(math.fsum(numbers) / len(parts) for numbers in zip(*columns, strict=True)),
+            sum(part.failures for part in parts),
+            sum(part.unusable for part in parts),
+        )
     by_round = [_by_round(part) for part in parts]
     common = set.intersection(*(set(one) for one in by_round)) if by_round else set()
     values: list[float] = []

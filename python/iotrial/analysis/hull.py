@@ -20,7 +20,7 @@ import math
 import numpy as np
 
 from iotrial.analysis.betting import Floats, log_agreeing, log_largest
-from iotrial.analysis.chunked import log_last, survives
+from iotrial.analysis.chunked import Series, log_last, survives
 
 _POINTS = 33
 _BATCH = 8
@@ -68,8 +68,9 @@ def estimate(contrasts: Floats, left: Hull | None) -> float:
         return float(min(max(0.0, min(low, high)), max(low, high))) * scale + centre
     few = values[:_POINTS]
     grid = np.union1d(np.linspace(low, high, _POINTS // 2 + 1), _within(few, low, high))
+    series = Series(values)
     for _ in range(_ROUNDS):
-        against = log_last(values, grid)
+        against = log_last(series, grid)
         ties = np.flatnonzero(against <= against.min() + 1e-12)
         best = int(ties[np.argmin(np.abs(grid[ties]))])
         before, after = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
@@ -139,31 +140,39 @@ def _reach(blocks: int, threshold: float) -> float:
 
 def _outermost(values: Floats, grid: Floats, threshold: float) -> tuple[Hull, Hull] | None:
     """The lowest and the highest grid point left, each with its neighbour outside: (out, in), (in, out)."""
-    highest = _first_left(values, grid[::-1], threshold)
-    if highest is None:
+    left = _first_left(Series(values), grid, threshold)
+    if left is None:
         point = _lowest_point(values, grid, threshold)
         if point is None:
             return None
         grid = np.union1d(grid, point)
         at = int(np.searchsorted(grid, point))
         return (float(grid[max(at - 1, 0)]), point), (point, float(grid[min(at + 1, grid.size - 1)]))
-    lowest = _first_left(values, grid, threshold)
-    assert lowest is not None
-    top = grid.size - 1 - highest
+    lowest, top = left
     return (
         (float(grid[max(lowest - 1, 0)]), float(grid[lowest])),
         (float(grid[top]), float(grid[min(top + 1, grid.size - 1)])),
     )
 
 
-def _first_left(values: Floats, grid: Floats, threshold: float) -> int | None:
-    batch = _BATCH
-    start = 0
-    while start < grid.size:
-        alive = np.flatnonzero(survives(values, grid[start : start + batch], threshold))
-        if alive.size:
-            return start + int(alive[0])
-        start += batch
+def _first_left(values: Series, grid: Floats, threshold: float) -> tuple[int, int] | None:
+    """Where the lowest and the highest grid point left are. Looked for from both ends at once, some points at a time, until
+    each end has found one."""
+    alive: list[bool | None] = [None] * grid.size
+    lowest = highest = None
+    for start in range(0, grid.size, _BATCH):
+        below = range(start, min(start + _BATCH, grid.size)) if lowest is None else range(0)
+        above = range(grid.size - 1 - start, max(grid.size - 1 - start - _BATCH, -1), -1)
+        asked = {*below, *(above if highest is None else ())}
+        places = [place for place in asked if alive[place] is None]
+        for place, left in zip(places, survives(values, grid[places], threshold).tolist(), strict=True):
+            alive[place] = left
+        if lowest is None:
+            lowest = next((place for place in below if alive[place]), None)
+        if highest is None:
+            highest = next((place for place in above if alive[place]), None)
+        if lowest is not None and highest is not None:
+            return lowest, highest
     return None
 
 
@@ -189,13 +198,14 @@ def _refined(values: Floats, found: tuple[Hull, Hull], threshold: float) -> Hull
     width."""
     (out_low, low), (high, out_high) = found
     steps = np.arange(1, _INNER + 1) / (_INNER + 1)
+    series = Series(values)
     for _ in range(_ROUNDS):
         enough = _PRECISION * (high - low)
         below = out_low + steps * (low - out_low) if low - out_low > enough else np.empty(0)
         above = out_high - steps * (out_high - high) if out_high - high > enough else np.empty(0)
         if below.size + above.size == 0:
             break
-        alive = survives(values, np.concatenate([below, above]), threshold)
+        alive = survives(series, np.concatenate([below, above]), threshold)
         if below.size:
             out_low, low = _closer(np.concatenate([[out_low], below, [low]]), alive[: below.size])
         if above.size:

@@ -18,6 +18,7 @@ from iotrial.cli.output import tell
 if TYPE_CHECKING:
     from iotrial.report.document import Document
     from iotrial.report.figure_files import FigureFiles
+    from iotrial.report.kept_reports import Outcome
     from iotrial.store import Store
 
 EXIT_INVALID = 3
@@ -165,9 +166,15 @@ def conclude(
 
 def exit_status(document: Document, fail_if: tuple[str, ...], signal: int | None) -> int:
     """0 whatever the verdict; 3 invalid; 4 where ``--fail-if`` is met; 128 + signal."""
+    from iotrial.report.kept_reports import Report
+
     if signal is not None:
         return 128 + signal
-    if not document.valid:
+    return status_of(Report(lambda: document).outcome, fail_if)
+
+
+def status_of(outcome: Outcome, fail_if: tuple[str, ...]) -> int:
+    """0 whatever the verdict; 3 invalid; 4 where ``--fail-if`` is met."""
+    if not outcome.valid:
         return EXIT_INVALID
-    verdicts = {row.effect.verdict.value for row in document.primary if row.effect.kind == "main"}
-    return EXIT_FAIL_IF if verdicts & set(fail_if) else 0
+    return EXIT_FAIL_IF if outcome.verdicts & set(fail_if) else 0

@@ -78,11 +78,14 @@ def facts_of(data: TrialData, conditions: Conditions) -> tuple[FactTable, ...]:
     """All tables of a trial, in the order of its conditions; none where no run has found facts."""
     found: dict[str, _Found] = {}
     arms: dict[str, Mapping[str, str]] = {}
+    treatment = ArmKind.TREATMENT.value
     for run in sound_runs(data):
-        if run.kind != ArmKind.TREATMENT.value:
+        if run.kind != treatment:
             continue
         arms[run.arm] = run.treatment
-        for name, word in by_name(run.checks.get(FACTS)).items():
+        if FACTS not in run.checks:
+            continue
+        for name, word in by_name(run.checks[FACTS]).items():
             by_arm = found.setdefault(run.condition, {}).setdefault(name, {})
             by_arm.setdefault(run.arm, Counter())[word] += 1
     order = arm_order(data.trial.header.study, arms)

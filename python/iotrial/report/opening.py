@@ -11,6 +11,7 @@ from iotrial.legible import shown
 from iotrial.report.document import Document, build_document
 from iotrial.report.kept_intervals import kept_beside
 from iotrial.store import Store
+from iotrial.store.collecting import keeping_all
 from iotrial.store.model import TrialHeader
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.store.packed.consistency import check_stored
@@ -20,11 +21,12 @@ NOT_STORED = 0  # where a trial's number would be
 
 def document_of(store: Store, ref: str | int) -> Document:
     """A stored trial, analysed. StoreError where its records are damaged, UnknownName where there is none."""
-    data = store.data(ref)
-    check_stored(data)
-    with kept_beside(store, data):
-        analysis = analyse(spec_of(data.trial.header), data.blocks)
-    return build_document(data, analysis)
+    with keeping_all():
+        data = store.data(ref)
+        check_stored(data)
+        with kept_beside(store, data):
+            analysis = analyse(spec_of(data.trial.header), data.blocks)
+        return build_document(data, analysis)
 
 
 def packed_document(path: Path) -> Document:

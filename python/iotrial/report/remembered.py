@@ -16,9 +16,10 @@ from iotrial.report.analysed import Analysed, analysed, from_json, to_json
 from iotrial.report.beside import beside, opened
 from iotrial.report.beside import by as _by
 from iotrial.report.document import Document
+from iotrial.report.kept_reports import Report
 from iotrial.report.opening import document_of
 from iotrial.store import Store
-from iotrial.store.model import TrialState
+from iotrial.store.model import StoredTrial, TrialState
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS analysed (
@@ -82,6 +83,13 @@ class Remembered:
         trial = document.trial
         if trial.state is not TrialState.RUNNING:
             self._keep(analysed(document), state_mark(trial.state, trial.duration_s))
+
+    def keep_report(self, trial: StoredTrial, report: Report) -> None:
+        """As ``keep``; nothing is analysed where it is known already."""
+        if trial.state is TrialState.RUNNING:
+            return
+        if self.known(trial.header.id, state_mark(trial.state, trial.duration_s)) is None:
+            self.keep(report.document)
 
     def _found(self, trial: str, share: int, state: str) -> Analysed | None:
         if self._kept is None:

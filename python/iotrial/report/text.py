@@ -100,9 +100,14 @@ def print_report(document: Document, console: Console, *, html_path: str | None 
     console.print(Text(f"{named}, {document.title}, {format_duration(trial.duration_s)}.", style="dim"))
     console.print(Text("Again: ", style="dim").append(document.rerun), soft_wrap=True)
     if html_path is not None:
-        console.print(
-            Text("Figures and everything else: ", style="dim").append(shown(html_path)), soft_wrap=True
-        )
+        print_place(console, html_path)
+
+
+def print_place(console: Console, html_path: str) -> None:
+    """Where the page is: the last line of a report that has one."""
+    from rich.text import Text
+
+    console.print(Text("Figures and everything else: ", style="dim").append(shown(html_path)), soft_wrap=True)
 
 
 def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:

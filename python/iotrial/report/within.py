@@ -79,8 +79,9 @@ def within_of(
     """One panel for each condition and thing that was ever more than nothing. ``by``: a factor whose levels stand for the
     arms, as in ``arms_of``."""
     found: dict[tuple[str, str], dict[str, list[Mapping[str, Floats]]]] = {}
+    treatment = ArmKind.TREATMENT.value
     for run in sound_runs(data):
-        if run.kind != ArmKind.TREATMENT.value:
+        if run.kind != treatment or _SOURCES.keys().isdisjoint(run.checks):
             continue
         for source, kinds in _SOURCES.items():
             series = _series(run.checks.get(source), kinds)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +69,14 @@ def columns(rows: Sequence[Mapping[str, float]]) -> dict[str, tuple[Counts, Floa
         own = numbers[[row.row for row in kept]]
         return {name: (everywhere, own[:, column].copy()) for name, column in table.columns.items()}
     names: dict[str, None] = {}
-    for shape in {tuple(row): None for row in rows}:
+    shapes = {tuple(row): None for row in rows}
+    if len(shapes) == 1:
+        (same,) = shapes
+        numbers = np.fromiter(
+            chain.from_iterable(row.values() for row in rows), dtype=np.float64, count=len(rows) * len(same)
+        ).reshape(len(rows), len(same))
+        return {name: (everywhere, numbers[:, column].copy()) for column, name in enumerate(same)}
+    for shape in shapes:
         names.update(dict.fromkeys(shape))
     found: dict[str, tuple[Counts, Floats]] = {}
     for name in names:

@@ -31,6 +31,7 @@ from iotrial.store.accounted import (
 )
 from iotrial.store.connection import connect, explained
 from iotrial.store.finding import number_meant, stored_trial
+from iotrial.store.fingerprint import changes_seen, fingerprint
 from iotrial.store.gathered import Gathering
 from iotrial.store.liveness import ProcessIdentity, identity
 from iotrial.store.metered import KIND as ENERGY
@@ -48,7 +49,7 @@ from iotrial.store.model import (
     TrialState,
 )
 from iotrial.store.packed import PackedEnd, PackedRecord, write_packed
-from iotrial.store.retrieval import numbers, rows
+from iotrial.store.retrieval import numbers, rows, runs_in_order
 
 MAX_RUNS = 5_000_000  # of one trial that is read into memory
 
@@ -256,9 +257,7 @@ class Store:
                     ENERGY,
                 )
                 events = tuple(map(records.event_of, told))
-                found = self._rows(
-                    f"SELECT {records.RUN_COLUMNS} FROM run WHERE trial = ? ORDER BY sequence", trial.number
-                )
+                found = runs_in_order(self._connection, records.RUN_COLUMNS, trial.number)
                 runs = with_energy(bulk.runs_of(found), events)
                 ends = tuple(
                     records.end_of(row)
@@ -283,6 +282,28 @@ class Store:
         calls = tuple(record for record in accounted if isinstance(record, AccountedCall))
         requests = tuple(record for record in accounted if isinstance(record, AccountedRequests))
         return TrialData(trial, blocks, runs, ends, calls, requests, not_accounted)
+
+    def fingerprint(self, ref: str | int) -> tuple[StoredTrial, bytes]:
+        """A trial without its runs, and one digest of all that is stored of it."""
+        with explained(self.path):
+            self._connection.execute("BEGIN")
+            try:
+                trial = self.find(ref)
+                return trial, fingerprint(self._connection, trial.number)
+            finally:
+                self._rollback()
+
+    def count_blocks(self, ref: str | int) -> int:
+        """How many blocks of a trial have an end."""
+        with explained(self.path):
+            number = number_meant(self._connection, str(ref).strip(), self.path)
+            (count,) = next(self._rows("SELECT count(*) FROM block_end WHERE trial = ?", number))
+            return int(count)
+
+    def changes_seen(self) -> int:
+        """Another number once another process has written to the file."""
+        with explained(self.path):
+            return changes_seen(self._connection)
 
     def runs_of(self, trial_id: str, condition: str, block: int) -> tuple[RunRecord, ...]:
         """The runs of one block in the order they were made, whether or not it is over."""

@@ -25,6 +25,27 @@ def rows(connection: sqlite3.Connection, query: str, *values: object) -> Iterato
     yield from connection.execute(plain, values)
 
 
+def runs_in_order(connection: sqlite3.Connection, columns: str, number: int) -> Iterator[tuple[Any, ...]]:
+    """A trial's runs in the order in which they were stored. Those that lie together in the table, as those of one conductor
+    do, are read as they lie: through an index SQLite would have to sort them, texts and all."""
+    query = f"SELECT {columns} FROM run WHERE trial = ? ORDER BY sequence"
+    of_trial = "SELECT count(*), min(sequence), max(sequence) FROM run WHERE trial = ?"
+    count, first, last = next(rows(connection, of_trial, number))
+    if count == 0 or last - first + 1 != count:
+        yield from rows(connection, query, number)
+        return
+    begun = False
+    try:
+        part = query.replace("WHERE trial = ?", "NOT INDEXED WHERE trial = ? AND sequence BETWEEN ? AND ?")
+        for row in connection.execute(part, (number, first, last)):
+            begun = True
+            yield row
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        if begun:
+            raise
+        yield from rows(connection, query, number)
+
+
 def numbers(connection: sqlite3.Connection) -> tuple[int, ...]:
     """The numbers of all trials; where a page is damaged, of those that some way through the file still finds."""
     ways = (

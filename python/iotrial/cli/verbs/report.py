@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from iotrial.cli.options import markdown_option
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
+    from iotrial.report.kept_reports import Report
 
 
 @click.command("report", short_help="What a stored or packed trial says.")
@@ -36,50 +40,75 @@ def command(
 ) -> int:
     """Report a stored trial (its number, its id, or "last"), or a packed one (its file)."""
     from iotrial.cli.ending import (
-        exit_status,
         refuse_missing_folder,
         refuse_twice_on_standard_output,
         say,
-        write_html,
-        write_markdown_report,
+        status_of,
+        write_markdown,
+        write_report,
     )
 
     refuse_twice_on_standard_output(markdown, as_json=as_json)
     refuse_missing_folder(html, markdown)
-    document = document_at(trial)
-    drawn = None
-    if figures:
-        from iotrial.report.figure_files import write_figures
+    with report_at(trial) as report:
+        drawn = None
+        if figures:
+            from iotrial.report.figure_files import write_figures
 
-        drawn = write_figures(document, Path(figures).expanduser())
-    written = write_html(document, Path(html)) if html else None
-    if not (markdown and write_markdown_report(document, markdown)):
-        say(document, as_json=as_json, html=written, figures=drawn)
-        if drawn is not None and not as_json:
-            from iotrial.cli.output import tell
-            from iotrial.report.notation import counted
+            drawn = write_figures(report.document, Path(figures).expanduser())
+        written = write_report(report.html(), Path(html)) if html else None
+        if not (markdown and write_markdown(report.markdown(), markdown)):
+            if drawn is None:
+                _say(report, as_json=as_json, html=written)
+            else:
+                say(report.document, as_json=as_json, html=written, figures=drawn)
+            if drawn is not None and not as_json:
+                from iotrial.cli.output import tell
+                from iotrial.report.notation import counted
 
-            tell(f"{counted(len(drawn), 'figure')} in {figures}; index.md lists them")
-    return exit_status(document, fail_if, None)
+                tell(f"{counted(len(drawn), 'figure')} in {figures}; index.md lists them")
+        return status_of(report.outcome, fail_if)
+
+
+def _say(report: Report, *, as_json: bool, html: Path | None) -> None:
+    """On standard output: text, or one JSON document."""
+    if as_json:
+        click.echo(report.json())
+        return
+    from iotrial.cli.console import Console
+
+    report.print(Console(file=sys.stdout), html_path=None if html is None else str(html))
 
 
 def document_at(ref: str) -> Document:
     """A stored trial; else the packed trial in the file of this name."""
+    with report_at(ref) as report:
+        return report.document
+
+
+@contextmanager
+def report_at(ref: str) -> Iterator[Report]:
+    """As ``document_at``, with what is kept of a long stored trial."""
     from iotrial.cli.storing import store_to_read
     from iotrial.errors import UnknownName
-    from iotrial.report.opening import document_of, packed_document
+    from iotrial.report.kept_reports import Report, report_of
 
     path = Path(ref).expanduser()
-    if ref.endswith(".iotrial") or "/" in ref:
-        return packed_document(path)
+    named = ref.endswith(".iotrial") or "/" in ref
     is_file = not ref.isdigit() and ref != "last" and os.path.lexists(path) and not path.is_dir()
-    store = store_to_read(needed=not is_file)
-    if store is None:
-        return packed_document(path)
-    with store:
-        try:
-            return document_of(store, ref)
-        except UnknownName:
-            if not is_file:
-                raise
-    return packed_document(path)
+    store = None if named else store_to_read(needed=not is_file)
+    with nullcontext() if store is None else store:
+        number = None
+        if store is not None:
+            try:
+                number = store.find(ref).number
+            except UnknownName:
+                if not is_file:
+                    raise
+        if store is None or number is None:
+            from iotrial.report.opening import packed_document
+
+            yield Report(lambda: packed_document(path))
+        else:
+            with report_of(store, number) as report:
+                yield report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iotrial.design.model import Arm, Condition
+from iotrial.design.model import Arm, ArmKind, Condition
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError, StoreError
 from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialHeader, TrialState
@@ -18,6 +18,10 @@ _AFTER: dict[TrialState | None, frozenset[TrialState]] = {
     TrialState.DONE: frozenset(),
     TrialState.INVALID: frozenset(),
 }
+
+
+#: looked up here, as asking an enumeration's member takes longer than all else that is compared
+_NAMES = {kind: kind.value for kind in ArmKind}
 
 
 @dataclass(slots=True)
@@ -144,10 +148,10 @@ def _check_arm(run: RunRecord, arms: tuple[Arm, ...]) -> None:
     if run.slot >= len(arms):
         raise ValueError(f"its plan has no slot {run.slot} in block {run.block}")
     planned = arms[run.slot]
-    if (run.arm, run.kind, dict(run.treatment)) != (
-        planned.name,
-        planned.kind.value,
-        dict(planned.treatment),
+    if (
+        run.arm != planned.name
+        or run.kind != _NAMES[planned.kind]
+        or dict(run.treatment) != dict(planned.treatment)
     ):
         raise ValueError(
             f"slot {run.slot} of block {run.block} is not what its plan has there: the seed, the study or "
