@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from iotrial.cli.console import Console
+from iotrial.cli.ending import conclude, say
 from iotrial.errors import StoreError
 from iotrial.report import kept_reports, opening
 from iotrial.report.beside import beside
@@ -49,6 +50,30 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def said(path: Path) -> str:
     with Store.open(path, read_only=True) as store, report_of(store, "last") as report:
         return report.json()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_report_at_the_end_of_a_trial_is_the_first_that_is_kept(
+    as_json: bool, path: Path, asked: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    with Store.open(path) as store:
+        assert conclude(store, "last", as_json=as_json, html=str(page), fail_if=(), signal=None) == 0
+    assert asked
+    asked.clear()
+    out = capsys.readouterr().out
+    with Store.open(path, read_only=True) as store, report_of(store, "last") as report:
+        assert report.html() == page.read_text()
+        say(report, as_json=as_json, html=page)
+        assert report.outcome.valid
+    assert capsys.readouterr().out == out != ""
+    assert asked == []
+
+
+def test_a_signal_gives_the_status_of_a_trial_that_it_ended(path: Path, tmp_path: Path) -> None:
+    with Store.open(path) as store:
+        page = str(tmp_path / "page.html")
+        assert conclude(store, "last", as_json=True, html=page, fail_if=("slower",), signal=15) == 143
 
 
 def changed(path: Path, statement: str) -> None:

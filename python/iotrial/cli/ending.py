@@ -18,7 +18,7 @@ from iotrial.cli.output import tell
 if TYPE_CHECKING:
     from iotrial.report.document import Document
     from iotrial.report.figure_files import FigureFiles
-    from iotrial.report.kept_reports import Outcome
+    from iotrial.report.kept_reports import Outcome, Report
     from iotrial.store import Store
 
 EXIT_INVALID = 3
@@ -41,11 +41,8 @@ def report_path(document: Document) -> Path:
     return state_folder() / "reports" / f"{trial.number}-{name or 'trial'}.html"
 
 
-def write_html(document: Document, path: Path | None = None) -> Path:
-    """Write the report to the file that the user named, or (None) beside the store. Raises StoreError."""
-    from iotrial.report.html import html_report
-
-    text = html_report(document)
+def write_page(text: str, document: Document, path: Path | None = None) -> Path:
+    """Write the page of a trial to the file that the user named, or (None) beside the store. Raises StoreError."""
     if path is not None:
         return write_report(text, path)
     return write_report(text, report_path(document), follow=False)
@@ -108,17 +105,20 @@ def write_markdown(text: str, target: str) -> bool:
     return False
 
 
-def write_markdown_report(document: Document, target: str) -> bool:
-    """As ``write_markdown``, of one trial's report."""
-    from iotrial.report.markdown import markdown_report
+def say(report: Report, *, as_json: bool, html: Path | None) -> None:
+    """The report on standard output: text, or one JSON document."""
+    if as_json:
+        click.echo(report.json())
+        return
+    from iotrial.cli.console import Console
 
-    return write_markdown(markdown_report(document), target)
+    report.print(Console(file=sys.stdout), html_path=None if html is None else str(html))
 
 
-def say(
-    document: Document, *, as_json: bool, html: Path | None, figures: Sequence[FigureFiles] | None = None
+def say_with_figures(
+    document: Document, figures: Sequence[FigureFiles], *, as_json: bool, html: Path | None
 ) -> None:
-    """The report on standard output: text, or one JSON document, which lists the ``figures`` that were written as well."""
+    """As ``say``; the JSON document lists the figures that were written as well."""
     if as_json:
         from iotrial.report.jsonreport import report_json
 
@@ -150,27 +150,22 @@ def conclude(
 ) -> int:
     """Report a trial that has just ended, and give its exit status. A signal waits for the report."""
     from iotrial.conduct.signals import Held
-    from iotrial.report.opening import document_of
+    from iotrial.report.kept_reports import report_of
     from iotrial.report.remembered import Remembered
 
-    with Held() as held:
-        document = document_of(store, ref)
-        path = None if os.environ.get(CARRIED) else write_html(document, Path(html) if html else None)
+    with Held() as held, report_of(store, ref) as report:
+        document = report.document
+        path = None
+        if not os.environ.get(CARRIED):
+            path = write_page(report.html(), document, Path(html) if html else None)
         with Remembered(store) as remembered:
             remembered.keep(document)
-        if not (markdown and write_markdown_report(document, markdown)):
-            say(document, as_json=as_json, html=path)
+        if not (markdown and write_markdown(report.markdown(), markdown)):
+            say(report, as_json=as_json, html=path)
         sys.stdout.flush()
-    return exit_status(document, fail_if, signal or held.pending)
-
-
-def exit_status(document: Document, fail_if: tuple[str, ...], signal: int | None) -> int:
-    """0 whatever the verdict; 3 invalid; 4 where ``--fail-if`` is met; 128 + signal."""
-    from iotrial.report.kept_reports import Report
-
-    if signal is not None:
-        return 128 + signal
-    return status_of(Report(lambda: document).outcome, fail_if)
+        status = status_of(report.outcome, fail_if)
+    number = signal or held.pending
+    return status if number is None else 128 + number
 
 
 def status_of(outcome: Outcome, fail_if: tuple[str, ...]) -> int:

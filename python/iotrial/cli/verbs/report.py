@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -43,6 +42,7 @@ def command(
         refuse_missing_folder,
         refuse_twice_on_standard_output,
         say,
+        say_with_figures,
         status_of,
         write_markdown,
         write_report,
@@ -59,25 +59,15 @@ def command(
         written = write_report(report.html(), Path(html)) if html else None
         if not (markdown and write_markdown(report.markdown(), markdown)):
             if drawn is None:
-                _say(report, as_json=as_json, html=written)
+                say(report, as_json=as_json, html=written)
             else:
-                say(report.document, as_json=as_json, html=written, figures=drawn)
+                say_with_figures(report.document, drawn, as_json=as_json, html=written)
             if drawn is not None and not as_json:
                 from iotrial.cli.output import tell
                 from iotrial.report.notation import counted
 
                 tell(f"{counted(len(drawn), 'figure')} in {figures}; index.md lists them")
         return status_of(report.outcome, fail_if)
-
-
-def _say(report: Report, *, as_json: bool, html: Path | None) -> None:
-    """On standard output: text, or one JSON document."""
-    if as_json:
-        click.echo(report.json())
-        return
-    from iotrial.cli.console import Console
-
-    report.print(Console(file=sys.stdout), html_path=None if html is None else str(html))
 
 
 def document_at(ref: str) -> Document:
