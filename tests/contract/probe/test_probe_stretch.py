@@ -74,10 +74,11 @@ def test_the_mean_of_many_short_stretches_is_right_to_a_thousandth_of_the_work(
     by no more than a few of these steps."""
     make_set(probe, folder)
     base = spun = 0
-    for _ in range(300):
+    for _ in range(600):
         done = probe("files", set="s", files=[0], operations=READING, stretch=0.06, stretch_clock=clock)
         work = done[f"{clock}_ns"] - done["stretched_ns"]
-        if done["stretched_ns"] < 0.2 * work:  # where the spin kept the processor
+        # where the spin kept the processor: the clock of processor time has the larger steps
+        if done["stretched_ns"] < (0.1 if clock == "wall" else 0.15) * work:
             base += work
             spun += done["stretched_ns"]
             assert done["injected"] == pytest.approx(1 + done["stretched_ns"] / work, rel=0.1)
