@@ -21,7 +21,7 @@ from iotrial.store import Store
 from iotrial.store.model import TrialState
 from iotrial.store.packed import open_packed, read_packed
 
-PACKED = Path(__file__).parents[2] / "docs" / "catalogue" / "application" / "compress.iotrial"
+PACKED = Path(__file__).parents[2] / "docs" / "catalogue" / "application" / "database-restart.iotrial"
 
 
 @pytest.fixture
