@@ -105,29 +105,20 @@ def write_markdown(text: str, target: str) -> bool:
     return False
 
 
-def say(report: Report, *, as_json: bool, html: Path | None) -> None:
-    """The report on standard output: text, or one JSON document."""
-    if as_json:
-        click.echo(report.json())
-        return
-    from iotrial.cli.console import Console
-
-    report.print(Console(file=sys.stdout), html_path=None if html is None else str(html))
-
-
-def say_with_figures(
-    document: Document, figures: Sequence[FigureFiles], *, as_json: bool, html: Path | None
+def say(
+    report: Report, *, as_json: bool, html: Path | None, figures: Sequence[FigureFiles] | None = None
 ) -> None:
-    """As ``say``; the JSON document lists the figures that were written as well."""
-    if as_json:
+    """The report on standard output: text, or one JSON document, which lists the ``figures`` that were written as well."""
+    if as_json and figures is not None:
         from iotrial.report.jsonreport import report_json
 
-        click.echo(json.dumps(report_json(document, figures), indent=1))
-        return
-    from iotrial.cli.console import Console
-    from iotrial.report.text import print_report
+        click.echo(json.dumps(report_json(report.document, figures), indent=1))
+    elif as_json:
+        click.echo(report.json())
+    else:
+        from iotrial.cli.console import Console
 
-    print_report(document, Console(file=sys.stdout), html_path=None if html is None else str(html))
+        report.print(Console(file=sys.stdout), html_path=None if html is None else str(html))
 
 
 def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> None:

@@ -112,11 +112,11 @@ def so_far(standing: Standing, *, width: int) -> list[str]:
     rest = width - longest - max(map(len, counts)) - 4
     lines = ["", "mean over hosts so far (for one look; `iotrial fleet report` has the verdict)"]
     for one, hosts in zip(standing.so_far, counts, strict=True):
-        text = one.text if len(one.text) <= rest else one.text[: rest - 1] + "…"
+        text = _cut(one.text, rest)
         lines.append(f"{text:{min(rest, 48)}}  {one.mean:{longest}}  {hosts}")
     if standing.further:
         lines.append(f"and {counted(standing.further, 'further comparison')}")
-    return [line if len(line) <= width else line[: width - 1] + "…" for line in lines]
+    return [_cut(line, width) for line in lines]
 
 
 def summary(standing: Standing) -> str:
@@ -137,12 +137,17 @@ def table(standing: Standing, *, width: int) -> list[str]:
     if hosts:
         lines.append(f"{'host':{names}}  {'state':9}  {'blocks':>6}  {'trial':>5}")
     for host in hosts:
-        name = host.name if len(host.name) <= names else host.name[: names - 1] + "…"
+        name = _cut(host.name, names)
         trial = "" if host.trial is None else str(host.trial)
         said = host.said + (f" ({host.left} not put back)" if host.left and host.phase.over else "")
         line = f"{name:{names}}  {host.phase.value:9}  {host.blocks:>6}  {trial:>5}  {shown(said)}"
         lines.append(line.rstrip())
-    return [line if len(line) <= width else line[: width - 1] + "…" for line in lines]
+    return [_cut(line, width) for line in lines]
+
+
+def _cut(text: str, width: int) -> str:
+    """Its beginning, where it is longer than ``width``."""
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _elapsed(seconds: float) -> str:

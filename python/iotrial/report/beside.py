@@ -42,9 +42,16 @@ def opened(path: Path, table: str) -> sqlite3.Connection | None:
 @cache
 def by() -> str:
     """What says so: this version, and the code that decides."""
+    return digest_of(_DECIDES, "*.py")
+
+
+@cache
+def digest_of(folders: tuple[str, ...], pattern: str) -> str:
+    """Of this version, and of the files of this program in these folders, as they were when this process first asked."""
     digest = hashlib.sha256(iotrial.__version__.encode())
     root = Path(iotrial.__file__).parent
-    for folder in _DECIDES:
-        for file in sorted((root / folder).rglob("*.py")):
-            digest.update(file.read_bytes())
+    for folder in folders:
+        for file in sorted((root / folder).rglob(pattern)):
+            if "__pycache__" not in file.parts and file.is_file():
+                digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())
     return digest.hexdigest()

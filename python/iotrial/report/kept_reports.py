@@ -16,13 +16,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from iotrial.analysis.recall import WORTH_KEEPING
 from iotrial.errors import StoreError
-from iotrial.report.beside import beside, opened
+from iotrial.report.beside import beside, digest_of, opened
 from iotrial.store import Store
 from iotrial.store.model import TrialState
 
@@ -217,19 +216,14 @@ def _digest(key: bytes, text: bytes) -> bytes:
     return hashlib.sha256(key + text).digest()
 
 
+@cache
 def _drawn_by() -> str:
     """What writes a report: all files of this program, templates too, and the libraries that it draws with."""
     import sys
     from importlib.metadata import PackageNotFoundError, version
 
-    import iotrial
-
-    digest = hashlib.sha256(f"{iotrial.__version__} {sys.version}".encode())
+    parts = [digest_of((".",), "*"), sys.version]
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
-            digest.update(f"{name} {version(name)}".encode())
-    root = Path(iotrial.__file__).parent
-    for file in sorted(root.rglob("*")):
-        if "__pycache__" not in file.parts and file.is_file():
-            digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())
-    return digest.hexdigest()
+            parts.append(f"{name} {version(name)}")
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -42,7 +42,6 @@ def command(
         refuse_missing_folder,
         refuse_twice_on_standard_output,
         say,
-        say_with_figures,
         status_of,
         write_markdown,
         write_report,
@@ -58,10 +57,7 @@ def command(
             drawn = write_figures(report.document, Path(figures).expanduser())
         written = write_report(report.html(), Path(html)) if html else None
         if not (markdown and write_markdown(report.markdown(), markdown)):
-            if drawn is None:
-                say(report, as_json=as_json, html=written)
-            else:
-                say_with_figures(report.document, drawn, as_json=as_json, html=written)
+            say(report, as_json=as_json, html=written, figures=drawn)
             if drawn is not None and not as_json:
                 from iotrial.cli.output import tell
                 from iotrial.report.notation import counted
