@@ -4,15 +4,19 @@ Every number with a unit that a study file or an option holds is parsed here, so
 same everywhere. A number without its unit is refused: whether 64 means bytes or sectors, seconds or
 minutes, is nothing to guess. What a format function prints is meant for people and rounded, except
 ``format_size`` whose text parses back to the same number.
+
+Who only formats pays for no parser: patterns and exact fractions wait for the first text.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Collection, Mapping
-from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 MAX_BYTES = 2**63 - 1
 
@@ -27,14 +31,15 @@ _SIZES: Mapping[str, int] = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
-_DURATIONS: Mapping[str, Fraction] = {
-    "ns": Fraction(1, 10**9),
-    "us": Fraction(1, 10**6),
-    "ms": Fraction(1, 10**3),
-    "s": Fraction(1),
-    "min": Fraction(60),
-    "h": Fraction(3600),
-    "d": Fraction(86400),
+#: in nanoseconds, so that all are whole
+_DURATIONS: Mapping[str, int] = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86400 * 10**9,
 }
 _BIT_RATES: Mapping[str, int] = {
     "bit": 1,
@@ -58,9 +63,9 @@ _DURATION_ALIASES: Mapping[str, str] = {
     "days": "d",
 }
 _NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,19})?|\.[0-9]{1,19}"
-_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([^\W\d_]+)\s*")
-_PERCENT = re.compile(rf"\s*({_NUMBER})\s*%\s*")
-_PLAIN = re.compile(rf"\s*({_NUMBER})\s*")
+_QUANTITY = rf"\s*({_NUMBER})\s*([^\W\d_]+)\s*"
+_PERCENT = rf"\s*({_NUMBER})\s*%\s*"
+_PLAIN = rf"\s*({_NUMBER})\s*"
 
 
 class UnitError(ValueError):
@@ -100,7 +105,7 @@ def parse_bit_rate(text: str) -> float:
 def parse_duration(text: str) -> float:
     """Seconds in "90 s", "250 ms", "5 min", "5m", "1 h 30 min"; UnitError otherwise."""
     pairs = _quantities(text, "duration", _DURATIONS, _DURATION_ALIASES, example="90 s")
-    return float(sum(number * _DURATIONS[unit] for number, unit in pairs))
+    return float(sum(number * _DURATIONS[unit] for number, unit in pairs) / 10**9)
 
 
 def parse_margin(value: str | float) -> float:
@@ -124,9 +129,11 @@ def parse_fraction(value: str | float, *, what: str = "fraction") -> float:
     if isinstance(value, bool) or not isinstance(value, str | float | int):
         raise UnitError(f'wanted a {what} such as 0.03 or "3 %", found {_shown(value)}')
     if isinstance(value, str):
-        if match := _PERCENT.fullmatch(value):
+        from fractions import Fraction
+
+        if match := re.fullmatch(_PERCENT, value):
             return float(Fraction(match[1]) / 100)
-        match = _PLAIN.fullmatch(value)
+        match = re.fullmatch(_PLAIN, value)
         if match is None:
             raise UnitError(f'wanted a {what} such as "3 %", found {_shown(value)}')
         value = float(Fraction(match[1]))
@@ -212,14 +219,17 @@ def _quantities(
     text: str, what: str, units: Collection[str], aliases: Mapping[str, str], *, example: str
 ) -> list[tuple[Fraction, str]]:
     """All (number, unit) pairs of the text; units in any case, aliases resolved."""
+    from fractions import Fraction
+
     if not isinstance(text, str):
         hint = f'write it with its unit, e.g. "{example}"'
         raise UnitError(f"wanted a {what} in quotes, found {_shown(text)}", hint=hint)
     known = {name.casefold(): name for name in units} | dict(aliases)
+    quantity = re.compile(_QUANTITY)
     pairs = []
     position = 0
     while position < len(text):
-        match = _QUANTITY.match(text, position)
+        match = quantity.match(text, position)
         if match is None:
             break
         unit = known.get(match[2].casefold())
@@ -230,7 +240,7 @@ def _quantities(
         position = match.end()
     if not pairs or position < len(text):
         hint = None
-        if _PLAIN.fullmatch(text):
+        if re.fullmatch(_PLAIN, text):
             hint = f"add a unit: {', '.join(units)}"
         raise UnitError(f'wanted a {what} such as "{example}", found {_shown(text)}', hint=hint)
     return pairs
@@ -240,6 +250,8 @@ def _nearest(unit: str, what: str, units: Collection[str]) -> str:
     if what == "size" and len(unit) == 1 and unit.upper() in "KMGT":
         binary, decimal = f"{unit.upper()}iB", ("k" if unit.upper() == "K" else unit.upper()) + "B"
         return f'did you mean "{binary}" ({_SIZES[binary]} bytes) or "{decimal}" ({_SIZES[decimal]})?'
+    import difflib
+
     folded = {name.casefold(): name for name in units}
     near = difflib.get_close_matches(unit.casefold(), folded, n=1, cutoff=0.4)
     listing = f"known: {', '.join(units)}"

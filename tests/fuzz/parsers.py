@@ -20,7 +20,7 @@ import click
 
 from iotrial.analysis.audit.audit import audit as audited
 from iotrial.analysis.audit.claims import parse_claim
-from iotrial.cli.options import _pairs, _seed
+from iotrial.cli.asking import _pairs, _seed
 from iotrial.conduct.fio_result import picked, result_of
 from iotrial.errors import IotrialError, TargetError
 from iotrial.importers import formats

@@ -70,6 +70,17 @@ def test_the_report_at_the_end_of_a_trial_is_the_first_that_is_kept(
     assert asked == []
 
 
+def test_a_word_is_said_before_a_trial_is_analysed_and_none_where_its_report_is_kept(path: Path) -> None:
+    told: list[int] = []
+    with Store.open(path, read_only=True) as store:
+        blocks = len(store.data("last").ends)
+        for _ in range(2):
+            with report_of(store, "last", told=told.append) as report:
+                assert told in ([], [blocks])
+                report.json()
+    assert told == [blocks]
+
+
 def test_a_signal_gives_the_status_of_a_trial_that_it_ended(path: Path, tmp_path: Path) -> None:
     with Store.open(path) as store:
         page = str(tmp_path / "page.html")

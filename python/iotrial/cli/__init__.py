@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import signal
 import sys
 from typing import Any
@@ -56,6 +55,8 @@ class Verbs(click.Group):
     """Finds its commands in the folder ``verbs``; each module there holds one named ``command``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        import pkgutil
+
         found = {module.name.rstrip("_") for module in pkgutil.iter_modules(verbs.__path__)}
         return [*(name for name in ORDER if name in found), *sorted(found - set(ORDER))]
 

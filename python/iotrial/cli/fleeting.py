@@ -12,7 +12,7 @@ import click
 from iotrial.cli.output import tell
 
 if TYPE_CHECKING:
-    from iotrial.cli.options import Asked
+    from iotrial.cli.asking import Asked
     from iotrial.fleet.collect import Collector
     from iotrial.fleet.interim import Interim
     from iotrial.fleet.link import Hosts
@@ -54,7 +54,7 @@ def fleet_of(
     study: str | None, values: Mapping[str, Any], reached: Mapping[str, str], *, grace: str | None
 ) -> tuple[Record, Study, Asked]:
     """A new fleet, as asked for. RequestError and its kin, with nothing changed, for what no fleet can do."""
-    from iotrial.cli.options import asked_of, find_study, quantity_of, sampling_period
+    from iotrial.cli.asking import asked_of, find_study, quantity_of, sampling_period
     from iotrial.design.plan import new_seed
     from iotrial.errors import RequestError
     from iotrial.fleet.order import GRACE_S, LONGEST_GRACE_S, Order
@@ -132,8 +132,8 @@ def found_by_ssh(record: Record, *, as_json: bool) -> Hosts | None:
 
 def consented(chosen: Study, asked: Asked) -> None:
     """Shows a study from outside, once for the whole fleet, and refuses one that wants more than it is trusted with."""
+    from iotrial.cli.asking import resolve_study
     from iotrial.cli.consent import show_intent
-    from iotrial.cli.options import resolve_study
     from iotrial.conduct.refusals import check_trust
     from iotrial.conduct.start import default_folder
     from iotrial.errors import IotrialError

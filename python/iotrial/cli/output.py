@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 
 import click
 
@@ -21,6 +19,8 @@ def tell(text: str, *, err: bool = False, fold: int | None = None) -> None:
     somebody may want to copy, such as a command.
     """
     if fold is not None and (sys.stderr if err else sys.stdout).isatty():
+        import shutil
+
         width = shutil.get_terminal_size().columns
         text = "\n".join(folded(line, width, fold) for line in shown_lines(text).split("\n"))
     click.echo(shown_lines(text), err=err)
@@ -31,6 +31,8 @@ def folded(line: str, width: int, column: int) -> str:
     where that leaves them room."""
     if len(line) <= width:
         return line
+    import textwrap
+
     indent = " " * (column if width - column >= _LEAST else 4)
     return textwrap.fill(
         line, max(width, _LEAST), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from iotrial.analysis.forecast import Forecast
-    from iotrial.cli.options import Asked
+    from iotrial.cli.asking import Asked
     from iotrial.conduct.pilot import Pilot
     from iotrial.conduct.resolve import Resolved
     from iotrial.design.plan import Plan

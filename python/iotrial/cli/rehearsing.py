@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from iotrial.cli.options import Asked
+    from iotrial.cli.asking import Asked
     from iotrial.conduct.rehearsal import Rehearsal, Rehearsed
     from iotrial.study.model import Study
 
@@ -26,8 +26,8 @@ def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
 
 def rehearsed(chosen: Study, asked: Asked, *, as_json: bool) -> int:
     """Rehearse the study as the user narrowed it; 1 where a run failed, 128 + the signal that ended it."""
+    from iotrial.cli.asking import resolve_study
     from iotrial.cli.consent import ask_consent, show_intent
-    from iotrial.cli.options import resolve_study
     from iotrial.cli.output import tell
     from iotrial.conduct.progress import Silent
     from iotrial.conduct.rehearsal import ShortPlan, conduct_rehearsal, cut_down

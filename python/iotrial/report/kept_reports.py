@@ -131,14 +131,19 @@ class Report:
 
 
 @contextmanager
-def report_of(store: Store, ref: str | int) -> Iterator[Report]:
-    """The report of a stored trial. UnknownName where there is none; StoreError for a damaged one, once it is asked for."""
+def report_of(store: Store, ref: str | int, *, told: Callable[[int], None] | None = None) -> Iterator[Report]:
+    """The report of a stored trial. UnknownName where there is none; StoreError for a damaged one, once it is asked for.
+
+    ``told`` of how many blocks, before a long trial is analysed whose report will be kept: it takes a while, this time.
+    """
     trial = store.find(ref)
     kept = _kept(store, trial.number)
 
     def made() -> Document:
         from iotrial.report.opening import document_of
 
+        if told is not None and kept is not None:
+            told(store.count_blocks(trial.number))
         return document_of(store, trial.number)
 
     try:

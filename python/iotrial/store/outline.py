@@ -14,17 +14,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from iotrial.errors import StoreError
 from iotrial.store.attempts import Measured, StateChange, duration_s, present
+from iotrial.store.collecting import keeping_all
 from iotrial.store.connection import connect
 from iotrial.store.liveness import ProcessIdentity, is_alive
 from iotrial.store.states import TrialState
 
 IMPORTED = "imported"
+_NUMBERS = {int, float}
 _STATES: Mapping[object, TrialState] = {state.value: state for state in TrialState}
 
 _TRIALS = """
@@ -34,7 +35,7 @@ SELECT number, id, json_extract(study, '$.study.name'), json_extract(study, '$.s
     ), json_extract(options, '$.fleet.id'), json_extract(options, '$.fleet.host')
 FROM trial ORDER BY number
 """
-_CHANGES = "SELECT trial, at, state, reason, pid, pid_started FROM state ORDER BY trial, sequence"
+_CHANGES = "SELECT trial, at, state, reason, pid, pid_started FROM state ORDER BY sequence"
 # Runs of an attempt are stored one after the other by one conductor: the run before the first is another's, as is the one
 # after the last, or the time of day was set back in between.
 _MEASURED = """
@@ -93,36 +94,27 @@ def outlines(path: Path, *, checked: bool = True) -> tuple[tuple[Outline, ...], 
     with closing(connection):
         try:
             connection.execute("BEGIN")
-            return tuple(_at_once(connection)), warnings
+            with keeping_all():
+                return tuple(_at_once(connection)), warnings
         except (sqlite3.Error, UnicodeDecodeError, _NotAsItShouldBe, StoreError):
             pass
     return _one_by_one(path), warnings
 
 
 def _at_once(connection: sqlite3.Connection) -> Iterator[Outline]:
-    changes = {
-        trial: [_change(row) for row in rows]
-        for trial, rows in groupby(connection.execute(_CHANGES), key=lambda row: row[0])
-    }
+    changes: dict[object, list[StateChange]] = {}
+    for row in connection.execute(_CHANGES):
+        changes.setdefault(row[0], []).append(_change(row))
     measured = {}
     for trial, attempt, first_at, last_at, first_s, last_s, earlier, later in connection.execute(_MEASURED):
-        if (
-            earlier
-            or later
-            or not all(isinstance(t, float | int) for t in (first_at, last_at, first_s, last_s))
-        ):
+        if earlier or later or not {*map(type, (first_at, last_at, first_s, last_s))} <= _NUMBERS:
             raise _NotAsItShouldBe
         measured[trial, attempt] = Measured(first_at, last_at, last_s - first_s)
     now_s = time.time()
     facts = cache(_facts)  # of most trials the same machine
     for row in connection.execute(_TRIALS, (IMPORTED,)):
         number, name, study, title, started, kernel, lab, kind, host, imported, fleet, member = row
-        texts = (name, study, started, lab)
-        if (
-            not all(isinstance(text, str) for text in texts)
-            or not lab.startswith("{")
-            or number not in changes
-        ):
+        if {*map(type, (name, study, started, lab))} != {str} or lab[:1] != "{" or number not in changes:
             raise _NotAsItShouldBe
         own = changes[number]
         state, _ = present(own, is_alive)

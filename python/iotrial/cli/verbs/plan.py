@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from iotrial.cli.asking import asked_of, find_study, resolve_study
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import asked_of, find_study, resolve_study, study_options
+from iotrial.cli.options import study_options
 from iotrial.cli.output import tell
 from iotrial.cli.piloting import DEFAULT, pilot_seconds, piloted
 

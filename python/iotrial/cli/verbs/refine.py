@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from iotrial.cli.asking import quantity_of
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import quantity_of
 from iotrial.cli.output import tell
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -16,6 +17,10 @@ from iotrial.cli.options import markdown_option
 if TYPE_CHECKING:
     from iotrial.report.document import Document
     from iotrial.report.kept_reports import Report
+
+
+#: blocks from which on a word is said before they are analysed
+LONG = 2_000
 
 
 @click.command("report", short_help="What a stored or packed trial says.")
@@ -96,5 +101,13 @@ def report_at(ref: str) -> Iterator[Report]:
 
             yield Report(lambda: packed_document(path))
         else:
-            with report_of(store, number) as report:
+            with report_of(store, number, told=_told if sys.stderr.isatty() else None) as report:
                 yield report
+
+
+def _told(blocks: int) -> None:
+    """Of a long trial: seconds would else pass without a word, nearly 20 for 100,000 runs (BENCHMARKS.md)."""
+    from iotrial.cli.output import tell
+
+    if blocks >= LONG:
+        tell(f"analysing {blocks:,} blocks; the report is kept for the next time", err=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from iotrial.cli.asking import quantity_of
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import quantity_of
 
 
 @click.command("resume")

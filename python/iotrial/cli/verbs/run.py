@@ -7,15 +7,9 @@ from typing import Any
 
 import click
 
+from iotrial.cli.asking import asked_of, find_study, resolve_study, sampling_period
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import (
-    asked_of,
-    find_study,
-    markdown_option,
-    resolve_study,
-    sampling_period,
-    study_options,
-)
+from iotrial.cli.options import markdown_option, study_options
 
 
 @click.command("run", short_help="Put a study on trial on this machine.")

@@ -1,0 +1,283 @@
+"""What the user asked of a study: the options of ``iotrial.cli.options`` as typed values, and the study narrowed to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from iotrial.conduct.resolve import Resolved
+    from iotrial.conduct.sites import Where
+    from iotrial.lab.guard import Consent
+    from iotrial.study.model import Study
+
+SEED_DIGITS = 32
+SMALLEST_LAB = 1 << 20
+SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S = 0.01, 60.0
+LARGEST_SEED = 2**128 - 1
+SEED_DECIMALS = len(str(LARGEST_SEED))
+Q = TypeVar("Q", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user asked of a study.
+
+    ``named`` are the factors that he named himself, or that whoever ran the packed trial ``like`` did.
+    """
+
+    sets: dict[str, list[str]]
+    conditions: dict[str, list[str]]
+    full: bool
+    lab: str | None
+    on: str | None
+    size: str | None
+    time: str | None
+    blocks: int | None
+    margin: str | None
+    alpha: float | None
+    seed: str | None
+    controls: bool
+    no_stop: bool
+    trust: bool
+    consent: Consent | None
+    like: str | None = None
+    named: tuple[str, ...] = ()
+    account: bool = True
+    disk: str | None = None
+    servers: Mapping[str, str] = field(default_factory=dict)
+    located: Mapping[str, Where] = field(default_factory=dict)
+    clients: tuple[str, ...] = ()
+    server_probe: str | None = None
+
+
+def asked_of(values: dict[str, Any]) -> Asked:
+    """The options as typed values. Raises RequestError for one that is not NAME=LEVEL."""
+    from iotrial.cli.placing import named
+
+    sets, conditions = _pairs("--set", values["sets"]), _pairs("--condition", values["conditions"])
+    consent, located = named(
+        values["places"],
+        values["device"],
+        values["erase"],
+        discard_contents=values["discard_contents"],
+        discard_contents_of=values["discard_contents_of"],
+    )
+    return Asked(
+        sets=sets,
+        conditions=conditions,
+        full=values["full"],
+        lab=values["lab"],
+        disk=values["disk"],
+        on=values["on"],
+        size=values["size"],
+        time=values["time"],
+        blocks=values["blocks"],
+        margin=values["margin"],
+        alpha=values["alpha"],
+        seed=_seed(values["seed"]),
+        controls=not values["no_controls"],
+        no_stop=values["no_stop"],
+        account=not values["no_account"],
+        servers=_servers(values["servers"]),
+        clients=tuple(values["clients"]),
+        server_probe=values["server_probe"],
+        trust=values["trust"],
+        like=values["like"],
+        named=tuple(sorted({*sets, *conditions})),
+        consent=consent,
+        located=located,
+    )
+
+
+def _seed(text: str | None) -> str | None:
+    """The seed as 32 hexadecimal digits: those given, or made from a number. Raises RequestError."""
+    from iotrial.design.plan import seed_from_user
+    from iotrial.errors import RequestError
+
+    if text is None:
+        return None
+    if len(text) == SEED_DIGITS and set(text.lower()) <= set("0123456789abcdef"):
+        return text.lower()
+    number = (
+        int(text) if text.isascii() and text.isdigit() and len(text) <= SEED_DECIMALS else LARGEST_SEED + 1
+    )
+    if number > LARGEST_SEED:
+        raise RequestError(
+            f'--seed "{text[:80]}": wanted a whole number below 2^128, or the 32 hexadecimal digits of a trial',
+            hint="for example --seed 7; without --seed a run draws its own",
+        )
+    return seed_from_user(number)
+
+
+def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
+    from iotrial.errors import RequestError
+
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, levels = text.partition("=")
+        if not equals or not name or not levels:
+            raise RequestError(
+                f'{option} "{text}": wanted NAME=LEVEL,LEVEL', hint=f"for example {option} size=4KiB,1MiB"
+            )
+        found.setdefault(name.strip(), []).extend(level.strip() for level in levels.split(","))
+    return found
+
+
+def _servers(texts: tuple[str, ...]) -> dict[str, str]:
+    """Addresses by name; one without a name is that of the server ``site``."""
+    from iotrial.errors import RequestError
+
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, url = text.partition("=")
+        if not equals or "/" in name:
+            name, url = "site", text
+        if name in found:
+            raise RequestError(
+                f'--server "{text[:80]}": {name} has an address already',
+                hint="give each server once, as NAME=URL",
+            )
+        found[name] = url
+    return found
+
+
+def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
+    """The study, narrowed to what was asked, and what was asked with what a packed trial adds to it.
+
+    Raises RequestError and its kin.
+    """
+    from iotrial.errors import RequestError
+    from iotrial.study.catalogue import find
+    from iotrial.study.select import select
+    from iotrial.study.web import with_servers
+    from iotrial.units import parse_duration, parse_margin, parse_size
+
+    if not name and asked.like is None:
+        raise RequestError(
+            "which study? none is named",
+            hint="`iotrial list` shows those that ship, such as files/permissions; a TOML file is one too",
+        )
+    if name and asked.like is not None:
+        raise RequestError(
+            f"two studies are named: {name} and that of {asked.like}", hint="STUDY, or --like FILE"
+        )
+    margin = quantity_of("--margin", asked.margin, parse_margin)
+    time_s = quantity_of("--time", asked.time, parse_duration)
+    size = quantity_of("--size", asked.size, parse_size)
+    if asked.like is not None:
+        study, asked = _study_like(asked.like, asked)
+    else:
+        study = find(name or "")
+    chosen = select(
+        study,
+        sets=asked.sets,
+        conditions=asked.conditions,
+        full=asked.full,
+        margin=margin,
+        alpha=asked.alpha,
+        time_s=time_s,
+        blocks=asked.blocks,
+    )
+    lab = chosen.lab if size is None else replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
+    chosen = _on_disk(replace(chosen, lab=lab), asked.disk)
+    chosen = with_servers(chosen, asked.servers, trust=asked.trust)
+    return replace(chosen, account=chosen.account and asked.account), asked
+
+
+def _on_disk(study: Study, disk: str | None) -> Study:
+    from iotrial.errors import RequestError
+    from iotrial.study.disks import parse_disk
+
+    if disk is None:
+        return study
+    try:
+        wanted = parse_disk(disk)
+    except ValueError as error:
+        raise RequestError(f"--disk: {error}") from error
+    # none is for every place; another model is the lab's, and places keep theirs
+    places = study.places if wanted is not None else tuple(replace(p, disk=None) for p in study.places)
+    return replace(study, lab=replace(study.lab, disk=wanted), places=places)
+
+
+def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
+    """The study of a packed trial, which is foreign; seed, lab and controls of it unless others are asked for."""
+    from iotrial.errors import RequestError
+    from iotrial.legible import shown
+    from iotrial.store.model import TrialHeader
+    from iotrial.store.packed import open_packed, read_packed
+    from iotrial.study.programs import PROGRAM_KNOB
+
+    path = Path(file).expanduser()
+    with open_packed(path) as packed:
+        records = read_packed(packed, shown(path))
+        header = next(records)
+        for _ in records:  # the whole file must be sound
+            pass
+    assert isinstance(header, TrialHeader)
+    named_paths = [setting.value for setting in header.study.settings if setting.knob == PROGRAM_KNOB]
+    if named_paths and not asked.trust:
+        raise RequestError(
+            f"{shown(path)}: whoever ran it had programs of {shown(named_paths[0])} run, and so would you",
+            hint="look whose they are here; with --trust they are run",
+        )
+    options = header.options
+    named = options.get("asked")
+    return replace(header.study, trusted=False, origin=shown(path)), replace(
+        asked,
+        seed=asked.seed or header.seed,
+        lab=asked.lab or (str(options["lab"]) if "lab" in options else None),
+        controls=asked.controls and options.get("controls") is not False,
+        no_stop=asked.no_stop or options.get("no_stop") is True,
+        named=tuple(sorted({*asked.named, *(named if isinstance(named, list) else ())})),
+    )
+
+
+def quantity_of(option: str, text: str | None, parse: Callable[[str], Q]) -> Q | None:
+    """What an option says, with its unit; None where it is not given. Raises RequestError with the option's name."""
+    from iotrial.errors import RequestError
+    from iotrial.units import UnitError
+
+    try:
+        return parse(text) if text else None
+    except UnitError as error:
+        raise RequestError(f"{option}: {error.message}", hint=error.hint) from error
+
+
+def sampling_period(text: str | None) -> float | None:
+    """The period of ``--sample`` in seconds. Raises RequestError for one that is none, or out of bounds."""
+    from iotrial.errors import RequestError
+    from iotrial.units import UnitError, parse_duration
+
+    if text is None:
+        return None
+    try:
+        period_s = parse_duration(text)
+    except UnitError as error:
+        raise RequestError(f"--sample: {error.message}", hint=error.hint) from error
+    if not SHORTEST_SAMPLE_S <= period_s <= LONGEST_SAMPLE_S:
+        raise RequestError(
+            f"--sample {text}: wanted 10 ms to 1 min, found {period_s:g} s", hint="such as --sample 100ms"
+        )
+    return period_s
+
+
+def resolve_study(study: Study, asked: Asked) -> Resolved:
+    """The study as it can be run on this machine."""
+    import os
+
+    from iotrial.conduct.crowd.links import links_of
+    from iotrial.conduct.resolve import resolve
+
+    return resolve(
+        study,
+        root=os.geteuid() == 0,
+        lab=asked.lab,
+        asked=set(asked.named),
+        trust=asked.trust,
+        consent=asked.consent,
+        located=asked.located,
+        links=links_of(asked.clients, asked.server_probe),
+    )
