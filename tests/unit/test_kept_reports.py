@@ -39,9 +39,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     refs: list[object] = []
     real = opening.document_of
 
-    def noted(store: Store, ref: str | int) -> object:
+    def noted(store: Store, ref: str | int, *, processes: int = 1) -> object:
         refs.append(ref)
-        return real(store, ref)
+        return real(store, ref, processes=processes)
 
     monkeypatch.setattr(opening, "document_of", noted)
     return refs

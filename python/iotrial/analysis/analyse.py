@@ -1,7 +1,8 @@
 """From all blocks of a trial to what they say: effects with verdicts, controls, voids, diagnostics.
 
 ``analyse`` says it at the end, ``analyse_condition`` between blocks, where the conductor asks whether a
-condition is decided. Both are pure functions of the blocks in time order.
+condition is decided. Both are pure functions of the blocks in time order. All contrasts are taken before the first
+interval is sought, so that those of a long trial can be sought at once (``ahead.py``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from iotrial.analysis.ahead import find_ahead
 from iotrial.analysis.anytime_t import t_interval
 from iotrial.analysis.contrast import Contrasts, Responses, Runs, pooled
 from iotrial.analysis.controls import judge_controls, on_scale, positive_seen
@@ -61,7 +63,8 @@ def analyse_condition(spec: Spec, condition_key: str, blocks: Sequence[ObservedB
     condition = spec.condition(condition_key)
     runs = Runs(blocks)
     controls = judge_controls(spec, condition, runs)
-    effects = _effects(spec, condition, runs, controls, primary=True)
+    asked = _asked(spec, condition, runs, controls, primary=True)
+    effects = tuple(_effect(one, margin=spec.margin) for one in asked)
     return ConditionState(
         condition=condition,
         effects=effects,
@@ -74,8 +77,8 @@ def analyse_condition(spec: Spec, condition_key: str, blocks: Sequence[ObservedB
 
 def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
     """All that the complete blocks of a trial say (of all conditions, void ones marked, in time order)."""
-    primary: list[Effect] = []
-    exploratory: list[Effect] = []
+    primary: list[_Asked] = []
+    exploratory: list[_Asked] = []
     controls: list[Control] = []
     diagnostics: list[Diagnostic] = []
     reasons: list[str] = []
@@ -86,36 +89,61 @@ def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
         judged = judge_controls(spec, condition, runs)
         controls += judged
         reasons += [_why_invalid(control, condition) for control in judged if not control.passed]
-        primary += _effects(spec, condition, runs, judged, primary=True)
-        exploratory += _effects(spec, condition, runs, judged, primary=False)
+        primary += _asked(spec, condition, runs, judged, primary=True)
+        exploratory += _asked(spec, condition, runs, judged, primary=False)
         diagnostics += diagnose(spec, condition, own)
-    exploratory += _pooled_effects(spec, laid_out, controls)
+    exploratory += _asked_pooled(spec, laid_out, controls)
+    find_ahead([(one.contrasts.values, one.alpha) for one in (*primary, *exploratory)])
+    main = tuple(_effect(one, margin=spec.margin) for one in primary)
+    others = [_effect(one, margin=spec.margin) for one in exploratory]
     void_notes, void_reasons = compare_void_rates(blocks)
     failures = count_failures(blocks)
     reasons += void_reasons
     return Analysis(
-        effects=(*primary, *_with_discoveries(exploratory, spec.alpha)),
+        effects=(*main, *_with_discoveries(others, spec.alpha)),
         controls=tuple(controls),
         void=count_voids(blocks),
         diagnostics=tuple(diagnostics),
         valid=not reasons,
         invalid_reasons=tuple(reasons),
-        notes=(*_notes(spec, blocks, failures), *_on_leaning(primary), *void_notes),
+        notes=(*_notes(spec, blocks, failures), *_on_leaning(main), *void_notes),
         failures=failures,
     )
 
 
-def _effects(
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One effect that is asked for, and what the blocks say on it. ``control_seen``: whether a slow-down was."""
+
+    term: Term
+    response: Response
+    alpha: float
+    condition: Mapping[str, str]
+    workload: str
+    contrasts: Contrasts
+    control_seen: bool
+    pooled: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "pooled" if self.pooled else self.term.kind.value
+
+    @property
+    def primary(self) -> bool:
+        return self.term.primary and self.response.primary and not self.pooled
+
+
+def _asked(
     spec: Spec,
     condition: Condition,
     runs: Runs,
     controls: Sequence[Control],
     *,
     primary: bool,
-) -> tuple[Effect, ...]:
+) -> list[_Asked]:
     """The primary effects of a condition; or else the exploratory ones: main effects on the other responses that were
     measured, and the interactions that the study does not name on the primary ones."""
-    found: list[Effect] = []
+    found: list[_Asked] = []
     own = spec.responses_of(condition, primary=True)
     others = spec.responses_of(condition, primary=False)
     if not primary:
@@ -128,17 +156,21 @@ def _effects(
             continue
         for response in responses:
             asked = _Asked(
-                term, response, spec.alpha_of(term, response), dict(condition.levels), condition.workload
+                term=term,
+                response=response,
+                alpha=spec.alpha_of(term, response),
+                condition=dict(condition.levels),
+                workload=condition.workload,
+                contrasts=tables[response.name].contrasts(term.weights, whole=term.whole),
+                control_seen=positive_seen(controls, response.name) or spec.only_counts(condition),
             )
-            contrasts = tables[response.name].contrasts(term.weights, whole=term.whole)
-            seen = positive_seen(controls, response.name) or spec.only_counts(condition)
-            found.append(_effect(asked, contrasts, margin=spec.margin, control_seen=seen))
-    return tuple(found)
+            found.append(asked)
+    return found
 
 
-def _pooled_effects(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[Control]) -> list[Effect]:
+def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[Control]) -> list[_Asked]:
     """The primary effects of each workload that runs under several conditions, averaged over these in complete rounds."""
-    found: list[Effect] = []
+    found: list[_Asked] = []
     for workload, conditions in spec.pools.items():
         own = [control for control in controls if control.condition["workload"] == workload]
         for response in spec.responses_of(conditions[0], primary=True):
@@ -146,34 +178,15 @@ def _pooled_effects(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence
             tables = [Responses(laid_out[condition.key], response) for condition in conditions]
             for term in spec.terms:
                 if term.primary:
-                    parts = [table.contrasts(term.weights, whole=term.whole) for table in tables]
-                    asked = _Asked(term, response, spec.pooled_alpha, {}, workload, pooled=True)
-                    found.append(_effect(asked, pooled(parts), margin=spec.margin, control_seen=seen))
+                    together = pooled([table.contrasts(term.weights, whole=term.whole) for table in tables])
+                    found.append(
+                        _Asked(term, response, spec.pooled_alpha, {}, workload, together, seen, pooled=True)
+                    )
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """One effect that is asked for."""
-
-    term: Term
-    response: Response
-    alpha: float
-    condition: Mapping[str, str]
-    workload: str
-    pooled: bool = False
-
-    @property
-    def kind(self) -> str:
-        return "pooled" if self.pooled else self.term.kind.value
-
-    @property
-    def primary(self) -> bool:
-        return self.term.primary and self.response.primary and not self.pooled
-
-
-def _effect(asked: _Asked, contrasts: Contrasts, *, margin: float, control_seen: bool) -> Effect:
-    term, response = asked.term, asked.response
+def _effect(asked: _Asked, *, margin: float) -> Effect:
+    term, response, contrasts = asked.term, asked.response, asked.contrasts
     found = interval(contrasts.values, asked.alpha)
     judgement = judge(
         found,
@@ -181,7 +194,7 @@ def _effect(asked: _Asked, contrasts: Contrasts, *, margin: float, control_seen:
         margin=margin,
         failures=contrasts.failures,
         unusable=contrasts.unusable,
-        control_seen=control_seen,
+        control_seen=asked.control_seen,
     )
     cross_check = t_interval(contrasts.values, asked.alpha)
     return Effect(

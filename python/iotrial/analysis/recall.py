@@ -7,6 +7,7 @@ these: a trial that has gone on, or a store that was changed, asks for other con
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,14 +46,44 @@ def recalling(recall: Recall | None) -> Iterator[None]:
         _recall.reset(token)
 
 
+def recall_in_use() -> Recall | None:
+    """Where intervals are looked up and kept just now, if anywhere."""
+    return _recall.get()
+
+
+def key_of(values: npt.NDArray[np.float64], alpha: float) -> bytes:
+    """What the interval of these contrasts at this level is kept under."""
+    return hashlib.sha256(struct.pack("<d", alpha) + values.astype("<f8").tobytes()).digest()
+
+
 def recalled(values: npt.NDArray[np.float64], alpha: float, made: Callable[[], Interval]) -> Interval:
     """What is kept of these contrasts at this level, or else ``made``."""
     recall = _recall.get()
     if recall is None or values.size < WORTH_KEEPING:
         return made()
-    key = hashlib.sha256(struct.pack("<d", alpha) + values.astype("<f8").tobytes()).digest()
+    key = key_of(values, alpha)
     found = recall.get(key)
     if found is None or found.blocks != values.size:
         found = made()
         recall.put(key, found)
     return found
+
+
+def as_list(found: Interval) -> list[float | int | bool | None]:
+    """What JSON takes, and gives back digit by digit."""
+    return [found.estimate, found.low, found.high, found.p_anytime, found.e_value, found.blocks, found.empty]
+
+
+def of_list(found: object) -> Interval | None:
+    """An interval as it can come out of a search, or None."""
+    if not isinstance(found, list) or len(found) != 7:
+        return None
+    estimate, low, high, p_anytime, e_value, blocks, empty = found
+    if type(blocks) is not int or type(empty) is not bool or type(estimate) is not float:
+        return None
+    ends = [end for end in (low, high) if end is not None]
+    if not all(type(one) is float and math.isfinite(one) for one in (estimate, p_anytime, e_value, *ends)):
+        return None
+    if not 0.0 <= p_anytime <= 1.0 or e_value < 0.0 or (len(ends) == 2 and low > high) or (empty and ends):
+        return None
+    return Interval(estimate, low, high, p_anytime, e_value, blocks, empty)

@@ -144,7 +144,7 @@ def conclude(
     from iotrial.report.kept_reports import report_of
     from iotrial.report.remembered import Remembered
 
-    with Held() as held, report_of(store, ref) as report:
+    with Held() as held, report_of(store, ref, alone=True) as report:
         document = report.document
         path = None
         if not os.environ.get(CARRIED):

@@ -131,20 +131,23 @@ class Report:
 
 
 @contextmanager
-def report_of(store: Store, ref: str | int, *, told: Callable[[int], None] | None = None) -> Iterator[Report]:
+def report_of(
+    store: Store, ref: str | int, *, alone: bool = False, told: Callable[[int], None] | None = None
+) -> Iterator[Report]:
     """The report of a stored trial. UnknownName where there is none; StoreError for a damaged one, once it is asked for.
 
-    ``told`` of how many blocks, before a long trial is analysed whose report will be kept: it takes a while, this time.
+    ``alone``: it may take all processors that no trial needs. ``told`` of how many blocks, before a long trial is analysed
+    whose report will be kept: it takes a while, this time.
     """
     trial = store.find(ref)
     kept = _kept(store, trial.number)
 
     def made() -> Document:
-        from iotrial.report.opening import document_of
+        from iotrial.report.opening import document_of, processes_to_spare
 
         if told is not None and kept is not None:
             told(store.count_blocks(trial.number))
-        return document_of(store, trial.number)
+        return document_of(store, trial.number, processes=processes_to_spare() if alone else 1)
 
     try:
         yield Report(made, kept)

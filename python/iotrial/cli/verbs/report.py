@@ -97,11 +97,12 @@ def report_at(ref: str) -> Iterator[Report]:
                 if not is_file:
                     raise
         if store is None or number is None:
-            from iotrial.report.opening import packed_document
+            from iotrial.report.opening import packed_document, processes_to_spare
 
-            yield Report(lambda: packed_document(path))
+            yield Report(lambda: packed_document(path, processes=processes_to_spare()))
         else:
-            with report_of(store, number, told=_told if sys.stderr.isatty() else None) as report:
+            told = _told if sys.stderr.isatty() else None
+            with report_of(store, number, alone=True, told=told) as report:
                 yield report
 
 
