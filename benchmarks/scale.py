@@ -30,7 +30,7 @@ from pathlib import Path
 
 from iotrial.design.plan import Plan
 from iotrial.report.beside import beside
-from iotrial.store import Store, exchange, records
+from iotrial.store import Store, inserting, records
 from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialState
 from iotrial.store.packed import open_packed, read_packed
 
@@ -187,21 +187,21 @@ def _add(
         seed=f"{draw.getrandbits(128):032x}",
         started=began.isoformat(),
     )
-    number = exchange.insert_trial(connection, own)
+    number = inserting.insert_trial(connection, own)
     at = began.timestamp()
-    connection.execute(exchange.INSERT_STATE, (number, at, TrialState.RUNNING.value, None, None, None))
+    connection.execute(inserting.INSERT_STATE, (number, at, TrialState.RUNNING.value, None, None, None))
     done = 0
     for runs, end in _planned(Plan(own.study, own.seed), real.runs, draw):
         for run in runs:
             placed = replace(run, started_s=done * 0.05)
             row = (number, 1, at + placed.started_s, *records.run_row(placed))
-            connection.execute(exchange.INSERT_RUN, row)
+            connection.execute(inserting.INSERT_RUN, row)
             done += 1
-        connection.execute(exchange.INSERT_END, (number, *records.end_row(end)))
+        connection.execute(inserting.INSERT_END, (number, *records.end_row(end)))
         if done >= count:
             break
     ended = at + done * 0.05
-    connection.execute(exchange.INSERT_STATE, (number, ended, TrialState.DONE.value, None, None, None))
+    connection.execute(inserting.INSERT_STATE, (number, ended, TrialState.DONE.value, None, None, None))
 
 
 def _planned(

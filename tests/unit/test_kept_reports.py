@@ -25,9 +25,8 @@ PACKED = Path(__file__).parents[2] / "docs" / "catalogue" / "application" / "dat
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store of one trial that was really measured; every trial counts as a long one."""
-    monkeypatch.setattr(kept_reports, "WORTH_KEEPING", 1)
+def path(tmp_path: Path) -> Path:
+    """A store of one trial that was really measured."""
     with open_packed(PACKED) as file, Store.open(tmp_path / "trials.db") as writer:
         writer.unpack(read_packed(file, "it"), source="it")
     return tmp_path / "trials.db"
@@ -79,6 +78,27 @@ def test_a_word_is_said_before_a_trial_is_analysed_and_none_where_its_report_is_
                 assert told in ([], [blocks])
                 report.json()
     assert told == [blocks]
+
+
+def test_the_oldest_texts_make_room_for_new_ones(
+    path: Path, asked: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(path, read_only=True) as store, report_of(store, "last") as report:
+        report.html()
+        report.json()
+    with closing(sqlite3.connect(beside(path))) as connection:
+        ((older, newer),) = connection.execute(
+            "SELECT (SELECT length(text) FROM report WHERE number = 1), (SELECT length(text) FROM report WHERE number = 2)"
+        )
+    monkeypatch.setattr(kept_reports, "_ROOM", newer + older // 2)
+    with Store.open(path, read_only=True) as store, report_of(store, "last") as report:
+        report.markdown()
+    asked.clear()
+    said(path)
+    assert asked == []
+    with Store.open(path, read_only=True) as store, report_of(store, "last") as report:
+        report.html()
+    assert asked
 
 
 def test_a_signal_gives_the_status_of_a_trial_that_it_ended(path: Path, tmp_path: Path) -> None:

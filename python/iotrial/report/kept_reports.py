@@ -1,4 +1,4 @@
-"""The report of one trial in every format; of a long trial, as it was said when it was last asked for.
+"""The report of one trial in every format; of a stored trial that has ended, as it was said when it was last asked for.
 
 What was written is kept beside the store under a digest of every row of the trial (``store.fingerprint``), of this
 program's files and of the libraries that draw: the same rows give the same report. Nothing else is trusted. A trial that
@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from iotrial.analysis.recall import WORTH_KEEPING
 from iotrial.errors import StoreError
 from iotrial.report.beside import beside, digest_of, opened
 from iotrial.store import Store
@@ -30,13 +29,19 @@ if TYPE_CHECKING:
 
     from iotrial.report.document import Document
 
-_MOST = 64  # texts; the oldest go first
 _LARGEST = 64 << 20
+#: bytes of all texts, compressed; the oldest go first
+_ROOM = 64 << 20
 _LIBRARIES = ("numpy", "msgspec", "jinja2", "markupsafe", "matplotlib", "rich")
 _TABLE = """
 CREATE TABLE IF NOT EXISTS report (
     number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, digest BLOB NOT NULL, text BLOB NOT NULL
 ) STRICT
+"""
+_KEEP_NEWEST = """
+DELETE FROM report WHERE number IN (
+    SELECT number FROM (SELECT number, sum(length(text)) OVER (ORDER BY number DESC) AS held FROM report) WHERE held > ?
+)
 """
 
 
@@ -157,8 +162,8 @@ def report_of(
 
 
 def _kept(store: Store, number: int) -> _Kept | None:
-    """Where the texts of this trial are; None for one that is short or running, or where the folder takes no file."""
-    if not store.path.is_file() or store.count_blocks(number) < WORTH_KEEPING:
+    """Where the texts of this trial are; None for one that is running, or where the folder takes no file."""
+    if not store.path.is_file():
         return None
     try:
         seen = store.changes_seen()
@@ -211,9 +216,7 @@ class _Kept:
             self._connection.execute(
                 "INSERT OR REPLACE INTO report (key, digest, text) VALUES (?, ?, ?)", row
             )
-            self._connection.execute(
-                "DELETE FROM report WHERE number <= (SELECT max(number) FROM report) - ?", (_MOST,)
-            )
+            self._connection.execute(_KEEP_NEWEST, (_ROOM,))
             self._connection.execute("COMMIT")
 
     def _key(self, kind: str) -> bytes:

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.paths import store_path
-from iotrial.store import bulk, exchange, records
+from iotrial.store import inserting, records
 from iotrial.store.accounted import (
     CALL,
     NOT_ACCOUNTED,
@@ -32,7 +32,6 @@ from iotrial.store.accounted import (
 from iotrial.store.connection import connect, explained
 from iotrial.store.finding import number_meant, stored_trial
 from iotrial.store.fingerprint import changes_seen, fingerprint
-from iotrial.store.gathered import Gathering
 from iotrial.store.liveness import ProcessIdentity, identity
 from iotrial.store.metered import KIND as ENERGY
 from iotrial.store.metered import with_energy
@@ -48,8 +47,11 @@ from iotrial.store.model import (
     TrialHeader,
     TrialState,
 )
-from iotrial.store.packed import PackedEnd, PackedRecord, write_packed
 from iotrial.store.retrieval import numbers, rows, runs_in_order
+
+if TYPE_CHECKING:
+    from iotrial.store.gathered import Gathering
+    from iotrial.store.packed import PackedEnd, PackedRecord
 
 MAX_RUNS = 5_000_000  # of one trial that is read into memory
 
@@ -104,7 +106,7 @@ class Store:
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                number = exchange.insert_trial(self._connection, header)
+                number = inserting.insert_trial(self._connection, header)
                 self._insert_state(number, TrialState.RUNNING, None, _conductor(header))
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -119,7 +121,7 @@ class Store:
         number = self._number(trial_id)
         row = (number, self._attempt(number), time.time(), *records.run_row(run))
         with explained(self.path):
-            self._connection.execute(exchange.INSERT_RUN, row)
+            self._connection.execute(inserting.INSERT_RUN, row)
 
     def end_block(self, trial_id: str, end: BlockEnd) -> None:
         """Declares a block complete; ``gap`` is added where two attempts measured its runs."""
@@ -134,7 +136,7 @@ class Store:
                     f"store {self.path}: block {end.block} of {end.condition} has no runs to end"
                 )
             row = records.end_row(replace(end, gap=end.gap or attempts > 1))
-            self._connection.execute(exchange.INSERT_END, (number, *row))
+            self._connection.execute(inserting.INSERT_END, (number, *row))
 
     def set_state(self, trial_id: str, state: TrialState, reason: str | None = None) -> None:
         """A change of state. ``running`` begins an attempt (a resume) under this process."""
@@ -148,7 +150,7 @@ class Store:
         """Something that happened and is no observation."""
         number = self._number(trial_id)
         with explained(self.path):
-            self._connection.execute(exchange.INSERT_EVENT, (number, exchange.now(), kind, text))
+            self._connection.execute(inserting.INSERT_EVENT, (number, inserting.now(), kind, text))
 
     def append_accounted(self, trial_id: str, found: Sequence[Accounted]) -> None:
         """Adds what one accounted repetition found, all or none."""
@@ -160,12 +162,12 @@ class Store:
 
     def _append_events(self, trial_id: str, events: Iterable[tuple[str, str]]) -> None:
         number = self._number(trial_id)
-        at = exchange.now()
+        at = inserting.now()
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 for kind, text in events:
-                    self._connection.execute(exchange.INSERT_EVENT, (number, at, kind, text))
+                    self._connection.execute(inserting.INSERT_EVENT, (number, at, kind, text))
                 self._connection.execute("COMMIT")
             except BaseException:
                 self._rollback()
@@ -177,6 +179,8 @@ class Store:
         Whatever ``found`` raises, nothing stays. RequestError where the store has this trial already, or where
         one is running: its conductor would have to wait, in the middle of a block.
         """
+        from iotrial.store.exchange import take_in
+
         for trial in self.listing()[0]:
             if trial.state is TrialState.RUNNING:
                 raise RequestError(
@@ -186,7 +190,7 @@ class Store:
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                name = exchange.take_in(self._connection, found, source=source)
+                name = take_in(self._connection, found, source=source)
                 self._connection.execute("COMMIT")
             except BaseException:
                 self._rollback()
@@ -195,6 +199,8 @@ class Store:
 
     def gathering(self) -> Gathering:
         """What adds trials of other machines part by part, while they are measured there."""
+        from iotrial.store.gathered import Gathering
+
         return Gathering(self._connection, self.path)
 
     # -- reading
@@ -221,6 +227,9 @@ class Store:
 
     def pack(self, ref: str | int, file: BinaryIO) -> str:
         """Writes one trial to a file as a packed one; gives the digest. RequestError where it is still running."""
+        from iotrial.store.exchange import packed_records
+        from iotrial.store.packed import write_packed
+
         with explained(self.path):
             self._connection.execute("BEGIN")
             try:
@@ -230,7 +239,7 @@ class Store:
                         f"trial {trial.number} is still running",
                         hint="wait for its end, or interrupt it: what was measured until then can be exported",
                     )
-                found = exchange.packed_records(self._connection, trial)
+                found = packed_records(self._connection, trial)
                 return write_packed(file, found, imported=trial.imported is not None)
             finally:
                 self._rollback()
@@ -242,6 +251,8 @@ class Store:
 
     def data(self, ref: str | int) -> TrialData:
         """A trial with every run; ``blocks`` holds what has an end, in the order in which blocks ended."""
+        from iotrial.store.bulk import runs_of
+
         with explained(self.path):
             self._connection.execute("BEGIN")  # one moment of the file, also while a conductor adds to it
             try:
@@ -258,7 +269,7 @@ class Store:
                 )
                 events = tuple(map(records.event_of, told))
                 found = runs_in_order(self._connection, records.RUN_COLUMNS, trial.number)
-                runs = with_energy(bulk.runs_of(found), events)
+                runs = with_energy(runs_of(found), events)
                 ends = tuple(
                     records.end_of(row)
                     for row in self._rows(
@@ -347,7 +358,7 @@ class Store:
     ) -> None:
         pid, started = (None, None) if process is None else (process.pid, process.pid_started)
         row = (number, time.time(), state.value, reason, pid, started)
-        self._connection.execute(exchange.INSERT_STATE, row)
+        self._connection.execute(inserting.INSERT_STATE, row)
 
     def _rollback(self) -> None:
         """Ends the transaction, unless SQLite has done so already (as it does on a full disk)."""

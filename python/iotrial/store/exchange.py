@@ -5,22 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from iotrial.errors import RequestError
 from iotrial.store import records
+from iotrial.store.inserting import INSERT_END, INSERT_EVENT, INSERT_RUN, INSERT_STATE, insert_trial, now
 from iotrial.store.model import BlockEnd, Event, StoredTrial, TrialHeader
 from iotrial.store.packed import PackedEnd, PackedRecord, PackedRun, PackedState
-from iotrial.store.packed.records import IMPORTED
 from iotrial.store.retrieval import rows
-
-INSERT_RUN = (
-    f"INSERT INTO run (trial, attempt, at, {records.RUN_COLUMNS}) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-INSERT_END = f"INSERT INTO block_end (trial, {records.END_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-INSERT_EVENT = "INSERT INTO event (trial, at, kind, text) VALUES (?, ?, ?, ?)"
-INSERT_STATE = "INSERT INTO state (trial, at, state, reason, pid, pid_started) VALUES (?, ?, ?, ?, ?, ?)"
+from iotrial.store.schema import IMPORTED
 
 
 def packed_records(connection: sqlite3.Connection, trial: StoredTrial) -> Iterator[PackedRecord]:
@@ -75,20 +67,6 @@ def take_in(connection: sqlite3.Connection, found: Iterable[PackedRecord | Packe
                 text = f'from "{source}", SHA-256 {record.sha256}'
                 connection.execute(INSERT_EVENT, (number, now(), IMPORTED, text))
     return name
-
-
-def insert_trial(connection: sqlite3.Connection, header: TrialHeader) -> int:
-    """A row in ``trial``; gives its number."""
-    columns = records.HEADER_COLUMNS
-    marks = ", ".join("?" * len(columns.split(",")))
-    cursor = connection.execute(f"INSERT INTO trial ({columns}) VALUES ({marks})", records.header_row(header))
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
-
-
-def now() -> str:
-    """This moment as ISO 8601 in UTC, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _insert_header(connection: sqlite3.Connection, header: TrialHeader) -> int:

@@ -11,8 +11,8 @@ from iotrial.store import records
 from iotrial.store.attempts import Measured, StateChange, duration_s, present
 from iotrial.store.liveness import ProcessIdentity, is_alive
 from iotrial.store.model import StoredTrial, TrialState
-from iotrial.store.packed.records import IMPORTED
 from iotrial.store.retrieval import numbers, rows
+from iotrial.store.schema import IMPORTED
 
 
 def stored_trial(connection: sqlite3.Connection, number: int) -> StoredTrial:

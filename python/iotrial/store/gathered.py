@@ -18,13 +18,14 @@ from pathlib import Path
 import msgspec
 
 from iotrial.errors import StoreError
-from iotrial.store import exchange, records
+from iotrial.store import inserting, records
 from iotrial.store.connection import explained
 from iotrial.store.finding import stored_trial
 from iotrial.store.liveness import identity
 from iotrial.store.model import BlockEnd, Event, TrialHeader, TrialState
-from iotrial.store.packed.records import IMPORTED, PackedRun, PackedState
+from iotrial.store.packed.records import PackedRun, PackedState
 from iotrial.store.retrieval import rows
+from iotrial.store.schema import IMPORTED
 
 FLEET = "fleet"  # its name among the options of a trial
 KIND = "fleet"  # of events that the coordinator adds
@@ -113,7 +114,7 @@ class Gathering:
         named = {**header.options, FLEET: {"id": fleet, "host": host}}
         study = replace(header.study, trusted=False)
         with self._transaction():
-            number = exchange.insert_trial(self._connection, replace(header, study=study, options=named))
+            number = inserting.insert_trial(self._connection, replace(header, study=study, options=named))
             self._insert(number, part, 0)
         return number
 
@@ -127,12 +128,12 @@ class Gathering:
         """A change of state that the coordinator knows of and the host cannot: it let go of the trial, or took it up."""
         row = (number, time.time(), state.value, OWN + said, *_conductor(state))
         with self._transaction():
-            self._connection.execute(exchange.INSERT_STATE, row)
+            self._connection.execute(inserting.INSERT_STATE, row)
 
     def note(self, number: int, text: str) -> None:
         """Something that the coordinator has to say of such a trial."""
         with self._transaction():
-            self._connection.execute(exchange.INSERT_EVENT, (number, exchange.now(), KIND, text))
+            self._connection.execute(inserting.INSERT_EVENT, (number, inserting.now(), KIND, text))
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -159,22 +160,22 @@ class Gathering:
         put = self._connection.executemany
         if part.states:
             put(
-                exchange.INSERT_STATE,
+                inserting.INSERT_STATE,
                 [
                     (number, one.at_s, one.state.value, one.reason, *_conductor(one.state))
                     for one in part.states
                 ],
             )
         put(
-            exchange.INSERT_RUN,
+            inserting.INSERT_RUN,
             [
                 (number, packed.attempt + taken_up, packed.at_s, *records.run_row(packed.run, _compact))
                 for packed in part.runs
             ],
         )
-        put(exchange.INSERT_END, [(number, *records.end_row(end)) for end in part.ends])
+        put(inserting.INSERT_END, [(number, *records.end_row(end)) for end in part.ends])
         if part.events:
-            put(exchange.INSERT_EVENT, [(number, one.at, one.kind, one.text) for one in part.events])
+            put(inserting.INSERT_EVENT, [(number, one.at, one.kind, one.text) for one in part.events])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

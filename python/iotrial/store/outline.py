@@ -22,9 +22,9 @@ from iotrial.store.attempts import Measured, StateChange, duration_s, present
 from iotrial.store.collecting import keeping_all
 from iotrial.store.connection import connect
 from iotrial.store.liveness import ProcessIdentity, is_alive
+from iotrial.store.schema import IMPORTED
 from iotrial.store.states import TrialState
 
-IMPORTED = "imported"
 _NUMBERS = {int, float}
 _STATES: Mapping[object, TrialState] = {state.value: state for state in TrialState}
 

@@ -12,6 +12,7 @@ VERSION = 1  # user_version; rises with every change that an older iotrial would
 
 TABLES = ("trial", "state", "run", "block_end", "event")
 
+IMPORTED = "imported"  # kind of the event that says where a trial came from
 _CREATE = """
 CREATE TABLE trial (
     number INTEGER PRIMARY KEY,

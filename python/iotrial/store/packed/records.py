@@ -11,6 +11,7 @@ from typing import Any
 
 from iotrial.design.model import ArmKind
 from iotrial.store.model import BlockEnd, Event, RunRecord, TrialHeader, TrialState
+from iotrial.store.schema import IMPORTED
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.limits import check_limits
 from iotrial.study.wire import shown
@@ -29,7 +30,6 @@ MAX_FILES = 256
 MAX_VALUE = 1e18
 MAX_UNIX_S = 1e11
 MAX_SPAN_S = 1e10
-IMPORTED = "imported"
 
 OPTIONS = ("argv", "time_s", "blocks", "no_stop", "controls", "asked", "lab")
 """What a packed trial keeps of how its user asked. The rest are folders and processes of another machine."""

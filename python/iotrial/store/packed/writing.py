@@ -9,8 +9,9 @@ from iotrial.errors import StoreError
 from iotrial.store.model import TrialHeader
 from iotrial.store.packed.privacy import Privacy
 from iotrial.store.packed.reading import COUNTS
-from iotrial.store.packed.records import IMPORTED, PackedRecord, to_value
+from iotrial.store.packed.records import PackedRecord, to_value
 from iotrial.store.packed.stream import write_lines
+from iotrial.store.schema import IMPORTED
 
 
 def write_packed(file: BinaryIO, records: Iterable[PackedRecord], *, imported: bool = False) -> str:
