@@ -23,6 +23,7 @@ from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import counted, elided, joined, percent, quantity
 from iotrial.report.pages_text import pages_text
 from iotrial.report.phrases import TIME_UNITS, interval, interval_title, reason_in_words, spoken
+from iotrial.report.place import print_place
 from iotrial.report.requests import COUNT, KINDS, SHARES
 from iotrial.report.rows import EffectRow
 from iotrial.report.sentences import Tone
@@ -101,13 +102,6 @@ def print_report(document: Document, console: Console, *, html_path: str | None 
     console.print(Text("Again: ", style="dim").append(document.rerun), soft_wrap=True)
     if html_path is not None:
         print_place(console, html_path)
-
-
-def print_place(console: Console, html_path: str) -> None:
-    """Where the page is: the last line of a report that has one."""
-    from rich.text import Text
-
-    console.print(Text("Figures and everything else: ", style="dim").append(shown(html_path)), soft_wrap=True)
 
 
 def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:
