@@ -10,26 +10,22 @@ Who reports says how many processes there may be (``in_processes``). Between the
 from __future__ import annotations
 
 import json
-import os
 import struct
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
-import iotrial
 from iotrial.analysis.betting import Floats
 from iotrial.analysis.eprocess import interval
 from iotrial.analysis.model import Interval
 from iotrial.analysis.recall import WORTH_KEEPING, key_of, of_list, recall_in_use
+from iotrial.workers import end_worker, start_worker
 
 #: contrasts in all from which on it is worth a process, which takes half a second to begin: some seconds of work
 WORTH_HELP = 250_000
@@ -90,15 +86,7 @@ class _Helper:
 
     def __init__(self, left: deque[_Asked], found: dict[bytes, Interval]) -> None:
         self._left, self._found = left, found
-        paths = [str(Path(iotrial.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._process = subprocess.Popen(
-            # -P: nothing is imported from the folder where this was started
-            [sys.executable, "-P", "-m", "iotrial.analysis.helper"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"},
-        )
+        self._process = start_worker("iotrial.analysis.helper", quiet=True)
         self._thread = threading.Thread(target=self._hand_over, daemon=True)
 
     def __enter__(self) -> Self:
@@ -111,12 +99,7 @@ class _Helper:
         if kind is not None:
             self._process.kill()
         self._thread.join()
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):  # what it did not take any more
-                    pipe.close()
+        end_worker(self._process)
 
     def _hand_over(self) -> None:
         assert self._process.stdin is not None

@@ -17,6 +17,7 @@ from pathlib import Path
 from iotrial.errors import IotrialError
 from iotrial.fleet.summary import HostTrial, from_json, summary_of, to_json
 from iotrial.store import Store
+from iotrial.workers import end_worker, start_worker
 
 #: trials; below, starting a process costs more than it gains
 FEWEST = 16
@@ -39,9 +40,7 @@ def summaries(store: Store, asked: Sequence[Asked]) -> Generator[HostTrial | Iot
             yield _read(line) if line else _one(store, number, host)
     finally:
         for worker in workers:
-            worker.kill()
-            with worker:
-                pass
+            end_worker(worker)
 
 
 def _one(store: Store, number: int, host: str) -> HostTrial | IotrialError:
@@ -51,30 +50,24 @@ def _one(store: Store, number: int, host: str) -> HostTrial | IotrialError:
         return error
 
 
-def _worker(path: Path, asked: Sequence[Asked]) -> subprocess.Popen[str]:
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "iotrial.fleet.summing"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+def _worker(path: Path, asked: Sequence[Asked]) -> subprocess.Popen[bytes]:
+    worker = start_worker("iotrial.fleet.summing", quiet=True)
     assert worker.stdin is not None
     try:
         # all of it is read before the first answer, so neither end waits for the other
-        json.dump({"store": str(path.absolute()), "trials": list(asked)}, worker.stdin)
+        worker.stdin.write(json.dumps({"store": str(path.absolute()), "trials": list(asked)}).encode())
         worker.stdin.close()
     except BrokenPipeError:
         pass
     return worker
 
 
-def _line(worker: subprocess.Popen[str]) -> str:
+def _line(worker: subprocess.Popen[bytes]) -> bytes:
     assert worker.stdout is not None
     return worker.stdout.readline()
 
 
-def _read(line: str) -> HostTrial | IotrialError:
+def _read(line: bytes) -> HostTrial | IotrialError:
     found = json.loads(line)
     return IotrialError(found["problem"]) if "id" not in found else from_json(found)
 

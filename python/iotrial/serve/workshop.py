@@ -10,18 +10,15 @@ import os
 import pickle
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import TypeVar
 
-import iotrial
 from iotrial.errors import IotrialError, RequestError, StoreError
 from iotrial.serve.desk import Unmade
 from iotrial.serve.tasks import Task
 from iotrial.serve.worker import ALIKE, ASIDE, Failed
+from iotrial.workers import end_worker, start_worker
 
 T = TypeVar("T")
 
@@ -69,25 +66,12 @@ class Workshop:
     def _running(self) -> subprocess.Popen[bytes]:
         if self._worker is None or self._worker.poll() is not None:
             self.close()
-            package = str(Path(iotrial.__file__).parents[1])
-            paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-            self._worker = subprocess.Popen(
-                # -P: nothing is imported from the folder where the server was started
-                [sys.executable, "-P", "-m", "iotrial.serve.worker", str(os.getpid()), self._how],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"},
-                start_new_session=True,  # Ctrl-C is for the server
-            )
+            # apart: Ctrl-C is for the server
+            self._worker = start_worker("iotrial.serve.worker", str(os.getpid()), self._how, apart=True)
         return self._worker
 
     def close(self) -> None:
         """Ends the process, if there is one; the next task begins another."""
         if self._worker is not None:
-            self._worker.kill()
-            self._worker.wait()
-            for pipe in (self._worker.stdin, self._worker.stdout):
-                if pipe is not None:
-                    with suppress(OSError):
-                        pipe.close()
+            end_worker(self._worker)
         self._worker = None

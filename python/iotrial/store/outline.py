@@ -19,7 +19,6 @@ from typing import Any
 
 from iotrial.errors import StoreError
 from iotrial.store.attempts import Measured, StateChange, duration_s, present
-from iotrial.store.collecting import keeping_all
 from iotrial.store.connection import connect
 from iotrial.store.liveness import ProcessIdentity, is_alive
 from iotrial.store.schema import IMPORTED
@@ -94,8 +93,7 @@ def outlines(path: Path, *, checked: bool = True) -> tuple[tuple[Outline, ...], 
     with closing(connection):
         try:
             connection.execute("BEGIN")
-            with keeping_all():
-                return tuple(_at_once(connection)), warnings
+            return tuple(_at_once(connection)), warnings
         except (sqlite3.Error, UnicodeDecodeError, _NotAsItShouldBe, StoreError):
             pass
     return _one_by_one(path), warnings
