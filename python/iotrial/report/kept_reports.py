@@ -99,6 +99,12 @@ class Report:
         """For a terminal: widths and colours are this console's, so that each kind of console has a text of its own."""
         from iotrial.report.place import print_place
 
+        if self._kept is None:
+            from iotrial.report.text import print_report
+
+            print_report(self.document, console, html_path=html_path)
+            return
+
         def made() -> str:
             from iotrial.report.text import print_report
 
