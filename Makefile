@@ -42,7 +42,7 @@ fuzz: $(VENV)/.developer
 audits: $(VENV)/.installed
 	@$(BIN)/python scripts/audits
 
-# docs/catalogue.md and a page a study, from the packed trials in docs/catalogue; `scripts/findings --run NAME...` makes those.
+# docs/catalogue.md, docs/findings.md and a page a study, from the packed trials in docs/catalogue; `scripts/findings --run NAME...` makes those.
 findings: $(VENV)/.installed
 	@$(BIN)/python scripts/findings
 

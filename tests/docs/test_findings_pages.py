@@ -1,7 +1,6 @@
-"""docs/catalogue.md and its pages are what the packed trials in docs/catalogue give.
+"""docs/catalogue.md, its pages and docs/findings.md are what the packed trials in docs/catalogue give.
 
-To make all of them anew takes a second or two each, so that is `long`; quick are the digests at the end of each page, and all
-that can be said of the index without a trial being read.
+Making all of them takes minutes, so that test is `long`. The quick tests compare digests and names.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from iotrial.analysis.audit.model import TIME_UNITS, Cell, Comparison, Interval,
 from iotrial.analysis.power import blocks_to_resolve
 
 #: block SDs of ln(B/A) to plan with where the data have no scatter of their own: a steady device, a usual
-#: command, a whole cold process (docs/findings.md has .11 to .17 for commands)
+#: command, a whole cold process
 PLAUSIBLE_SDS = (0.03, 0.1, 0.3)
 FEWEST_FOR_SD = 3
 LEAST_SD = 1e-4
