@@ -18,6 +18,7 @@ from iotrial.design.keyed import SEED_DIGITS
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
+from iotrial.lab.knob import Safety
 from iotrial.legible import shown
 from iotrial.report import clients
 from iotrial.report.adjusted import Adjusted, adjust
@@ -43,6 +44,7 @@ from iotrial.report.rows import (
     failed_runs,
     void_blocks,
 )
+from iotrial.report.safety import safety_lines
 from iotrial.report.screens import arms_are_rows
 from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
 from iotrial.store.model import StoredTrial, TrialData
@@ -77,6 +79,8 @@ class Document:
     matrices: tuple[Matrix, ...] = ()
     pages: tuple[PagesPanel, ...] = ()
     facts: tuple[FactTable, ...] = ()
+    #: what the settings do to the safety of data, the gravest first: its class and a line
+    safety: tuple[tuple[Safety, str], ...] = ()
 
     @property
     def trial(self) -> StoredTrial:
@@ -175,6 +179,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         matrices=matrices_of(data, effects),
         pages=pages_of(data, conditions),
         facts=facts_of(data, conditions),
+        safety=safety_lines(header.study),
     )
 
 

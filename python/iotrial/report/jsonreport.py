@@ -16,8 +16,9 @@ from iotrial.analysis.reasons import Reason
 from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
+from iotrial.report.safety import effect_json, safety_json
 from iotrial.report.within import ChangeWithin, changes_within
-from iotrial.study.model import Scale
+from iotrial.study.model import Scale, Study
 
 if TYPE_CHECKING:
     from iotrial.report.figure_files import FigureFiles
@@ -32,7 +33,7 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
     return {
         "schema": SCHEMA,
         "trial": {**_trial(document), **written},
-        "effects": [_effect(row.effect) for row in document.effects],
+        "effects": [_effect(row.effect, document.trial.header.study) for row in document.effects],
         "controls": [_control(row.control) for row in document.controls],
         "evidence": [_evidence(row) for row in document.evidence],
         "void": [
@@ -110,10 +111,11 @@ def _trial(document: Document) -> dict[str, object]:
             }
             for table in document.facts
         ],
+        "safety": safety_json(header.study),
     }
 
 
-def _effect(effect: Effect) -> dict[str, object]:
+def _effect(effect: Effect, study: Study) -> dict[str, object]:
     size = "ratio" if effect.scale is Scale.LOG else "difference"
     return {
         "kind": effect.kind,
@@ -139,6 +141,7 @@ def _effect(effect: Effect) -> dict[str, object]:
         "blocks": effect.blocks,
         "failures": effect.failures,
         "aliases": list(effect.aliases),
+        **effect_json(effect, study),
     }
 
 

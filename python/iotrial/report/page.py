@@ -20,6 +20,7 @@ from iotrial.report.markdown import (
     fact_table,
     folded,
     matrix_tables,
+    safety_list,
     table_head,
     table_row,
 )
@@ -65,6 +66,7 @@ def _lines(document: Document, packed: str, mechanism: str | None, *, changed: b
         if not detail.startswith(ELSEWHERE):  # it was: on the machine that the page names
             yield f"- {escaped(detail)}"
     yield ""
+    yield from safety_list(document.safety)
     if study.why.strip():
         yield "## The question"
         yield ""

@@ -6,7 +6,7 @@ packed or stored before knobs declared it show it as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.analysis.model import Effect, Verdict
@@ -18,6 +18,10 @@ from iotrial.study.model import DatabaseWork, Level, Setting, Study
 
 _GRAVITY = {Safety.HARMLESS: 0, Safety.TRADE_OFF: 1, Safety.NOT_JUDGED: 2, Safety.DATA_AT_RISK: 3}
 _MOST_IN_HEADLINE = 3
+#: the width of what stands before a line of a plan
+_HEADING = 11
+#: by factor and level, what it does: of those levels that put data at risk
+Risks = Mapping[str, Mapping[str, str]]
 #: where every run has a setting
 FIXED = ""
 
@@ -81,16 +85,34 @@ def safety_json(study: Study) -> list[dict[str, str]]:
 
 
 def safety_lines(study: Study) -> tuple[tuple[Safety, str], ...]:
-    """What is not harmless, the gravest first, with the class; levels of the same consequence share a line."""
+    """What is not harmless, the gravest first, with the class; levels of the same consequence share a line. Of what every
+    run has, only what puts data at risk: nothing else of it is compared."""
+    varied = {factor.name for factor in study.factors if len(factor.levels) > 1}
     together: dict[tuple[Safety, str], list[LevelSafety]] = {}
     for one in every_level(study):
-        if one.safety is not Safety.HARMLESS:
+        if one.at_risk or (one.safety is not Safety.HARMLESS and one.factor in varied):
             together.setdefault((one.safety, one.sentence), []).append(one)
     ordered = sorted(together.items(), key=lambda item: -_GRAVITY[item[0][0]])
     return tuple((safety, f"{_named(levels)}: {sentence}") for (safety, sentence), levels in ordered)
 
 
-def at_risk_where_faster(effect: Effect, study: Study) -> LevelSafety | None:
+def study_safety_lines(study: Study) -> Iterator[str]:
+    """``safety_lines`` under a heading, for plans and descriptions of studies."""
+    lines = safety_lines(study) or ((Safety.HARMLESS, "all settings: they cost speed at most"),)
+    for number, (safety, line) in enumerate(lines):
+        yield f"{'' if number else 'safety':<{_HEADING}}{safety.value}: {line}"
+
+
+def risks_of(study: Study) -> Risks:
+    """The levels of factors that put data at risk, with what they do: by factor and level."""
+    found: dict[str, dict[str, str]] = {}
+    for one in every_level(study):
+        if one.at_risk and one.factor:
+            found.setdefault(one.factor, {})[one.level] = one.sentence
+    return found
+
+
+def at_risk_where_faster(effect: Effect, risks: Risks) -> str | None:
     """The faster (better) one of the two levels compared, where it puts data at risk that the other does not."""
     if effect.verdict in (Verdict.FASTER, Verdict.BETTER):
         praised, other = effect.level, effect.reference
@@ -98,27 +120,34 @@ def at_risk_where_faster(effect: Effect, study: Study) -> LevelSafety | None:
         praised, other = effect.reference, effect.level
     else:
         return None
-    found = level_safety(study, effect.factor, praised)
-    compared = level_safety(study, effect.factor, other)
-    return found if found is not None and found.at_risk and _differs(found, compared) else None
+    return praised if _riskier(praised, other, risks.get(effect.factor, {})) else None
 
 
 def safety_note(effects: Sequence[Effect], study: Study) -> str:
-    """What a headline that calls a level faster must say of it: "; faster, but data at risk: barrier nobarrier: ..."; ""
-    where no level that is faster puts data at risk."""
-    found = [one for effect in effects if (one := at_risk_where_faster(effect, study)) is not None]
-    distinct = list(dict.fromkeys(found))
-    if not distinct:
+    """What a headline that calls a level faster must say of it: "; but the faster barrier nobarrier puts data at risk:
+    ..."; "" where no level that is faster puts data at risk."""
+    risks = risks_of(study)
+    found = dict.fromkeys((effect.factor, at_risk_where_faster(effect, risks)) for effect in effects)
+    told = [
+        f"the faster {shown(factor)} {shown(level)} puts data at risk: {risks[factor][level]}"
+        for factor, level in found
+        if level is not None
+    ]
+    if not told:
         return ""
-    told = [f"under {one.name} {one.sentence}" for one in distinct[:_MOST_IN_HEADLINE]]
-    more = len(distinct) - _MOST_IN_HEADLINE
-    return f"; faster, but data at risk: {'; '.join(told)}{f'; and {more} more' if more > 0 else ''}"
+    more = f"; and {len(told) - _MOST_IN_HEADLINE} more" if len(told) > _MOST_IN_HEADLINE else ""
+    return f"; but {'; '.join(told[:_MOST_IN_HEADLINE])}{more}"
 
 
-def risk_of(effect: Effect, study: Study) -> str:
-    """What a row of a table says of the levels compared that put data at risk, whatever its verdict; "" for none."""
-    levels = (level_safety(study, effect.factor, label) for label in (effect.level, effect.reference))
-    return "; ".join(f"{one.name}: {one.sentence}" for one in levels if one is not None and one.at_risk)
+def risk_of(effect: Effect, risks: Risks) -> str:
+    """The mark of a row in a table: the faster level puts data at risk, or the one that is compared with the reference does
+    and is not slower. E.g. "data at risk (nobarrier)"; "" for none."""
+    level = at_risk_where_faster(effect, risks)
+    if effect.verdict in (Verdict.INCONCLUSIVE, Verdict.EQUIVALENT) and _riskier(
+        effect.level, effect.reference, risks.get(effect.factor, {})
+    ):
+        level = effect.level
+    return "" if level is None else f"{Safety.DATA_AT_RISK.value} ({shown(level)})"
 
 
 def effect_json(effect: Effect, study: Study) -> dict[str, object]:
@@ -131,8 +160,9 @@ def effect_json(effect: Effect, study: Study) -> dict[str, object]:
     }
 
 
-def _differs(praised: LevelSafety, other: LevelSafety | None) -> bool:
-    return other is None or not other.at_risk or other.sentence != praised.sentence
+def _riskier(level: str, other: str, risks: Mapping[str, str]) -> bool:
+    """Whether a level puts data at risk, and the other one not in the same way."""
+    return level in risks and risks[level] != risks.get(other)
 
 
 def _of_level(factor: str, level: Level) -> LevelSafety:
