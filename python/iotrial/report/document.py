@@ -31,7 +31,7 @@ from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.leveled import gather_by_level
 from iotrial.report.matrices import Matrix, matrices_of
 from iotrial.report.pages import PagesPanel, pages_of, sentences, unlike_of
-from iotrial.report.plan import plan_rows
+from iotrial.report.plan import continued_in_words, plan_rows
 from iotrial.report.rows import (
     ControlRow,
     DiagnosticRow,
@@ -151,7 +151,12 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         conditions=conditions,
         summary=replace(
             summary,
-            details=(*sentences(unlike_of(data, conditions)), *summary.details, *clients.sentences(data)),
+            details=(
+                *sentences(unlike_of(data, conditions)),
+                *summary.details,
+                *_continued(data),
+                *clients.sentences(data),
+            ),
         ),
         reasons=reasons,
         effects=effects,
@@ -181,6 +186,14 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         facts=facts_of(data, conditions),
         safety=safety_lines(header.study),
     )
+
+
+def _continued(data: TrialData) -> Iterator[str]:
+    """That the trial had ended and was continued. The method allows it: its error level holds at any time."""
+    told = tuple(continued_in_words(data))
+    if told:
+        times = {1: "once", 2: "twice"}.get(len(told), f"{len(told)} times")
+        yield f"The trial was continued {times} after it had ended: {'; '.join(told)}."
 
 
 def _design(study: Study, *, controls: bool) -> DesignText | None:

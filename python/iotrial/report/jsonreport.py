@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Control, Diagnostic, Effect
@@ -16,6 +15,7 @@ from iotrial.analysis.reasons import Reason
 from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
+from iotrial.report.moments import utc
 from iotrial.report.safety import effect_json, safety_json
 from iotrial.report.within import ChangeWithin, changes_within
 from iotrial.study.model import Scale, Study
@@ -67,13 +67,6 @@ def _figures(figures: Sequence[FigureFiles]) -> list[dict[str, str]]:
     ]
 
 
-def utc(started: str) -> str:
-    """A time as ISO 8601 in UTC with a Z; one without a zone is taken as UTC. ValueError for other text."""
-    moment = datetime.fromisoformat(started)
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return moment.isoformat().replace("+00:00", "Z")
-
-
 def _trial(document: Document) -> dict[str, object]:
     trial = document.trial
     header = trial.header
@@ -99,6 +92,10 @@ def _trial(document: Document) -> dict[str, object]:
         "options": _plain(header.options),
         "version": header.version,
         "imported": trial.imported,
+        "continued": [
+            {"at": one.at, "time_s": one.time_s, "blocks": one.blocks, "no_stop": one.no_stop}
+            for one in document.data.continued
+        ],
         "facts": [
             {
                 "conditions": [

@@ -12,7 +12,6 @@ from iotrial.legible import shown
 from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
-from iotrial.report.jsonreport import utc
 from iotrial.report.markdown import (
     code,
     effect_rows,
@@ -25,6 +24,7 @@ from iotrial.report.markdown import (
     table_row,
 )
 from iotrial.report.metrics import is_system_wide, words_of
+from iotrial.report.moments import utc
 from iotrial.report.notation import counted, quantity
 from iotrial.report.sentences import ELSEWHERE
 from iotrial.units import format_duration
