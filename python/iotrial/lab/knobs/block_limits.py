@@ -121,8 +121,8 @@ class BlockWriteCache(Limit, BlockChoice):
     consequence = harmless("the kernel flushes the cache of the device where data must be on the disk")
     consequences: ClassVar[Mapping[str, Consequence]] = {
         "write through": at_risk(
-            "the kernel no longer flushes the cache of the device: unless that survives a power cut, synced data and the "
-            "file system itself may be lost in one"
+            "the kernel no longer flushes the cache of the device, so that a power cut may cost synced data and the file "
+            "system itself, unless that cache survives it"
         ),
     }
     file = "write_cache"

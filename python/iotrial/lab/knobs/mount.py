@@ -32,8 +32,8 @@ from iotrial.study.model import Setting
 #: no comma (another option), no slash or dot (a path), no blank, nothing beyond ASCII
 ARGUMENT = re.compile(r"[A-Za-z0-9_:-]{1,32}")
 _NO_BARRIER = (
-    "the cache of the disk is not flushed at commits: unless it survives a power cut, synced data and the file system itself "
-    "may be lost in one"
+    "the cache of the disk is not flushed at commits, so that a power cut may cost synced data and the file system itself, "
+    "unless that cache survives it"
 )
 OWN_MOUNT = Requirement(root=True, labs=DISK_LABS)
 
