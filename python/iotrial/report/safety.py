@@ -126,7 +126,11 @@ def at_risk_where_faster(effect: Effect, risks: Risks) -> str | None:
 def safety_note(effects: Sequence[Effect], study: Study) -> str:
     """What a headline that calls a level faster must say of it: "; but the faster barrier nobarrier puts data at risk:
     ..."; "" where no level that is faster puts data at risk."""
-    risks = risks_of(study)
+    return risk_note(effects, risks_of(study))
+
+
+def risk_note(effects: Sequence[Effect], risks: Risks) -> str:
+    """``safety_note`` where the study is not at hand."""
     found = dict.fromkeys((effect.factor, at_risk_where_faster(effect, risks)) for effect in effects)
     told = [
         f"the faster {shown(factor)} {shown(level)} puts data at risk: {risks[factor][level]}"
