@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 @click.command("continue", short_help="Measure more blocks of a trial that has ended.")
 @click.argument("trial", default="last")
-@click.option("--time", metavar="DURATION", help="Measure for so long more, such as 5m.")
-@click.option("--blocks", type=click.IntRange(1), metavar="N", help="At most so many more blocks.")
+@click.option("--time", metavar="DURATION", help="Measure this much longer, such as 5m.")
+@click.option(
+    "--blocks", type=click.IntRange(1), metavar="N", help="At most this many more blocks of each condition."
+)
 @click.option("--no-stop", is_flag=True, help="Also where all is decided, until the budget is spent.")
 @click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
 @click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root.")

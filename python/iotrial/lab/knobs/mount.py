@@ -196,7 +196,7 @@ class MountOption(MountKnob):
         "block_validity": harmless("damaged bitmaps are noticed before metadata are overwritten"),
         "noblock_validity": trade_off("less is computed, but damaged bitmaps are noticed later"),
         "commit": trade_off(
-            "so many seconds of changes that nobody has synced may be lost in a power cut; the file system stays sound"
+            "a power cut may cost the changes of that many seconds that nobody has synced; the file system stays sound"
         ),
         "data=journal": trade_off("all data are written twice, to the journal and then to their place"),
         "data=ordered": harmless("data are on the disk before the metadata that refer to them"),

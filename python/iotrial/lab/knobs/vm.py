@@ -83,7 +83,7 @@ class Sysctl(KernelFileKnob):
             ),
         ),
         "vm.dirtytime_expire_seconds": trade_off(
-            "so long may timestamps of a lazytime mount be in memory alone and lost in a power cut"
+            "timestamps of a lazytime mount are in memory alone for that long, and lost in a power cut"
         ),
         "vm.stat_interval": harmless("the machine counts its memory less or more often"),
         "fs.xfs.xfssyncd_centisecs": trade_off(
