@@ -1,4 +1,5 @@
-"""No finished run is lost: killed at any instant, a resumed trial ends as one that nobody disturbed.
+"""No finished run is lost: killed at any instant, a resumed trial ends as one that nobody disturbed; and so does one that
+ended early and was continued.
 
 Equal are plan, order, assignment and count; what was measured is of course another matter.
 """
@@ -6,19 +7,24 @@ Equal are plan, order, assignment and count; what was measured is of course anot
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import studies
 from usersite import Ended, Site, drawn, site
 
+from study_texts import reading
+
 pytestmark = pytest.mark.root
 
 KILLED = -9
+SCHEMAS = Path(__file__).parents[2] / "schemas"
 #: one with controls and one without
 BLOCKS = "2"
 
@@ -29,7 +35,7 @@ def place(disk_folder: Path) -> Iterator[Site]:
         yield made
 
 
-def start(place: Site, study: str, **how: Any) -> Ended:
+def start(place: Site, study: str, *, blocks: str = BLOCKS, **how: Any) -> Ended:
     path = place.folder / f"{study}.toml"
     path.write_text(studies.ALL[study])
     argv = (
@@ -39,7 +45,7 @@ def start(place: Site, study: str, **how: Any) -> Ended:
         str(place.home),
         "--no-stop",
         "--blocks",
-        BLOCKS,
+        blocks,
         "--seed",
         "23",
         "--trust",
@@ -80,8 +86,8 @@ def forget(place: Site) -> None:
     shutil.rmtree(place.state_home / "iotrial")
 
 
-def undisturbed(place: Site, study: str) -> tuple[dict[str, object], float]:
-    ended = start(place, study)
+def undisturbed(place: Site, study: str, blocks: str = BLOCKS) -> tuple[dict[str, object], float]:
+    ended = start(place, study, blocks=blocks)
     assert ended.status in (0, 3), ended.stderr
     found = plan_as_stored(place)
     forget(place)
@@ -158,3 +164,196 @@ def test_a_round_that_was_cut_off_goes_on_in_the_order_drawn_for_the_whole_of_it
     # in the last round: what has spent its blocks is no longer waiting, and still counts for the order
     last = sum(run[1] == int(BLOCKS) - 1 for run in wanted["runs"])  # type: ignore[attr-defined]
     killed_around_runs(place, "mounts", wanted, range(2 * (count - last) + 1, 2 * count, 13))
+
+
+# -- a trial that had ended, continued
+
+
+def continued(place: Site, *words: str, **how: Any) -> Ended:
+    return place.run("continue", "--blocks", "2", *words, "--json", **how)
+
+
+def states(place: Site) -> list[str]:
+    return [state for (state,) in query(place, "SELECT state FROM state ORDER BY sequence")]
+
+
+@pytest.mark.parametrize("study", ["settings", "folder"])
+def test_a_trial_that_ended_and_is_continued_is_one_that_never_ended(place: Site, study: str) -> None:
+    wanted, _ = undisturbed(place, study, blocks="4")
+    first = json.loads(start(place, study).stdout)
+    before = everything(place)
+    ended = continued(place)
+    assert ended.status == 0, ended.stderr
+    assert everything(place)[: len(before)] == before, "a stored run was lost or changed"
+    assert plan_as_stored(place) == wanted
+    assert query(place, "SELECT count(*) FROM block_end WHERE gap = 1") == [(0,)]
+    assert states(place) == ["running", "done", "running", "done"]
+    report = json.loads(ended.stdout)
+    jsonschema.validate(report, json.loads((SCHEMAS / "report.schema.json").read_text()))
+    assert {effect["blocks"] for effect in first["effects"] if effect["primary"]} == {2}
+    assert {e["blocks"] for e in report["effects"] if e["primary"]} == {4}, "the verdicts are of all blocks"
+    assert report["trial"]["duration_s"] > first["trial"]["duration_s"]
+    (told,) = report["trial"]["continued"]
+    assert (told["blocks"], told["no_stop"]) == (4, True)  # as it was begun
+    # what was kept of the trial that had ended is not shown again
+    again = json.loads(place.run("report", "--json").stdout)
+    assert again["effects"] == report["effects"]
+    assert "continued once" in place.run("report").stdout
+    packed_and_read_again(place, report)
+    forget(place)
+
+
+def packed_and_read_again(place: Site, report: dict[str, Any]) -> None:
+    file = place.folder / "continued.iotrial"
+    assert place.run("export", "1", str(file), "--force").status == 0
+    read = json.loads(place.run("report", str(file), "--json").stdout)
+    assert read["effects"] == report["effects"]
+    assert read["trial"]["continued"] == report["trial"]["continued"]
+
+
+def test_killed_while_it_is_continued_a_trial_is_resumed_to_its_new_limits(place: Site) -> None:
+    wanted, length = undisturbed(place, "settings", blocks="4")
+    draw = drawn()
+    for _ in range(3):
+        assert start(place, "settings").status == 0
+        ended = continued(place, kill_after=draw.uniform(0, length))
+        assert place.run("restore").status == 0
+        if states(place)[-1] == "done" and len(states(place)) == 2:
+            ended = continued(place)  # killed before it had begun
+        elif states(place)[-1] == "running":
+            assert place.run("continue").status == 2, "what was cut off is resumed first"
+            ended = place.run("resume", "--json")
+            assert ended.status == 0, ended.stderr
+        assert plan_as_stored(place) == wanted
+        assert len(query(place, "SELECT text FROM event WHERE kind = 'continued'")) == 1
+        forget(place)
+
+
+def test_killed_around_the_adding_of_a_run_while_it_is_continued(place: Site) -> None:
+    wanted, _ = undisturbed(place, "folder", blocks="4")
+    runs: list[tuple[Any, ...]] = wanted["runs"]  # type: ignore[assignment]
+    half = sum(run[1] < 2 for run in runs)
+    for step in range(0, 2 * (len(runs) - half), 5):
+        assert start(place, "folder").status == 0
+        assert continued(place, die_at=step, kinds=("store",)).status == KILLED
+        assert plan_as_stored(place)["runs"] == runs[: half + (step + 1) // 2]
+        assert place.run("restore").status == 0
+        assert place.run("resume", "--json").status == 0
+        assert plan_as_stored(place) == wanted
+        forget(place)
+
+
+def refusal(place: Site, *words: str) -> str:
+    ended = place.run("continue", *words)
+    assert (ended.status, ended.stdout) == (2, "")
+    return ended.stderr
+
+
+def rewritten(place: Site, statement: str) -> None:
+    """A store as another machine, or another end, would have left it: its own triggers forbid that."""
+    connection = sqlite3.connect(place.state_home / "iotrial" / "trials.db")
+    guards = connection.execute(
+        "SELECT name, sql FROM sqlite_master WHERE name LIKE '%_keeps_UPDATE'"
+    ).fetchall()
+    for name, _ in guards:
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.execute(statement)
+    for _, guard in guards:
+        connection.execute(guard)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "says", "hint"),
+    [
+        ("invalid", "is invalid", "controls failed"),
+        ("failed", "is failed", "iotrial resume 1"),
+        ("interrupted", "is interrupted", "iotrial resume 1"),
+    ],
+)
+def test_only_a_trial_that_is_done_can_be_continued(place: Site, state: str, says: str, hint: str) -> None:
+    assert start(place, "folder").status == 0
+    rewritten(place, f"UPDATE state SET state = '{state}' WHERE state = 'done'")
+    before = everything(place)
+    told = refusal(place)
+    assert says in told
+    assert hint in told
+    assert everything(place) == before
+    forget(place)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("host = json_set(host, '$.kernel', '5.4.0-other')", "kernel was 5.4.0-other"),
+        ("host = json_set(host, '$.processor', 'Another')", "processor was Another"),
+        ("lab = json_set(lab, '$.places[0].filesystem', 'zfs')", "filesystem"),
+        ("lab = json_set(lab, '$.pinned.\"block.scheduler\"', 'bfq')", "pinned"),
+    ],
+)
+def test_on_another_machine_or_lab_a_trial_is_not_continued(place: Site, change: str, says: str) -> None:
+    assert start(place, "settings").status == 0
+    rewritten(place, f"UPDATE trial SET {change}")
+    before = everything(place)
+    told = refusal(place)
+    assert "cannot be continued here" in told
+    assert says in told
+    assert everything(place) == before
+    assert states(place) == ["running", "done"]
+    forget(place)
+
+
+def test_an_imported_trial_is_not_continued(place: Site) -> None:
+    assert start(place, "folder").status == 0
+    file = place.folder / "elsewhere.iotrial"
+    assert place.run("export", "1", str(file), "--force").status == 0
+    forget(place)
+    assert place.run("import", str(file)).status == 0
+    assert "another machine" in refusal(place)
+    forget(place)
+
+
+def test_a_trial_that_runs_is_not_continued(place: Site) -> None:
+    assert start(place, "folder").status == 0
+    pid, began = os.getpid(), Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    rewritten(
+        place,
+        f"UPDATE state SET state = 'running', pid = {pid}, pid_started = '{began}' WHERE state = 'done'",
+    )
+    assert "is running" in refusal(place)
+    forget(place)
+
+
+DECIDED = """
+[study]
+name = "decided"
+account = false
+question = "Does reading a larger file take longer?"
+[lab]
+kind = "directory"
+[budget]
+time = "60 s"
+[[factor]]
+name = "size"
+knob = "file.size"
+levels = ["4 KiB", "4 MiB"]
+""" + reading(cache="warm")
+
+
+def test_a_decided_trial_is_continued_only_where_that_is_wanted(place: Site) -> None:
+    path = place.folder / "decided.toml"
+    path.write_text(DECIDED)
+    argv = ("run", str(path), "--on", str(place.home), "--seed", "23", "--trust", "--json")
+    ended = place.run(*argv)
+    assert ended.status == 0, ended.stderr
+    first = json.loads(ended.stdout)
+    assert {effect["verdict"] for effect in first["effects"] if effect["primary"]} == {"slower"}
+    told = refusal(place)
+    assert "is decided" in told
+    assert "--no-stop" in told
+    ended = continued(place, "--no-stop")
+    assert ended.status == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert report["effects"][0]["blocks"] == first["effects"][0]["blocks"] + 2
+    forget(place)

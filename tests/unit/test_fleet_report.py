@@ -16,6 +16,7 @@ import pytest
 from fleet_stores import FLEET, add_host
 from rich.console import Console
 
+from iotrial.analysis.model import Verdict
 from iotrial.cli import cli
 from iotrial.errors import IotrialError, RequestError, UnknownName
 from iotrial.fleet import summing
@@ -71,6 +72,20 @@ def verb(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     monkeypatch.chdir(tmp_path)
     return lambda *words: cli.main(list(words), prog_name="iotrial", standalone_mode=False)
+
+
+def test_a_level_that_is_faster_on_average_and_puts_data_at_risk_is_not_praised_alone(
+    report: FleetReport,
+) -> None:
+    (one, *_) = [
+        one for one in report.comparisons if one.mean is not None and one.mean.verdict is Verdict.FASTER
+    ]
+    assert "at risk" not in headline(report)
+    danger = {one.like.factor: {one.like.level: "a power cut may cost data"}}
+    risky = replace(report, risks=danger)
+    assert headline(risky).endswith("puts data at risk: a power cut may cost data.")
+    assert 'class="badge risk"' in fleet_html(risky)
+    assert 'class="badge risk"' not in fleet_html(report)
 
 
 def said(report: FleetReport, width: int = 80) -> str:

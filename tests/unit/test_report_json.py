@@ -11,7 +11,8 @@ from report_fixtures import CONDITIONS, SEED, all_equivalent, document, effect, 
 
 from iotrial.analysis.model import Control, Effect, Verdict, VoidCount
 from iotrial.report.document import Document
-from iotrial.report.jsonreport import report_json, utc
+from iotrial.report.jsonreport import report_json
+from iotrial.report.moments import utc
 from iotrial.store.model import TrialState
 from iotrial.study.model import Claim, Scale
 
@@ -93,6 +94,10 @@ def test_an_effect_has_its_numbers_unrounded_and_null_where_unbounded() -> None:
         "scale": "log", "better": "lower", "primary": True, "ratio": 0.123456789, "low": None, "high": 0.2,
         "family_alpha": 0.0125, "p_anytime": 0.001, "verdict": "faster", "detectably": None, "reason": None,
         "detectable": None, "blocks": 120, "failures": 0, "aliases": [],
+        "level_safety": {"class": "harmless", "consequence": "nobody else may change the files"},
+        "reference_safety": {
+            "class": "trade-off", "consequence": "every user of the machine may change the files",
+        },
     }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ ORDER = (
     "plan",
     "run",
     "resume",
+    "continue",
     "report",
     "compare",
     "refine",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import uuid
@@ -9,8 +10,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from signal import SIGPIPE
+from typing import Any
 
 from iotrial import __version__
 from iotrial.analysis.analyse import Spec
@@ -31,10 +34,11 @@ from iotrial.lab.journal import Journal
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.restore import refuse_leftovers
 from iotrial.lab.target import Target
+from iotrial.legible import shown
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
 from iotrial.store import Store
-from iotrial.store.model import StoredTrial, TrialData, TrialHeader, TrialState
+from iotrial.store.model import Continuation, StoredTrial, TrialData, TrialHeader, TrialState
 
 _ON = {"device": "the disk that you named", GUEST: "a disk of {} MiB"}
 _GUEST = "a guest (kernel and tools are fetched where they are not there yet), in it "
@@ -140,9 +144,18 @@ def begin(
 
 
 def resume(
-    resolved: Resolved, plan: Plan, store: Store, data: TrialData, limits: Limits, watcher: Watcher
+    resolved: Resolved,
+    plan: Plan,
+    store: Store,
+    data: TrialData,
+    limits: Limits,
+    watcher: Watcher,
+    *,
+    further: Continuation | None = None,
 ) -> Ended:
-    """Go on with an interrupted trial: same plan, same seed; its unfinished block is completed first."""
+    """Go on with a stored trial: same plan, same seed; its unfinished block is completed first. ``further``: it had ended,
+    and is continued to these limits, on the machine and in the lab of its first blocks. Raises RequestError where those have
+    changed."""
     trial = data.trial
     named = str(trial.header.options.get("folder", state_folder() / "lab"))
     # the same folder as then, or none: on a disk that is not mounted now another one would be measured
@@ -159,8 +172,61 @@ def resume(
             sample_s=_sample_s(trial.header.options),
         )
         with _opened(session, signals):
-            store.set_state(trial.header.id, TrialState.RUNNING)
+            if further is None:
+                store.set_state(trial.header.id, TrialState.RUNNING)
+            else:
+                _check_unchanged(trial, session)
+                store.continue_trial(trial.header.id, further)
         return _conduct(session, plan, store, trial, limits, watcher, signals, data)
+
+
+#: facts of a machine and of a place without which blocks of two dates are not of the same trial
+_OF_MACHINE = ("kernel", "processor", "processors", "system", "virtual")
+_OF_PLACE = (
+    "kind",
+    "filesystem",
+    "size_bytes",
+    "mkfs",
+    "mount_options",
+    "direct_io",
+    "modelled",
+    "model",
+    "array",
+    "disks",
+)
+
+
+def _check_unchanged(trial: StoredTrial, session: Session) -> None:
+    """RequestError where the machine or the lab is not that of the trial's first blocks."""
+    now = session.again_where_it_dies(lambda: host.facts(session.target))
+    changed = [
+        (name, trial.header.host.get(name), now.get(name))
+        for name in _OF_MACHINE
+        if trial.header.host.get(name) != now.get(name)
+    ]
+    then: Any
+    found: Any
+    then_lab, now_lab = json.loads(json.dumps([trial.header.lab, session.facts()], default=dict))
+    changed += [
+        (name, then_lab.get(name), now_lab.get(name))
+        for name in ("kind", "pinned", "guest")
+        if then_lab.get(name) != now_lab.get(name)
+    ]
+    for then, found in zip_longest(then_lab.get("places", []), now_lab.get("places", []), fillvalue={}):
+        name = found.get("place") or then.get("place")
+        changed += [
+            (f"{key} of {name}", then.get(key), found.get(key))
+            for key in _OF_PLACE
+            if then.get(key) != found.get(key)
+        ]
+    if changed:
+        what, then, found = changed[0]
+        raise RequestError(
+            f"trial {trial.number} cannot be continued here: {shown(what)} was {shown(str(then))}, "
+            f"and is {shown(str(found))}",
+            hint="its blocks would be of two machines; `iotrial run` puts the study on trial as it is now, "
+            "and `iotrial compare` lays both side by side",
+        )
 
 
 def _sample_s(options: Mapping[str, object]) -> float | None:

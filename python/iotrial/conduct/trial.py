@@ -68,6 +68,33 @@ class _Line:
     def complete(self) -> int:
         return sum(block.void is None for block in self.blocks)
 
+    def look(self, spec: Spec) -> None:
+        """Ask what the blocks say, once there is one that counts."""
+        if self.complete:
+            self.state = analyse_condition(spec, self.condition.key, self.blocks)
+            self.last_look = self.complete
+
+
+def _lines_of(plan: Plan, spec: Spec, earlier: TrialData) -> dict[str, _Line]:
+    """How the conditions stood when an earlier attempt stopped."""
+    lines = {c.key: _Line(c, []) for c in plan.conditions}
+    for block in earlier.blocks:
+        line = lines[block.condition]
+        line.blocks.append(block)
+        line.void += block.void is not None
+        line.failures += any(o.failure for o in block.observations)
+    for end in earlier.ends:
+        line = lines[end.condition]
+        line.next_index = max(line.next_index, end.block + 1)
+    for line in lines.values():
+        line.look(spec)
+    return lines
+
+
+def is_decided(plan: Plan, spec: Spec, earlier: TrialData) -> bool:
+    """Whether no condition of a stored trial needs another block."""
+    return all(line.decided for line in _lines_of(plan, spec, earlier).values())
+
 
 class Conductor:
     """Runs one trial in an open session."""
@@ -105,16 +132,9 @@ class Conductor:
         self._began_ns = 0
 
     def _take_up(self, earlier: TrialData) -> None:
-        """Continue where an interrupted trial stopped."""
+        """Go on where an earlier attempt stopped."""
         ended = {(end.condition, end.block) for end in earlier.ends}
-        for block in earlier.blocks:
-            line = self._lines[block.condition]
-            line.blocks.append(block)
-            line.void += block.void is not None
-            line.failures += any(o.failure for o in block.observations)
-        for end in earlier.ends:
-            line = self._lines[end.condition]
-            line.next_index = max(line.next_index, end.block + 1)
+        self._lines = _lines_of(self._plan, self._spec, earlier)
         for run in earlier.runs:
             if (run.condition, run.block) not in ended:
                 self._unfinished.setdefault(run.condition, []).append(run)
@@ -123,12 +143,10 @@ class Conductor:
         # Not the time of day, which may have been set in between: the seconds since the trial began, which every
         # run has from a clock that nobody can set.
         self._elapsed_before = max((run.started_s for run in earlier.runs), default=0.0)
-        for line in self._lines.values():
-            self._look(line, always=True)
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of measuring, those before an interruption included."""
+        """Seconds of measuring, those of earlier attempts included."""
         return self._elapsed_before + (time.monotonic_ns() - self._began_ns) / 1e9
 
     def run(self) -> TrialState:
@@ -283,10 +301,8 @@ class Conductor:
     # between blocks
 
     def _look(self, line: _Line, *, always: bool = False) -> None:
-        blocks = line.complete
-        if blocks and (always or look_due(blocks, line.last_look)):
-            line.state = analyse_condition(self._spec, line.condition.key, line.blocks)
-            line.last_look = blocks
+        if always or look_due(line.complete, line.last_look):
+            line.look(self._spec)
 
     def _upcoming(self, rest: Sequence[Condition]) -> tuple[str, int] | None:
         """The block that follows, if time is left: of the rest of this round, or of the next one."""

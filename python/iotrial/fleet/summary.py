@@ -16,6 +16,7 @@ from iotrial.analysis.model import Effect, Verdict
 from iotrial.analysis.voids import compare_void_rates
 from iotrial.legible import shown
 from iotrial.report.opening import spec_of
+from iotrial.report.safety import Risks, risks_of
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader, TrialState
 from iotrial.store.packed.consistency import check_stored
@@ -47,6 +48,7 @@ class HostTrial:
     controlled: bool = True
     effects: tuple[Effect, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    risks: Risks = field(default_factory=dict)
 
 
 def summary_of(store: Store, number: int, host: str) -> HostTrial:
@@ -83,6 +85,7 @@ def summary_of(store: Store, number: int, host: str) -> HostTrial:
         controlled=spec.controls,
         effects=tuple(effects),
         properties=properties_of(header),
+        risks=risks_of(header.study),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from iotrial.analysis.fleet.combine import EQUIVALENT, HIGHER, INCONCLUSIVE, LOWER, combine, why_left_out
 from iotrial.analysis.fleet.model import FleetEffect, HostEffect, Outlier
@@ -19,6 +19,7 @@ from iotrial.analysis.model import Effect, Verdict
 from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE, direction_of
 from iotrial.fleet.membership import Fleet
 from iotrial.fleet.summary import HostTrial
+from iotrial.report.safety import Risks
 from iotrial.store.states import TrialState
 from iotrial.study.model import Response, Scale
 
@@ -71,6 +72,8 @@ class FleetReport:
     margin: float
     replaced: tuple[int, ...] = ()
     shared: tuple[tuple[str, str], ...] = ()
+    #: the levels that put data at risk
+    risks: Risks = field(default_factory=dict)
 
     @property
     def running(self) -> int:
@@ -112,6 +115,7 @@ def fleet_report(fleet: Fleet, hosts: Sequence[HostTrial]) -> FleetReport:
         margin=first.margin,
         replaced=tuple(one.number for one in fleet.replaced),
         shared=shared,
+        risks=first.risks,
     )
 
 

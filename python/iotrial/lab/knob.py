@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
@@ -41,6 +41,28 @@ class Stage(IntEnum):
     MOUNT = 5
     CACHE = 6
     WORK = 7
+
+
+class Safety(StrEnum):
+    """How far a setting endangers data, where somebody keeps it."""
+
+    #: costs speed at most
+    HARMLESS = "harmless"
+    #: costs latency or memory, or makes it more of the data that nobody has synced that a power cut takes
+    TRADE_OFF = "trade-off"
+    #: data that were synced, or that are on the disk already, may be lost or wrong after a power cut, a crash, or the failure
+    #: of a disk
+    DATA_AT_RISK = "data at risk"
+    #: iotrial does not know
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What a setting does to the safety of data, in one sentence without its full stop."""
+
+    safety: Safety
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +154,8 @@ class Knob(ABC):
 
     Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``option`` (the
     key of a study that addresses it, such as ``key`` or ``variable``; None if it needs none),
-    ``open_levels`` (words for a range that cannot be listed), ``rank`` (order within the stage).
+    ``open_levels`` (words for a range that cannot be listed), ``rank`` (order within the stage),
+    ``consequence`` (what the setting does to the safety of data).
     """
 
     name: ClassVar[str]
@@ -143,6 +166,15 @@ class Knob(ABC):
     option_needed: ClassVar[bool] = True
     open_levels: ClassVar[str | None] = None
     rank: ClassVar[int] = 0
+    #: for every value that is not in ``consequences``
+    consequence: ClassVar[Consequence]
+    #: by value, where it depends on that; a knob whose values have an address or an argument has its own
+    #: ``consequence_of``, and says here by which words it looks them up
+    consequences: ClassVar[Mapping[str, Consequence]] = {}
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        """What this value does to the safety of data. Never raises: a stored trial may hold any value."""
+        return self.consequences.get(setting.value.strip(), self.consequence)
 
     @abstractmethod
     def parse(self, setting: Setting) -> str:
@@ -232,6 +264,26 @@ class Undone(IntEnum):
     ALREADY = 2
     GONE = 3
     FOREIGN = 4  # stands at a value that is neither ours nor the original: reported, not overwritten
+
+
+def harmless(sentence: str) -> Consequence:
+    """Costs speed at most."""
+    return Consequence(Safety.HARMLESS, sentence)
+
+
+def trade_off(sentence: str) -> Consequence:
+    """Costs latency or memory, or data that nobody has synced."""
+    return Consequence(Safety.TRADE_OFF, sentence)
+
+
+def at_risk(sentence: str) -> Consequence:
+    """May cost data."""
+    return Consequence(Safety.DATA_AT_RISK, sentence)
+
+
+def not_judged(sentence: str) -> Consequence:
+    """Not known."""
+    return Consequence(Safety.NOT_JUDGED, sentence)
 
 
 def whole_number(knob: str, value: str, least: int, most: int) -> str:

@@ -20,6 +20,7 @@ from iotrial.legible import shown
 from iotrial.report.document import Document, flattened
 from iotrial.report.evidence import sound_runs
 from iotrial.report.opening import spec_of
+from iotrial.report.safety import Risks, risks_of
 from iotrial.study.model import Better, Scale, Setting, Study
 
 
@@ -42,7 +43,7 @@ class Analysed:
 
     ``effects`` are the primary ones of every kind and what is pooled of them; ``machine`` and ``lab`` are facts in words by
     name. ``alpha`` is the trial's own. ``does`` says what its workloads do and its levels set, by name: two trials may
-    use the same labels for other things.
+    use the same labels for other things. ``risks``: which levels put data at risk, and how.
     """
 
     id: str
@@ -71,6 +72,7 @@ class Analysed:
     void: int
     failures: int
     does: Mapping[str, str] = field(default_factory=dict)
+    risks: Risks = field(default_factory=dict)
 
 
 def analysed(document: Document, *, share: int = 1) -> Analysed:
@@ -107,6 +109,7 @@ def analysed(document: Document, *, share: int = 1) -> Analysed:
         void=len(document.void),
         failures=len(document.failures),
         does=dict(_does(header.study)),
+        risks=risks_of(header.study),
     )
 
 

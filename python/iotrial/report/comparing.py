@@ -19,6 +19,7 @@ from iotrial.report.comparison import Agreement, Apart, Cell, Column, Comparison
 from iotrial.report.differing import differences_of
 from iotrial.report.gains import gain_of
 from iotrial.report.notation import elided, joined
+from iotrial.report.safety import risk_of
 from iotrial.study.model import Scale
 
 __all__ = ["Agreement", "Comparison", "compare"]
@@ -121,7 +122,7 @@ def _rows(trials: Sequence[Analysed]) -> Iterator[Row]:
     for position, trial in enumerate(trials):
         for effect in trial.effects:
             cells = found.setdefault(_key(effect), [None] * len(trials))
-            cells[position] = Cell(effect, trial.valid, gain_of(effect))
+            cells[position] = Cell(effect, trial.valid, gain_of(effect), risk_of(effect, trial.risks))
     rows = [_row(cells) for cells in found.values()]
     places = {place: number for number, place in enumerate(dict.fromkeys(map(_place, rows)))}
     yield from sorted(rows, key=lambda row: (row.kind == "pooled", places[_place(row)]))

@@ -40,12 +40,14 @@ class Column:
 class Cell:
     """What one trial says of one comparison. ``effect`` has ratios (scale log) or differences, at alpha / k.
 
-    ``counts``: its interval may be held against others; it is of a valid trial, bounded, and of all runs.
+    ``risk``: which of the levels puts data at risk. ``counts``: its interval may be held against others; it is of a valid
+    trial, bounded, and of all runs.
     """
 
     effect: Effect
     valid: bool
     gain: Gain | None
+    risk: str = ""
 
     @property
     def counts(self) -> bool:

@@ -156,9 +156,14 @@ def _gain(cell: Cell) -> str:
 def _cell(column: Column, cell: Cell, widths: tuple[int, int]) -> Text:
     from rich.text import Text
 
-    verdict = cell_verdict(cell)
     line = Text(f"    {column.mark:<2} {interval(cell.effect):<{widths[0]}}  {_gain(cell):<{widths[1]}}  ")
-    return line.append(verdict, style=_STYLES.get(cell.effect.verdict.value if cell.valid else verdict, ""))
+    return line.append(cell_verdict(cell), style=_style(cell))
+
+
+def _style(cell: Cell) -> str:
+    if not cell.valid:
+        return _STYLES["no verdict"]
+    return "yellow" if cell.risk else _STYLES.get(cell.effect.verdict.value, "")
 
 
 def _levels(comparison: Comparison) -> Iterator[Table | Text]:

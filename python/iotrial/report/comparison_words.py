@@ -67,6 +67,7 @@ def details(comparison: Comparison) -> Iterator[str]:
             works[:_MOST_NAMED] + ([f"{len(works) - _MOST_NAMED} more"] if len(works) > _MOST_NAMED else [])
         )
         yield f"The same labels stand for other work in these trials: {shown(named)}. That may be all of a difference."
+    yield from _risks(comparison)
     yield from _left_out(comparison, rows)
     yield _on_level(comparison)
     if any(row.kind == "pooled" for row in comparison.rows):
@@ -114,6 +115,8 @@ def cell_verdict(cell: Cell) -> str:
     if not cell.valid:
         return "no verdict"
     word = cell.effect.verdict.value
+    if cell.risk:
+        word += f", {cell.risk}"
     if cell.effect.detectably:
         word += f", detectably {shown(cell.effect.detectably)}"
     if cell.effect.verdict is Verdict.INCONCLUSIVE and cell.effect.reason not in (None, "budget_spent"):
@@ -212,6 +215,17 @@ def _nothing_held(comparison: Comparison) -> str:
             f"{joined(invalid)} {are} invalid, and fewer than two trials have intervals that can be compared"
         )
     return "fewer than two trials have intervals that can be compared"
+
+
+def _risks(comparison: Comparison) -> Iterator[str]:
+    """What levels do that put data at risk, each once."""
+    told = dict.fromkeys(
+        (factor, level, sentence)
+        for column in comparison.columns
+        for factor, levels in column.trial.risks.items()
+        for level, sentence in levels.items()
+    )
+    yield from (f"Data at risk under {shown(factor)} {shown(level)}: {what}." for factor, level, what in told)
 
 
 def _left_out(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:

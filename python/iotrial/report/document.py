@@ -18,6 +18,7 @@ from iotrial.design.keyed import SEED_DIGITS
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
+from iotrial.lab.knob import Safety
 from iotrial.legible import shown
 from iotrial.report import clients
 from iotrial.report.adjusted import Adjusted, adjust
@@ -30,7 +31,7 @@ from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.leveled import gather_by_level
 from iotrial.report.matrices import Matrix, matrices_of
 from iotrial.report.pages import PagesPanel, pages_of, sentences, unlike_of
-from iotrial.report.plan import plan_rows
+from iotrial.report.plan import continued_in_words, plan_rows
 from iotrial.report.rows import (
     ControlRow,
     DiagnosticRow,
@@ -43,6 +44,7 @@ from iotrial.report.rows import (
     failed_runs,
     void_blocks,
 )
+from iotrial.report.safety import safety_lines
 from iotrial.report.screens import arms_are_rows
 from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
 from iotrial.store.model import StoredTrial, TrialData
@@ -77,6 +79,8 @@ class Document:
     matrices: tuple[Matrix, ...] = ()
     pages: tuple[PagesPanel, ...] = ()
     facts: tuple[FactTable, ...] = ()
+    #: what the settings do to the safety of data, the gravest first: its class and a line
+    safety: tuple[tuple[Safety, str], ...] = ()
 
     @property
     def trial(self) -> StoredTrial:
@@ -147,7 +151,12 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         conditions=conditions,
         summary=replace(
             summary,
-            details=(*sentences(unlike_of(data, conditions)), *summary.details, *clients.sentences(data)),
+            details=(
+                *sentences(unlike_of(data, conditions)),
+                *summary.details,
+                *_continued(data),
+                *clients.sentences(data),
+            ),
         ),
         reasons=reasons,
         effects=effects,
@@ -175,7 +184,16 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         matrices=matrices_of(data, effects),
         pages=pages_of(data, conditions),
         facts=facts_of(data, conditions),
+        safety=safety_lines(header.study),
     )
+
+
+def _continued(data: TrialData) -> Iterator[str]:
+    """That the trial had ended and was continued. The method allows it: its error level holds at any time."""
+    told = tuple(continued_in_words(data))
+    if told:
+        times = {1: "once", 2: "twice"}.get(len(told), f"{len(told)} times")
+        yield f"The trial was continued {times} after it had ended: {'; '.join(told)}."
 
 
 def _design(study: Study, *, controls: bool) -> DesignText | None:

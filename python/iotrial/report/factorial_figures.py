@@ -79,7 +79,13 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
     if len(known) < _FEWEST_POINTS:
         return None
     points = [
-        Point(_name(row), strength(row.effect), row.effect.kind == "interaction", row.effect.verdict.value)
+        Point(
+            _name(row),
+            strength(row.effect),
+            row.effect.kind == "interaction",
+            row.effect.verdict.value,
+            risk=bool(row.risk),
+        )
         for row in known
     ]
     log = known[0].effect.scale is Scale.LOG
@@ -194,6 +200,7 @@ def _lines(document: Document, rows: Sequence[EffectRow], means: Adjusted) -> li
                 tuple(shown(label) for label, _ in placed),
                 tuple(place for _, place in placed),
                 loud.value,
+                risk=any(row.risk for row in mains if row.effect.factor == factor_name),
             )
         )
     return lines

@@ -33,5 +33,10 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     ),
     ("pooled", "The mean of an effect over all conditions of a workload."),
     ("arm", "One member of a block: a treatment, or a control."),
+    (
+        "data at risk",
+        "Where somebody keeps this setting, data that were synced may be lost or wrong after a power cut, a crash or the "
+        "failure of a disk. “Trade-off”: it costs latency, memory, or data that nobody has synced. “Not judged”: not known.",
+    ),
     ("void", "A block thrown out whole by a rule that is the same for all arms and does not see the result."),
 )

@@ -27,8 +27,8 @@ from iotrial.report.evidence import EvidenceRow
 from iotrial.report.figure import stem
 from iotrial.report.figures import MOST_PANELS, Figures, draw_figures
 from iotrial.report.glossary import GLOSSARY
-from iotrial.report.jsonreport import utc
 from iotrial.report.metrics import words_of
+from iotrial.report.moments import utc
 from iotrial.report.notation import elided, percent
 from iotrial.report.page_figures import READING as PAGES_READING
 from iotrial.report.phrases import amount, interval, reason_in_words, spoken

@@ -17,6 +17,7 @@ from iotrial.conduct.sharing import notes, sharing
 from iotrial.conduct.sites import Where
 from iotrial.conduct.works import driver
 from iotrial.legible import shown, shown_lines
+from iotrial.report.safety import study_safety_lines
 from iotrial.study import catalogue
 from iotrial.study.model import Setting, Study
 
@@ -76,6 +77,7 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
             yield _line("", f"- {shown(change)}")
     else:
         yield _line("changes", "none outside that folder")
+    yield from study_safety_lines(resolved.study)
     for workload in resolved.study.workloads:
         launched = driver(workload.work).launched(workload.work)
         for command in launched.commands:

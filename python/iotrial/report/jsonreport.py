@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Control, Diagnostic, Effect
@@ -16,8 +15,10 @@ from iotrial.analysis.reasons import Reason
 from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
+from iotrial.report.moments import utc
+from iotrial.report.safety import effect_json, safety_json
 from iotrial.report.within import ChangeWithin, changes_within
-from iotrial.study.model import Scale
+from iotrial.study.model import Scale, Study
 
 if TYPE_CHECKING:
     from iotrial.report.figure_files import FigureFiles
@@ -32,7 +33,7 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
     return {
         "schema": SCHEMA,
         "trial": {**_trial(document), **written},
-        "effects": [_effect(row.effect) for row in document.effects],
+        "effects": [_effect(row.effect, document.trial.header.study) for row in document.effects],
         "controls": [_control(row.control) for row in document.controls],
         "evidence": [_evidence(row) for row in document.evidence],
         "void": [
@@ -66,13 +67,6 @@ def _figures(figures: Sequence[FigureFiles]) -> list[dict[str, str]]:
     ]
 
 
-def utc(started: str) -> str:
-    """A time as ISO 8601 in UTC with a Z; one without a zone is taken as UTC. ValueError for other text."""
-    moment = datetime.fromisoformat(started)
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return moment.isoformat().replace("+00:00", "Z")
-
-
 def _trial(document: Document) -> dict[str, object]:
     trial = document.trial
     header = trial.header
@@ -98,6 +92,10 @@ def _trial(document: Document) -> dict[str, object]:
         "options": _plain(header.options),
         "version": header.version,
         "imported": trial.imported,
+        "continued": [
+            {"at": one.at, "time_s": one.time_s, "blocks": one.blocks, "no_stop": one.no_stop}
+            for one in document.data.continued
+        ],
         "facts": [
             {
                 "conditions": [
@@ -110,10 +108,11 @@ def _trial(document: Document) -> dict[str, object]:
             }
             for table in document.facts
         ],
+        "safety": safety_json(header.study),
     }
 
 
-def _effect(effect: Effect) -> dict[str, object]:
+def _effect(effect: Effect, study: Study) -> dict[str, object]:
     size = "ratio" if effect.scale is Scale.LOG else "difference"
     return {
         "kind": effect.kind,
@@ -139,6 +138,7 @@ def _effect(effect: Effect) -> dict[str, object]:
         "blocks": effect.blocks,
         "failures": effect.failures,
         "aliases": list(effect.aliases),
+        **effect_json(effect, study),
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from iotrial.lab.knob import Safety
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document
@@ -62,6 +63,7 @@ def _lines(document: Document) -> Iterator[str]:
         source = f" ({escaped(group.claim.source)})" if group.claim.source else ""
         yield f"**Claim**{source}: {escaped(group.sentence)}"
         yield ""
+    yield from safety_list(document.safety)
     for facts in document.facts:
         yield from fact_table(facts)
     for matrix in document.matrices:
@@ -108,6 +110,19 @@ def brief(title: str, lines: Sequence[str]) -> Iterator[str]:
     yield from folded(title, lines)
 
 
+def safety_list(lines: Sequence[tuple[Safety, str]]) -> Iterator[str]:
+    """What settings do to the safety of data: what puts it at risk stands open, the rest folds away."""
+    risks = [line for safety, line in lines if safety is Safety.DATA_AT_RISK]
+    rest = [
+        f"- {safety.value}: {escaped(line)}" for safety, line in lines if safety is not Safety.DATA_AT_RISK
+    ]
+    for line in risks:
+        yield f"⚠ **Data at risk**: {escaped(line)}"
+        yield ""
+    if rest:
+        yield from brief("What the settings cost besides", rest)
+
+
 def fact_table(table: FactTable) -> Iterator[str]:
     """Names that have the same words are in one row."""
     yield f"**{escaped(table.title)}** ({escaped(table.said)})"
@@ -152,6 +167,8 @@ def effect_table(rows: Sequence[EffectRow]) -> Iterator[str]:
         verdict = row.verdict
         if effect.detectably:
             verdict += f", detectably {effect.detectably}"
+        if row.risk:
+            verdict += f", ⚠ {row.risk}"
         if effect.verdict.value == "inconclusive" and effect.reason:
             verdict += f": {reason_in_words(effect.reason)}"
         yield table_row(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from iotrial.legible import shown
-from iotrial.report.jsonreport import utc
+
+
+def utc(started: str) -> str:
+    """A time as ISO 8601 in UTC with a Z; one without a zone is taken as UTC. ValueError for other text."""
+    moment = datetime.fromisoformat(started)
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def day_and_time(started: str) -> str:

@@ -12,7 +12,6 @@ from iotrial.legible import shown
 from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
-from iotrial.report.jsonreport import utc
 from iotrial.report.markdown import (
     code,
     effect_rows,
@@ -20,10 +19,12 @@ from iotrial.report.markdown import (
     fact_table,
     folded,
     matrix_tables,
+    safety_list,
     table_head,
     table_row,
 )
 from iotrial.report.metrics import is_system_wide, words_of
+from iotrial.report.moments import utc
 from iotrial.report.notation import counted, quantity
 from iotrial.report.sentences import ELSEWHERE
 from iotrial.units import format_duration
@@ -65,6 +66,7 @@ def _lines(document: Document, packed: str, mechanism: str | None, *, changed: b
         if not detail.startswith(ELSEWHERE):  # it was: on the machine that the page names
             yield f"- {escaped(detail)}"
     yield ""
+    yield from safety_list(document.safety)
     if study.why.strip():
         yield "## The question"
         yield ""

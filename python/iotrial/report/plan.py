@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from iotrial.conduct.works import driver
 from iotrial.legible import shown
 from iotrial.report.designs import DesignText, design_rows
+from iotrial.report.moments import day_and_time
 from iotrial.report.notation import counted, joined, percent
+from iotrial.store.continued import MOST_BLOCKS
 from iotrial.store.model import TrialData, TrialHeader
 from iotrial.study.model import Factor, Workload
 from iotrial.units import format_duration, format_size
@@ -73,7 +75,17 @@ def _rows(data: TrialData, design: DesignText | None) -> Iterator[tuple[str, str
         "Budget",
         f"{format_duration(study.budget.time_s)}, {counted(study.budget.blocks, 'block')} a condition",
     )
+    for text in continued_in_words(data):
+        yield "Continued", text
     yield "Carried out", _carried_out(data)
+
+
+def continued_in_words(data: TrialData) -> Iterator[str]:
+    """When the trial was continued after its end, and to what limits, once for each time."""
+    for one in data.continued:
+        blocks = f" and {counted(one.blocks, 'block')} a condition" if one.blocks < MOST_BLOCKS else ""
+        also = ", also where all was decided" if one.no_stop else ""
+        yield f"{day_and_time(one.at)} UTC, up to {format_duration(one.time_s)}{blocks} in all{also}"
 
 
 def _labels(factor: Factor) -> str:

@@ -21,6 +21,7 @@ from iotrial.report.interplay import (
     verdict_word,
 )
 from iotrial.report.phrases import effect_sentence
+from iotrial.report.safety import risk_of, risks_of
 from iotrial.report.screens import is_screen
 from iotrial.report.sentences import control_sentence
 from iotrial.store.model import TrialData
@@ -32,7 +33,8 @@ class EffectRow:
     """One effect with its condition and its sentence.
 
     ``comparison`` and ``verdict`` are what a table says; ``at_levels`` holds, of an interaction, either factor's effect at
-    both levels of the other, ``aliases`` what the design cannot tell it from, in words.
+    both levels of the other, ``aliases`` what the design cannot tell it from, in words; ``risk``, which of the levels
+    puts data at risk.
     """
 
     effect: Effect
@@ -42,6 +44,7 @@ class EffectRow:
     verdict: str
     at_levels: tuple[AtLevels, ...] = ()
     aliases: str = ""
+    risk: str = ""
 
     @property
     def place(self) -> str:
@@ -100,6 +103,7 @@ def effect_rows(
     """In the study's order: pooled ones last, then by workload and condition; main effects before interactions. Levels
     stand as the analysis lists them, but in a screen, and among interactions, the largest come first."""
     screen = is_screen(study)
+    risks = risks_of(study)
     rows = []
     for effect in effects:
         condition = conditions.of_levels(effect.condition, effect.workload)
@@ -119,6 +123,7 @@ def effect_rows(
                 verdict_word(effect),
                 at_levels(effect, study, means) if crossed else (),
                 aliases_in_words(effect),
+                risk_of(effect, risks),
             )
         )
 

@@ -25,6 +25,7 @@ from iotrial.report.interplay import interaction_sentence
 from iotrial.report.invalid import reason_sentences
 from iotrial.report.notation import bracketed, counted, joined, percent, quantity
 from iotrial.report.phrases import spoken
+from iotrial.report.safety import safety_note
 from iotrial.report.screens import is_screen, screen_details, screen_finding
 from iotrial.report.shifting import on_shifting
 from iotrial.store.model import StoredTrial, TrialState
@@ -49,6 +50,8 @@ class Tone(StrEnum):
     MIXED = "mixed"
     INCONCLUSIVE = "inconclusive"
     INVALID = "invalid"
+    #: a level that puts data at risk is the faster one
+    AT_RISK = "data at risk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +84,16 @@ def summarise(
         found = screen_finding(effects, conditions, margin=margin)
     else:
         found = finding(effects, conditions, margin=margin)
+    note = safety_note(effects, study)
+    tone = Tone.AT_RISK if note else _tone(effects)
+    found += note
     if without_controls(trial, analysis):
         found += " (without controls)"
     if prefix := _standing(trial):
-        return Summary(f"{prefix} so far, {found}.", details, _tone(effects))
+        return Summary(f"{prefix} so far, {found}.", details, tone)
     reply = answer(trial.header.study.question, effects)
     headline = f"{reply}: {found}." if reply else f"{found[:1].upper()}{found[1:]}."
-    return Summary(headline, details, _tone(effects))
+    return Summary(headline, details, tone)
 
 
 def decisive(effects: Sequence[Effect]) -> tuple[Effect, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from iotrial.lab.knob import Safety
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.diagnostics import change_sentence
@@ -49,6 +50,7 @@ _STYLES = {
 }
 _MARKED = {MARKS[verdict]: style for verdict, style in _STYLES.items() if verdict in MARKS}
 _MOST_MOVED = 6
+_MOST_TRADE_OFFS = 2
 _MOST_FAILURES = 3
 _MOST_REQUESTS = 3
 #: requests whose times are not worth a line
@@ -91,6 +93,8 @@ def print_report(document: Document, console: Console, *, html_path: str | None 
     for line in _interactions(document):
         console.print(line)
     for line in pages_text(document.pages):
+        console.print(line)
+    for line in _safety(document):
         console.print(line)
     for line in _claims(document):
         console.print(line)
@@ -145,9 +149,11 @@ def verdict_text(row: EffectRow) -> Text:
     from rich.text import Text
 
     effect = row.effect
-    text = Text(row.verdict, style=_STYLES.get(effect.verdict.value, ""))
+    text = Text(row.verdict, style="yellow" if row.risk else _STYLES.get(effect.verdict.value, ""))
     if effect.detectably:
         text.append(f", detectably {shown(effect.detectably)}", style="")
+    if row.risk:
+        text.append(f", {row.risk}", style="yellow")
     if effect.verdict.value == "inconclusive" and effect.reason not in (None, "budget_spent"):
         text.append(f": {reason_in_words(str(effect.reason))}", style="")
     return text
@@ -227,6 +233,20 @@ def _claims(document: Document) -> Iterator[Text]:
         text = Text("Claim  ", style="bold")
         text.append(group.sentence, style="")
         yield text
+
+
+def _safety(document: Document) -> Iterator[Text]:
+    """What settings do to the safety of data: all that put it at risk or are not judged, and some trade-offs."""
+    from rich.text import Text
+
+    lesser = [line for safety, line in document.safety if safety is Safety.TRADE_OFF]
+    for safety, line in document.safety:
+        if safety is not Safety.TRADE_OFF or line in lesser[:_MOST_TRADE_OFFS]:
+            style = "bold yellow" if safety is Safety.DATA_AT_RISK else "bold"
+            yield Text(safety.value.capitalize(), style=style).append(f"  {line}", style="")
+    if len(lesser) > _MOST_TRADE_OFFS:
+        more = counted(len(lesser) - _MOST_TRADE_OFFS, "more trade-off")
+        yield Text(f"and {more}, in the JSON and HTML reports", style="dim")
 
 
 def _notes(document: Document) -> Iterator[Text]:

@@ -20,6 +20,7 @@ from iotrial.analysis.model import Effect
 from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.phrases import interval, spoken
+from iotrial.report.safety import risk_of
 from iotrial.serve.asked import pairs_of, value_of
 from iotrial.serve.drawing import NARROW, WIDE, Axis, Mark, timeline
 from iotrial.serve.dressing import QUIET_REFRESH_S, REFRESH_S
@@ -57,6 +58,7 @@ class Point:
     valid: bool
     numbers: str
     margin: float
+    risk: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,9 @@ def _points(trials: Sequence[Outline], found: dict[int, Analysed], choice: Choic
         effect = next((effect for effect in one.effects if key_of(effect) == choice.key), None)
         if effect is not None:
             row = row_of(trial, Said(one.headline, one.tone))
-            points.append(Point(row, effect, one.valid, interval(effect), one.margin))
+            points.append(
+                Point(row, effect, one.valid, interval(effect), one.margin, risk_of(effect, one.risks))
+            )
     return points
 
 
@@ -201,7 +205,7 @@ def _group(machine: str, points: list[Point], marks: list[Mark], axis: Axis, mar
 def _mark(point: Point) -> Mark:
     effect = point.effect
     said = f"trial {point.row.trial.number}: {point.numbers}" + ("" if point.valid else ", invalid")
-    tone = effect.verdict.value if point.valid else ""
+    tone = ("higher" if point.risk else effect.verdict.value) if point.valid else ""
     name = point.row.started[:10]
     return Mark(effect.value, effect.low, effect.high, tone, name, said, f"/trials/{point.row.trial.number}")
 

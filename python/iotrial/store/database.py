@@ -30,6 +30,8 @@ from iotrial.store.accounted import (
     repetition_of,
 )
 from iotrial.store.connection import connect, explained
+from iotrial.store.continued import KIND as CONTINUED
+from iotrial.store.continued import continuations, text_of
 from iotrial.store.finding import number_meant, stored_trial
 from iotrial.store.fingerprint import changes_seen, fingerprint
 from iotrial.store.liveness import ProcessIdentity, identity
@@ -39,6 +41,7 @@ from iotrial.store.model import (
     AccountedCall,
     AccountedRequests,
     BlockEnd,
+    Continuation,
     DamagedTrial,
     Event,
     RunRecord,
@@ -144,6 +147,23 @@ class Store:
         process = identity() if state is TrialState.RUNNING else None
         with explained(self.path):
             self._insert_state(number, state, reason, process)
+        self._attempts.pop(number, None)
+
+    def continue_trial(self, trial_id: str, further: Continuation) -> None:
+        """A new attempt of a trial that had ended, under this process, with its new limits: both or neither, so that one that
+        is cut off can be resumed to these limits."""
+        number = self._number(trial_id)
+        with explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.execute(
+                    inserting.INSERT_EVENT, (number, further.at, CONTINUED, text_of(further))
+                )
+                self._insert_state(number, TrialState.RUNNING, None, identity())
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._rollback()
+                raise
         self._attempts.pop(number, None)
 
     def note(self, trial_id: str, kind: str, text: str) -> None:
@@ -283,7 +303,13 @@ class Store:
                     trial.number,
                     NOT_ACCOUNTED,
                 )
-                not_accounted = tuple(str(text) for (text,) in missing)
+                not_accounted = tuple(dict.fromkeys(str(text) for (text,) in missing))
+                noted = self._rows(
+                    "SELECT at, kind, text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence",
+                    trial.number,
+                    CONTINUED,
+                )
+                continued = continuations(map(records.event_of, noted))
             finally:
                 self._rollback()
         by_block: dict[tuple[str, int], list[RunRecord]] = defaultdict(list)
@@ -292,7 +318,7 @@ class Store:
         blocks = tuple(records.observed(end, by_block[end.condition, end.block]) for end in ends)
         calls = tuple(record for record in accounted if isinstance(record, AccountedCall))
         requests = tuple(record for record in accounted if isinstance(record, AccountedRequests))
-        return TrialData(trial, blocks, runs, ends, calls, requests, not_accounted)
+        return TrialData(trial, blocks, runs, ends, calls, requests, not_accounted, continued)
 
     def fingerprint(self, ref: str | int) -> tuple[StoredTrial, bytes]:
         """A trial without its runs, and one digest of all that is stored of it."""

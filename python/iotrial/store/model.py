@@ -10,8 +10,8 @@ from iotrial.store.states import TrialState
 from iotrial.study.model import Study
 
 __all__ = [
-    "AccountedCall", "AccountedRequests", "BlockEnd", "DamagedTrial", "Event", "RunRecord", "StoredTrial", "TrialData",
-    "TrialHeader", "TrialState",
+    "AccountedCall", "AccountedRequests", "BlockEnd", "Continuation", "DamagedTrial", "Event", "RunRecord", "StoredTrial",
+    "TrialData", "TrialHeader", "TrialState",
 ]  # fmt: skip
 
 
@@ -83,6 +83,17 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Continuation:
+    """That a trial which had ended was continued: ``at`` (ISO 8601 in UTC), and the limits of the whole trial from then on,
+    seconds of measuring and blocks of each condition; ``no_stop``: also where all is decided."""
+
+    at: str
+    time_s: float
+    blocks: int
+    no_stop: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AccountedCall:
     """One system call in one accounted repetition of an arm, over its whole tree of processes; never part of a timed run.
 
@@ -142,7 +153,8 @@ class DamagedTrial:
 @dataclass(frozen=True, slots=True)
 class TrialData:
     """One trial with everything measured, in time order; ``blocks``: complete ones only, void ones marked; ``calls`` and
-    ``requests``: of repetitions that were accounted instead of timed; ``not_accounted`` says what could not be, and why."""
+    ``requests``: of repetitions that were accounted instead of timed; ``not_accounted`` says what could not be, and
+    why; ``continued``: how often and to what limits it was continued after its end."""
 
     trial: StoredTrial
     blocks: tuple[ObservedBlock, ...]
@@ -151,3 +163,4 @@ class TrialData:
     calls: tuple[AccountedCall, ...] = ()
     requests: tuple[AccountedRequests, ...] = ()
     not_accounted: tuple[str, ...] = ()
+    continued: tuple[Continuation, ...] = ()

@@ -33,6 +33,18 @@ def command(as_json: bool) -> None:
         what = ", ".join(row["levels"]) or row["range"] or "nothing on this machine"
         option = f"  ({row['option_needed']} `{row['option']}`)" if row["option"] else ""
         tell(f"{row['name']:<{width}}  {row['title']}{option}\n{'':<{width}}    {what}", fold=width + 4)
+        for line in _safety_lines(row):
+            tell(f"{'':<{width}}    {line}", fold=width + 6)
+
+
+def _safety_lines(row: dict[str, Any]) -> list[str]:
+    """The class and the sentence of the knob, then the values that put data at risk."""
+    risks: dict[str, list[str]] = {}
+    for value, one in row["safety_by_value"].items():
+        if one["class"] == "data at risk":
+            risks.setdefault(one["consequence"], []).append(value)
+    lines = [f"{row['safety']}: {row['consequence']}"]
+    return lines + [f"data at risk at {', '.join(values)}: {what}" for what, values in risks.items()]
 
 
 def _row(knob: Knob, subject: Subject) -> dict[str, Any]:
@@ -52,6 +64,12 @@ def _row(knob: Knob, subject: Subject) -> dict[str, Any]:
         "option_needed": "needs" if knob.option_needed else "may have",
         "levels": list(levels),
         "range": knob.open_levels,
+        "safety": knob.consequence.safety.value,
+        "consequence": knob.consequence.sentence,
+        "safety_by_value": {
+            value: {"class": one.safety.value, "consequence": one.sentence}
+            for value, one in knob.consequences.items()
+        },
     }
 
 

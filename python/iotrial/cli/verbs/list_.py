@@ -14,17 +14,27 @@ from iotrial.cli.output import tell
 @json_option
 def command(as_json: bool) -> None:
     """Studies in the catalogue."""
+    from iotrial.lab.knob import Safety
+    from iotrial.report.safety import worst
     from iotrial.study.catalogue import find, names
 
     studies = [(name, find(name)) for name in names()]
     if as_json:
         rows = [
-            {"name": n, "title": s.title, "question": s.question, "time_s": s.budget.time_s}
+            {
+                "name": n,
+                "title": s.title,
+                "question": s.question,
+                "time_s": s.budget.time_s,
+                "safety": worst(s).value,
+            }
             for n, s in studies
         ]
         click.echo(json.dumps({"schema": 1, "studies": rows}, indent=1))
         return
     width = max(len(name) for name, _ in studies)
     for name, study in studies:
-        tell(f"{name:<{width}}  {study.question}", fold=width + 2)
-    tell("\nRun one: iotrial run NAME    Read about it: iotrial show NAME", err=True)
+        mark = " [data at risk]" if worst(study) is Safety.DATA_AT_RISK else ""
+        tell(f"{name:<{width}}  {study.question}{mark}", fold=width + 2)
+    tell("\n[data at risk]: a level of it may cost data after a power cut, where somebody keeps it", err=True)
+    tell("Run one: iotrial run NAME    Read about it: iotrial show NAME", err=True)

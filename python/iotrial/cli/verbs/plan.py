@@ -79,6 +79,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
         from iotrial.conduct.sharing import sharing
         from iotrial.report.designs import design_json, design_of
         from iotrial.report.intent import places_json
+        from iotrial.report.safety import safety_json
 
         document = {
             "schema": 1,
@@ -95,6 +96,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
             "design": design_json(design_of(plan)),
             "changes": list(resolved.changes),
             "notes": list(resolved.notes),
+            "safety": safety_json(resolved.study),
             "blocks": listed,
             "prediction": None if found is None else forecast_json(found[1], found[0]),
         }

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from iotrial.cli.asking import quantity_of
 from iotrial.cli.options import as_json as json_option
+
+if TYPE_CHECKING:
+    from iotrial.conduct.trial import Limits
+    from iotrial.design.plan import Plan
+    from iotrial.store.model import StoredTrial, TrialData
 
 
 @click.command("resume")
@@ -18,57 +23,35 @@ from iotrial.cli.options import as_json as json_option
 @json_option
 def command(trial: str, html: str | None, time: str | None, trust: bool, as_json: bool) -> int:
     """Go on with an interrupted trial."""
-    import os
+    from dataclasses import replace
 
-    from iotrial.cli.ending import conclude, refuse_missing_folder
-    from iotrial.cli.watching import watcher_for
-    from iotrial.conduct.crowd.links import from_json
-    from iotrial.conduct.resolve import resolve
-    from iotrial.conduct.start import consent_of, located_of, resume
-    from iotrial.conduct.trial import Limits
-    from iotrial.design.plan import Plan
-    from iotrial.errors import RequestError
-    from iotrial.paths import store_path
-    from iotrial.store import Store
-    from iotrial.store.model import TrialState
-    from iotrial.store.packed.consistency import check_stored
+    from iotrial.cli.resuming import go_on, limits_so_far
     from iotrial.units import parse_duration
 
-    refuse_missing_folder(html)
     wanted_s = quantity_of("--time", time, parse_duration)
-    store = Store.open(store_path())
-    data = store.data(trial)
-    stored = data.trial
-    if stored.imported is not None:
-        raise RequestError(
-            f"trial {stored.number} was measured on another machine, and cannot go on here",
-            hint="`iotrial run --like FILE` runs the study and the plan of a packed trial as a trial of its own",
-        )
-    if "fleet" in stored.header.options:
-        raise RequestError(
-            f"trial {stored.number} is measured on a host of a fleet, and cannot go on here",
-            hint="`iotrial fleet resume` goes on with all hosts",
-        )
-    if stored.state not in (TrialState.INTERRUPTED, TrialState.FAILED):
-        raise RequestError(
-            f"trial {stored.number} is {stored.state.value}: there is nothing to resume",
-            hint=f"`iotrial report {stored.number}` shows it",
-        )
-    check_stored(data)
-    options: dict[str, Any] = dict(stored.header.options)
-    resolved = resolve(
-        stored.header.study,
-        root=os.geteuid() == 0,
-        lab=str(options["lab"]),
-        asked=set(options.get("asked", ())),
-        trust=trust or stored.header.study.trusted,
-        consent=consent_of(stored.header),
-        located=located_of(stored.header),
-        links=from_json(options),
+
+    def chosen(data: TrialData, plan: Plan) -> tuple[Limits, None]:  # noqa: ARG001
+        limits = limits_so_far(data)
+        return replace(limits, time_s=wanted_s or limits.time_s), None
+
+    return go_on(
+        trial,
+        chosen,
+        refuse=_refuse_ended,
+        fleet_hint="`iotrial fleet resume` goes on with all hosts",
+        trust=trust,
+        as_json=as_json,
+        html=html,
     )
-    plan = Plan(stored.header.study, stored.header.seed, controls=bool(options.get("controls", True)))
-    time_s = wanted_s or float(options["time_s"])
-    limits = Limits(time_s, int(options["blocks"]), stop_when_decided=not options.get("no_stop", False))
-    with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
-        ended = resume(resolved, plan, store, data, limits, watcher)
-    return conclude(store, stored.header.id, as_json=as_json, html=html, fail_if=(), signal=ended.signal)
+
+
+def _refuse_ended(trial: StoredTrial) -> None:
+    from iotrial.errors import RequestError
+    from iotrial.store.states import TrialState
+
+    if trial.state in (TrialState.INTERRUPTED, TrialState.FAILED):
+        return
+    hint = f"`iotrial report {trial.number}` shows it"
+    if trial.state is TrialState.DONE:
+        hint += f"; `iotrial continue {trial.number}` measures more blocks of it"
+    raise RequestError(f"trial {trial.number} is {trial.state.value}: there is nothing to resume", hint=hint)

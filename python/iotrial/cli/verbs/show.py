@@ -35,19 +35,27 @@ def command(study: str | None, workload: str | None, as_json: bool) -> None:
 
 def _show(name: str, as_json: bool) -> None:
     from iotrial.report.drawing import WIDTH, drawn
+    from iotrial.report.safety import safety_json, study_safety_lines
     from iotrial.study.catalogue import find
     from iotrial.study.codec import study_to_json
 
     study = find(name)
     shape, lines = drawn(study)
     if as_json:
-        body = {"schema": 1, "study": study_to_json(study)["study"], "shape": asdict(shape)}
+        body = {
+            "schema": 1,
+            "study": study_to_json(study)["study"],
+            "shape": asdict(shape),
+            "safety": safety_json(study),
+        }
         click.echo(json.dumps(body, indent=1))
         return
     tell(click.wrap_text(f"{study.name}: {study.question}", WIDTH) + "\n")
     tell(click.wrap_text(study.why, WIDTH, preserve_paragraphs=True) + "\n")
     for line in lines:
         tell(line)
+    for line in study_safety_lines(study):
+        tell(line, fold=11)
     for claim in study.claims:
         tell(f"\n{_set_in('claimed', claim.text)}\n{_set_in('', claim.source)}")
         if claim.note:

@@ -15,6 +15,7 @@ from iotrial.fleet.report.text import difference_words
 from iotrial.fleet.report.words import (
     claims,
     comparison_details,
+    danger,
     details,
     headline,
     host_verdict,
@@ -67,7 +68,7 @@ def fleet_html(report: FleetReport) -> str:
         r=report,
         headline=headline(report),
         details=tuple(details(report)),
-        tone=_tone(main),
+        tone=("data at risk", "risk") if danger(report) else _tone(main),
         sections=tuple(_sections(report, main[:MOST_DRAWN])),
         means=main if len(main) > 1 else (),
         undrawn=max(0, len(main) - MOST_DRAWN),

@@ -22,6 +22,7 @@ from iotrial.report.phrases import (
     size_in_words,
     statement,
 )
+from iotrial.report.safety import risk_note
 from iotrial.study.model import Scale
 
 _MOST_NAMED = 5
@@ -34,7 +35,16 @@ _LONGEST_REASON = 60
 
 
 def headline(report: FleetReport) -> str:
-    """The first sentence."""
+    """The first sentence; where the faster level puts data at risk on average, it says so."""
+    return f"{_found(report).removesuffix('.')}{danger(report)}."
+
+
+def danger(report: FleetReport) -> str:
+    """What the headline says of levels that are faster on average and put data at risk; "" for none."""
+    return risk_note([one.mean for one in primary(report) if one.mean is not None], report.risks)
+
+
+def _found(report: FleetReport) -> str:
     main = primary(report)
     if not main:
         return f"No verdict: none of {counted(len(report.hosts), 'host')} has a comparison."

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError
-from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import (
+    DISK_LABS,
+    Consequence,
+    Knob,
+    Requirement,
+    Stage,
+    Subject,
+    harmless,
+    one_of,
+    trade_off,
+)
 from iotrial.lab.target import Finished
 from iotrial.study.model import Setting
 
@@ -19,6 +29,12 @@ class FileAttribute(Knob):
 
     name = "file.attribute"
     title = "an attribute of the files: none, no-atime (A), sync (S), journal-data (j, ext4)"
+    consequence = harmless("the files are kept as any other")
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        "sync": trade_off("every write waits for the disk"),
+        "journal-data": trade_off("data are written twice, to the journal and then to their place"),
+        "no-atime": harmless("access times are not kept"),
+    }
     stage = Stage.FILES
     rank = 2
 

@@ -8,6 +8,7 @@ shares do not overlap, because the kernel refuses a least share above the larges
 
 from __future__ import annotations
 
+from iotrial.lab.knob import trade_off
 from iotrial.lab.knobs.block_limits import BlockChoice
 from iotrial.lab.knobs.block_queue import BlockNumber
 from iotrial.study.model import Setting
@@ -18,6 +19,7 @@ class BdiMaxRatio(BlockNumber):
 
     name = "bdi.max_ratio"
     title = "largest share of the dirty pages that the lab's device may have, in per cent"
+    consequence = trade_off("the larger the share, the more data that nobody has synced a power cut takes")
     folder = "bdi"
     of_the_whole = True
     file = "max_ratio"
@@ -33,6 +35,7 @@ class BdiMinRatio(BlockNumber):
 
     name = "bdi.min_ratio"
     title = "least share of the dirty pages that is kept for the lab's device, in per cent"
+    consequence = trade_off("what is kept for this device is taken from the memory of others")
     folder = "bdi"
     of_the_whole = True
     file = "min_ratio"
@@ -48,6 +51,7 @@ class BdiStrictLimit(BlockChoice):
 
     name = "bdi.strict_limit"
     title = "whether the device's share of dirty pages holds also while few pages are dirty in all"
+    consequence = trade_off("writers wait earlier for this device")
     folder = "bdi"
     of_the_whole = True
     file = "strict_limit"

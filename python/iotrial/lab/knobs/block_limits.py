@@ -9,7 +9,10 @@ on Linux 6.18: twice max_sectors_kb), so that is journaled with it, put back aft
 
 from __future__ import annotations
 
-from iotrial.lab.knob import Subject, one_of
+from collections.abc import Mapping
+from typing import ClassVar
+
+from iotrial.lab.knob import Consequence, Subject, at_risk, harmless, one_of, trade_off
 from iotrial.lab.knobs.block_queue import BlockKnob, BlockNumber, BlockReadAhead
 from iotrial.study.model import Setting
 
@@ -50,6 +53,7 @@ class BlockMaxSectors(Limit, BlockNumber):
 
     name = "block.max_sectors_kb"
     title = "largest request to the lab's device in KiB"
+    consequence = trade_off("others wait longer behind large requests")
     file = "max_sectors_kb"
     least, most = 4, 65536
     open_levels = "4 to what the device can (queue/max_hw_sectors_kb)"
@@ -63,6 +67,7 @@ class BlockNomerges(BlockChoice):
 
     name = "block.nomerges"
     title = "merging of requests: 0 all, 1 simple ones only, 2 none"
+    consequence = harmless("requests are only put together otherwise")
     file = "nomerges"
     LEVELS = ("0", "1", "2")
 
@@ -74,6 +79,7 @@ class BlockRqAffinity(BlockChoice):
     title = (
         "who completes a request: 0 anyone, 1 the group of the processor that asked, 2 that processor itself"
     )
+    consequence = harmless("another processor completes requests")
     file = "rq_affinity"
     LEVELS = ("1", "0", "2")
 
@@ -83,6 +89,7 @@ class BlockAddRandom(Limit, BlockChoice):
 
     name = "block.add_random"
     title = "whether requests feed the kernel's pool of entropy"
+    consequence = harmless("the kernel gathers entropy elsewhere too")
     file = "add_random"
 
 
@@ -91,6 +98,7 @@ class BlockRotational(Limit, BlockChoice):
 
     name = "block.rotational"
     title = "whether the lab's device says that it is a turning disk"
+    consequence = harmless("a hint for placing and scheduling, no promise about data")
     file = "rotational"
 
 
@@ -99,6 +107,9 @@ class BlockStableWrites(Limit, BlockChoice):
 
     name = "block.stable_writes"
     title = "whether pages stand still while they are written back"
+    consequence = trade_off(
+        "at 0 a page may change while it is written, which a device that checks data by a checksum must not see"
+    )
     file = "stable_writes"
 
 
@@ -107,5 +118,12 @@ class BlockWriteCache(Limit, BlockChoice):
 
     name = "block.write_cache"
     title = "whether the lab's device is taken to have a cache that must be flushed"
+    consequence = harmless("the kernel flushes the cache of the device where data must be on the disk")
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        "write through": at_risk(
+            "the kernel no longer flushes the cache of the device, so that a power cut may cost synced data and the file "
+            "system itself, unless that cache survives it"
+        ),
+    }
     file = "write_cache"
     LEVELS = ("write back", "write through")

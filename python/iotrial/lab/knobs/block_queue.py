@@ -15,7 +15,7 @@ from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab import identity
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import DISK_LABS, Requirement, Subject, whole_number
+from iotrial.lab.knob import DISK_LABS, Requirement, Subject, trade_off, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
@@ -114,6 +114,7 @@ class BlockScheduler(BlockKnob):
 
     name = "block.scheduler"
     title = "I/O scheduler of the lab's device"
+    consequence = trade_off("the latency of some requests is traded for the throughput of others")
     file = "scheduler"
 
     def shown(self, text: str) -> str:
@@ -166,6 +167,7 @@ class BlockNrRequests(BlockNumber):
 
     name = "block.nr_requests"
     title = "requests that the device's queue holds"
+    consequence = trade_off("a longer queue makes every request in it wait longer")
     file = "nr_requests"
     least, most = 4, 4096
     dragged = ("64", "128", "256")
@@ -177,6 +179,7 @@ class BlockReadAhead(BlockNumber):
 
     name = "block.read_ahead_kb"
     title = "read-ahead of the lab's device in KiB"
+    consequence = trade_off("what is read ahead takes memory and may never be used")
     file = "read_ahead_kb"
     rank = 1  # after the limits of the queue, which drag it along
     of_the_whole = True
@@ -189,6 +192,7 @@ class BlockWriteThrottle(BlockNumber):
 
     name = "block.wbt_lat_usec"
     title = "target latency of write-back throttling in microseconds (0: off)"
+    consequence = trade_off("reads wait longer behind writes, or writes behind reads")
     file = "wbt_lat_usec"
     least, most = 0, 10_000_000
     dragged = ("0", "2000", "75000")

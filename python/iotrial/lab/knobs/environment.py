@@ -6,10 +6,22 @@ They change nothing on the target; they are part of the job, which the probe ech
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import ClassVar
 
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab import cache
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import (
+    Consequence,
+    Knob,
+    Requirement,
+    Stage,
+    Subject,
+    at_risk,
+    harmless,
+    not_judged,
+    one_of,
+)
 from iotrial.study.model import Setting
 
 MAXIMUM_TEXT = 4096
@@ -29,6 +41,9 @@ class CommandArgument(Knob):
 
     name = "command.argument"
     title = "text in place of a placeholder in the command's arguments"
+    consequence = not_judged(
+        "iotrial does not know what this argument means to the program, nor what it does to data after a power cut"
+    )
     stage = Stage.WORK
     option = "placeholder"
     open_levels = "any text"
@@ -58,6 +73,9 @@ class EnvironmentVariable(Knob):
 
     name = "environment.variable"
     title = "an environment variable of the command"
+    consequence = not_judged(
+        "iotrial does not know what this variable means to the program, nor what it does to data after a power cut"
+    )
     stage = Stage.WORK
     option = "variable"
     open_levels = "any text"
@@ -88,9 +106,31 @@ class WorkOption(Knob):
 
     name = "work.option"
     title = "a key of the workload at another value (block_size, direct, data ... of a stream)"
+    consequence = not_judged("iotrial does not know what this key of the work does to data after a power cut")
     stage = Stage.WORK
     option = "option"
     open_levels = "what a study file may write for that key"
+
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        **dict.fromkeys(
+            (
+                "block", "block_size", "buffer_dump", "clients", "count", "data", "delay", "direct", "load", "operations",
+                "order", "position", "rows", "truncate", "volume",
+            ),
+            harmless("how much the work does and how, no setting that somebody keeps"),
+        ),
+        "durable=true": harmless("a transaction that was committed is on the disk"),
+        # SQLite: synchronous = OFF; MariaDB: innodb_flush_log_at_trx_commit = 2; PostgreSQL: synchronous_commit = off
+        "durable=false": at_risk(
+            "transactions that were committed may be lost in a power cut, and SQLite (synchronous = OFF) may lose the "
+            "whole database"
+        ),
+    }  # fmt: skip
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        key = dict(setting.options).get("option", "")
+        by_value = self.consequences.get(f"{key}={setting.value.strip()}")
+        return by_value or self.consequences.get(key, self.consequence)
 
     def parse(self, setting: Setting) -> str:
         self.value_option(setting)
@@ -116,6 +156,7 @@ class ProcessUser(Knob):
 
     name = "process.user"
     title = "who does the work: self, root, or unprivileged (the user nobody)"
+    consequence = harmless("the same work by another user")
     stage = Stage.WORK
 
     LEVELS = ("self", "root", "unprivileged")
@@ -141,6 +182,7 @@ class CacheState(Knob):
 
     name = "cache.state"
     title = "what is cached before the timed part"
+    consequence = harmless("only how warm a run begins")
     stage = Stage.CACHE
 
     def parse(self, setting: Setting) -> str:

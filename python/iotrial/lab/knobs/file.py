@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import ClassVar
 
 from iotrial.errors import RequestError, UnsupportedLevel
-from iotrial.lab.knob import FileSelection, Knob, Stage, Subject, one_of, size_within
+from iotrial.lab.knob import (
+    Consequence,
+    FileSelection,
+    Knob,
+    Stage,
+    Subject,
+    harmless,
+    one_of,
+    size_within,
+    trade_off,
+)
 from iotrial.study.kinds.contract import C_SIZES, C_UNIT
 from iotrial.study.model import Setting, Work
 
@@ -35,8 +47,16 @@ class FileMode(Knob):
     name = "file.mode"
     rank = 2
     title = "permission bits of the files, as octal text"
+    consequence = harmless("nobody else may change the files")
     stage = Stage.FILES
     open_levels = "0000 to 1777"
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        "writable by others": trade_off("every user of the machine may change the files"),
+    }
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        open_to_all = setting.value.strip()[-1:] in ("2", "3", "6", "7")
+        return self.consequences["writable by others"] if open_to_all else self.consequence
 
     def parse(self, setting: Setting) -> str:
         if not OCTAL.fullmatch(setting.value):
@@ -74,6 +94,7 @@ class FileSize(Knob):
     name = "file.size"
     rank = -3
     title = "size of each file"
+    consequence = harmless("a property of the files, no setting")
     stage = Stage.FILES
     open_levels = "1 B to 4 GiB"
 
@@ -108,6 +129,7 @@ class FileLink(Knob):
     name = "file.link"
     rank = 1
     title = "kind of name that the work goes through"
+    consequence = harmless("another name for the same files")
     stage = Stage.FILES
 
     KINDS = ("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink")
@@ -146,6 +168,7 @@ class FileAtimeState(Knob):
     name = "file.atime_state"
     rank = 3  # last: links and modes change ctime, which relatime compares with
     title = "access time before the run: stale (relatime will update), fresh (it will not), day-old"
+    consequence = harmless("only timestamps differ")
     stage = Stage.FILES
 
     STATES = ("stale", "fresh", "day-old")
@@ -178,6 +201,7 @@ class FileRewritten(Knob):
     name = "file.rewritten"
     rank = 3
     title = "share of the files that were rewritten since the last read: relatime will note the next read of these alone"
+    consequence = harmless("only timestamps differ")
     stage = Stage.FILES
     open_levels = "0 % to 100 %"
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from iotrial.errors import UnknownName, UnsupportedLevel
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Requirement, Stage, Subject, whole_number
+from iotrial.lab.knob import Consequence, Requirement, Stage, Subject, harmless, trade_off, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.knobs.vm import sysctl_file
 from iotrial.study.model import Setting
@@ -19,6 +20,7 @@ class GuestSysctl(KernelFileKnob):
 
     name = "guest.sysctl"
     title = "a kernel setting of the guest that has the disks: memory kept free, network buffers"
+    consequence = harmless("buffers and options of the network, no promise about data")
     stage = Stage.HOST
     option = "key"
     open_levels = "whole numbers in the range of the key; three of them for net.ipv4.tcp_rmem and tcp_wmem"
@@ -38,6 +40,13 @@ class GuestSysctl(KernelFileKnob):
         "net.ipv4.tcp_wmem": (3, 4096, 1 << 28),
         "vm.min_free_kbytes": (1, 128, 1 << 20),
     }
+
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        "vm.min_free_kbytes": trade_off("memory that is kept free serves no cache"),
+    }
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        return self.consequences.get(dict(setting.options).get("key", ""), self.consequence)
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
         return Requirement(root=True, labs=_GUEST)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import DISK_LABS, FileSelection, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import DISK_LABS, FileSelection, Knob, Requirement, Stage, Subject, harmless, one_of
 from iotrial.study.model import Setting, Work
 
 SHARE = re.compile(r"([0-9]{1,2})(?:\.([0-9]{1,2}))? ?%")
@@ -42,6 +42,7 @@ class FileFragmentation(Knob):
     name = "file.fragmentation"
     rank = -2  # after the size, before names: a name of its own is no new layout
     title = "share of fragmentation, (extents - files) / extents: 0 % whole, 99 % a hundred pieces each"
+    consequence = harmless("where the pieces of a file lie, not what is in them")
     stage = Stage.FILES
     open_levels = "0 % to 99.99 %"
 
@@ -113,6 +114,9 @@ class FileDefragment(Knob):
     name = "file.defragment"
     rank = -1
     title = "what is done about fragmentation: untouched, defragmented by the file system's tool, rewritten as a copy"
+    consequence = harmless(
+        "the tools move or copy whole files and leave the old one until the new one is there"
+    )
     stage = Stage.FILES
 
     LEVELS = ("untouched", "defragmented", "rewritten")

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
 from iotrial.lab.guest.link import WIRE, Link
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, whole_number
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, harmless, one_of, trade_off, whole_number
 from iotrial.lab.knobs.nas import share_of
 from iotrial.study.model import Setting
 from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
@@ -56,6 +56,7 @@ class LinkRate(LinkKnob):
 
     name = "link.rate"
     title = "rate of the network between the two guests"
+    consequence = harmless("the speed of the network")
     open_levels = "1 Mbit/s to 100 Gbit/s"
 
     def parse(self, setting: Setting) -> str:
@@ -83,6 +84,7 @@ class LinkMtu(LinkKnob):
 
     name = "link.mtu"
     title = "the longest packet of the network (MTU)"
+    consequence = harmless("the size of packets")
     open_levels = "576 to 9000"
     plain = "1500"
 
@@ -101,6 +103,7 @@ class LinkRing(LinkKnob):
 
     name = "link.ring"
     title = "receive and send buffers of each card"
+    consequence = trade_off("longer queues in the cards make packets wait longer")
     open_levels = "48 to 4096, as the card allows"
     plain = "256"
 
@@ -123,6 +126,7 @@ class LinkCoalescing(LinkKnob):
     title = (
         "microseconds for which a card collects what it has to tell in one interrupt (e1000e: 3 is by load)"
     )
+    consequence = trade_off("every packet waits for the interrupt that is shared")
     open_levels = "0 to 10000, as the card allows"
     plain = "3"
 
@@ -142,6 +146,7 @@ class LinkOffload(LinkKnob):
 
     name = "link.offload"
     title = "what the cards do instead of the processor: none, checksums, or full (checksums, cutting and joining of packets)"
+    consequence = harmless("who computes and checks checksums: the card or the processor")
     LEVELS: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "none": {"rx": "off", "tx": "off", "sg": "off", "tso": "off", "gso": "off", "gro": "off"},
         "checksums": {"rx": "on", "tx": "on", "sg": "on", "tso": "off", "gso": "off", "gro": "off"},

@@ -6,7 +6,16 @@ from __future__ import annotations
 import re
 
 from iotrial.errors import UnsupportedLevel
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, size_within, whole_number
+from iotrial.lab.knob import (
+    Knob,
+    Requirement,
+    Stage,
+    Subject,
+    harmless,
+    not_judged,
+    size_within,
+    whole_number,
+)
 from iotrial.study.model import Setting
 from iotrial.units import format_size, parse_size
 
@@ -36,6 +45,7 @@ class KernelVersion(MachineKnob):
 
     name = "kernel.version"
     title = "kernel of the guest"
+    consequence = not_judged("iotrial does not know what another kernel does to data after a power cut")
     open_levels = "a series or version that the package sources have, such as 6.1 or 6.12"
 
     def parse(self, setting: Setting) -> str:
@@ -56,6 +66,7 @@ class GuestMemory(MachineKnob):
 
     name = "guest.memory"
     title = "memory of the guest, besides that of modelled disks"
+    consequence = harmless("the size of a machine, no promise about data")
     open_levels = "128 MiB to 64 GiB, whole MiB"
 
     def parse(self, setting: Setting) -> str:
@@ -79,6 +90,7 @@ class GuestProcessors(MachineKnob):
 
     name = "guest.processors"
     title = "processors of the guest"
+    consequence = harmless("the size of a machine, no promise about data")
     open_levels = "1 to 64"
 
     def parse(self, setting: Setting) -> str:

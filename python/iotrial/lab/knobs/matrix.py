@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from iotrial.lab.knob import Knob, Stage, Subject, size_within
+from iotrial.lab.knob import Knob, Stage, Subject, harmless, size_within
 from iotrial.study.kinds.matrix import FILE_SIZE, LARGEST_FILE, LARGEST_RECORD, RECORD_SIZE, SMALLEST_RECORD
 from iotrial.study.model import Setting
 
@@ -34,6 +34,7 @@ class MatrixFileSize(_Size):
 
     name = FILE_SIZE
     title = "size of the file of a matrix workload, a multiple of its record size"
+    consequence = harmless("a size of the work")
     open_levels = "8 B to 1 TiB"
     of = "file_size"
     largest = LARGEST_FILE
@@ -44,6 +45,7 @@ class MatrixRecordSize(_Size):
 
     name = RECORD_SIZE
     title = "record size of a matrix workload: what each call reads or writes"
+    consequence = harmless("a size of the work")
     open_levels = "8 B to 1 GiB"
     of = "record_size"
     largest = LARGEST_RECORD

@@ -7,7 +7,7 @@ from typing import ClassVar
 from iotrial.errors import KnobError, TargetError
 from iotrial.lab import cgroup
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, Undone, one_of, size_within
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, Undone, one_of, size_within, trade_off
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.objects.cgroup import LabCgroup
 from iotrial.lab.target import Target
@@ -24,6 +24,7 @@ class MemoryHugePages(KernelFileKnob):
 
     name = "memory.huge_pages"
     title = "transparent huge pages of this machine: always, madvise (who asks for them), never"
+    consequence = trade_off("huge pages take more memory, and compaction for them takes time")
     stage = Stage.HOST
 
     LEVELS: ClassVar[tuple[str, ...]] = ("always", "madvise", "never")
@@ -76,6 +77,7 @@ class MemoryLimit(Knob):
 
     name = "memory.limit"
     title = "how much memory the work may use, page cache of its files included"
+    consequence = trade_off("less memory for the work: more is read and written again")
     stage = Stage.WORK
     open_levels = "none, or 16 MiB and more"
 

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from iotrial.errors import RequestError
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.guest import protocols
 from iotrial.lab.guest.share import Share
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, size_within, whole_number
+from iotrial.lab.knob import (
+    Consequence,
+    Knob,
+    Requirement,
+    Stage,
+    Subject,
+    at_risk,
+    harmless,
+    one_of,
+    size_within,
+    trade_off,
+    whole_number,
+)
 from iotrial.study.model import Setting
 from iotrial.units import format_size
 
@@ -38,6 +53,15 @@ class NasProtocol(ShareKnob):
 
     name = "nas.protocol"
     title = "how the server's files or disk are reached: NFS 3 or 4.2, SMB, iSCSI"
+    consequence = harmless("a file that was closed is on the disk of the server")
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        "smb": trade_off(
+            "what was closed and not synced may be in the memory of the server alone, and lost with its power"
+        ),
+        "iscsi": trade_off(
+            "what was closed and not synced may be in the memory of the client alone, and lost with its power"
+        ),
+    }
     about = "protocol"
     LEVELS = tuple(protocols.PROTOCOLS)
 
@@ -53,6 +77,13 @@ class NasExport(ShareKnob):
 
     name = "nas.export"
     title = "whether the NFS server answers a write when it is on the disk (sync), or before (async)"
+    consequence = harmless("the server answers when data are on its disk")
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        "async": at_risk(
+            "the server answers before data are on its disk: when it crashes or loses power, data that clients hold for "
+            "synced are lost or corrupted"
+        ),
+    }
     about = "export"
     LEVELS = protocols.EXPORTS
 
@@ -68,6 +99,7 @@ class NasTransfer(ShareKnob):
 
     name = "nas.transfer"
     title = "the most that one request of NFS or SMB carries (rsize and wsize)"
+    consequence = harmless("the size of requests")
     about = "transfer"
     open_levels = "default, or 4 KiB to 1 MiB, powers of two"
 
@@ -95,6 +127,7 @@ class NasThreads(ShareKnob):
 
     name = "nas.threads"
     title = "threads of the NFS server"
+    consequence = harmless("how many requests are served at once")
     about = "threads"
     open_levels = "1 to 256"
 

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 from iotrial.errors import KnobError, UnsupportedLevel
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, whole_number
+from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, trade_off, whole_number
 from iotrial.study.model import Setting
 
 NICE_FIELD = 16  # the 19th of proc_pid_stat(5), from behind the name
@@ -71,6 +71,7 @@ class ProcessNice(ProcessKnob):
 
     name = "process.nice"
     title = "niceness of the work: -20 (first) to 19 (last)"
+    consequence = trade_off("others get more or less of the processor")
     tool = "renice"
     plain = "0"
     open_levels = "-20 to 19"
@@ -96,6 +97,7 @@ class ProcessIoPriority(ProcessKnob):
 
     name = "process.io_priority"
     title = "I/O priority of the work (mq-deadline and bfq look at it)"
+    consequence = trade_off("others wait longer or shorter for the disk")
     tool = "ionice"
     plain = "none"
 
@@ -125,6 +127,7 @@ class ProcessCpu(ProcessKnob):
 
     name = "process.cpu"
     title = "the processor that the work is held on: its number, or any"
+    consequence = trade_off("the work cannot move to a processor that is free")
     tool = "taskset"
     plain = "any"
     open_levels = "any, or the number of a processor"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 
 from iotrial.errors import KnobError, TargetError, UnsupportedLevel
-from iotrial.lab.knob import Knob, Stage, Subject
+from iotrial.lab.knob import Knob, Stage, Subject, not_judged
 from iotrial.study.model import Setting
 from iotrial.study.programs import PROGRAM, PROGRAM_KNOB
 
@@ -19,6 +19,9 @@ class ProgramPath(Knob):
 
     name = PROGRAM_KNOB
     title = "the folder of the work's programs, by path: another version (on the command line alone)"
+    consequence = not_judged(
+        "iotrial does not know what another version of the program does to data after a power cut"
+    )
     stage = Stage.WORK
     open_levels = "absolute paths, by --set program=PATH,PATH"
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
+from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
 from iotrial.lab.guest import array
 from iotrial.lab.guest.array import ArrayPlace
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, size_within, whole_number
+from iotrial.lab.knob import (
+    Consequence,
+    Knob,
+    Requirement,
+    Stage,
+    Subject,
+    at_risk,
+    harmless,
+    one_of,
+    size_within,
+    trade_off,
+    whole_number,
+)
 from iotrial.study.model import Setting
 from iotrial.units import format_size
 
@@ -37,6 +51,7 @@ class RaidMaker(ArrayKnob):
 
     name = "raid.maker"
     title = "what joins the guest's disks: md, btrfs, or LVM's stripes"
+    consequence = harmless("what is kept when a disk fails is decided by the level")
     about = "maker"
     LEVELS = tuple(array.MAKERS)
 
@@ -56,6 +71,14 @@ class RaidLevel(ArrayKnob):
 
     name = "raid.level"
     title = "level of the array that the guest's disks are joined to"
+    consequence = trade_off(
+        "a disk may fail; a power cut and a missing disk together may corrupt data that nobody was writing (write hole)"
+    )
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        "raid0": at_risk("nothing is kept twice: the failure of any disk loses all data"),
+        "raid1": harmless("every disk holds all data"),
+        "raid10": harmless("everything is on two disks"),
+    }
     about = "level"
     LEVELS = tuple(array.LEVELS)
 
@@ -75,6 +98,7 @@ class RaidChunk(ArrayKnob):
 
     name = "raid.chunk"
     title = "chunk of the array: so much lies together on one disk"
+    consequence = harmless("how data are spread over the disks")
     about = "chunk"
     open_levels = "4 KiB to 64 MiB, powers of two (raid1 has none)"
 
@@ -92,6 +116,12 @@ class RaidBitmap(ArrayKnob):
 
     name = "raid.bitmap"
     title = "write-intent bitmap of the array"
+    consequence = harmless("after a crash only what was being written is resynchronised")
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        "none": trade_off(
+            "after a crash the whole array is resynchronised, and until then its copies or parity may disagree"
+        ),
+    }
     about = "bitmap"
     LEVELS = array.BITMAPS
 
@@ -107,6 +137,10 @@ class RaidState(ArrayKnob):
 
     name = "raid.state"
     title = "whether the array has all of its disks, or lacks one"
+    consequence = harmless("the array has all its disks")
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        "degraded": at_risk("a disk is missing: the next one that fails may take all data with it"),
+    }
     about = "state"
     LEVELS = array.STATES
 
@@ -122,6 +156,7 @@ class RaidStripeCache(Knob):
 
     name = "raid.stripe_cache"
     title = "entries of the stripe cache of raid4, raid5 and raid6"
+    consequence = trade_off("takes a page of memory for each entry and disk")
     stage = Stage.DEVICE
     open_levels = "17 to 32768"
 

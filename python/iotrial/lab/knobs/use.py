@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
+from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import (
+    DISK_LABS,
+    Consequence,
+    Knob,
+    Requirement,
+    Stage,
+    Subject,
+    harmless,
+    one_of,
+    trade_off,
+)
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
@@ -25,6 +37,7 @@ class FilesystemAge(Knob):
 
     name = "filesystem.age"
     title = "use before the run: fresh, or filled to a share with files that came and went"
+    consequence = harmless("what use leaves behind, no setting")
     stage = Stage.FORMAT
     rank = 1
     open_levels = "fresh, 1 % to 95 %"
@@ -71,6 +84,10 @@ class FilesystemTrim(Knob):
 
     name = "filesystem.trim"
     title = "free blocks before the run: none (written over once, as on a disk in use), fstrim (then trimmed)"
+    consequence = harmless("nothing is discarded")
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        "fstrim": trade_off("what was deleted cannot be recovered from the disk"),
+    }
     stage = Stage.FILES
     rank = 9  # after all that makes and removes files
 

@@ -8,11 +8,21 @@ the other: what stood in force before is what is written back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from iotrial.errors import KnobError, UnknownName
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Requirement, Stage, Subject, Undone, whole_number
+from iotrial.lab.knob import (
+    Consequence,
+    Requirement,
+    Stage,
+    Subject,
+    Undone,
+    harmless,
+    trade_off,
+    whole_number,
+)
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
@@ -23,6 +33,7 @@ class Sysctl(KernelFileKnob):
 
     name = "sysctl"
     title = "a kernel setting of the host, from a short harmless list"
+    consequence = trade_off("memory and latency of everything on the machine change")
     stage = Stage.HOST
     option = "key"
     open_levels = "whole numbers in the range of the key"
@@ -54,6 +65,34 @@ class Sysctl(KernelFileKnob):
         "vm.dirty_background_bytes": "vm.dirty_background_ratio",
         "vm.dirty_bytes": "vm.dirty_ratio",
     }
+
+    #: Documentation/admin-guide/sysctl/vm.rst and admin-guide/xfs.rst
+    consequences: ClassVar[Mapping[str, Consequence]] = {
+        **dict.fromkeys(
+            (
+                "vm.dirty_background_bytes",
+                "vm.dirty_background_ratio",
+                "vm.dirty_bytes",
+                "vm.dirty_expire_centisecs",
+                "vm.dirty_ratio",
+                "vm.dirty_writeback_centisecs",
+                "vm.laptop_mode",
+            ),
+            trade_off(
+                "the larger the value, the more data that nobody has synced are in memory alone and lost in a power cut"
+            ),
+        ),
+        "vm.dirtytime_expire_seconds": trade_off(
+            "timestamps of a lazytime mount are in memory alone for that long, and lost in a power cut"
+        ),
+        "vm.stat_interval": harmless("the machine counts its memory less or more often"),
+        "fs.xfs.xfssyncd_centisecs": trade_off(
+            "the larger the value, the more changes to metadata that nobody has synced are lost in a power cut"
+        ),
+    }
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        return self.consequences.get(dict(setting.options).get("key", ""), self.consequence)
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
         return Requirement(root=True)

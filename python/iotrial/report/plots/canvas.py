@@ -26,6 +26,7 @@ from iotrial.report.plots.palette import (
     MARKS,
     MUTED,
     PAPER,
+    RISK_INK,
     VERDICT_INKS,
     arm_ink,
     inks,
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
-    "ARM_COLOURS", "BAND", "DASHES", "FONT_PT", "INK", "LINE", "MARKERS", "MUTED", "PAPER", "VERDICT_INKS", "Drawing",
+    "ARM_COLOURS", "BAND", "DASHES", "FONT_PT", "INK", "LINE", "MARKERS", "MUTED", "PAPER", "RISK_INK", "VERDICT_INKS",
+    "Drawing",
     "arm_ink", "arm_marker", "calm", "draw",
 ]  # fmt: skip
 

@@ -17,6 +17,7 @@ from iotrial.report.plots.canvas import (
     LINE,
     MUTED,
     PAPER,
+    RISK_INK,
     VERDICT_INKS,
     Drawing,
     arm_ink,
@@ -44,6 +45,8 @@ class Point:
     size: float
     crossed: bool
     verdict: str
+    #: whether the faster level puts data at risk
+    risk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Line:
     labels: tuple[str, ...]
     places: tuple[float, ...]
     verdict: str
+    #: whether the faster level puts data at risk
+    risk: bool = False
 
 
 def half_normal(
@@ -99,7 +104,7 @@ def half_normal(
             ha="right", va="bottom", zorder=3,
         )  # fmt: skip
         for quantile, point in zip(quantiles, ordered, strict=True):
-            ink = VERDICT_INKS.get(point.verdict, INK)
+            ink = RISK_INK if point.risk else VERDICT_INKS.get(point.verdict, INK)
             axes.plot(
                 [quantile], [point.size], marker="D" if point.crossed else "o", linewidth=0, markersize=4.5, color=ink,
                 markerfacecolor=PAPER if point.verdict == "inconclusive" else ink, markeredgewidth=1.0, zorder=4,
@@ -163,7 +168,7 @@ def main_effects(
         axes.axvline(0.0, color=MUTED, linewidth=0.8, zorder=1)
         for row, line in enumerate(drawn):
             axes.axhline(row + 0.5, color=LINE, linewidth=0.4, zorder=0)
-            ink = VERDICT_INKS.get(line.verdict, INK)
+            ink = RISK_INK if line.risk else VERDICT_INKS.get(line.verdict, INK)
             axes.plot(line.places, [row] * len(line.places), color=ink, linewidth=2.0, zorder=3)
             axes.plot(
                 line.places[:1], [row], marker="o", color=ink, markerfacecolor=PAPER, markersize=5, linewidth=0,

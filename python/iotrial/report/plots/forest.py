@@ -22,6 +22,7 @@ from iotrial.report.plots.canvas import (
     LINE,
     MUTED,
     PAPER,
+    RISK_INK,
     VERDICT_INKS,
     Drawing,
     calm,
@@ -94,7 +95,9 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
                 text = f"{_pair(row)}{_of_response(rows, row)}" if single else row.condition.text
                 _text(figure, axes, 0.012, line, elided(text, 36), INK, align="left")
                 _text(figure, axes, 0.71, line, interval(row.effect), INK, align="left")
-                _text(figure, axes, 1.0, line, row.verdict, _ink(row), align="right")
+                _text(
+                    figure, axes, 1.0, line, f"{'⚠ ' * bool(row.risk)}{row.verdict}", _ink(row), align="right"
+                )
             line += 1.0
 
     words = "; ".join(f"{row.condition.text}: {row.sentence}" for row in rows[:12])
@@ -127,7 +130,7 @@ def _pair(row: EffectRow) -> str:
 
 
 def _ink(row: EffectRow) -> str:
-    return VERDICT_INKS.get(row.effect.verdict.value, INK)
+    return RISK_INK if row.risk else VERDICT_INKS.get(row.effect.verdict.value, INK)
 
 
 def _position(row: EffectRow, value: float) -> float:

@@ -24,6 +24,8 @@ VERDICT_INKS = {
     "lower": _MOVED,
     "inconclusive": MUTED,
 }
+#: of an effect whose faster level puts data at risk
+RISK_INK = _MOVED
 ARM_COLOURS = 8
 ARMS = tuple(f"iotrial:arm-{i}" for i in range(ARM_COLOURS))
 

@@ -23,6 +23,7 @@ from iotrial.report.plots.canvas import (
     LINE,
     MUTED,
     PAPER,
+    RISK_INK,
     VERDICT_INKS,
     Drawing,
     arm_ink,
@@ -105,6 +106,8 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
                 _mark(axes, cell, position, line + (0.24 if narrow else 0.0))
                 verdict = cell_verdict(cell)
                 ink = VERDICT_INKS.get(cell.effect.verdict.value, INK) if cell.valid else MUTED
+                if cell.risk and cell.valid:
+                    verdict, ink = f"⚠ {verdict}", RISK_INK
                 mark, words = comparison.columns[position].mark, cell_numbers(cell)
                 if narrow:
                     write(0.0, line - 0.2, f"{mark}  {words}", INK, "left")

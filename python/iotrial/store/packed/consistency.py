@@ -15,7 +15,7 @@ _AFTER: dict[TrialState | None, frozenset[TrialState]] = {
     TrialState.RUNNING: frozenset(TrialState),
     TrialState.INTERRUPTED: frozenset({TrialState.RUNNING}),
     TrialState.FAILED: frozenset({TrialState.RUNNING}),
-    TrialState.DONE: frozenset(),
+    TrialState.DONE: frozenset({TrialState.RUNNING}),  # continued
     TrialState.INVALID: frozenset(),
 }
 

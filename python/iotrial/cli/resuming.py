@@ -1,0 +1,81 @@
+"""What ``resume`` and ``continue`` have in common: from a stored trial to more runs of its plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from iotrial.cli.ending import conclude, refuse_missing_folder
+from iotrial.cli.watching import watcher_for
+from iotrial.conduct.crowd.links import from_json
+from iotrial.conduct.resolve import resolve
+from iotrial.conduct.start import consent_of, located_of, resume
+from iotrial.conduct.trial import Limits
+from iotrial.design.plan import Plan
+from iotrial.errors import RequestError
+from iotrial.paths import store_path
+from iotrial.store import Store
+from iotrial.store.model import Continuation, StoredTrial, TrialData
+from iotrial.store.packed.consistency import check_stored
+
+#: the limits of what follows, and how they are to be recorded where the trial had ended. Raises RequestError
+Chosen = Callable[[TrialData, Plan], tuple[Limits, Continuation | None]]
+
+
+def go_on(
+    ref: str,
+    chosen: Chosen,
+    *,
+    refuse: Callable[[StoredTrial], None],
+    fleet_hint: str,
+    trust: bool,
+    as_json: bool,
+    html: str | None,
+) -> int:
+    """Measure more blocks of a stored trial's own plan, and report; the exit status. ``refuse`` raises RequestError for a
+    trial whose state does not allow it."""
+    refuse_missing_folder(html)
+    store = Store.open(store_path())
+    data = store.data(ref)
+    stored = data.trial
+    if stored.imported is not None:
+        raise RequestError(
+            f"trial {stored.number} was measured on another machine, and cannot go on here",
+            hint="`iotrial run --like FILE` runs the study and the plan of a packed trial as a trial of its own",
+        )
+    if "fleet" in stored.header.options:
+        raise RequestError(
+            f"trial {stored.number} is measured on a host of a fleet, and cannot go on here", hint=fleet_hint
+        )
+    refuse(stored)
+    check_stored(data)
+    options: dict[str, Any] = dict(stored.header.options)
+    plan = Plan(stored.header.study, stored.header.seed, controls=bool(options.get("controls", True)))
+    limits, further = chosen(data, plan)
+    resolved = resolve(
+        stored.header.study,
+        root=os.geteuid() == 0,
+        lab=str(options["lab"]),
+        asked=set(options.get("asked", ())),
+        trust=trust or stored.header.study.trusted,
+        consent=consent_of(stored.header),
+        located=located_of(stored.header),
+        links=from_json(options),
+    )
+    with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
+        ended = resume(resolved, plan, store, data, limits, watcher, further=further)
+    return conclude(store, stored.header.id, as_json=as_json, html=html, fail_if=(), signal=ended.signal)
+
+
+def limits_so_far(data: TrialData) -> Limits:
+    """When the trial was to stop: as it was begun, or as it was continued last."""
+    options: dict[str, Any] = dict(data.trial.header.options)
+    if data.continued:
+        last = data.continued[-1]
+        return Limits(last.time_s, last.blocks, stop_when_decided=not last.no_stop)
+    return Limits(
+        float(options["time_s"]),
+        int(options["blocks"]),
+        stop_when_decided=not options.get("no_stop", False),
+    )

@@ -1,0 +1,109 @@
+"""``iotrial continue``: measure more blocks of a trial that has ended, of the same plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from iotrial.cli.asking import quantity_of
+from iotrial.cli.options import as_json as json_option
+
+if TYPE_CHECKING:
+    from iotrial.conduct.trial import Limits
+    from iotrial.design.plan import Plan
+    from iotrial.store.model import Continuation, StoredTrial, TrialData
+
+
+@click.command("continue", short_help="Measure more blocks of a trial that has ended.")
+@click.argument("trial", default="last")
+@click.option("--time", metavar="DURATION", help="Measure this much longer, such as 5m.")
+@click.option(
+    "--blocks", type=click.IntRange(1), metavar="N", help="At most this many more blocks of each condition."
+)
+@click.option("--no-stop", is_flag=True, help="Also where all is decided, until the budget is spent.")
+@click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
+@click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root.")
+@json_option
+def command(
+    trial: str,
+    time: str | None,
+    blocks: int | None,
+    no_stop: bool,
+    html: str | None,
+    trust: bool,
+    as_json: bool,
+) -> int:
+    """Measure more blocks of a trial that has ended.
+
+    They are the next blocks of its own plan, with the same seed. Its error level holds as before: the method lets one look at
+    any time and go on. What is undecided goes on until it is decided or the budget is spent. Without --time and --blocks the
+    budget is that of the trial once more; --time alone sets no limit to blocks.
+    """
+    from iotrial.cli.resuming import go_on
+    from iotrial.units import parse_duration
+
+    wanted_s = quantity_of("--time", time, parse_duration)
+
+    def chosen(data: TrialData, plan: Plan) -> tuple[Limits, Continuation]:
+        return _further(data, plan, wanted_s, blocks, no_stop=no_stop)
+
+    return go_on(
+        trial,
+        chosen,
+        refuse=_refuse_not_done,
+        fleet_hint="`iotrial run --fleet` runs its study as a new trial on all hosts",
+        trust=trust,
+        as_json=as_json,
+        html=html,
+    )
+
+
+def _refuse_not_done(trial: StoredTrial) -> None:
+    from iotrial.errors import RequestError
+    from iotrial.store.states import TrialState
+
+    number = trial.number
+    hints = {
+        TrialState.RUNNING: "wait for its end, or interrupt it and `iotrial resume` it",
+        TrialState.INTERRUPTED: f"`iotrial resume {number}` completes it",
+        TrialState.FAILED: f"`iotrial resume {number}` tries again",
+        TrialState.INVALID: "its controls failed, and more blocks cannot mend that; "
+        f"`iotrial report {number}` says what is likely to be wrong",
+    }
+    if trial.state in hints:
+        raise RequestError(
+            f"trial {number} is {trial.state.value}: only a trial that is done can be continued",
+            hint=hints[trial.state],
+        )
+
+
+def _further(
+    data: TrialData, plan: Plan, wanted_s: float | None, wanted_blocks: int | None, *, no_stop: bool
+) -> tuple[Limits, Continuation]:
+    """The limits of the whole trial from here on. RequestError where nothing is left to measure."""
+    from iotrial.analysis.analyse import Spec
+    from iotrial.cli.resuming import limits_so_far
+    from iotrial.conduct.trial import Limits, is_decided
+    from iotrial.errors import RequestError
+    from iotrial.store.continued import MOST_BLOCKS
+    from iotrial.store.inserting import now
+    from iotrial.store.model import Continuation
+
+    number, options = data.trial.number, data.trial.header.options
+    stop = limits_so_far(data).stop_when_decided and not no_stop
+    if stop and is_decided(plan, Spec.from_plan(plan), data):
+        raise RequestError(
+            f"trial {number} is decided: more blocks would change no verdict",
+            hint=f"`iotrial continue {number} --no-stop` measures all the same, for narrower intervals",
+        )
+    spent_s = max((run.started_s for run in data.runs), default=0.0)
+    ended = max((end.block + 1 for end in data.ends), default=0)
+    if ended >= MOST_BLOCKS:
+        raise RequestError(f"trial {number} has {ended:,} blocks, and a trial has no more")
+    more_s = wanted_s or float(str(options["time_s"]))
+    most = MOST_BLOCKS if wanted_s else int(str(options["blocks"]))
+    limits = Limits(
+        spent_s + more_s, min(MOST_BLOCKS, ended + (wanted_blocks or most)), stop_when_decided=stop
+    )
+    return limits, Continuation(now(), limits.time_s, limits.blocks, not stop)

@@ -1,0 +1,209 @@
+"""What the settings of a study do to the safety of data: for plans, headlines, tables and lists.
+
+Each knob declares it (``iotrial.lab.knob.Consequence``). Nothing of a trial is asked but its study, so that trials that were
+packed or stored before knobs declared it show it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from iotrial.analysis.model import Effect, Verdict
+from iotrial.lab import registry
+from iotrial.lab.knob import Consequence, Safety, not_judged
+from iotrial.legible import shown
+from iotrial.report.notation import joined
+from iotrial.study.model import DatabaseWork, Level, Setting, Study
+
+_GRAVITY = {Safety.HARMLESS: 0, Safety.TRADE_OFF: 1, Safety.NOT_JUDGED: 2, Safety.DATA_AT_RISK: 3}
+_MOST_IN_HEADLINE = 3
+#: the width of what stands before a line of a plan
+_HEADING = 11
+#: by factor and level, what it does: of those levels that put data at risk
+Risks = Mapping[str, Mapping[str, str]]
+#: where every run has a setting
+FIXED = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSafety:
+    """One level of a factor; of a setting that every run has ``factor`` is ``FIXED``, and ``level`` the setting in words."""
+
+    factor: str
+    level: str
+    safety: Safety
+    sentence: str
+
+    @property
+    def at_risk(self) -> bool:
+        """Whether it may cost data that were synced, or are on the disk already."""
+        return self.safety is Safety.DATA_AT_RISK
+
+    @property
+    def name(self) -> str:
+        """E.g. "barrier nobarrier"."""
+        return shown(f"{self.factor} {self.level}".strip())
+
+    def json(self) -> dict[str, str]:
+        """Under ``level_safety`` of an effect."""
+        return {"class": self.safety.value, "consequence": self.sentence}
+
+
+def consequence_of(setting: Setting) -> Consequence:
+    """What a setting does to the safety of data; not judged, where it is of a knob that this version does not have."""
+    knob = registry.knobs().get(setting.knob)
+    return (
+        not_judged("this version of iotrial has no such knob")
+        if knob is None
+        else knob.consequence_of(setting)
+    )
+
+
+def level_safety(study: Study, factor: str, label: str) -> LevelSafety | None:
+    """Of a level by the names that an effect has; None where the study has no such level (as of an interaction)."""
+    try:
+        return _of_level(factor, study.factor(factor).level(label))
+    except KeyError:
+        return None
+
+
+def every_level(study: Study) -> tuple[LevelSafety, ...]:
+    """Every level of every factor in the study's order, then what every run has."""
+    varied = [_of_level(factor.name, level) for factor in study.factors for level in factor.levels]
+    return (*varied, *_fixed(study))
+
+
+def worst(study: Study) -> Safety:
+    """The gravest class among all settings of a study."""
+    return max((one.safety for one in every_level(study)), key=_GRAVITY.__getitem__, default=Safety.HARMLESS)
+
+
+def safety_json(study: Study) -> list[dict[str, str]]:
+    """Every level with its class and its consequence; ``factor`` is "" for a setting that every run has."""
+    return [{"factor": one.factor, "level": one.level, **one.json()} for one in every_level(study)]
+
+
+def safety_lines(study: Study) -> tuple[tuple[Safety, str], ...]:
+    """What is not harmless, the gravest first, with the class; levels of the same consequence share a line. Of what every
+    run has, only what puts data at risk: nothing else of it is compared."""
+    varied = {factor.name for factor in study.factors if len(factor.levels) > 1}
+    together: dict[tuple[Safety, str], list[LevelSafety]] = {}
+    for one in every_level(study):
+        if one.at_risk or (one.safety is not Safety.HARMLESS and one.factor in varied):
+            together.setdefault((one.safety, one.sentence), []).append(one)
+    ordered = sorted(together.items(), key=lambda item: -_GRAVITY[item[0][0]])
+    return tuple((safety, f"{_named(levels)}: {sentence}") for (safety, sentence), levels in ordered)
+
+
+def study_safety_lines(study: Study) -> Iterator[str]:
+    """``safety_lines`` under a heading, for plans and descriptions of studies."""
+    lines = safety_lines(study) or ((Safety.HARMLESS, "all settings: they cost speed at most"),)
+    for number, (safety, line) in enumerate(lines):
+        yield f"{'' if number else 'safety':<{_HEADING}}{safety.value}: {line}"
+
+
+def risks_of(study: Study) -> Risks:
+    """The levels of factors that put data at risk, with what they do: by factor and level."""
+    found: dict[str, dict[str, str]] = {}
+    for one in every_level(study):
+        if one.at_risk and one.factor:
+            found.setdefault(one.factor, {})[one.level] = one.sentence
+    return found
+
+
+def at_risk_where_faster(effect: Effect, risks: Risks) -> str | None:
+    """The faster (better) one of the two levels compared, where it puts data at risk that the other does not."""
+    if effect.verdict in (Verdict.FASTER, Verdict.BETTER):
+        praised, other = effect.level, effect.reference
+    elif effect.verdict in (Verdict.SLOWER, Verdict.WORSE):
+        praised, other = effect.reference, effect.level
+    else:
+        return None
+    return praised if _riskier(praised, other, risks.get(effect.factor, {})) else None
+
+
+def safety_note(effects: Sequence[Effect], study: Study) -> str:
+    """What a headline that calls a level faster must say of it: "; but the faster barrier nobarrier puts data at risk:
+    ..."; "" where no level that is faster puts data at risk."""
+    return risk_note(effects, risks_of(study))
+
+
+def risk_note(effects: Sequence[Effect], risks: Risks) -> str:
+    """``safety_note`` where the study is not at hand."""
+    found = dict.fromkeys((effect.factor, at_risk_where_faster(effect, risks)) for effect in effects)
+    told = [
+        f"the faster {shown(factor)} {shown(level)} puts data at risk: {risks[factor][level]}"
+        for factor, level in found
+        if level is not None
+    ]
+    if not told:
+        return ""
+    more = f"; and {len(told) - _MOST_IN_HEADLINE} more" if len(told) > _MOST_IN_HEADLINE else ""
+    return f"; but {'; '.join(told[:_MOST_IN_HEADLINE])}{more}"
+
+
+def risk_of(effect: Effect, risks: Risks) -> str:
+    """The mark of a row in a table: the faster level puts data at risk, or the one that is compared with the reference does
+    and is not slower. E.g. "data at risk (nobarrier)"; "" for none."""
+    level = at_risk_where_faster(effect, risks)
+    if effect.verdict in (Verdict.INCONCLUSIVE, Verdict.EQUIVALENT) and _riskier(
+        effect.level, effect.reference, risks.get(effect.factor, {})
+    ):
+        level = effect.level
+    return "" if level is None else f"{Safety.DATA_AT_RISK.value} ({shown(level)})"
+
+
+def effect_json(effect: Effect, study: Study) -> dict[str, object]:
+    """What an effect has besides its numbers; null for an interaction."""
+    level = level_safety(study, effect.factor, effect.level)
+    reference = level_safety(study, effect.factor, effect.reference)
+    return {
+        "level_safety": None if level is None else level.json(),
+        "reference_safety": None if reference is None else reference.json(),
+    }
+
+
+def _riskier(level: str, other: str, risks: Mapping[str, str]) -> bool:
+    """Whether a level puts data at risk, and the other one not in the same way."""
+    return level in risks and risks[level] != risks.get(other)
+
+
+def _of_level(factor: str, level: Level) -> LevelSafety:
+    """The gravest of its settings, with all sentences of that class."""
+    found = [consequence_of(setting) for setting in level.settings]
+    gravest = max((one.safety for one in found), key=_GRAVITY.__getitem__, default=Safety.HARMLESS)
+    sentences = dict.fromkeys(one.sentence for one in found if one.safety is gravest)
+    return LevelSafety(factor, level.label, gravest, "; ".join(sentences) or "nothing is set")
+
+
+def _fixed(study: Study) -> Iterator[LevelSafety]:
+    varied = {
+        (s.knob, s.options) for factor in study.factors for level in factor.levels for s in level.settings
+    }
+    for setting in _settings_of_all(study):
+        if (setting.knob, setting.options) not in varied:
+            found = consequence_of(setting)
+            options = " ".join(value for _, value in setting.options)
+            words = (
+                f"{setting.knob} {options} {setting.value}" if options else f"{setting.knob} {setting.value}"
+            )
+            yield LevelSafety(FIXED, words, found.safety, found.sentence)
+
+
+def _settings_of_all(study: Study) -> Iterator[Setting]:
+    yield from study.fixed
+    yield from (Setting("mount.option", option) for option in study.lab.mount_options)
+    yield from (Setting("mkfs.option", option) for option in study.lab.mkfs_options)
+    if any(
+        isinstance(workload.work, DatabaseWork) and not workload.work.durable for workload in study.workloads
+    ):
+        yield Setting("work.option", "false", (("option", "durable"),))
+
+
+def _named(levels: Sequence[LevelSafety]) -> str:
+    """E.g. "barrier nobarrier, commit 30 and 60"."""
+    by_factor: dict[str, list[str]] = {}
+    for one in levels:
+        by_factor.setdefault(one.factor, []).append(shown(one.level))
+    return ", ".join(f"{shown(factor)} {joined(labels)}".strip() for factor, labels in by_factor.items())
