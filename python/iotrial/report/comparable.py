@@ -148,7 +148,7 @@ def _recorded(lab: Mapping[str, object], place: str) -> tuple[str | None, ...]:
         return (None,)
     below = of_lab.get(place, of_lab.get(place.partition(".")[0], of_lab.get("lab")))
     kinds = below.values() if isinstance(below, Mapping) else ()
-    return tuple(str(kind) if kind in _DISKS else None for kind in kinds) or (None,)
+    return tuple(kind if isinstance(kind, str) and kind in _DISKS else None for kind in kinds) or (None,)
 
 
 def _of_devices(lab: Mapping[str, object]) -> Iterator[str]:
