@@ -178,7 +178,7 @@ def test_what_was_not_measured_cannot_be_said() -> None:
     claim = Claim("", "", "mode", "0444", "0777", 0.89, condition={"cache": "frozen"})
     one = held(claim, effect(Verdict.FASTER, 0.53, 0.50, 0.56, condition=CONDITIONS[0]))
     assert one.outcome is Outcome.CANNOT_SAY
-    assert one.why == "it is of cache frozen, which this trial did not run"
+    assert one.why == "the claim is about cache frozen, which this trial did not run"
     assert (one.ratio, one.low, one.high) == (None, None, None)
 
 

@@ -44,19 +44,23 @@ def about(name: str, text: str) -> HeldClaim:
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("nas/smb", "25 MB/s reading by SMB", "it is of 1 Gbit/s, and the network here has 100 Mbit/s"),
+        (
+            "nas/smb",
+            "25 MB/s reading by SMB",
+            "the claim is about 1 Gbit/s, and the network here has 100 Mbit/s",
+        ),
         ("filesystem/xfs-external-log", "28 % more throughput", "here lab and log lie on one disk (vda)"),
         ("filesystem/xfs-external-log", "28 % more throughput", "means over 0 % and 99 %"),
         ("block/device", "counting all rows", "no work here is a count in a database"),
         ("block/device", "inserting some 2,490 rows", "no work here is an insert into a database"),
-        ("block/position", "At 58 %", "it is of the rebuild of a mirror"),
+        ("block/position", "At 58 %", "the claim is about the rebuild of a mirror"),
         ("block/position", "At 96 %", "at 99 % and not at 96 %"),
         ("block/model", "12.8 ms", "the disks here are made of these figures"),
-        ("application/database", "22.07 s", "it is of the engine mysql, and here it is sqlite"),
+        ("application/database", "22.07 s", "the claim is about the engine mysql, and here it is sqlite"),
         ("application/database-memory", "a tenth", "this study varies transparent ones"),
         ("application/compile", "with cfq", "bfq is another algorithm"),
         ("application/compress", "111.76 s with cfq", "bfq is another algorithm"),
-        ("filesystem/fragmentation", "than one that is 5 %", "it is of a rotating disk"),
+        ("filesystem/fragmentation", "than one that is 5 %", "the claim is about a rotating disk"),
     ],
 )
 def test_a_trial_of_something_else_says_that_it_cannot_say(name: str, text: str, why: str) -> None:

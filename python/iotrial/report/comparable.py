@@ -68,7 +68,7 @@ def _contained(ran: Study, now: Study) -> bool:
 def not_run(claim: Claim, study: Study) -> str | None:
     """What the claim speaks of and this trial did not run, in words; None where it ran all of it."""
     missing = select.not_run(claim, study.factors, {workload.name for workload in study.workloads})
-    return None if missing is None else f"it is of {shown(missing)}, which this trial did not run"
+    return None if missing is None else f"the claim is about {shown(missing)}, which this trial did not run"
 
 
 def mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload: str) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ def _mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload:
     for factor in pooled_over:
         over = joined([shown(level.label) for level in factor.levels])
         wanted = shown(claim.condition[factor.name])
-        yield f"it is of {shown(factor.name)} {wanted}, and effects here are means over {over}"
+        yield f"the claim is about {shown(factor.name)} {wanted}, and effects here are means over {over}"
     used = [*levels.items(), (claim.factor, claim.level), (claim.factor, claim.reference)]
     values = _settings(setup.study, used)
     if "disk" in claim.needs:
@@ -97,7 +97,7 @@ def _mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload:
     if "processor" in claim.needs:
         guest = setup.lab.get("guest")
         if isinstance(guest, Mapping) and guest.get("accelerator") == "tcg":
-            yield "it is of a real processor, and that of the guest here is emulated"
+            yield "the claim is about a real processor, and that of the guest here is emulated"
 
 
 def _settings(study: Study, levels: Sequence[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
@@ -119,7 +119,7 @@ def _of_disk(wanted: Sequence[str], setup: Setup, places: Sequence[str]) -> Iter
     needed = " or ".join(_DISKS.get(kind, kind) for kind in wanted)
     unfit = [_DISKS[kind] for kind in found if kind is not None and kind not in wanted]
     here = f"this trial ran on {joined(unfit)}" if unfit else "this trial did not record what its disk is"
-    yield f"it is of {needed}, and {here}"
+    yield f"the claim is about {needed}, and {here}"
 
 
 def disks(setup: Setup, places: Sequence[str] = ()) -> tuple[str | None, ...]:
@@ -155,12 +155,12 @@ def _of_devices(lab: Mapping[str, object]) -> Iterator[str]:
     places = lab.get("places")
     known = [one for one in places if isinstance(one, Mapping)] if isinstance(places, list | tuple) else []
     if len(known) + sum("log" in one for one in known) < 2:
-        yield "it is of separate devices, and this trial had one"
+        yield "the claim is about separate devices, and this trial had one"
     together = lab.get("shared")
     for one in together if isinstance(together, list | tuple) else ():
         if isinstance(one, Mapping):
             names, on = _words(one.get("places")), _words(one.get("disks"))
-            yield f"it is of separate devices, and here {joined(names)} lie on one disk ({joined(on)})"
+            yield f"the claim is about separate devices, and here {joined(names)} lie on one disk ({joined(on)})"
 
 
 def _words(found: object) -> list[str]:
@@ -172,7 +172,7 @@ def _of_engine(wanted: Sequence[str], study: Study, workload: str) -> Iterator[s
     work = works.get(workload)
     engine = work.engine if isinstance(work, DatabaseWork) else "none"
     if engine not in wanted:
-        yield f"it is of the engine {' or '.join(map(shown, wanted))}, and here it is {shown(engine)}"
+        yield f"the claim is about the engine {' or '.join(map(shown, wanted))}, and here it is {shown(engine)}"
 
 
 def _of_rate(wanted: Sequence[str], study: Study, rates: Sequence[str]) -> Iterator[str]:
@@ -180,7 +180,7 @@ def _of_rate(wanted: Sequence[str], study: Study, rates: Sequence[str]) -> Itera
     found = {_rate(rate) for rate in rates} or ({format_bit_rate(link.rate_bits_per_s)} if link else set())
     if not found or not found <= set(wanted):
         here = f"the network here has {joined(sorted(found))}" if found else "this trial had no network"
-        yield f"it is of {' or '.join(map(shown, wanted))}, and {here}"
+        yield f"the claim is about {' or '.join(map(shown, wanted))}, and {here}"
 
 
 def _rate(text: str) -> str:
