@@ -87,6 +87,13 @@ def test_every_run_is_at_the_place_of_its_level(state: Path, tmp_path: Path, dis
     (shared,) = report["trial"]["lab_settings"]["shared"]  # one disk under both folders
     assert shared["places"] == ["first", "second", "aside"]
     assert shared["compared"]
+    words = {"1": "rotating", "0": "solid-state"}
+    kernel = {
+        disk: words[Path(f"/sys/block/{disk}/queue/rotational").read_text().strip()]
+        for disk in shared["disks"]
+    }
+    kinds = report["trial"]["lab_settings"]["disks"]
+    assert kinds == dict.fromkeys(("first", "second", "aside"), kernel)
     assert "this compares that disk with itself" in " ".join(iotrial("report").stdout.split())
     assert not list((state / "journal").glob("*"))
     assert not list(elsewhere.iterdir())

@@ -16,7 +16,7 @@ def test_title_verdict_question_claim_and_table_come_in_this_order() -> None:
     assert lines[0] == "### Permission bits"
     assert lines[2].startswith("**No: mode 0444 is as fast as 0777 in all 4 conditions")
     assert lines[4] == "> Does mode 0444 make reading a small file faster?"
-    assert any(line.startswith("**Claim** (a blog): Published: ratio 0.89") for line in lines)
+    assert any(line.startswith("**Claim**: “12 %” (a blog): not confirmed") for line in lines)
     assert (
         r"| cache cold, size 10 KiB | mode 0444 / 0777 | wall | 1.002 \[0.985, 1.021\] | 120 | equivalent |"
         in lines

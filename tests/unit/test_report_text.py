@@ -43,7 +43,8 @@ def test_the_column_of_intervals_says_whether_values_are_divided_or_subtracted()
 
 def test_claim_controls_and_way_back_are_told() -> None:
     text = " ".join(printed(document(all_equivalent(), of=study(claims=[CLAIM]))).split())
-    assert "Here (cache cold, size 10 KiB): 1.002 [0.985, 1.021]: not confirmed" in text
+    assert "“12 %” (a blog): not confirmed" in text
+    assert "Here (cache cold, size 10 KiB): 1.002 [0.985, 1.021]." in text
     assert "Controls 8 of 8 passed" in text
     assert f"Again: iotrial run files/permissions --seed {SEED}" in text
     assert text.endswith("Figures and everything else: /tmp/report.html")

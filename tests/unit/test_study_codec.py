@@ -74,6 +74,8 @@ _claim = st.builds(
     _text,
     st.none() | _number,
     condition=st.dictionaries(_text, _text, max_size=2),
+    needs=st.dictionaries(_text, st.lists(_text, max_size=2).map(tuple), max_size=2),
+    cannot=_text,
 )
 
 

@@ -45,6 +45,7 @@ _FILE_SET = set(FileSetKeys.model_fields)
         ("Files of a run", _FILE_SET),
         ("[[response]]", set(wire.ResponseTable.model_fields)),
         ("[[claim]]", set(wire.ClaimTable.model_fields)),
+        ("needs` of a claim", set(wire.NeedsTable.model_fields)),
         *((f'kind = "{name}"', set(kind.keys.model_fields) - _FILE_SET) for name, kind in kinds().items()),
     ],
 )

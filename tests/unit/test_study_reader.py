@@ -113,6 +113,14 @@ def test_claims_are_tied_to_levels_by_their_labels() -> None:
     )
 
 
+def test_a_claim_may_say_what_a_trial_must_have_been_and_that_none_can_judge_it() -> None:
+    needs = 'needs = { disk = "rotating", engine = ["mysql", "mariadb"], rate = "1000 Mbit/s" }\ncannot = "gone"\n'
+    text = WHOLE.replace("\nratio = ", f"\n{needs}ratio = ", 1)
+    first = read_study(text, "whole.toml", trusted=True).claims[0]
+    assert first.needs == {"disk": ("rotating",), "engine": ("mysql", "mariadb"), "rate": ("1 Gbit/s",)}
+    assert first.cannot == "gone"
+
+
 def test_the_smallest_study_has_defaults_for_all_the_rest() -> None:
     text = """
 [study]

@@ -167,6 +167,29 @@ def test_a_claim_of_a_direction_has_no_number() -> None:
     assert "faster" in str(misspelt)
 
 
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        ('{ disk = "round" }', "rotating"),
+        ('{ disc = "rotating" }', "disc"),
+        ('{ rate = "fast" }', "rate"),
+        ("{ engine = [] }", "engine"),
+        ('"a rotating disk"', "table"),
+    ],
+)
+def test_what_a_claim_needs_is_a_fact_that_a_trial_records(needs: str, said: str) -> None:
+    error = _complaint(WHOLE.replace("\nratio = ", f"\nneeds = {needs}\nratio = ", 1))
+    assert said in str(error)
+    assert error.line is not None
+
+
+def test_a_claim_has_no_condition_on_its_own_factor() -> None:
+    head, claim = WHOLE.split("[[claim]]", 1)
+    own = claim.replace("condition = { size = ", 'condition = { atime = "noatime", size = ', 1)
+    assert own != claim
+    assert 'no condition is called "atime"' in _complaint(f"{head}[[claim]]{own}").message
+
+
 def test_what_a_study_cannot_do_without_is_named() -> None:
     assert "lacks the table [study]" in _complaint("").message
     head = '[study]\nname = "x"\nquestion = "?"\n'

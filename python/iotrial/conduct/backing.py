@@ -44,6 +44,14 @@ def disks_under(path: str, machine: Machine | None = None) -> frozenset[str]:
     return frozenset(_disks(number, str(found), machine, 0)) or frozenset({_text(number)})
 
 
+def kind_of_disk(disk: str, machine: Machine | None = None) -> str | None:
+    """Whether the kernel takes a disk, by its kernel name, for one that turns; None where it does not say. What a virtual
+    machine is shown says nothing of the disk that is behind it."""
+    machine = machine or Machine()
+    words = {"1": "rotating", "0": "solid-state"}
+    return words.get((_read(machine.sys / "block" / disk / "queue" / "rotational") or "").strip())
+
+
 def shared(
     places: Sequence[tuple[str, frozenset[str]]],
 ) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:

@@ -238,11 +238,7 @@ def _fit_to_lab(study: Study, kind: str, *, root: bool, asked: frozenset[str]) -
     )
     where = f"a {kind} lab" + ("" if root else " without root")
     notes = [f"{where} cannot vary {', '.join(fixed)}: they stay as your system has them"] if fixed else []
-    # a claim is then held against the condition that comes nearest: the same but for what cannot be varied
-    claims = tuple(
-        replace(c, condition={k: v for k, v in c.condition.items() if k not in gone}) for c in study.claims
-    )
-    return replace(study, factors=tuple(kept), workloads=workloads, claims=claims), notes
+    return replace(study, factors=tuple(kept), workloads=workloads), notes
 
 
 def _possible(level: Level, kind: str, *, root: bool) -> bool:

@@ -22,7 +22,7 @@ from iotrial.conduct.reach import check_reach
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sampling import Sampler
 from iotrial.conduct.settings import Settings
-from iotrial.conduct.sharing import sharing
+from iotrial.conduct.sharing import disk_kinds, sharing
 from iotrial.conduct.signals import Stopped
 from iotrial.conduct.sites import FILESYSTEM, Site
 from iotrial.conduct.works import driver
@@ -396,5 +396,6 @@ class Session:
             "file_sets": dict(self.files.names()),
             **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
             **({"shared": together} if together else {}),
+            **({"disks": kinds} if (kinds := disk_kinds(self.resolved, self.folder)) else {}),
             **(self.crowd.facts() if self.crowd is not None else {}),
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from iotrial.conduct.backing import disks_under, shared
+from iotrial.conduct.backing import disks_under, kind_of_disk, shared
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sites import Site
 from iotrial.study.model import Holds
@@ -43,6 +43,12 @@ def sharing(resolved: Resolved, folder: str) -> tuple[Together, ...]:
         log = next((name for name in places if names[name].holds is Holds.LOG), None)
         found.append(Together(places, disks, holds.count(Holds.RUNS) > 1, log))
     return tuple(found)
+
+
+def disk_kinds(resolved: Resolved, folder: str) -> dict[str, dict[str, str | None]]:
+    """By place, the disks that it lies on, each "rotating", "solid-state" or None where the kernel does not say."""
+    found = {_name(site): sorted(_disks(site, folder)) for site in resolved.sites}
+    return {place: {disk: kind_of_disk(disk) for disk in disks} for place, disks in found.items() if disks}
 
 
 def notes(shared_: Sequence[Mapping[str, object]]) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ class Claim:
     """A published number beside what was measured here.
 
     ``published`` and ``here`` are words; ``ratio``, ``low`` and ``high`` what was found for the same pair, in the claim's
-    direction. ``outcome`` is "confirmed", "not confirmed", "smaller than claimed", "larger than claimed", "contradicted" or
-    "cannot say".
+    direction. ``outcome`` is "confirmed", "compatible", "not confirmed", "smaller than claimed", "larger than claimed",
+    "contradicted" or "cannot say".
     """
 
     text: str

@@ -9,18 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iotrial.legible import shown
-from iotrial.report.claims import HeldClaim, Outcome
+from iotrial.report.claims import NOT_MEASURED, HeldClaim, Outcome, unjudged
+from iotrial.report.comparable import Setup, mismatches, not_run
 from iotrial.report.evidence import EvidenceRow
 from iotrial.study.model import Claim
 
 
-def hold_value(claim: Claim, evidence: Sequence[EvidenceRow], *, valid: bool) -> tuple[HeldClaim, ...]:
+def hold_value(
+    claim: Claim, evidence: Sequence[EvidenceRow], *, valid: bool, setup: Setup | None = None
+) -> tuple[HeldClaim, ...]:
     """The claim against every condition that it may mean; one entry that says so where there is none."""
     rows = [row for row in evidence if _speaks_of(claim, row)]
     if not rows:
-        why = "this trial has no such runs"
-        return (_held(claim, None, Outcome.CANNOT_SAY, why, "not measured"),)
-    return tuple(_against(claim, row, valid=valid) for row in rows)
+        why = (setup and not_run(claim, setup.study)) or "this trial has no such runs"
+        return (unjudged(claim, (shown(claim.cannot), why), NOT_MEASURED),)
+    if setup is None:
+        return tuple(_against(claim, row, valid=valid) for row in rows)
+    unlike = [mismatches(claim, setup, row.condition.levels, row.condition.workload) for row in rows]
+    if all(unlike):
+        return (unjudged(claim, min(unlike, key=len)),)
+    pairs = zip(rows, unlike, strict=True)
+    return tuple(_against(claim, row, valid=valid) for row, reasons in pairs if not reasons)
 
 
 def _speaks_of(claim: Claim, row: EvidenceRow) -> bool:
@@ -49,10 +58,9 @@ def _against(claim: Claim, row: EvidenceRow, *, valid: bool) -> HeldClaim:
     return _held(claim, row, Outcome.SMALLER, f"{_count(-difference)} fewer", here)
 
 
-def _held(claim: Claim, row: EvidenceRow | None, outcome: Outcome, why: str, here: str) -> HeldClaim:
+def _held(claim: Claim, row: EvidenceRow, outcome: Outcome, why: str, here: str) -> HeldClaim:
     published = f"{_count(claim.value or 0.0)} {shown(claim.response or '')} ({shown(claim.factor)} {shown(claim.level)})"
-    condition = None if row is None else row.condition
-    return HeldClaim(claim, condition, claim.response, None, None, None, outcome, why, published, here)
+    return HeldClaim(claim, row.condition, claim.response, None, None, None, outcome, why, published, here)
 
 
 def _count(value: float) -> str:

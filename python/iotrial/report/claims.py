@@ -1,23 +1,25 @@
 """Published claims held against what was measured here.
 
-A claim is a ratio r of a response at one level over another; here there is an interval [L, U] for the same pair. The
-rules, in this order (a difference within the margin counts as none):
+A claim is judged only by a trial of what it speaks of (``comparable``): otherwise the outcome is *cannot say*, with every
+reason. Then, for a ratio r of a response at one level over another, with the interval [L, U] for the same pair, margin m, and
+c = |ln r|; L and U are taken as logarithms in the direction of the claim:
 
-1. no such comparison, neither ratio nor direction in the claim, an unbounded interval, an inconclusive effect or an invalid
-   trial: *cannot say*; but an effect that is open only for want of time, with an interval that excludes the published
-   ratio, is *not confirmed*: that much is known;
-2. claim within the margin and effect equivalent: *confirmed*;
-3. effect equivalent and claim beyond the margin: *not confirmed* (there is no such effect here);
-4. claim within the margin and an effect here: *contradicted*;
-5. r within [L, U]: *confirmed*;
-6. the effect points the other way: *contradicted*;
-7. else the effect has the claimed direction but another size: *smaller* or *larger* than claimed.
+1. an invalid trial, neither ratio nor direction in the claim, an unbounded interval, failed runs: *cannot say*;
+2. r within the margin (the claim is that there is no difference): *confirmed* where the interval lies within the margin,
+   *contradicted* where all of it lies beyond, *compatible* where it excludes 0 and holds r, otherwise *cannot say*;
+3. the interval lies within the margin: *not confirmed*, there is no such effect;
+4. the interval holds r: *confirmed* where L >= c/2 and U <= 2c, so that the claimed size is told from none, from half of it
+   and from its double; *compatible* where only L > 0; otherwise *cannot say*, since it holds no effect as well;
+5. all of it lies beyond the margin on the other side: *contradicted*;
+6. all of it lies beyond the margin on the claimed side: *smaller* or *larger than claimed*;
+7. otherwise *not confirmed*: the published size is excluded, and whether there is an effect is open.
 
 A claim that names the levels the other way round is compared with the inverse ratio.
 
-A claim of a direction ("faster", without a size) is *confirmed* by an effect in that direction, *contradicted* by one in
-the other, *not confirmed* by equivalence; a claim that there is no difference ("same") is confirmed by equivalence and
-contradicted by any effect.
+A claim of a direction ("faster", without a size) is *confirmed* where the whole interval lies beyond the margin on that side,
+*contradicted* where it does on the other, *compatible* where only 0 is excluded on that side, *not confirmed* where an effect
+beyond the margin on that side is excluded, otherwise *cannot say*. A claim that there is no difference ("same") follows rule
+2. A difference has no margin: there m is 0.
 """
 
 from __future__ import annotations
@@ -26,20 +28,26 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import log, log1p
+from math import inf, log, log1p
 
 from iotrial.analysis.model import Effect, Verdict
+from iotrial.analysis.verdict import BUDGET_SPENT
 from iotrial.legible import shown
+from iotrial.report.comparable import Setup, mismatches, not_run
 from iotrial.report.conditions import Conditions, ConditionText
-from iotrial.report.notation import percent
-from iotrial.report.phrases import interval_of, null_value
-from iotrial.study.model import Claim, Says, Scale
+from iotrial.report.notation import counted, joined, percent
+from iotrial.report.phrases import interval_of
+from iotrial.study.model import Better, Claim, Says, Scale
+
+NOT_COMPARABLE = "not comparable"
+NOT_MEASURED = "not measured"
 
 
 class Outcome(StrEnum):
     """How a claim stands."""
 
     CONFIRMED = "confirmed"
+    COMPATIBLE = "compatible"
     NOT_CONFIRMED = "not confirmed"
     SMALLER = "smaller than claimed"
     LARGER = "larger than claimed"
@@ -63,15 +71,24 @@ class HeldClaim:
     here: str
 
     @property
-    def sentence(self) -> str:
-        """E.g. "Published: ratio 0.89 (mode 0444 against 0777). Here: 1.001 [0.992, 1.010]: not confirmed, ..."."""
-        return (
-            f"Published: {self.published}. Here{self._where}: {self.here}: {self.outcome.value}, {self.why}."
-        )
+    def not_run(self) -> bool:
+        """Whether the trial has nothing to hold the claim against, because it did not run what it speaks of."""
+        return self.here == NOT_MEASURED
 
     @property
-    def _where(self) -> str:
-        return f" ({self.condition.text})" if self.condition is not None and self.condition.parts else ""
+    def sentence(self) -> str:
+        """E.g. "Mode 444 reads faster (a blog): not confirmed, an effect beyond 3 % is excluded here. Published: ..."."""
+        return f"{said(self.claim)}: {self.outcome.value}, {self.why}.{self.figures}"
+
+    @property
+    def figures(self) -> str:
+        """What was published and found, in numbers, as a further sentence; empty where they cannot be compared."""
+        if self.here in (NOT_COMPARABLE, NOT_MEASURED):
+            return ""
+        where = f" ({self.condition.text})" if self.condition is not None and self.condition.parts else ""
+        if self.claim.ratio is None and self.claim.value is None:
+            return f" Here{where}: {self.here} ({_pair(self.claim)})."
+        return f" Published: {self.published}. Here{where}: {self.here}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +105,40 @@ class ClaimGroup:
         return outcomes.pop() if len(outcomes) == 1 else None
 
     @property
+    def not_run(self) -> bool:
+        """Whether the trial ran nothing of what the claim speaks of."""
+        return all(one.not_run for one in self.held)
+
+    @property
     def sentence(self) -> str:
         """The claim's sentence; over several conditions a count of outcomes."""
-        if len(self.held) == 1:
-            return self.held[0].sentence
-        count = Counter(one.outcome.value for one in self.held)
-        told = ", ".join(f"{outcome} in {number}" for outcome, number in count.most_common())
-        here = f"Here, held against {len(self.held)} conditions: {told}"
         first = self.held[0]
+        if len(self.held) == 1:
+            return first.sentence
+        count = Counter(one.outcome.value for one in self.held)
+        found = ", ".join(f"{outcome} in {number}" for outcome, number in count.most_common())
+        found = f"held against {len(self.held)} conditions: {found}"
         if self.outcome is not None:
-            here = f"Here, in all {len(self.held)} conditions: {self.outcome.value}"
+            found = f"{self.outcome.value} in all {len(self.held)} conditions"
             if len({one.why for one in self.held}) == 1:
-                here += f", {first.why}"
-        return f"Published: {first.published}. {here}."
+                found += f", {first.why}"
+        numbers = "" if self.claim.ratio is None else f" Published: {first.published}."
+        return f"{said(self.claim)}: {found}.{numbers}"
+
+
+def not_run_in_brief(groups: Sequence[ClaimGroup]) -> list[str]:
+    """One sentence on the claims that speak of what the trial did not run; none without such claims."""
+    number = sum(group.not_run for group in groups)
+    if not number:
+        return []
+    noun = counted(number, "published claim")
+    return [f"{noun}: cannot say, of levels, conditions or work that this trial did not run."]
+
+
+def said(claim: Claim) -> str:
+    """The claim in its own words, and who made it."""
+    text = f"\u201c{shown(claim.text)}\u201d" if claim.text else _published(claim)
+    return f"{text} ({shown(claim.source)})" if claim.source else text
 
 
 def grouped(held: Sequence[HeldClaim]) -> tuple[ClaimGroup, ...]:
@@ -120,22 +158,45 @@ def hold_claims(
     *,
     margin: float,
     valid: bool = True,
+    setup: Setup | None = None,
 ) -> tuple[HeldClaim, ...]:
-    """Every claim against the effects it speaks of: one entry for each condition that it may mean."""
-    held = []
+    """Every claim against the effects it speaks of: one entry for each condition that it may mean.
+
+    ``setup`` is what the trial stored of itself; without it no claim that needs anything of the lab can be judged.
+    """
+    setup = setup or Setup(conditions.study)
+    held: list[HeldClaim] = []
     for claim in claims:
-        matching = [effect for effect in effects if _speaks_of(claim, effect)]
+        matching = [effect for effect in effects if _speaks_of(claim, effect, setup)]
         if claim.response is None and any(effect.primary for effect in matching):
             matching = [effect for effect in matching if effect.primary]
         if any(effect.kind == "main" for effect in matching):
             matching = [effect for effect in matching if effect.kind == "main"]
         if not matching:
-            held.append(_unmatched(claim))
-        held.extend(_held(claim, effect, conditions, margin=margin, valid=valid) for effect in matching)
+            why = not_run(claim, setup.study)
+            if why is None and not claim.cannot:
+                why = "this trial did not compare these levels under that condition"
+            here = NOT_COMPARABLE if why is None else NOT_MEASURED
+            held.append(unjudged(claim, (shown(claim.cannot), why or ""), here))
+            continue
+        unlike = [mismatches(claim, setup, effect.condition, effect.workload) for effect in matching]
+        held.extend(
+            _held(claim, effect, conditions, margin=margin, valid=valid)
+            for effect, reasons in zip(matching, unlike, strict=True)
+            if not reasons
+        )
+        if all(unlike):
+            held.append(unjudged(claim, min(unlike, key=len)))
     return tuple(held)
 
 
-def _speaks_of(claim: Claim, effect: Effect) -> bool:
+def unjudged(claim: Claim, reasons: Sequence[str], here: str = NOT_COMPARABLE) -> HeldClaim:
+    """A claim that this trial cannot judge, with all reasons."""
+    why = "; ".join(filter(None, reasons))
+    return HeldClaim(claim, None, None, None, None, None, Outcome.CANNOT_SAY, why, _published(claim), here)
+
+
+def _speaks_of(claim: Claim, effect: Effect, setup: Setup) -> bool:
     """A claim is about one factor: never about an interaction, whatever its labels look like."""
     if (
         effect.kind not in ("main", "pooled")
@@ -146,110 +207,145 @@ def _speaks_of(claim: Claim, effect: Effect) -> bool:
     if claim.workload not in (None, effect.workload) or claim.response not in (None, effect.response):
         return False
     here = {**effect.condition, "workload": effect.workload}
-    return all(here.get(name) == label for name, label in claim.condition.items())
+    treatments = {
+        factor.name for factor in setup.study.treatment_factors
+    }  # comparable says why these do not fit
+    return all(here.get(name) == label for name, label in claim.condition.items() if name not in treatments)
 
 
 def _held(claim: Claim, effect: Effect, conditions: Conditions, *, margin: float, valid: bool) -> HeldClaim:
-    ratio, low, high = effect.value, effect.low, effect.high
-    same_way = effect.level == claim.level
-    if effect.scale is Scale.LOG and not same_way:
-        ratio, low, high = _inverse(ratio), _inverse(high), _inverse(low)
-    outcome, why = _judge(claim, effect, (ratio, low, high), margin=margin, valid=valid)
+    here = effect.value, effect.low, effect.high
+    if effect.level != claim.level:
+        turned = _inverse if effect.scale is Scale.LOG else _negative
+        here = turned(effect.value), turned(effect.high), turned(effect.low)
+    outcome, why = _judge(claim, effect, here[1:], margin=margin, valid=valid)
     return HeldClaim(
         claim,
         conditions.of_levels(effect.condition, effect.workload),
         effect.response,
-        ratio,
-        low,
-        high,
+        *here,
         outcome,
         why,
         _published(claim),
-        interval_of(effect, (ratio, low, high)),
+        interval_of(effect, here),
     )
 
 
 def _judge(
     claim: Claim,
     effect: Effect,
-    here: tuple[float | None, float | None, float | None],
+    ends: tuple[float | None, float | None],
     *,
     margin: float,
     valid: bool,
 ) -> tuple[Outcome, str]:
-    """The rules at the top of this module."""
-    ratio, low, high = here
+    """The rules at the top of this module; ``ends`` are those of the interval for the claim's own pair."""
     if not valid:
         return Outcome.CANNOT_SAY, "the trial is invalid"
-    if claim.says is not None:
-        return _in_words(claim.says, effect, same_way=effect.level == claim.level, margin=margin)
-    if claim.ratio is None:
+    if claim.ratio is None and claim.says is None:
         return Outcome.CANNOT_SAY, "the claim gives neither ratio nor direction"
-    if effect.scale is not Scale.LOG:
+    if effect.scale is not Scale.LOG and claim.ratio is not None:
         return Outcome.CANNOT_SAY, "the claim is a ratio, the effect here a difference"
-    if ratio is None or low is None or high is None:
+    low, high = ends
+    if claim.ratio is not None and (low is None or high is None):
         return Outcome.CANNOT_SAY, "the interval is not bounded yet"
-    inside = low <= claim.ratio <= high
-    if effect.verdict is Verdict.INCONCLUSIVE:
-        if inside or effect.failures or effect.reason != "budget_spent":
-            return Outcome.CANNOT_SAY, "the comparison is inconclusive" + (
-                " (its interval holds it)" if inside else ""
-            )
-        return Outcome.NOT_CONFIRMED, "open what the effect is here, but the published size is excluded"
-    claimed, within = log(claim.ratio), log1p(margin)
-    if effect.verdict is Verdict.EQUIVALENT:
-        if abs(claimed) <= within:
-            return Outcome.CONFIRMED, f"both are within the margin of {percent(margin)}"
-        return Outcome.NOT_CONFIRMED, f"an effect beyond {percent(margin)} is excluded here"
-    if abs(claimed) <= within:
-        return Outcome.CONTRADICTED, "the claim says there is no difference, here there is one"
-    if inside:
-        return Outcome.CONFIRMED, "the interval holds the published ratio"
-    if (claimed > 0) != (log(ratio) > 0):
-        return Outcome.CONTRADICTED, "the effect here points the other way"
-    if abs(log(ratio)) < abs(claimed):
-        return Outcome.SMALLER, "the same direction, but the interval excludes the published size"
-    return Outcome.LARGER, "the same direction, but the interval excludes the published size"
-
-
-def _in_words(says: Says, effect: Effect, *, same_way: bool, margin: float) -> tuple[Outcome, str]:
-    """A direction, or that there is none, against a verdict; ``same_way``: both name the levels in the same order."""
-    if effect.verdict is Verdict.INCONCLUSIVE:
+    if effect.verdict is Verdict.INCONCLUSIVE and (effect.failures or effect.reason != BUDGET_SPENT):
         return Outcome.CANNOT_SAY, "the comparison is inconclusive"
-    if effect.verdict is Verdict.EQUIVALENT:
-        excluded = (
-            "any difference" if effect.scale is Scale.DIFFERENCE else f"an effect beyond {percent(margin)}"
-        )
-        outcome = Outcome.CONFIRMED if says is Says.SAME else Outcome.NOT_CONFIRMED
-        return outcome, f"{excluded} is excluded here"
-    if says is Says.SAME:
+    as_log = effect.scale is Scale.LOG
+    a = -inf if low is None else log(low) if as_log else low
+    b = inf if high is None else log(high) if as_log else high
+    within = log1p(margin) if as_log else 0.0
+    beyond = f"beyond {percent(margin)}" if as_log else "of any size"
+    equivalent = effect.verdict is Verdict.EQUIVALENT
+    claimed = None if claim.ratio is None else log(claim.ratio)
+    if claim.says is Says.SAME or (claimed is not None and abs(claimed) <= within):
+        return _no_difference(claimed, a, b, within, beyond, equivalent=equivalent)
+    if claimed is None:
+        return _direction(claim, effect, a, b, within, beyond)
+    if equivalent:
+        return Outcome.NOT_CONFIRMED, f"an effect {beyond} is excluded here"
+    if claimed < 0:
+        a, b = -b, -a
+    return _size(abs(claimed), a, b, within, beyond)
+
+
+def _no_difference(
+    claimed: float | None, a: float, b: float, within: float, beyond: str, *, equivalent: bool
+) -> tuple[Outcome, str]:
+    if equivalent:
+        return Outcome.CONFIRMED, f"a difference {beyond} is excluded here, and none was published"
+    if a > within or b < -within:
         return Outcome.CONTRADICTED, "the claim says there is no difference, here there is one"
-    if effect.value is None or (
-        says in (Says.FASTER, Says.SLOWER) and effect.verdict not in (Verdict.FASTER, Verdict.SLOWER)
-    ):
-        return Outcome.CANNOT_SAY, f'{shown(effect.response)} is nothing that could be called "{says.value}"'
-    if says in (Says.FASTER, Says.SLOWER):
-        found = Says.FASTER if effect.verdict is Verdict.FASTER else Says.SLOWER
-    else:
-        found = Says.HIGHER if effect.value > null_value(effect) else Says.LOWER
-    if (found is says) is same_way:
-        return Outcome.CONFIRMED, "the same direction; the claim gives no size"
-    return Outcome.CONTRADICTED, "the effect here points the other way"
+    if claimed is not None and a <= claimed <= b and (a > 0 or b < 0):
+        return Outcome.COMPATIBLE, f"the interval holds the published ratio, and also a difference {beyond}"
+    return Outcome.CANNOT_SAY, f"whether there is a difference {beyond} is open"
 
 
-def _unmatched(claim: Claim) -> HeldClaim:
-    why = "this trial did not compare these levels under that condition"
-    return HeldClaim(
-        claim, None, None, None, None, None, Outcome.CANNOT_SAY, why, _published(claim), "not measured"
+def _size(size: float, a: float, b: float, within: float, beyond: str) -> tuple[Outcome, str]:
+    """A claimed log ratio beyond the margin, taken as positive, against the interval [a, b] in its direction."""
+    if a <= size <= b:
+        if a >= size / 2 and b <= 2 * size:
+            return Outcome.CONFIRMED, (
+                "the interval holds the published ratio, and excludes half of the effect and its double"
+            )
+        if a <= 0:
+            return Outcome.CANNOT_SAY, "the interval holds both the published ratio and no effect"
+        also = [f"effects that are not {beyond}"] if a <= within else []
+        also += ["less than half of the effect"] if a < size / 2 else []
+        also += ["more than its double"] if b > 2 * size else []
+        return Outcome.COMPATIBLE, f"the interval holds the published ratio, and also {joined(also)}"
+    if b < -within:
+        return Outcome.CONTRADICTED, "the effect here points the other way"
+    if a > size:
+        return Outcome.LARGER, "the same direction, but the interval excludes the published size"
+    if a > within:
+        return Outcome.SMALLER, "the same direction, but the interval excludes the published size"
+    return (
+        Outcome.NOT_CONFIRMED,
+        f"the published size is excluded; whether there is an effect {beyond} is open",
     )
 
 
+def _direction(
+    claim: Claim, effect: Effect, a: float, b: float, within: float, beyond: str
+) -> tuple[Outcome, str]:
+    """A direction without a size against the interval [a, b]."""
+    assert claim.says is not None
+    if claim.says in (Says.FASTER, Says.SLOWER):
+        named_so = effect.better is not Better.NONE and effect.verdict not in (Verdict.BETTER, Verdict.WORSE)
+        if not named_so:
+            return Outcome.CANNOT_SAY, f'{shown(effect.response)} cannot be called "{claim.says.value}"'
+        rising = (claim.says is Says.FASTER) is (effect.better is Better.HIGHER)
+    else:
+        rising = claim.says is Says.HIGHER
+    if not rising:
+        a, b = -b, -a
+    if a > within:
+        return Outcome.CONFIRMED, "the same direction; no size is compared"
+    if b < -within:
+        return Outcome.CONTRADICTED, "the effect here points the other way"
+    if effect.verdict is Verdict.EQUIVALENT:
+        return Outcome.NOT_CONFIRMED, f"an effect {beyond} is excluded here"
+    if a > 0:
+        return Outcome.COMPATIBLE, f"the same direction, but whether the effect is {beyond} is open"
+    if b <= within:
+        return Outcome.NOT_CONFIRMED, f"an effect {beyond} in that direction is excluded here"
+    return Outcome.CANNOT_SAY, "the comparison is inconclusive"
+
+
 def _published(claim: Claim) -> str:
-    pair = f"{shown(claim.factor)} {shown(claim.level)} against {shown(claim.reference)}"
     if claim.ratio is None:
-        return f"{shown(claim.text)} ({pair})"
-    return f"ratio {claim.ratio:.3g} ({pair})"
+        return f"{shown(claim.text)} ({_pair(claim)})"
+    return f"ratio {claim.ratio:.3g} ({_pair(claim)})"
+
+
+def _pair(claim: Claim) -> str:
+    return f"{shown(claim.factor)} {shown(claim.level)} against {shown(claim.reference)}"
 
 
 def _inverse(number: float | None) -> float | None:
     return 1 / number if number else None
+
+
+def _negative(number: float | None) -> float | None:
+    return None if number is None else -number

@@ -37,7 +37,7 @@ class Conditions:
     """The conditions of one study, by key or by levels."""
 
     def __init__(self, study: Study) -> None:
-        self._study = study
+        self.study = study
         self._workloads = [workload.name for workload in study.workloads]
         self._positions = {
             factor.name: {level.label: i for i, level in enumerate(factor.levels)}

@@ -24,6 +24,7 @@ from iotrial.report import clients
 from iotrial.report.adjusted import Adjusted, adjust
 from iotrial.report.claimed_values import hold_value
 from iotrial.report.claims import HeldClaim, hold_claims
+from iotrial.report.comparable import Setup, claims_of
 from iotrial.report.conditions import Conditions
 from iotrial.report.designs import DesignText, design_of
 from iotrial.report.evidence import EvidenceRow, gather
@@ -50,6 +51,9 @@ from iotrial.report.sentences import Summary, is_invalid, summarise, without_con
 from iotrial.store.model import StoredTrial, TrialData
 from iotrial.study.model import Response, Study
 
+OTHER_CLAIMS = (
+    "The published claims are those that the study has in this iotrial; those stored with the trial differ."
+)
 _DEEPEST = 8  # facts of a host are two or three deep; an imported trial may claim anything
 
 
@@ -145,6 +149,8 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
     )
     effects = effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin)
     summary = summarise(trial, analysis, reasons, evidence)
+    claims, others = claims_of(header.study)
+    setup = Setup(header.study, header.lab, header.host)
     return Document(
         data=data,
         analysis=analysis,
@@ -156,17 +162,20 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
                 *summary.details,
                 *_continued(data),
                 *clients.sentences(data),
+                *((OTHER_CLAIMS,) if others else ()),
             ),
         ),
         reasons=reasons,
         effects=effects,
         claims=tuple(
             held
-            for claim in header.study.claims
+            for claim in claims
             for held in (
-                hold_claims((claim,), analysis.effects, conditions, margin=header.margin, valid=valid)
+                hold_claims(
+                    (claim,), analysis.effects, conditions, margin=header.margin, valid=valid, setup=setup
+                )
                 if claim.value is None
-                else hold_value(claim, evidence, valid=valid)
+                else hold_value(claim, evidence, valid=valid, setup=setup)
             )
         ),
         evidence=evidence,

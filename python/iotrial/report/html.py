@@ -57,6 +57,7 @@ _OUTCOME_CLASSES = {
     Outcome.CONFIRMED: "confirmed",
     Outcome.NOT_CONFIRMED: "contradicted",
     Outcome.CONTRADICTED: "contradicted",
+    Outcome.COMPATIBLE: "partly",
     Outcome.SMALLER: "partly",
     Outcome.LARGER: "partly",
     Outcome.CANNOT_SAY: "open",

@@ -232,6 +232,8 @@ def _claim(held: HeldClaim) -> dict[str, object]:
         "high": _number(held.high),
         "outcome": held.outcome.value,
         "why": held.why,
+        "needs": {name: list(words) for name, words in claim.needs.items()},
+        "cannot": claim.cannot or None,
     }
 
 

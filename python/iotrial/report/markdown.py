@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from iotrial.lab.knob import Safety
 from iotrial.legible import shown
-from iotrial.report.claims import grouped
+from iotrial.report.claims import grouped, not_run_in_brief
 from iotrial.report.document import Document
 from iotrial.report.facts import FactTable
 from iotrial.report.matrices import LEGEND, Matrix, said
@@ -59,9 +59,9 @@ def _lines(document: Document) -> Iterator[str]:
     if not document.valid:  # why it is so is the first thing to know
         yield from details
         yield ""
-    for group in grouped(document.claims):
-        source = f" ({escaped(group.claim.source)})" if group.claim.source else ""
-        yield f"**Claim**{source}: {escaped(group.sentence)}"
+    groups = grouped(document.claims)
+    for words in [group.sentence for group in groups if not group.not_run] + not_run_in_brief(groups):
+        yield f"**Claim**: {escaped(words)}"
         yield ""
     yield from safety_list(document.safety)
     for facts in document.facts:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from iotrial.lab.knob import Safety
 from iotrial.legible import shown
-from iotrial.report.claims import grouped
+from iotrial.report.claims import grouped, not_run_in_brief
 from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
@@ -229,10 +229,9 @@ def _headline_style(tone: Tone) -> str:
 def _claims(document: Document) -> Iterator[Text]:
     from rich.text import Text
 
-    for group in grouped(document.claims):
-        text = Text("Claim  ", style="bold")
-        text.append(group.sentence, style="")
-        yield text
+    groups = grouped(document.claims)
+    for words in [group.sentence for group in groups if not group.not_run] + not_run_in_brief(groups):
+        yield Text("Claim  ", style="bold").append(words, style="")
 
 
 def _safety(document: Document) -> Iterator[Text]:

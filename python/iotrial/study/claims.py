@@ -43,10 +43,12 @@ def read_claims(
             )
         if table.says is not None and (table.ratio is not None or table.value is not None):
             raise source.error("a claim of a direction has no ratio and no value", *path, "says")
+        others = [one for one in factors if one is not factor]
         condition = {
-            name: _condition(source, name, text, factors, names, (*path, "condition", name))
+            name: _condition(source, name, text, others, names, (*path, "condition", name))
             for name, text in table.condition.items()
         }
+        needs = table.needs.model_dump(exclude_none=True)
         claims.append(
             Claim(
                 source=table.source,
@@ -61,6 +63,8 @@ def read_claims(
                 note=table.note,
                 value=table.value,
                 says=None if table.says is None else Says(table.says),
+                needs={name: tuple(words) for name, words in needs.items()},
+                cannot=table.cannot,
             )
         )
     return tuple(claims)
@@ -92,7 +96,7 @@ def _condition(
         if text not in workloads:
             raise source.unknown("workload", text, workloads, *path)
         return text
-    conditions = {factor.name: factor for factor in factors if factor.role is Role.CONDITION}
-    if name not in conditions:
-        raise source.unknown("condition", name, [*conditions, WORKLOAD], *path)
-    return known_label(source, name, [level.label for level in conditions[name].levels], text, *path)
+    known = {factor.name: factor for factor in factors}
+    if name not in known:
+        raise source.unknown("condition", name, [*known, WORKLOAD], *path)
+    return known_label(source, name, [level.label for level in known[name].levels], text, *path)

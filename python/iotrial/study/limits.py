@@ -229,7 +229,8 @@ class _Check:
             raise self.error("a claim speaks of levels that are not there")
         fields = {field.name: getattr(claim, field.name) for field in dataclasses.fields(claim)}
         try:
-            wire.ClaimTable.model_validate({**fields, "condition": dict(claim.condition)})
+            needs = {name: list(words) for name, words in claim.needs.items()}
+            wire.ClaimTable.model_validate({**fields, "condition": dict(claim.condition), "needs": needs})
             for name in claim.condition:
                 self.fits("Name", name, "condition of a claim")
         except ValidationError as error:

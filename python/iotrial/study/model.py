@@ -165,7 +165,10 @@ class Claim:
     ``ratio`` is response at ``level`` over response at ``reference``; None where the claim is in words only. ``value`` is
     instead the response itself at ``level``, a count say, which is compared exactly; ``says`` is a direction without a
     size. ``condition`` (factor name or
-    ``workload`` to label) says which condition comes nearest to what was published.
+    ``workload`` to label) says under which condition it was published.
+
+    ``needs`` holds what else a trial must have been to judge the claim, the words allowed by fact (``wire.NeedsTable``);
+    ``cannot`` says why no trial of this study can judge it.
     """
 
     source: str
@@ -180,6 +183,8 @@ class Claim:
     note: str = ""
     value: float | None = None
     says: Says | None = None
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cannot: str = ""
 
 
 @dataclass(frozen=True, slots=True)

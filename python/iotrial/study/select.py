@@ -51,7 +51,7 @@ def select(
         factors=tuple(factors),
         workloads=workloads,
         responses=tuple(response for response in study.responses if response.workload in names),
-        claims=tuple(claim for claim in study.claims if _runs(claim, factors, names)),
+        claims=tuple(claim for claim in study.claims if runs(claim, factors, names)),
     )
 
 
@@ -161,12 +161,18 @@ def _covered(factor: Factor, workloads: Sequence[Workload], *, asked: bool) -> F
     return _with_levels(factor, [level.label for level in factor.levels if level.label in served])
 
 
-def _runs(claim: Claim, factors: Sequence[Factor], workloads: set[str]) -> bool:
+def runs(claim: Claim, factors: Sequence[Factor], workloads: set[str]) -> bool:
     """Whether the effect that a claim speaks of, and the condition it names, are still there."""
+    return not_run(claim, factors, workloads) is None
+
+
+def not_run(claim: Claim, factors: Sequence[Factor], workloads: set[str]) -> str | None:
+    """Of what a claim speaks of, the first that does not run, such as "rate 1 Gbit/s"; None where all of it does."""
     labels = {factor.name: factor.default for factor in factors} | {WORKLOAD: tuple(sorted(workloads))}
-    effect = claim.level in labels[claim.factor] and claim.reference in labels[claim.factor]
-    work = claim.workload is None or claim.workload in workloads
-    return effect and work and all(label in labels[name] for name, label in claim.condition.items())
+    spoken_of = [(claim.factor, claim.level), (claim.factor, claim.reference), *claim.condition.items()]
+    if claim.workload is not None:
+        spoken_of.insert(0, (WORKLOAD, claim.workload))
+    return next((f"{name} {label}" for name, label in spoken_of if label not in labels.get(name, ())), None)
 
 
 def _within(given: float | None, default: float, what: str, most: float) -> float:

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -277,6 +277,30 @@ class ResponseTable(Table):
     unit: Line | None = None
 
 
+_One = TypeVar("_One")
+
+
+def _several(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _bit_rate(text: str) -> str:
+    return units.format_bit_rate(units.parse_bit_rate(text))
+
+
+OneOf = Annotated[list[_One], BeforeValidator(_several), Field(min_length=1, max_length=8)]
+
+
+class NeedsTable(Table):
+    """What a trial must have been to judge a claim. Each key is one text or a list of those that will do."""
+
+    disk: OneOf[Literal["rotating", "solid-state", "virtual", "simulated"]] | None = None
+    devices: OneOf[Literal["separate"]] | None = None
+    engine: OneOf[Line] | None = None
+    rate: OneOf[Annotated[str, AfterValidator(_bit_rate)]] | None = None
+    processor: OneOf[Literal["real"]] | None = None
+
+
 class ClaimTable(Table):
     source: Line = Field(min_length=1)
     text: Prose = Field(min_length=1)
@@ -289,4 +313,6 @@ class ClaimTable(Table):
     workload: Line | None = None
     response: Line | None = None
     condition: dict[str, Scalar] = Field({}, max_length=MAX_FACTORS)
+    needs: NeedsTable = NeedsTable()
+    cannot: Prose = ""
     note: Prose = ""

@@ -58,6 +58,10 @@ def _show(name: str, as_json: bool) -> None:
         tell(line, fold=11)
     for claim in study.claims:
         tell(f"\n{_set_in('claimed', claim.text)}\n{_set_in('', claim.source)}")
+        for fact, words in claim.needs.items():
+            tell(_set_in("", f"needs: {fact} {' or '.join(words)}"))
+        if claim.cannot:
+            tell(_set_in("", f"cannot be judged by this study: {claim.cannot}"))
         if claim.note:
             tell(_set_in("", f"note: {claim.note}"))
 
