@@ -1,5 +1,5 @@
-"""An undo journal that is removed or damaged, and a loop device that somebody else has taken: all else is put back, and what is
-not is said by number, reason and exit status 5."""
+"""An undo journal that is removed or damaged, and a loop device that somebody else has taken: all else is put back, and
+what is not is listed by number and reason, with exit status 5."""
 
 from __future__ import annotations
 
@@ -32,19 +32,16 @@ name = "pressure"
 knob = "sysctl"
 key = "vm.vfs_cache_pressure"
 levels = ["60", "140"]
-[[condition]]
-name = "expire"
+[[fixed]]
 knob = "sysctl"
 key = "vm.dirty_expire_centisecs"
-levels = ["2500"]
-[[condition]]
-name = "huge"
+level = "2500"
+[[fixed]]
 knob = "memory.huge_pages"
-levels = ["never"]
-[[condition]]
-name = "memory"
+level = "never"
+[[fixed]]
 knob = "memory.limit"
-levels = ["64 MiB"]
+level = "64 MiB"
 """
 
 
@@ -53,7 +50,7 @@ def study(folder: Path, *, lab: str = "image") -> str:
     path = Path(command_study(folder, ["true"], lab=lab, blocks=2000))
     text = path.read_text()
     factor = text[text.index("[[factor]]") : text.index("[[workload]]")]
-    path.write_text(text.replace(factor, FACTORS + "\n"))
+    path.write_text(text.replace(factor, FACTORS + "\n").replace('"as-is"', '"cold"'))
     return str(path)
 
 
@@ -184,8 +181,8 @@ def test_a_loop_device_taken_by_a_stranger_is_named_blocks_no_other_trial_and_ca
     path = Path(study(tmp_path))
     text = path.read_text()
     path.write_text(
-        text.replace('name = "expire"\nknob = "sysctl"\nkey = "vm.dirty_expire_centisecs"\nlevels = ["2500"]',
-                     'name = "ahead"\nknob = "block.read_ahead_kb"\nlevels = ["64"]')
+        text.replace('knob = "sysctl"\nkey = "vm.dirty_expire_centisecs"\nlevel = "2500"',
+                     'knob = "block.read_ahead_kb"\nlevel = "64"')
     )  # fmt: skip
     with at_work(state, str(path)) as trial:
         devices = {

@@ -66,6 +66,8 @@ class Session:
         self.plan = plan
         self.trial = trial
         self.journal = Journal(state / "journal")
+        #: whether the journal was found empty, or without what could harm
+        self._begun = False
         self.folder = folder
         self._guest: Guests | None = None
         #: by how much the probe's clock is ahead of ours: a guest has one of its own
@@ -92,6 +94,7 @@ class Session:
         self._lock.__enter__()
         try:
             refuse_leftovers(self.journal)
+            self._begun = True
             # a user's folder is there already, or it is not the one that was meant
             if Path(self.folder) == self._own_folder:
                 make_folder(self._own_folder)
@@ -220,6 +223,7 @@ class Session:
                 + ("the others were put back" if kept else "all of it was put back")
                 + " from memory"
             )
+        damaged = damaged if self._begun else ()
         said += [f"the undo journal has an entry that cannot be read: {one}" for one in damaged]
         if said:
             hint = (
