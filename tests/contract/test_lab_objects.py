@@ -164,7 +164,10 @@ def test_a_device_that_holds_somebody_elses_file_by_now_is_left_alone(
                 identity={"inode": "1", "node": "absent", "read_ahead_kb": "77"},
                 boot_id=host.boot_id(target),
             )
-            assert [r.outcome for r in restore(journal, target)] == [Undone.GONE]
+            (result,) = restore(journal, target)
+            assert result.outcome is Undone.FOREIGN
+            assert str(theirs) in str(result.problem)
+            assert result.kept, "the device that was added for the trial is still there"
             assert Path(f"/sys/block/{device[5:]}/loop/backing_file").read_text().strip() == str(theirs)
             assert Path(f"/sys/block/{device[5:]}/queue/read_ahead_kb").read_text() != "77\n"
         finally:

@@ -1,4 +1,5 @@
-"""One conductor a machine: a restore beside a trial, another user's trial, and locks that are not what they should be."""
+"""One conductor a machine: a restore during a trial, other users' trials, strangers who hold locks, and locks that are not
+what they should be."""
 
 from __future__ import annotations
 
@@ -7,13 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from breaking import Trial, command_study, entries, iotrial, last_trial, nothing_left, send
+from breaking import Trial, command_study, entries, eventually, iotrial, last_trial, nothing_left, send
 
 from as_nobody import NOBODY
 from iotrial.errors import IotrialError
+from iotrial.lab import lock
 from iotrial.lab.lock import Busy, MachineLock
 
 pytestmark = pytest.mark.root
@@ -84,32 +88,132 @@ def test_a_lock_file_left_by_a_process_that_is_gone_is_taken_over(tmp_path: Path
     path = tmp_path / "lock"
     path.write_text("999999999\n")
     with MachineLock(path):
-        assert path.read_text() == f"{os.getpid()}\n"
-        with pytest.raises(Busy, match=f"process {os.getpid()}"), MachineLock(path):
+        assert path.stat().st_mode & 0o077 == 0
+        with pytest.raises(Busy, match=f"process {os.getpid()} of user root"), MachineLock(path):
             pass
 
 
-def test_a_lock_file_that_may_only_be_read_still_locks(tmp_path: Path) -> None:
-    """Root's lock as another user sees it."""
-    folder = Path("/var/tmp") / f"iotrial-lock-{os.getpid()}"
-    folder.mkdir()
-    folder.chmod(0o755)
-    path = folder / "lock"
-    path.write_text("1\n")
-    path.chmod(0o444)
-    program = (
-        "import os, sys; from pathlib import Path; from iotrial.lab.lock import MachineLock\n"
-        f"os.setuid({NOBODY})\n"
-        f"with MachineLock(Path({str(path)!r})): print('held')\n"
+def as_nobody(program: str, *words: str, **popen: Any) -> subprocess.Popen[str]:
+    """A Python program of the user nobody, who may read the interpreter's own files."""
+    begin = "import sys; from as_nobody import become_nobody; become_nobody()\n"
+    environment = {**os.environ, "PYTHONPATH": str(Path(AS_NOBODY).parent)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    argv = [sys.executable, "-c", begin + program, *words]
+    return subprocess.Popen(argv, text=True, env=environment, **{**pipes, **popen})
+
+
+HOLD = "from iotrial.lab.lock import MachineLock\nwith MachineLock(): print('held', flush=True); sys.stdin.read()\n"
+
+
+@pytest.fixture
+def ended() -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that end with the test."""
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    return process.stdout.readline().strip()
+
+
+def test_no_other_user_can_hold_roots_lock_or_keep_a_restore_waiting(
+    state: Path, tmp_path: Path, ended: list[subprocess.Popen[str]]
+) -> None:
+    with MachineLock():
+        pass  # it has been made
+    assert lock.ROOT_LOCK.stat().st_mode & 0o777 == 0o600
+    stranger = ["flock", "--nonblock", str(lock.ROOT_LOCK), "true"]
+    refused = subprocess.run(
+        stranger, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, check=False
     )
+    assert "Permission denied" in refused.stderr
+    own = as_nobody(HOLD)
+    ended.append(own)
+    assert first_line(own) == "held"
+    restored = iotrial("restore")
+    assert restored.returncode == 0, restored.stderr
+    done = iotrial("run", command_study(tmp_path, ["test", "-n", "{word}"], blocks=1), "--on", str(tmp_path))
+    assert done.returncode in (0, 3), done.stderr
+    assert own.poll() is None
+
+
+def test_another_users_trial_that_is_at_work_is_named_with_user_and_command(
+    ended: list[subprocess.Popen[str]],
+) -> None:
+    other = as_nobody(HOLD, "/somewhere/bin/iotrial", "run", "files/permissions")
+    ended.append(other)
+    assert first_line(other) == "held"
+    assert lock.is_held()
+    assert not lock.is_held_here()
+    with (
+        pytest.raises(Busy, match=f"process {other.pid} of user nobody .*python") as busy,
+        MachineLock(),
+    ):
+        pass
+    assert f"kill {other.pid}" in str(busy.value.hint)
+    with MachineLock(restoring=True):
+        pass
+    again = as_nobody(HOLD, "/somewhere/bin/iotrial", "run")
+    ended.append(again)
+    _, err = again.communicate()
+    assert f"process {other.pid} of user nobody" in err
+    other.kill()
+    other.wait()
+    with MachineLock():
+        pass
+    assert not lock.is_held()
+
+
+def test_roots_trial_keeps_other_users_trials_and_restores_waiting(
+    ended: list[subprocess.Popen[str]],
+) -> None:
+    with MachineLock():
+        for program in (HOLD, HOLD.replace("MachineLock()", "MachineLock(restoring=True)")):
+            other = as_nobody(program)
+            ended.append(other)
+            _, err = other.communicate()
+            assert other.returncode != 0
+            assert f"process {os.getpid()} of user root" in err
+
+
+def test_a_name_that_a_stranger_has_taken_keeps_no_user_from_a_lock(
+    ended: list[subprocess.Popen[str]],
+) -> None:
+    taken = [folder / f"iotrial-{NOBODY}.lock" for folder in lock.SHARED_FOLDERS]
+    there = [path for path in taken if path.exists()]
+    for path in there:
+        path.unlink()
+    for path in taken:
+        path.touch(0o666)
     try:
-        free = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        with MachineLock(path):
-            taken = subprocess.run(
-                [sys.executable, "-c", program], capture_output=True, text=True, check=False
-            )
+        for _ in range(2):
+            other = as_nobody(HOLD, "iotrial")
+            ended.append(other)
+            line = first_line(other)
+        assert line == "", "the second of the same user is refused by the first"
+        assert f"process {ended[0].pid} of user nobody" in other.communicate()[1]
     finally:
-        shutil.rmtree(folder)
-    assert free.stdout == "held\n", free.stderr
-    assert taken.returncode != 0
-    assert "another iotrial is measuring" in taken.stderr
+        for folder in lock.SHARED_FOLDERS:
+            for path in folder.glob(f"iotrial-{NOBODY}*.lock"):
+                path.unlink()
+
+
+def test_a_lock_held_by_what_is_no_trial_is_named_and_keeps_no_restore_waiting(
+    ended: list[subprocess.Popen[str]],
+) -> None:
+    with MachineLock():
+        pass
+    holder = subprocess.Popen(["flock", "-n", "-o", str(lock.ROOT_LOCK), "sleep", "600"])
+    try:
+        assert eventually(lambda: lock.is_held(lock.ROOT_LOCK), 10)
+        with pytest.raises(Busy, match=f"process {holder.pid} of user root .flock .*no trial"), MachineLock():
+            pass
+        with MachineLock(restoring=True):
+            pass
+    finally:
+        subprocess.run(["pkill", "-P", str(holder.pid), "sleep"], check=False)
+        holder.wait()

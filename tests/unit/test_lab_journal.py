@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from iotrial.errors import LabError, TargetError
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Undone
 from iotrial.lab.objects.process import LabProcess
-from iotrial.lab.restore import restore
+from iotrial.lab.restore import refuse_leftovers, restore
 from iotrial.lab.target import Target
 
 REQUESTS = "/sys/block/loop9/queue/nr_requests"
@@ -135,13 +136,144 @@ def test_a_loop_device_that_another_has_attached_since_is_not_touched(tmp_path: 
     machine = Files({REQUESTS: "256", "/sys/block/loop9/loop/backing_file": "/somebody/elses.img"})
     (result,) = restore(journal, Target(machine))
     assert result.outcome is Undone.FOREIGN
+    assert "/somebody/elses.img" in str(result.problem)
     assert machine.writes == []
 
 
-def test_an_unreadable_entry_stops_everything_with_a_word(tmp_path: Path) -> None:
-    (tmp_path / "000001.entry").write_text("{not json")
-    with pytest.raises(LabError, match="not readable"):
-        Journal(tmp_path).pending()
+def test_an_entry_that_cannot_be_read_keeps_no_other_from_being_undone(tmp_path: Path) -> None:
+    record(Journal(tmp_path), REQUESTS)
+    record(Journal(tmp_path), REQUESTS.replace("loop9", "loop8"))
+    record(Journal(tmp_path), REQUESTS.replace("loop9", "loop7"))
+    (tmp_path / "000002.entry").write_text("{not json")
+    machine = Files({REQUESTS.replace("9", str(number)): "256" for number in (7, 8, 9)})
+    restore(Journal(tmp_path), Target(machine))
+    assert sorted(path.split("/")[3] for path, _ in machine.writes) == ["loop7", "loop9"]
+    entries, (damage,) = Journal(tmp_path).read()
+    assert entries == ()
+    assert (damage.number, damage.path) == (2, tmp_path / "000002.entry")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "[" * 100_000,
+        '{"version": 1}',
+        '{"version": 99}',
+        '{"version": 1, "number": 7, "knob": "k", "address": {}, "original": "", "ours": []}',
+    ],
+    ids=["empty", "a list", "deep", "no fields", "another version", "another number"],
+)
+def test_what_is_no_entry_is_named_with_its_file_and_blocks_the_next_trial(tmp_path: Path, text: str) -> None:
+    (tmp_path / "000003.entry").write_text(text)
+    entries, (damage,) = Journal(tmp_path).read()
+    assert entries == ()
+    assert (damage.number, damage.path.name) == (3, "000003.entry")
+    with pytest.raises(LabError, match=r"000003\.entry") as refused:
+        refuse_leftovers(Journal(tmp_path))
+    assert "iotrial restore" in str(refused.value.hint)
+
+
+def test_an_entry_is_never_written_over_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "000003.entry").write_text("{not json")
+    journal = Journal(tmp_path)
+    record(journal)
+    assert (tmp_path / "000003.entry").read_text() == "{not json"
+    assert [entry.number for entry in journal.pending()] == [4]
+
+
+def test_an_entry_whose_fields_lack_what_its_kind_needs_is_kept_and_the_others_are_undone(
+    tmp_path: Path,
+) -> None:
+    journal = Journal(tmp_path)
+    record(journal)
+    journal.record("lab.path", {"somewhere": "else"}, "absent", ("present",))
+    journal.record("lab.loop", {"device": "loop9"}, "present", ("attached",), boot_id="boot-1")
+    machine = Loop({REQUESTS: "256"})
+    results = {r.entry.knob: r for r in restore(journal, Target(machine))}
+    assert results["lab.path"].kept
+    assert machine.files[REQUESTS] == "64"
+
+
+def _removed(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def _a_file(folder: Path) -> None:
+    _removed(folder)
+    folder.write_text("in its place")
+
+
+def _garbled(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.write_text("\0\0\0")
+
+
+def _with_other_originals(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.write_text(path.read_text().replace('"64"', '"7777"'))
+
+
+@pytest.mark.parametrize("harm", [_removed, _a_file, _garbled, _with_other_originals])
+def test_what_a_process_has_recorded_is_undone_from_memory_and_what_was_lost_is_known(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "journal"
+    journal = Journal(folder)
+    record(journal, REQUESTS)
+    record(journal, REQUESTS.replace("loop9", "loop8"))
+    harm(folder)
+    machine = Files({REQUESTS: "256", REQUESTS.replace("loop9", "loop8"): "128"})
+    results = restore(journal, Target(machine))
+    assert [r.outcome for r in results] == [Undone.RESTORED, Undone.RESTORED]
+    assert set(machine.writes) == {(REQUESTS, "64"), (REQUESTS.replace("loop9", "loop8"), "64")}
+    assert sorted(journal.lost) == [1, 2]
+    assert journal.pending() == ()
+    assert not folder.is_dir() or not list(folder.glob("*.entry"))
+
+
+def test_a_lost_entry_is_written_again_so_that_a_kill_does_not_lose_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    record(journal, original="64")
+    _removed(tmp_path / "journal")
+    record(journal, REQUESTS.replace("loop9", "loop8"))
+    assert [(entry.number, entry.original) for entry in Journal(tmp_path / "journal").pending()] == [
+        (1, "64"),
+        (2, "64"),
+    ]
+    assert list(journal.lost) == [1]
+
+
+def test_a_journal_that_nobody_disturbs_has_lost_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    record(journal)
+    record(journal, original="256")
+    (entry,) = journal.pending()
+    journal.amend(entry, identity={"half": "done"})
+    restore(journal, Target(Files({REQUESTS: "256"})))
+    assert journal.lost == {}
+
+
+def test_what_is_in_somebody_elses_hands_blocks_no_trial_but_one_that_would_change_the_same(
+    tmp_path: Path,
+) -> None:
+    record(Journal(tmp_path))
+    with pytest.raises(LabError, match="cut off and left 1 thing "):
+        refuse_leftovers(Journal(tmp_path))
+    restore(Journal(tmp_path), Target(Files({REQUESTS: "77"})))
+    after = Journal(tmp_path)
+    refuse_leftovers(after)
+    record(after, REQUESTS.replace("loop9", "loop8"))
+    with pytest.raises(LabError, match="loop9") as refused:
+        record(after, original="256")
+    assert "iotrial restore --accept 1" in str(refused.value.hint)
+    # once he has let go of it, it is put back all the same
+    machine = Files({REQUESTS: "256"})
+    restore(Journal(tmp_path), Target(machine))
+    assert (REQUESTS, "64") in machine.writes
 
 
 def test_a_draft_left_by_a_power_cut_is_no_entry(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The machine's lock, for this test; a state folder of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     path = tmp_path / "iotrial.lock"
-    monkeypatch.setattr(lock, "is_held", lambda: is_held(path))
+    monkeypatch.setattr(lock, "is_held_here", lambda: is_held(path))
     return path
 
 
@@ -47,6 +47,17 @@ def test_while_a_conductor_is_at_work_they_are_its_own(
         assert capsys.readouterr().err == ""
     mention_leftovers()
     assert "iotrial restore" in capsys.readouterr().err
+
+
+def test_a_journal_that_is_no_folder_is_mentioned(
+    lock_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "iotrial").mkdir()
+    (tmp_path / "iotrial" / "journal").write_text("")
+    mention_leftovers()
+    err = capsys.readouterr().err
+    assert str(tmp_path / "iotrial" / "journal") in err
+    assert "iotrial restore" in err
 
 
 def test_an_empty_journal_or_none_is_no_reason_for_a_word(

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-
 from iotrial.paths import state_folder
 
 
 def mention_leftovers() -> None:
-    """One line on standard error, where the journal has entries and no conductor is at work. Never fails."""
+    """One line on standard error, where the journal has entries or cannot be read, and no trial is at work. Never fails."""
+    folder = state_folder() / "journal"
     try:
-        entries = [path for path in (state_folder() / "journal").iterdir() if path.suffix == ".entry"]
-    except OSError:
+        entries = sum(path.suffix == ".entry" for path in folder.iterdir())
+        what = f"an earlier trial was cut off and left {entries} to put back" if entries else ""
+    except FileNotFoundError:
         return
-    if not entries:
+    except OSError as error:
+        what = f"the undo journal {folder} cannot be read: {error.strerror}"
+    if not what:
         return
-    from iotrial.lab.lock import is_held
+    from iotrial.lab.lock import is_held_here
 
-    if is_held():  # the journal of a running trial is full by right
+    if is_held_here():  # the journal of a running trial is full by right
         return
-    print(
-        f"iotrial: an earlier trial was cut off and left {len(entries)} to put back; run `iotrial restore`",
-        file=sys.stderr,
-    )
+    from iotrial.cli.output import tell
+
+    tell(f"iotrial: {what}; run `iotrial restore`", err=True)

@@ -8,6 +8,10 @@ STATUSES: tuple[tuple[str, str], ...] = (
     ("2", "The request was wrong, or cannot be met here; nothing was changed."),
     ("3", "The trial is invalid: one of its controls failed."),
     ("4", "What --fail-if names came about."),
-    ("5", "Something could not be put back; its journal entry is kept, and `iotrial restore` tries again."),
+    (
+        "5",
+        "Something could not be put back; its journal entry is kept, and `iotrial restore` tries again. "
+        "Or the undo journal was lost or damaged while the trial ran.",
+    ),
     ("128 + N", "Ended by signal N (130 by Ctrl-C), after everything was put back."),
 )

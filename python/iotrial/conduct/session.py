@@ -32,7 +32,7 @@ from iotrial.errors import IotrialError, ProbeError, RequestError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace, make_folder
 from iotrial.lab.journal import Entry, Journal
-from iotrial.lab.knob import FileSelection, Subject, WorkDraft
+from iotrial.lab.knob import FileSelection, Subject, TakenError, WorkDraft
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
@@ -66,6 +66,8 @@ class Session:
         self.plan = plan
         self.trial = trial
         self.journal = Journal(state / "journal")
+        #: whether the journal was found empty, or without what could harm
+        self._begun = False
         self.folder = folder
         self._guest: Guests | None = None
         #: by how much the probe's clock is ahead of ours: a guest has one of its own
@@ -92,6 +94,7 @@ class Session:
         self._lock.__enter__()
         try:
             refuse_leftovers(self.journal)
+            self._begun = True
             # a user's folder is there already, or it is not the one that was meant
             if Path(self.folder) == self._own_folder:
                 make_folder(self._own_folder)
@@ -198,16 +201,37 @@ class Session:
         self._start_probe()
 
     def check_restored(self, error: BaseException | None = None) -> None:
-        """Raises RestoreError where something could not be put back; ``error`` is what had ended the trial before."""
+        """Raises RestoreError where something could not be put back, or the journal was not whole; ``error`` is what had
+        ended the trial before."""
+        before = f"{error}; and then " if isinstance(error, IotrialError) else ""
         problems = {r.entry.number: r.problem or "foreign value" for r in self.restored if r.kept}
-        kept = [entry for entry in self.journal.pending() if entry.trial == self.trial]
+        pending, damaged = self.journal.read()
+        kept = [entry for entry in pending if entry.trial == self.trial]
+        said = []
         if kept:
-            raise RestoreError(
-                (f"{error}; and then " if isinstance(error, IotrialError) else "")
-                + "not everything could be put back: "
-                + "; ".join(f"{e.knob} on {e.target}: {problems.get(e.number, 'not tried')}" for e in kept),
-                hint="its entry is kept: see to the cause, then run `iotrial restore`",
-            ) from error
+            said.append(
+                "not everything could be put back: "
+                + "; ".join(f"{e.knob} on {e.target}: {problems.get(e.number, 'not tried')}" for e in kept)
+            )
+        lost = self.journal.lost
+        if lost:
+            number = min(lost)
+            entry, reason = lost[number]
+            said.append(
+                f"the undo journal {self.journal.folder} was removed or damaged while the trial ran: {len(lost)} entries "
+                f"(first: {number}, {entry.knob} on {entry.target}: {reason}); "
+                + ("the others were put back" if kept else "all of it was put back")
+                + " from memory"
+            )
+        damaged = damaged if self._begun else ()
+        said += [f"the undo journal has an entry that cannot be read: {one}" for one in damaged]
+        if said:
+            hint = (
+                "its entry is kept: see to the cause, then run `iotrial restore`"
+                if kept or damaged
+                else "the trial is stored; look who changes the state folder: after SIGKILL nothing could have been put back"
+            )
+            raise RestoreError(before + "; ".join(said), hint=hint) from error
 
     def abandon_probe(self) -> None:
         """Kill the probe in the middle of a job: mounts, devices and images go with it."""
@@ -287,7 +311,8 @@ class Session:
         """Knobs that name a device are put back while that device is still the lab's own."""
         for entry in reversed(self.journal.pending()):
             if entry.knob not in registry.objects():
-                registry.knob(entry.knob).undo(self.target, entry)
+                with suppress(TakenError):  # ``restore`` looks at it again, and says so
+                    registry.knob(entry.knob).undo(self.target, entry)
 
     # places
 

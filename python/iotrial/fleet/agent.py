@@ -106,7 +106,7 @@ class Agent:
 
     def mend(self) -> str:
         """Put back what a trial that was cut off has left, unless one goes on; what could not be done, in words, or empty."""
-        if self.going() or not self._left():
+        if self.going() or not self._left(alone=False):
             return ""
         done = subprocess.run(
             [sys.executable, "-m", "iotrial", "restore", "--json"],
@@ -115,7 +115,7 @@ class Agent:
             check=False,
             env=self._environment(),
         )
-        return "" if done.returncode == 0 else told_by(done.stderr)
+        return "" if done.returncode == 0 or not self._left(alone=False) else told_by(done.stderr)
 
     def _start(self, folder: Folder, order: Order) -> None:
         problem = self.mend()
@@ -142,13 +142,15 @@ class Agent:
     def _over(self, folder: Folder) -> bool:
         return folder.state() in (TrialState.DONE, TrialState.INVALID)
 
-    def _left(self) -> int:
+    def _left(self, *, alone: bool = True) -> int:
+        """How many entries the undo journal has; ``alone``: with those that are left alone, which keep no trial waiting."""
         journal = self._state / "journal"
         if not journal.is_dir():
             return 0
         from iotrial.lab.journal import Journal
 
-        return len(Journal(journal).pending())
+        entries, damaged = Journal(journal).read()
+        return sum(alone or not entry.left_alone for entry in entries) + len(damaged)
 
     def _folder(self, fleet: str) -> Folder:
         if not FLEET_ID.fullmatch(fleet):

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from typing import Any
 from iotrial.errors import LabError
 
 VERSION = 1
+#: in an entry's ``identity``: why a restore has left its subject as it is
+LEFT_ALONE = "left alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,34 @@ class Entry:
         """Address in words."""
         return ", ".join(self.address.values())
 
+    @property
+    def left_alone(self) -> bool:
+        """Whether a restore has found its subject in somebody else's hands: it can wait, and blocks no trial."""
+        return LEFT_ALONE in self.identity
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file of the journal, or its folder, that cannot be used, and why. ``number``: of the entry that it should hold."""
+
+    path: Path
+    reason: str
+    number: int | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
 
 class Journal:
     """The entries in one folder. Safe against SIGKILL and power cuts at any instant."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        #: by number: what was recorded here and not dropped yet
+        self._held: dict[int, Entry] = {}
+        #: entries that stood in memory and not, or differently, on disk; never more than once each
+        self.lost: dict[int, tuple[Entry, str]] = {}
 
     def record(
         self,
@@ -65,14 +89,20 @@ class Journal:
         trial: str = "",
     ) -> Entry:
         """Write an entry durably, before the change. The one that stands for the same subject is kept as it is:
-        its original is the true one."""
-        pending = self.pending()
+        its original is the true one. Raises LabError where an earlier trial has left that subject changed."""
+        pending, damaged = self.read()
         for entry in pending:
             if entry.knob == knob and dict(entry.address) == dict(address):
+                if entry.number not in self._held:
+                    raise LabError(
+                        f"{knob} on {entry.target}: an earlier trial has changed it, and it is not put back yet",
+                        hint=f"run `iotrial restore`; entry {entry.number} can be dismissed "
+                        f"with `iotrial restore --accept {entry.number}`",
+                    )
                 return self._widen(entry, ours)
-        number = 1 + max((e.number for e in pending), default=0)
+        taken = [entry.number for entry in pending] + [one.number or 0 for one in damaged]
         entry = Entry(
-            number=number,
+            number=1 + max(taken, default=0),
             knob=knob,
             address=dict(address),
             original=original,
@@ -81,7 +111,7 @@ class Journal:
             boot_id=boot_id,
             trial=trial,
         )
-        self._write(entry)
+        self._keep(entry)
         return entry
 
     def _widen(self, entry: Entry, ours: Iterable[str]) -> Entry:
@@ -89,34 +119,108 @@ class Journal:
         if values == entry.ours:
             return entry
         wider = replace(entry, ours=values)
-        self._write(wider)
+        self._keep(wider)
         return wider
 
-    def amend(self, entry: Entry, *, identity: Mapping[str, str]) -> Entry:
-        """Durably add to what identifies the subject of an entry, such as how far an undo has come."""
+    def _keep(self, entry: Entry) -> None:
+        self._write(entry)
+        self._held[entry.number] = entry
+
+    def amend(self, entry: Entry, *, identity: Mapping[str, str], undoing: bool = False) -> Entry:
+        """Durably add to what identifies the subject of an entry, such as how far an undo has come.
+
+        ``undoing``: an undo from memory goes on where the disk does not take the note.
+        """
         amended = replace(entry, identity=dict(identity))
-        self._write(amended)
+        try:
+            self._write(amended)
+        except LabError as error:
+            if not undoing or entry.number not in self._held:
+                raise
+            self._lose(entry, error.message)
+        if entry.number in self._held:
+            self._held[entry.number] = amended
         return amended
 
+    def read(self) -> tuple[tuple[Entry, ...], tuple[Damage, ...]]:
+        """All entries, oldest first, and what cannot be read of them. An entry that is held in memory is written again where
+        its file does not say the same."""
+        found: dict[int, Entry] = {}
+        damaged: list[Damage] = []
+        for path in self._files(damaged):
+            try:
+                entry = self._read(path)
+                found[entry.number] = entry
+            except FileNotFoundError:
+                pass  # dropped in this moment
+            except _DamageError as error:
+                damaged.append(error.damage)
+        for number, entry in self._held.items():
+            if found.get(number) == entry:
+                continue
+            reasons = [one.reason for one in damaged if one.number in (number, None)]
+            self._lose(entry, "; ".join(reasons) or ("changed" if number in found else "removed"))
+            with suppress(LabError):
+                self._write(entry)
+                damaged = [one for one in damaged if one.number != number]
+            found[number] = entry
+        return tuple(found[number] for number in sorted(found)), tuple(damaged)
+
     def pending(self) -> tuple[Entry, ...]:
-        """All entries, oldest first. Raises LabError for one that cannot be read (it is never skipped)."""
-        if not self.folder.is_dir():
-            return ()
-        return tuple(self._read(path) for path in sorted(self.folder.glob("*.entry")))
+        """All entries that can be read, oldest first; ``read`` gives the damaged ones too."""
+        return self.read()[0]
 
     def drop(self, entry: Entry) -> None:
         """Forget an entry whose restore was proven by reading back."""
-        with self._explained("taking an entry off"):
-            self._path(entry.number).unlink(missing_ok=True)
-            self._sync_folder()
+        held = self._held.pop(entry.number, None)
+        try:
+            there = self.dismiss(self.path(entry.number))
+        except LabError as error:
+            if held is None:
+                raise
+            self._lose(held, error.message)
+        else:
+            if held is not None and not there:
+                self._lose(held, "removed")
 
-    def _path(self, number: int) -> Path:
+    def dismiss(self, path: Path) -> bool:
+        """Durably remove the file of one entry; whether it was there. Raises LabError."""
+        with self._explained("taking an entry off"):
+            self._refuse_foreign(self.folder)
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                return False
+            self._sync_folder()
+        return True
+
+    def _lose(self, entry: Entry, reason: str) -> None:
+        self.lost.setdefault(entry.number, (entry, reason))
+
+    def path(self, number: int) -> Path:
         return self.folder / f"{number:06d}.entry"
+
+    def _files(self, damaged: list[Damage]) -> list[Path]:
+        """The files of entries; a folder that cannot be used is one more damage."""
+        try:
+            files = sorted(path for path in self.folder.iterdir() if path.suffix == ".entry")
+            if files:
+                self._refuse_foreign(self.folder)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            damaged.append(Damage(self.folder, error.strerror or str(error)))
+            return []
+        except _DamageError as error:
+            damaged.append(error.damage)
+            return []
+        return files
 
     def _write(self, entry: Entry) -> None:
         with self._explained("writing an entry to"):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self._path(entry.number)
+            self._refuse_foreign(self.folder)
+            path = self.path(entry.number)
             draft = path.with_suffix(".draft")
             draft.unlink(missing_ok=True)  # of a write that was cut off; and a link there is not followed
             # whatever the umask: an entry that others could write is not obeyed
@@ -140,35 +244,45 @@ class Journal:
             ) from error
 
     def _read(self, path: Path) -> Entry:
-        self._refuse_foreign(path)
+        """Raises FileNotFoundError, _DamageError."""
+        number = int(path.stem) if path.stem.isascii() and path.stem.isdigit() else None
+        number = number if number is not None and path == self.path(number) else None
         try:
+            self._refuse_foreign(path)
             data = json.loads(path.read_text())
             if data.pop("version") != VERSION:
-                raise LabError(
-                    f"undo journal {path}: written by another version of iotrial",
-                    hint="run `iotrial restore` with the version that wrote it",
-                )
-            return _entry(data)
+                reason = "written by another version of iotrial"
+                hint = "run `iotrial restore` with the version that wrote it"
+                raise _DamageError(Damage(path, reason, number, hint))
+            entry = _entry(data)
+            if entry.number != number:
+                raise ValueError(f"says that it is entry {entry.number}")
+        except _DamageError as error:
+            raise _DamageError(replace(error.damage, number=number)) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise LabError(
-                f"undo journal {path}: not readable as an entry",
-                hint="look at the file: it names what was changed and what stood there before",
-            ) from error
+            hint = "look at the file: it names what was changed and what stood there before"
+            raise _DamageError(Damage(path, "not readable as an entry", number, hint)) from error
+        except FileNotFoundError:
+            raise
         except OSError as error:
-            raise LabError(f"undo journal {path}: {error.strerror}") from error
+            raise _DamageError(Damage(path, error.strerror or str(error), number)) from error
+        return entry
 
     def _refuse_foreign(self, path: Path) -> None:
-        """Whoever can write an entry can have something changed by whoever undoes it: only our own are obeyed."""
-        for checked in (self.folder, path):
-            seen = checked.lstat()
-            link = stat.S_ISLNK(seen.st_mode)
-            if link or seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
-                found = "a link" if link else f"owner {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}"
-                raise LabError(
-                    f"undo journal {checked}: wanted it to be user {os.geteuid()}'s alone to write, found {found}",
+        """Whoever can write an entry can have something changed by whoever undoes it: only our own are obeyed. Raises
+        _DamageError."""
+        seen = path.lstat()
+        link = stat.S_ISLNK(seen.st_mode)
+        if link or seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
+            found = "a link" if link else f"owner {seen.st_uid}, mode {stat.S_IMODE(seen.st_mode):04o}"
+            raise _DamageError(
+                Damage(
+                    path,
+                    f"expected it to be user {os.geteuid()}'s alone to write, found {found}",
                     hint="others could have written it: look at it before you give it back to its user "
                     "(chown, chmod go-w), then run `iotrial restore`",
                 )
+            )
 
     def _sync_folder(self) -> None:
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -176,6 +290,14 @@ class Journal:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+class _DamageError(LabError):
+    """A file that cannot be used as an entry."""
+
+    def __init__(self, damage: Damage) -> None:
+        super().__init__(f"undo journal {damage}", hint=damage.hint)
+        self.damage = damage
 
 
 def _entry(data: dict[str, Any]) -> Entry:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
-from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
 from iotrial.study.model import Setting, Work
 from iotrial.units import UnitError, parse_size
 
@@ -264,6 +264,10 @@ class Undone(IntEnum):
     ALREADY = 2
     GONE = 3
     FOREIGN = 4  # stands at a value that is neither ours nor the original: reported, not overwritten
+
+
+class TakenError(LabError):
+    """What a journal entry describes is somebody else's by now, and is left alone; the message says what is there."""
 
 
 def harmless(sentence: str) -> Consequence:

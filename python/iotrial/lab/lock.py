@@ -1,36 +1,32 @@
-"""One conductor a machine: a lock file in /run/lock, for root and others alike."""
+"""One conductor a machine: who holds its lock, and for whom that is a reason to wait.
+
+Root's lock lies in /run, where only root makes files, and only root can open it. The lock of another user lies in a
+folder in which everybody may make files, and only its owner can open it. So nobody can hold a lock that is not theirs.
+The locks of others are never opened but looked up in /proc/locks (proc_locks(5)), after one's own is held: of two that
+begin at the same moment one at least sees the other.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from iotrial.errors import IotrialError
 
-LOCK = Path("/run/lock/iotrial.lock")
+#: everybody may see that it is there, and by /proc/locks whether it is held
+ROOT_LOCK = Path("/run/iotrial.lock")
+#: where other users' locks may lie: the first in which they can be made (in some systems /run/lock is root's)
+SHARED_FOLDERS = (Path("/run/lock"), Path("/dev/shm"))
+_PROBE = "ioprobe"
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _REMOVE = "no iotrial makes it so: look who has put it there, and remove it"
-
-
-def is_held(path: Path = LOCK) -> bool:
-    """Whether somebody conducts a trial on this machine just now, as far as the kernel tells.
-
-    It is not tried out: for that moment whoever begins a trial would be refused.
-    """
-    try:
-        inode = path.stat().st_ino
-        locks = Path("/proc/locks").read_text("ascii")
-    except OSError:
-        return False
-    # 1: FLOCK  ADVISORY  WRITE 4242 00:1a:1337 0 EOF; one who waits has "->" before the kind (proc_locks(5))
-    held = [line.split() for line in locks.splitlines() if "->" not in line]
-    return any(
-        (one[1], one[3]) == ("FLOCK", "WRITE") and one[5].endswith(f":{inode}")
-        for one in held
-        if len(one) > 5
-    )
 
 
 class Busy(IotrialError):
@@ -39,49 +35,73 @@ class Busy(IotrialError):
     code = "busy"
 
 
-class MachineLock:
-    """Held for as long as a trial or a restore runs; the kernel lets go of it when its holder dies."""
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that holds a lock, as the kernel names it; ``pid`` 0 where it is in another PID namespace."""
 
-    def __init__(self, path: Path = LOCK) -> None:
+    pid: int
+
+    def __str__(self) -> str:
+        if not self.pid:
+            return "a process that cannot be seen from here"
+        command = " ".join(_command(self.pid))
+        return f"process {self.pid} of user {self._user()} ({command[:120] or 'no command line'})"
+
+    def _user(self) -> str:
+        try:
+            uid = Path(f"/proc/{self.pid}").stat().st_uid
+            return pwd.getpwuid(uid).pw_name
+        except KeyError:
+            return str(uid)
+        except OSError:
+            return "unknown"
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it runs iotrial, or a probe (as a program does that uses the library)."""
+        if any(word.rpartition("/")[2] == "iotrial" for word in _command(self.pid)):
+            return True
+        return any(_is_child(path, self.pid) for path in Path("/proc").glob("[0-9]*/stat"))
+
+
+class MachineLock:
+    """Held for as long as a trial or a restore runs; the kernel lets go of it when its holder dies.
+
+    A trial waits for whoever is at work on this machine, a restore (``restoring``) only for this user and for root. ``path``:
+    another lock than the user's own; no other is looked at then.
+    """
+
+    def __init__(self, path: Path | None = None, *, restoring: bool = False) -> None:
         self._path = path
+        self._restoring = restoring
         self._descriptor: int | None = None
 
     def __enter__(self) -> MachineLock:
-        descriptor = self._open()
+        path = self._path or own_lock()
+        descriptor = _open(path)
+        try:
+            self._take(descriptor, path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        return self
+
+    def _take(self, descriptor: int, path: Path) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise Busy(
-                f"another iotrial is measuring on this machine (process {holder or 'unknown'})",
-                hint="two trials at once would disturb each other: wait for it to end",
-            ) from None
-        self._descriptor = descriptor
-        try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        except OSError:
-            pass  # opened for reading only: the lock counts, the number is a courtesy
-        return self
-
-    def _open(self) -> int:
-        # Without O_CREAT first: in a sticky folder the kernel refuses O_CREAT on another user's file.
-        always = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        for flags in (os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_CREAT):
-            try:
-                descriptor = os.open(self._path, flags | always, 0o666)
-            except (FileNotFoundError, PermissionError) as error:
-                last: OSError = error
-                continue
-            except OSError as error:  # ELOOP, EISDIR, ENXIO: not a file
-                last = error
-                break
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return descriptor
-            os.close(descriptor)
-            raise IotrialError(f"lock {self._path}: wanted a plain file, found something else", hint=_REMOVE)
-        raise IotrialError(f"lock {self._path}: {last.strerror}", hint=_REMOVE) from last
+            holder = _holder(os.fstat(descriptor), any_mode=True) or Holder(0)
+            if holder.at_work or not holder.pid:
+                raise _busy(holder) from None
+            if not self._restoring:
+                raise Busy(
+                    f"lock {path}: held by {holder}, which is no trial",
+                    hint="end that process, or wait for it",
+                ) from None
+        if self._path is None:
+            for holder in _others(path, restoring=self._restoring):
+                raise _busy(holder)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -89,3 +109,132 @@ class MachineLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def is_held(path: Path | None = None) -> bool:
+    """Whether somebody conducts a trial on this machine now, as far as the kernel tells; of one lock, whether it is held.
+
+    It is not tried out: for that moment whoever begins a trial would be refused.
+    """
+    if path is None:
+        return any(True for _ in _others(None, restoring=False))
+    with suppress(OSError):
+        return _holder(path.stat()) is not None
+    return False
+
+
+def is_held_here() -> bool:
+    """Whether a trial or a restore of this user is at work: the undo journal is its own."""
+    return any(is_held(path) for path, _ in _locks_of(os.geteuid()))
+
+
+def own_lock() -> Path:
+    """Where this user's lock lies. A user's is made where it is missing; a name that somebody else has taken is passed over,
+    so nobody can keep a user from having one. Raises IotrialError."""
+    uid = os.geteuid()
+    if uid == 0:
+        return ROOT_LOCK
+    for path, _ in _locks_of(uid):
+        return path
+    for folder in SHARED_FOLDERS:
+        for more in ("", f"-{os.urandom(4).hex()}"):
+            path = folder / f"iotrial-{uid}{more}.lock"
+            with suppress(OSError):
+                os.close(os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600))
+                return path
+            for made, _ in _locks_of(uid):  # by another process of this user, in this moment
+                return made
+    raise IotrialError(
+        f"lock: no file can be made in {' or '.join(map(str, SHARED_FOLDERS))}",
+        hint="without a lock two trials would disturb each other: make one of these folders writable (mode 1777)",
+    )
+
+
+def _others(own: Path | None, *, restoring: bool) -> Iterator[Holder]:
+    """Those at work by other locks than this one. A restore waits only for root and for its own user."""
+    locks = [*_locks_of(0), *_locks_of(os.geteuid() if restoring else None)]
+    for path, status in locks:
+        holder = None if path == own else _holder(status)
+        if holder is not None and (status.st_uid == 0 or holder.at_work):
+            yield holder
+
+
+def _locks_of(uid: int | None) -> Iterator[tuple[Path, os.stat_result]]:
+    """Root's lock (0), those of one user, or of all users (None): only such as nobody but their owner can open."""
+    paths = [ROOT_LOCK]
+    if uid != 0:
+        paths = [path for folder in SHARED_FOLDERS for path in sorted(folder.glob("iotrial-*.lock"))]
+    for path in paths:
+        with suppress(OSError):
+            found = path.lstat()
+            wanted = found.st_uid != 0 if uid is None else found.st_uid == uid
+            if wanted and stat.S_ISREG(found.st_mode) and not found.st_mode & 0o077:
+                yield path, found
+
+
+def _holder(lock: os.stat_result, *, any_mode: bool = False) -> Holder | None:
+    """Who holds this file's lock (flock(2)); for writing, unless ``any_mode``."""
+    try:
+        table = Path("/proc/locks").read_text("ascii")
+    except OSError:
+        return None
+    file = f"{os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino}"
+    # 1: FLOCK  ADVISORY  WRITE 4242 00:1a:1337 0 EOF; one who waits has "->" before the kind
+    for line in table.splitlines():
+        words = line.split()
+        if len(words) > 5 and words[1] == "FLOCK" and words[5] == file and (any_mode or words[3] == "WRITE"):
+            return Holder(_living(int(words[4]), file))
+    return None
+
+
+def _living(pid: int, file: str) -> int:
+    """The process that took a lock; where it has ended, one that has inherited it and is seen from here, else 0."""
+    if Path(f"/proc/{pid}").exists():
+        return pid
+    for path in Path("/proc").glob("[0-9]*/fdinfo/*"):
+        with suppress(OSError):
+            if any(
+                line.startswith("lock:") and f" {file} " in line for line in path.read_text().splitlines()
+            ):
+                return int(path.parts[2])
+    return 0
+
+
+def _command(pid: int) -> list[str]:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    return []
+
+
+def _is_child(path: Path, pid: int) -> bool:
+    """Whether this file of proc_pid_stat(5) is of a probe that the process has started."""
+    with suppress(OSError, IndexError):
+        name, rest = path.read_text(errors="replace").split("(", 1)[1].rsplit(")", 1)
+        return name == _PROBE and int(rest.split()[1]) == pid
+    return False
+
+
+def _busy(holder: Holder) -> Busy:
+    end = "" if os.geteuid() else f", or end it (kill {holder.pid})" if holder.pid else ""
+    return Busy(
+        f"another iotrial is at work on this machine: {holder}",
+        hint=f"two at once would disturb each other: wait for it to end{end}",
+    )
+
+
+def _open(path: Path) -> int:
+    """The lock's file, which nobody but this user can open. Raises IotrialError."""
+    try:
+        descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
+    except OSError as error:  # ELOOP, EISDIR, ENXIO: not a file
+        raise IotrialError(f"lock {path}: {error.strerror}", hint=_REMOVE) from error
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+        if found.st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+        return descriptor
+    os.close(descriptor)
+    wrong = f"it belongs to user {found.st_uid}" if stat.S_ISREG(found.st_mode) else "something else"
+    raise IotrialError(
+        f"lock {path}: expected a plain file of user {os.geteuid()}, found {wrong}", hint=_REMOVE
+    )

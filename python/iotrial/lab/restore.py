@@ -1,5 +1,5 @@
 """Puts back what a trial that was cut off has left: every journal entry, newest first, proven by
-reading back."""
+reading back. What cannot be put back, or not even read, keeps no other entry from it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from iotrial.errors import IotrialError, LabError
 from iotrial.lab import host, registry
-from iotrial.lab.journal import Entry, Journal
-from iotrial.lab.knob import Undone
+from iotrial.lab.journal import LEFT_ALONE, Entry, Journal
+from iotrial.lab.knob import TakenError, Undone
 from iotrial.lab.objects.device import LabDevice
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.path import LabPath
@@ -50,17 +50,32 @@ def restore(journal: Journal, target: Target, *, spare: Collection[str] = ()) ->
         if held == PROCESSES or (held is not None and entry.knob == LabPath.name):
             done.append(Restored(entry, None, f"waits for {held}"))
             continue
+        result = _undone(entry, target, journal, boot)
+        if result.outcome is None and entry.knob in HOLDING:
+            waiting[entry.trial] = HOLDING[entry.knob]
+        done.append(result)
+    return tuple(done)
+
+
+def _undone(entry: Entry, target: Target, journal: Journal, boot: str) -> Restored:
+    """Undo one entry, and take it off the journal where that is proven."""
+    outcome: Undone | None = None
+    try:
         try:
             outcome = undo(entry, target, journal, boot)
-        except IotrialError as error:
-            done.append(Restored(entry, None, error.message))
-            if entry.knob in HOLDING:
-                waiting[entry.trial] = HOLDING[entry.knob]
-            continue
+            problem = None
+        except TakenError as error:
+            outcome, problem = Undone.FOREIGN, error.message
         if outcome is not Undone.FOREIGN:
             journal.drop(entry)
-        done.append(Restored(entry, outcome))
-    return tuple(done)
+        elif not entry.left_alone:
+            why = problem or "neither as the trial has set it nor as it was"
+            entry = journal.amend(entry, identity={**entry.identity, LEFT_ALONE: why}, undoing=True)
+        return Restored(entry, outcome, problem)
+    except IotrialError as error:
+        return Restored(entry, outcome, error.message)
+    except (LookupError, ValueError, NotImplementedError) as error:
+        return Restored(entry, None, f"the entry cannot be used: {type(error).__name__}: {error}")
 
 
 def undo(entry: Entry, target: Target, journal: Journal, boot: str) -> Undone:
@@ -79,11 +94,15 @@ def _order(entry: Entry) -> tuple[bool, int]:
 
 
 def refuse_leftovers(journal: Journal) -> None:
-    """Raises LabError where an earlier trial was cut off and left something to put back."""
-    pending = journal.pending()
-    if pending:
+    """Raises LabError where an earlier trial was cut off and left something to put back, or an entry cannot be read: nobody
+    knows what it names. What a restore has found in somebody else's hands is no obstacle: a trial that would change the same
+    is refused when it comes to that."""
+    entries, damaged = journal.read()
+    first = [f"{one.knob} on {one.target}" for one in entries if not one.left_alone] + list(map(str, damaged))
+    if first:
+        count = len(first)
+        broken = f", {len(damaged)} of them cannot be read" if damaged else ""
         raise LabError(
-            f"an earlier trial was cut off and left {len(pending)} thing{'s' * (len(pending) > 1)} to put back "
-            f"(first: {pending[0].knob} on {pending[0].target})",
+            f"an earlier trial was cut off and left {count} thing{'s' * (count > 1)} to put back{broken} (first: {first[0]})",
             hint="run `iotrial restore` first",
         )

@@ -1,64 +1,174 @@
-"""``iotrial restore``: put back what a trial that was cut off has left."""
+"""``iotrial restore``: put back what a trial that was cut off has left, or dismiss what cannot be put back."""
 
 from __future__ import annotations
 
 import json
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 
+if TYPE_CHECKING:
+    from iotrial.lab.journal import Damage, Entry, Journal
+    from iotrial.lab.restore import Restored
+
+#: how much of a file that is no entry is shown
+_SHOWN_BYTES = 4096
+
 
 @click.command("restore")
+@click.option(
+    "--accept",
+    "accepted",
+    multiple=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Dismiss entry N: show it, put nothing back, and forget it.",
+)
 @json_option
-def command(as_json: bool) -> None:
+def command(accepted: tuple[int, ...], as_json: bool) -> None:
     """Put back what a cut-off trial has left."""
-    from iotrial.errors import RestoreError
     from iotrial.lab.journal import Journal
-    from iotrial.lab.knob import Undone
     from iotrial.lab.lock import MachineLock
-    from iotrial.lab.restore import Restored, restore
-    from iotrial.lab.target import Target
     from iotrial.paths import state_folder
-    from iotrial.probe.client import Probe
 
     journal = Journal(state_folder() / "journal")
+    with MachineLock(restoring=True):
+        if accepted:
+            _dismiss(journal, tuple(dict.fromkeys(accepted)), as_json=as_json)
+        else:
+            _restore(journal, as_json=as_json)
+
+
+def _restore(journal: Journal, *, as_json: bool) -> None:
+    from iotrial.errors import RestoreError
+    from iotrial.lab.restore import restore
+    from iotrial.lab.target import Target
+    from iotrial.probe.client import Probe
+
+    entries, damaged = journal.read()
     results: tuple[Restored, ...] = ()
-    with MachineLock():
-        if journal.pending():
-            with Probe(isolate=False) as probe:
-                results = restore(journal, Target(probe))
-    words = {
-        Undone.RESTORED: "restored",
-        Undone.ALREADY: "stood already as before",
-        Undone.GONE: "gone by itself",
-        Undone.FOREIGN: "neither ours nor the original: left alone",
-        None: "could not be restored",
-    }
-    rows = [
-        {
-            "knob": r.entry.knob,
-            "target": r.entry.target,
-            "original": r.entry.original,
-            "outcome": words[r.outcome],
-            "problem": r.problem,
-            "kept": r.kept,
-        }
-        for r in results
-    ]
+    if entries:
+        with Probe(isolate=False) as probe:
+            results = restore(journal, Target(probe))
+    rows = [*map(_row, results), *map(_damaged_row, damaged)]
     if as_json:
         click.echo(json.dumps({"schema": 1, "restored": rows}, indent=1))
     elif not rows:
         tell("Nothing to restore.")
     for row in [] if as_json else rows:
-        tell(
-            f"{row['knob']} on {row['target']}: {row['outcome']}"
-            + (f" ({row['problem']})" if row["problem"] else "")
-        )
+        number = "" if row["number"] is None else f"{row['number']}: "
+        what = row["target"] if row["original"] is None else f"{row['knob']} on {row['target']}"
+        tell(f"{number}{what}: {row['outcome']}" + (f" ({row['problem']})" if row["problem"] else ""))
     kept = [row for row in rows if row["kept"]]
     if kept:
+        numbers = [row["number"] for row in kept if row["number"] is not None]
+        dismiss = f"; `iotrial restore --accept {numbers[0]}` dismisses entry {numbers[0]}" if numbers else ""
         raise RestoreError(
             f"{len(kept)} of {len(rows)} could not be put back and stay in the journal",
-            hint=f"look at them; the entries are in {journal.folder}",
+            hint=f"see to the cause, then run `iotrial restore` again; the entries are in {journal.folder}{dismiss}",
         )
+
+
+def _row(result: Restored) -> dict[str, Any]:
+    from iotrial.lab.knob import Undone
+
+    words = {
+        Undone.RESTORED: "restored",
+        Undone.ALREADY: "stood already as before",
+        Undone.GONE: "gone by itself",
+        Undone.FOREIGN: "left alone" if result.problem else "neither ours nor the original: left alone",
+        None: "could not be restored",
+    }
+    return {
+        "number": result.entry.number,
+        "knob": result.entry.knob,
+        "target": result.entry.target,
+        "original": result.entry.original,
+        "outcome": words[result.outcome],
+        "problem": result.problem,
+        "kept": result.kept,
+    }
+
+
+def _damaged_row(damage: Damage) -> dict[str, Any]:
+    hint = f"; {damage.hint}" if damage.hint else ""
+    return {
+        "number": damage.number,
+        "knob": "unknown",
+        "target": str(damage.path),
+        "original": None,
+        "outcome": "cannot be read",
+        "problem": f"{damage.reason}{hint}",
+        "kept": True,
+    }
+
+
+def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> None:
+    from iotrial.errors import RequestError
+
+    entries, damaged = journal.read()
+    known: dict[int, Entry | Damage] = {one.number: one for one in damaged if one.number is not None}
+    known |= {entry.number: entry for entry in entries}
+    unknown = [number for number in numbers if number not in known]
+    if unknown:
+        there = f"it has {', '.join(map(str, sorted(known)))}" if known else "it is empty"
+        raise RequestError(
+            f"--accept {unknown[0]}: the undo journal has no such entry; nothing was dismissed", hint=there
+        )
+    rows = [_in_full(known[number]) for number in numbers]
+    for row in rows:
+        for line in _shown(row):
+            tell(line, err=as_json)
+    _ask(len(rows))
+    for row in rows:
+        journal.dismiss(journal.path(row["number"]))
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "restored": [], "accepted": rows}, indent=1))
+    else:
+        tell(f"Dismissed: {len(rows)}. Nothing of it was put back.")
+
+
+def _in_full(one: Entry | Damage) -> dict[str, Any]:
+    """All that is known of an entry; of one that cannot be read, its file."""
+    from dataclasses import asdict
+
+    from iotrial.lab.journal import Entry
+
+    if isinstance(one, Entry):
+        return {**asdict(one), "target": one.target, "problem": None, "text": None}
+    text = None
+    if one.path.is_file() and not one.path.is_symlink():
+        with one.path.open("rb") as file:
+            text = file.read(_SHOWN_BYTES).decode(errors="replace")
+    return {"number": one.number, "target": str(one.path), "problem": one.reason, "text": text}
+
+
+def _shown(row: dict[str, Any]) -> list[str]:
+    number = row["number"]
+    if row["problem"] is not None:
+        lines = [f"Entry {number} cannot be read ({row['problem']}): {row['target']}"]
+        return lines if row["text"] is None else [*lines, f"  its file: {row['text']}"]
+    return [
+        f"Entry {number}: {row['knob']} on {row['target']}",
+        f"  before the trial: {row['original']}",
+        f"  set by the trial: {', '.join(row['ours'])}",
+        *(f"  {key}: {value}" for key, value in row["identity"].items()),
+        f"  trial: {row['trial'] or 'unknown'}",
+        *([f"  only until the boot with id {row['boot_id']} ends"] if row["boot_id"] else []),
+    ]
+
+
+def _ask(count: int) -> None:
+    """On a terminal, ask once; elsewhere the option itself is the consent. Raises RequestError."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    from iotrial.errors import RequestError
+
+    what = "It" if count == 1 else f"These {count}"
+    click.echo(f"{what} will not be put back, now or later. Dismiss? Type yes: ", err=True, nl=False)
+    if sys.stdin.buffer.readline(64).strip() != b"yes":
+        raise RequestError("nothing was dismissed", hint="type yes to dismiss what is shown")

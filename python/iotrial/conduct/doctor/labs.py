@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iotrial.conduct.doctor.finding import Finding, Grade
-from iotrial.errors import IotrialError, TargetError
+from iotrial.errors import TargetError
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.journal import Journal
 from iotrial.lab.machine.programs import GUEST_PROGRAMS, Program
@@ -89,14 +89,17 @@ def kernel_finding(target: Target) -> Finding:
 
 def journal_finding(journal: Journal) -> Finding:
     """What a trial that was cut off has left."""
-    try:
-        pending = journal.pending()
-    except (IotrialError, OSError) as error:
-        text = f"the undo journal cannot be read: {error}"
-        return Finding("undo journal", Grade.PROBLEM, text, f"see what is in {journal.folder}", fatal=True)
+    pending, damaged = journal.read()
+    if damaged:
+        text = f"{len(damaged)} of the undo journal cannot be read (first: {damaged[0]})"
+        do = "run `iotrial restore`: it puts back the others, and says what to do about these"
+        return Finding("undo journal", Grade.PROBLEM, text, do, {"entries": len(pending)}, fatal=True)
     if pending:
         first = f"{pending[0].knob} on {pending[0].target}"
         text = f"{len(pending)} to put back, left by a trial that was cut off (first: {first})"
+        if all(entry.left_alone for entry in pending):
+            do = "somebody else has it now: `iotrial restore` shows it, `iotrial restore --accept N` dismisses entry N"
+            return Finding("undo journal", Grade.NOTE, text, do, {"entries": len(pending)})
         do = "run `iotrial restore`: no trial begins before"
         return Finding("undo journal", Grade.PROBLEM, text, do, {"entries": len(pending)}, fatal=True)
     return Finding("undo journal", Grade.OK, "nothing to put back", facts={"entries": 0})

@@ -17,6 +17,7 @@ from iotrial.lab.device import DevicePlace
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import DISK_LABS, Requirement, Subject, trade_off, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.objects.loop import backing_file
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
@@ -59,29 +60,30 @@ class BlockKnob(KernelFileKnob):
         super().prepare(subject, setting, (*values, self.read(subject, setting)))
 
     def is_own(self, path: str, entry: Entry) -> bool:
-        # A disk is one that the user has named by its serial number or WWN; ``still_same`` looks whether it is that one.
+        # A disk is one that the user has named by its serial number or WWN; ``taken_by`` looks whether it is that one.
         found = (DISK_FILE if "disk" in entry.identity else LOOP_FILE).fullmatch(path)
         return found is not None and found[1] == f"{self.folder}/{self.file}"
 
     def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
         if isinstance(subject.place, DevicePlace):
             return {"disk": subject.place.disk_name}
-        return {"backing": _backing(subject.target, str(subject.place.device)) or ""}
+        return {"backing": subject.target.read_or_none(backing_file(str(subject.place.device))) or ""}
 
-    def still_same(self, target: Target, entry: Entry) -> bool:
+    def taken_by(self, target: Target, entry: Entry) -> str | None:
         # Detached (as after the probe's death) is still ours to put back; attached to another file is not.
         device = entry.address["path"].split("/")[3]
         if "disk" in entry.identity:
-            return device in identity.disks_named(target, entry.identity["disk"])
-        backing = _backing(target, device)
-        return backing is None or backing == entry.identity.get("backing")
+            name = entry.identity["disk"]
+            return (
+                None if device in identity.disks_named(target, name) else f"{device} is not the disk {name}"
+            )
+        backing = target.read_or_none(backing_file(device))
+        if backing is None or backing == entry.identity.get("backing"):
+            return None
+        return f"{device} is somebody else's now, with {backing} attached"
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
         return (f"{self.folder}/{self.file} of the lab's device: {', '.join(values)}",)
-
-
-def _backing(target: Target, device: str) -> str | None:
-    return target.read_or_none(f"/sys/block/{device}/loop/backing_file")
 
 
 class BlockNumber(BlockKnob):

@@ -7,7 +7,7 @@ from abc import abstractmethod
 
 from iotrial.errors import KnobError, LabError, TargetError, UnsupportedLevel
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, Stage, Subject, Undone
+from iotrial.lab.knob import Knob, Stage, Subject, TakenError, Undone
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
@@ -78,9 +78,9 @@ class KernelFileKnob(Knob):
                 trial=subject.trial,
             )
 
-    def still_same(self, target: Target, entry: Entry) -> bool:  # noqa: ARG002
-        """Whether the entry's address still means what it meant."""
-        return True
+    def taken_by(self, target: Target, entry: Entry) -> str | None:  # noqa: ARG002
+        """In words what the entry's address means now, where that is no longer what it meant."""
+        return None
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         path = entry.address.get("path", "")
@@ -95,10 +95,21 @@ class KernelFileKnob(Knob):
         found = self.shown(text)
         if found == entry.original:
             return Undone.ALREADY
-        if found not in entry.ours or not self.still_same(target, entry):
-            return Undone.FOREIGN
+        taken = self.taken_by(target, entry)
+        if taken is not None:
+            raise TakenError(f'{path} reads "{found}", but {taken}: it is left alone')
+        if found not in entry.ours:
+            raise foreign(path, found, entry)
         target.write(path, entry.original)
         back = self.shown(target.read(path))
         if back != entry.original:
             raise KnobError(self.name, path, wrote=entry.original, found=back)
         return Undone.RESTORED
+
+
+def foreign(path: str, found: str, entry: Entry) -> TakenError:
+    """The file stands at a value that is neither the trial's nor the original: somebody else has set it."""
+    return TakenError(
+        f'{path} reads "{found}", neither what the trial has set ({", ".join(entry.ours)}) nor what stood there '
+        f"before ({entry.original}): it is left alone"
+    )

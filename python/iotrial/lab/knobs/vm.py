@@ -18,12 +18,13 @@ from iotrial.lab.knob import (
     Requirement,
     Stage,
     Subject,
+    TakenError,
     Undone,
     harmless,
     trade_off,
     whole_number,
 )
-from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.knobs.setting import KernelFileKnob, foreign
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
@@ -141,8 +142,12 @@ class Sysctl(KernelFileKnob):
     def undo(self, target: Target, entry: Entry) -> Undone:
         path = entry.address.get("path", "")
         others = {sysctl_file(key): keys for key, (_, _, keys) in self.ALLOWED.items()}.get(path, ())
-        if any(target.read_or_none(sysctl_file(other)) not in ("0", None) for other in others):
-            return Undone.FOREIGN  # somebody has set it since, and writing this one would clear it
+        for other in others:
+            found = target.read_or_none(sysctl_file(other))
+            if found not in ("0", None):
+                raise TakenError(
+                    f'{other} reads "{found}": somebody has set it since, and writing {path} would clear it; it is left alone'
+                )
         shares = {sysctl_file(key): share for key, share in self.SHARES.items()}
         if entry.original == "0" and path in shares:
             return self._undo_bytes(target, entry, path, shares[path])
@@ -154,7 +159,7 @@ class Sysctl(KernelFileKnob):
         if found in ("0", None):
             return Undone.GONE if found is None else Undone.ALREADY
         if found not in entry.ours:
-            return Undone.FOREIGN
+            raise foreign(path, found, entry)
         least, most, _ = self.ALLOWED[share]
         before = whole_number(f"sysctl {share}", entry.identity.get("share", ""), least, most)
         target.write(sysctl_file(share), before)

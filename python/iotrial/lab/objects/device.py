@@ -82,7 +82,7 @@ class LabDevice(LabObject):
         if stage != ANNOUNCED:
             if claimed["partitions"] or not self._ours(target, entry, str(claimed["descriptor"])):
                 return Undone.FOREIGN
-            journal.amend(entry, identity={**entry.identity, "stage": ZEROING})
+            journal.amend(entry, identity={**entry.identity, "stage": ZEROING}, undoing=True)
             target.call("device_zero", device=device, offset=0, length=lab_bytes)
         target.call("device_zero", device=device, offset=lab_bytes, length=BLOCK_BYTES)
         return Undone.RESTORED

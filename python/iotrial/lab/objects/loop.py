@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import errno
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.journal import Entry, Journal
-from iotrial.lab.knob import Undone
+from iotrial.lab.knob import TakenError, Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
 
@@ -98,8 +99,9 @@ class LabLoop(LabObject):
         """Undo what taking this device has changed, at once: where it was needed for one moment only."""
         taken = [e for e in journal.pending() if e.knob == self.name and e.address["device"] == device]
         for entry in taken:
-            if self.undo(target, entry, journal) is not Undone.FOREIGN:
-                journal.drop(entry)
+            with suppress(TakenError):  # its entry stays
+                if self.undo(target, entry, journal) is not Undone.FOREIGN:
+                    journal.drop(entry)
 
     def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:
         device = entry.address["device"]
@@ -109,13 +111,31 @@ class LabLoop(LabObject):
                 return Undone.ALREADY
             return Undone.GONE
         if not self._cleared(target, entry, device):
-            return Undone.GONE  # it is somebody else's now, with a file of their own
+            return self._taken(target, entry, device)
         if entry.original == "absent":
             target.call("loop_remove", device=device, node=entry.identity["node"] == "absent")
             if target.exists(f"/sys/block/{device}"):
                 raise TargetError(f"removing {device}: it is still there")
             return Undone.RESTORED
         return self._put_back_queue(target, entry, device, journal)
+
+    def _taken(self, target: Target, entry: Entry, device: str) -> Undone:
+        """The device is somebody else's, with a file of theirs. Raises TakenError where something of ours is left on it."""
+        ours = [
+            file
+            for file in CHANGED_BY_ATTACHING
+            if entry.identity.get(file)
+            not in (None, target.read_or_none(f"/sys/block/{device}/queue/{file}"))
+        ]
+        if entry.original != "absent" and not ours:
+            return Undone.GONE
+        left = [f"its {file} is not as it was before the trial" for file in ours]
+        if entry.original == "absent":
+            left.append("the trial had it added to the kernel")
+        theirs = target.read_or_none(backing_file(device)) or "a file that cannot be named"
+        raise TakenError(
+            f"{device} is somebody else's now, with {theirs} attached; {' and '.join(left)}: it is left alone"
+        )
 
     def _cleared(self, target: Target, entry: Entry, device: str) -> bool:
         """Wait until our image is no longer attached. False where another one is."""
@@ -147,6 +167,11 @@ class LabLoop(LabObject):
                 raise TargetError(f"putting back {path}: wanted {before}, found {found}")
             outcome = Undone.RESTORED
         return outcome
+
+
+def backing_file(device: str) -> str:
+    """Where the kernel says which file is attached."""
+    return f"/sys/block/{device}/loop/backing_file"
 
 
 def holders(target: Target, device: str) -> str:

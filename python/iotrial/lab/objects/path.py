@@ -94,7 +94,7 @@ class LabPath(LabObject):
             target.call("remove", path=path, recursive=True, keep=True)
         now = int(target.call("time")["realtime_ns"])
         noted = {**entry.identity, "put_back_ns": str(mtime), "removed_ns": str(now)}
-        journal.amend(entry, identity=noted)
+        journal.amend(entry, identity=noted, undoing=True)
         target.call("remove", path=path)
         if target.exists(path):
             raise TargetError(f"removing {path}: it is still there")
