@@ -20,6 +20,7 @@ import pytest
 from refusing import accepted, mounted, refused
 from stand_in import SERIAL, SIZE, StandIn, replace_look_up, run
 
+from iotrial.errors import RequestError
 from iotrial.lab import guard
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
@@ -55,9 +56,7 @@ def name(device: str) -> str:
 def test_a_file_system_above_a_loop_device_whose_node_is_gone_is_seen(disk: StandIn, tmp_path: Path) -> None:
     with loop_by_a_name_that_goes(disk, tmp_path) as above:
         run("mkfs.ext4", "-q", above)
-        with mounted(above, tmp_path / "m"):
-            (tmp_path / "m" / "letter").write_text("precious")
-            run("sync", "--file-system", str(tmp_path / "m"))
+        with mounted(above, tmp_path / "m", "--read-only"):  # which alone leaves every byte as it is
             message = refused(disk, tmp_path)
             assert f"{name(above)} is attached to it" in message
             assert f"mounted on {tmp_path}/m" in message
@@ -83,19 +82,29 @@ def test_a_loop_device_that_was_attached_in_another_mount_namespace_is_seen(
         run("losetup", "--detach", above)
 
 
+@contextmanager
+def loop_over_an_image_on(device: str, folder: Path) -> Iterator[str]:
+    """A loop device over a file of a file system that is mounted nowhere any more. Nothing of this writes to the device."""
+    run("mkfs.ext4", "-q", device)
+    with mounted(device, folder):
+        (folder / "image").write_bytes(bytes(1 << 20))
+    run("mount", "--read-only", device, str(folder))
+    above = run("losetup", "--show", "--find", "--read-only", str(folder / "image")).strip()
+    run("umount", "--lazy", str(folder))
+    try:
+        yield above
+    finally:
+        run("losetup", "--detach", above)
+
+
 def test_a_loop_device_over_a_file_on_a_loop_device_over_the_disk_is_seen(
     disk: StandIn, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "m"
-    with loop_by_a_name_that_goes(disk, tmp_path) as above:
-        run("mkfs.ext4", "-q", above)
-        with mounted(above, folder):
-            image = folder / "image"
-            with image.open("wb") as file:
-                file.truncate(8 << 20)
-            with loop_over(image) as topmost:
-                image.unlink()
-                message = refused(disk, tmp_path)
+    with (
+        loop_by_a_name_that_goes(disk, tmp_path) as above,
+        loop_over_an_image_on(above, tmp_path / "m") as topmost,
+    ):
+        message = refused(disk, tmp_path)
     assert f"{name(above)} is attached to it" in message
     assert f"{name(topmost)} is attached to a file on {name(above)}" in message
 
@@ -103,16 +112,7 @@ def test_a_loop_device_over_a_file_on_a_loop_device_over_the_disk_is_seen(
 def test_an_image_on_a_file_system_that_is_mounted_nowhere_any_more_names_its_loop_device(
     disk: StandIn, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "m"
-    folder.mkdir()
-    run("mkfs.ext4", "-q", disk.path)
-    run("mount", disk.path, str(folder))
-    image = folder / "image"
-    with image.open("wb") as file:
-        file.truncate(8 << 20)
-    with loop_over(image) as above:
-        image.rename(folder / "moved")
-        run("umount", "--lazy", str(folder))
+    with loop_over_an_image_on(disk.path, tmp_path / "m") as above:
         assert f"{name(above)} is attached to a file on it" in refused(disk, tmp_path)
 
 
@@ -124,7 +124,7 @@ def test_another_loop_device_over_the_same_file_is_seen_though_its_name_is_gone(
     with loop_over(other) as twin:
         other.unlink()
         run("mkfs.ext4", "-q", twin)
-        with mounted(twin, tmp_path / "m"):
+        with mounted(twin, tmp_path / "m", "--read-only"):
             message = refused(disk, tmp_path)
     assert f"{name(twin)} is attached to the same file" in message
     assert f"mounted on {tmp_path}/m" in message
@@ -132,19 +132,21 @@ def test_another_loop_device_over_the_same_file_is_seen_though_its_name_is_gone(
 
 def test_the_disk_below_a_loop_device_is_looked_at_too(disk: StandIn, tmp_path: Path) -> None:
     run("mkfs.ext4", "-q", disk.path)
-    with mounted(disk.path, tmp_path / "m"), loop_over(disk.path) as upper:
-        replace_look_up({disk.name: SERIAL})
-        message = refused(disk, tmp_path, path=upper)
-    assert f"mounted on {tmp_path}/m" in message
+    with mounted(disk.path, tmp_path / "m"), pytest.raises(RequestError) as caught:
+        claim_above(disk)
+    assert f"mounted on {tmp_path}/m" in caught.value.message
 
 
-def test_a_disk_that_is_itself_a_loop_device_over_an_unused_one_is_taken(
-    disk: StandIn, tmp_path: Path
-) -> None:
+def test_a_disk_that_is_itself_a_loop_device_over_an_unused_one_is_taken(disk: StandIn) -> None:
+    assert claim_above(disk) != disk.name
+
+
+def claim_above(disk: StandIn) -> str:
+    """Claims another loop device over the disk, as if that were the disk."""
     with loop_over(disk.path) as upper, Probe(isolate=True) as probe:
         replace_look_up({disk.name: SERIAL})
-        claimed = guard.claim(Target(probe), guard.Consent(upper, SERIAL), 16 << 20)
-        assert claimed.device == name(upper)
+        consent = guard.Consent(upper, SERIAL, discard_contents=True)
+        return guard.claim(Target(probe), consent, 16 << 20).device
 
 
 @pytest.mark.skipif(
