@@ -56,11 +56,13 @@ def partition(disk: StandIn) -> Iterator[str]:
 
 
 @contextmanager
-def mounted(device: str, folder: Path) -> Iterator[None]:
+def mounted(device: str, folder: Path, *options: str) -> Iterator[None]:
     folder.mkdir(exist_ok=True)
-    run("mount", device, str(folder))
-    yield
-    run("umount", str(folder))
+    run("mount", *options, device, str(folder))
+    try:
+        yield
+    finally:
+        run("umount", str(folder))
 
 
 @contextmanager

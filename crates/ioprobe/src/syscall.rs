@@ -40,6 +40,70 @@ pub fn open(path: &str, flags: c_int, mode: c_uint) -> Result<OwnedFd> {
         .map_err(|errno| Error::errno(format!("open {path}"), errno))
 }
 
+pub const RESOLVE_NO_XDEV: u64 = 1;
+pub const RESOLVE_NO_SYMLINKS: u64 = 4;
+
+/// openat2(2); the errno is left to the caller.
+pub fn open_at(
+    folder: RawFd,
+    name: &CStr,
+    flags: c_int,
+    resolve: u64,
+) -> std::result::Result<OwnedFd, i32> {
+    /// `struct open_how` of linux/openat2.h.
+    #[repr(C)]
+    struct OpenHow {
+        flags: u64,
+        mode: u64,
+        resolve: u64,
+    }
+    let how = OpenHow {
+        flags: (flags | libc::O_CLOEXEC) as u64,
+        mode: 0,
+        resolve,
+    };
+    // SAFETY: `name` ends with NUL, `how` is passed with its size; the descriptor is new and ours.
+    unsafe {
+        new_descriptor(libc::syscall(
+            libc::SYS_openat2,
+            folder,
+            name.as_ptr(),
+            &how,
+            std::mem::size_of::<OpenHow>(),
+        ))
+    }
+}
+
+/// Holds what a path leads to, with no link on the way: the conductor resolves a path once, so a link in it has been put there
+/// since. Of a link in the last place, the link itself.
+pub fn hold(path: &str, flags: c_int, doing: &str) -> Result<OwnedFd> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | flags;
+    open_at(libc::AT_FDCWD, &c_text(path)?, flags, RESOLVE_NO_SYMLINKS).map_err(|errno| match errno
+    {
+        libc::ENOSYS => {
+            Error::unsupported(format!("{doing}: wanted openat2 (Linux 5.6), found none"))
+        }
+        libc::ELOOP => Error::errno(
+            format!("{doing}: a folder of that path has become a link"),
+            errno,
+        ),
+        _ => Error::errno(doing, errno),
+    })
+}
+
+/// The folder that holds a name, held, and the name in it.
+pub fn hold_parent(path: &str, doing: &str) -> Result<(OwnedFd, CString)> {
+    let trimmed = path.trim_end_matches('/');
+    let (parent, name) = trimmed.rsplit_once('/').unwrap_or((".", trimmed));
+    if name.is_empty() || name == "." || name == ".." {
+        return Err(Error::bad(format!(
+            "{doing}: wanted a path that ends in a name"
+        )));
+    }
+    let parent = if parent.is_empty() { "/" } else { parent };
+    Ok((hold(parent, libc::O_DIRECTORY, doing)?, c_text(name)?))
+}
+
 /// What opening somebody else's name needs: a link is an error, and a pipe in its place is not waited for.
 pub const ITSELF: c_int = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 

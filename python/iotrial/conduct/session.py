@@ -98,6 +98,7 @@ class Session:
             # a user's folder is there already, or it is not the one that was meant
             if Path(self.folder) == self._own_folder:
                 make_folder(self._own_folder)
+                self.folder = str(self._own_folder.resolve())  # the probe follows no link on the way
             if self.resolved.needs is not None:
                 if self._sample_s is not None:
                     raise RequestError("--sample looks at this machine, and the trial happens in a guest")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from iotrial.conduct.user import invoking_user
 from iotrial.design.plan import Plan, new_seed
 from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host
+from iotrial.lab.folder import settled
 from iotrial.lab.guard import Consent, claim
 from iotrial.lab.journal import Journal
 from iotrial.lab.lock import MachineLock
@@ -56,36 +56,31 @@ class Ended:
 def default_folder(resolved: Resolved, on: str | None) -> str:
     """Where images or lab folders go that the user has not located: as named, else the state folder. Raises RequestError for
     a folder, be it this or a place's own, that cannot be used."""
+    owners = {0, os.geteuid(), invoking_user()[0]} if resolved.root else None
     for site in resolved.sites:
         if site.where.folder is not None:
-            _check_folder(resolved, Path(site.where.folder), f"--place {site.name}={site.where.folder}")
-    folder = Path(on).expanduser().resolve() if on else state_folder() / "lab"
-    if on:
-        _check_folder(resolved, folder, f"--on {on}")
-    return str(folder)
+            _check_folder(resolved, site.where.folder, f"--place {site.name}={site.where.folder}", owners)
+    state = state_folder()
+    there = next(folder for folder in (state, *state.parents) if folder.exists())
+    settled(str(there), "the state folder", owners)
+    if not on:
+        return str(state / "lab")
+    return _check_folder(resolved, str(Path(on).expanduser()), f"--on {on}", owners)
 
 
-def _check_folder(resolved: Resolved, folder: Path, option: str) -> None:
-    if not folder.is_dir():
-        raise RequestError(f"{option}: there is no such folder", hint="make it, or name one that is there")
-    if not os.access(folder, os.W_OK):
+def _check_folder(resolved: Resolved, folder: str, option: str, owners: set[int] | None) -> str:
+    """The folder without links. Root works in none that others could swap for another one."""
+    try:
+        found = settled(folder, option, owners)
+    except OSError as error:
+        raise RequestError(
+            f"{option}: there is no such folder", hint="make it, or name one that is there"
+        ) from error
+    if not os.access(found, os.W_OK):
         raise RequestError(
             f"{option}: not writable for {'root' if resolved.root else 'you'}", hint="name a folder that is"
         )
-    if resolved.root and resolved.lab == "directory":  # an image has no name
-        _check_ours(folder, option)
-
-
-def _check_ours(folder: Path, option: str) -> None:
-    """Root's folder among strangers: who can rename it away can put another, or a link, in its place."""
-    facts = folder.stat()
-    swappable = facts.st_mode & stat.S_IWOTH and not facts.st_mode & stat.S_ISVTX
-    owners = {0, os.geteuid(), invoking_user()[0]}
-    if swappable or facts.st_uid not in owners:
-        whose = "everybody may rename what is in it" if swappable else f"it belongs to user {facts.st_uid}"
-        raise RequestError(
-            f"{option}: {whose}, and root would work there", hint="name a folder that is yours or root's"
-        )
+    return found
 
 
 def make_plan(resolved: Resolved, seed: str | None, *, controls: bool) -> Plan:

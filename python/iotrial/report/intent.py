@@ -66,6 +66,7 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
     else:
         yield _line("lab", f"device, on {_disk(unnamed)}")
         yield _line("", _share(unnamed))
+        yield _line("", UNSEEN)
     yield from _places(resolved, folder, disks)
     for note in notes([group.facts() for group in sharing(resolved, folder)]):
         yield _line("", shown(f"NOTE: {note}"))
@@ -122,6 +123,14 @@ def _places(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]])
         )
         if disk is not None:
             yield _line("", _share(disk))
+            yield _line("", UNSEEN)
+
+
+#: what no look at a disk can find
+UNSEEN = (
+    "found unused; not seen: another machine on a shared disk, processes outside a container, descriptors that only a "
+    "socket, io_uring or a target driver of the kernel holds"
+)
 
 
 def _disk(disk: Mapping[str, Any]) -> str:

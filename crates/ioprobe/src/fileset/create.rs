@@ -1,7 +1,8 @@
 //! Makes the files of a set, and rewrites them at another size.
 
 use std::collections::BTreeMap;
-use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::ffi::CStr;
+use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 use std::time::Instant;
 
 use serde_json::{json, Value};
@@ -139,11 +140,16 @@ pub fn make_folders(set: &FileSet, view: Option<&str>, owner: Option<User>) -> R
 
 /// Makes it somebody's; of a link, the link itself.
 pub fn give_to(path: &str, owner: Option<User>) -> Result<()> {
+    give_at(libc::AT_FDCWD, &c_text(path)?, owner, path)
+}
+
+/// The same of a name in a folder that is held; `path` is for the message.
+pub fn give_at(folder: RawFd, name: &CStr, owner: Option<User>, path: &str) -> Result<()> {
     if let Some(owner) = owner {
-        let text = c_text(path)?;
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
         // SAFETY: the text ends with NUL.
         check(
-            unsafe { libc::lchown(text.as_ptr(), owner.uid, owner.gid) },
+            unsafe { libc::fchownat(folder, name.as_ptr(), owner.uid, owner.gid, flags) },
             || format!("give {path} to user {} group {}", owner.uid, owner.gid),
         )?;
     }

@@ -4,14 +4,14 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::io::AsRawFd;
+use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
 use serde_json::{json, Value};
 
 use crate::error::{Doing, Error, Result};
-use crate::fileset::create::give_to;
-use crate::syscall::{c_text, check, kind_of, make_folder, open, stat};
+use crate::fileset::create::give_at;
+use crate::syscall::{c_text, check, hold, hold_parent, kind_of, open, stat, stat_at};
 use crate::wire::{mode_text, DropCaches, MakeFolder, Path, SetTimes, Stat, Write};
 
 const READ_LIMIT: u64 = 1 << 20;
@@ -101,6 +101,18 @@ pub fn statfs(path: &str) -> Result<libc::statfs> {
     }
 }
 
+/// Of what is held open.
+pub fn file_system_of(held: &OwnedFd, doing: &str) -> Result<libc::statfs> {
+    let mut status = std::mem::MaybeUninit::uninit();
+    // SAFETY: on success the kernel has filled the whole structure.
+    unsafe {
+        check(libc::fstatfs(held.as_raw_fd(), status.as_mut_ptr()), || {
+            doing.to_string()
+        })?;
+        Ok(status.assume_init())
+    }
+}
+
 pub fn list(request: Path) -> Result<Value> {
     let doing = || format!("list {}", request.path);
     let mut names = fs::read_dir(&request.path)
@@ -117,15 +129,22 @@ pub fn read_link(request: Path) -> Result<Value> {
     Ok(json!({"target": target.to_string_lossy()}))
 }
 
+/// Makes a folder, in a folder that no link leads to.
 pub fn make(request: MakeFolder) -> Result<Value> {
-    match make_folder(&request.path, request.mode.0) {
+    let doing = format!("make folder {}", request.path);
+    let (folder, name) = hold_parent(&request.path, &doing)?;
+    // SAFETY: the text ends with NUL.
+    let made = unsafe { libc::mkdirat(folder.as_raw_fd(), name.as_ptr(), request.mode.0) };
+    match check(made, || doing.clone()) {
         Err(Error::Os {
             errno: libc::EEXIST,
             ..
-        }) if !request.exclusive && kind_of(&stat(&request.path, true)?) == "directory" => {}
+        }) if !request.exclusive
+            && stat_at(folder.as_raw_fd(), &name, 0)
+                .map_or(false, |found| kind_of(&found) == "directory") => {}
         other => {
             other?;
-            give_to(&request.path, request.owner)?;
+            give_at(folder.as_raw_fd(), &name, request.owner, &request.path)?;
         }
     }
     Ok(json!({}))
@@ -133,7 +152,8 @@ pub fn make(request: MakeFolder) -> Result<Value> {
 
 /// Puts back the time of a folder's or file's last change; of a link itself, never of what it leads to.
 pub fn set_times(request: SetTimes) -> Result<Value> {
-    let path = c_text(&request.path)?;
+    let doing = || format!("set the time of {}", request.path);
+    let held = hold(&request.path, 0, &doing())?;
     let times = [
         libc::timespec {
             tv_sec: 0,
@@ -144,17 +164,17 @@ pub fn set_times(request: SetTimes) -> Result<Value> {
             tv_nsec: request.mtime_ns.rem_euclid(1_000_000_000),
         },
     ];
-    // SAFETY: `path` ends with NUL, and there are two times.
+    // SAFETY: the empty text ends with NUL and stands for the descriptor (Linux 5.8); there are two times.
     check(
         unsafe {
             libc::utimensat(
-                libc::AT_FDCWD,
-                path.as_ptr(),
+                held.as_raw_fd(),
+                b"\0".as_ptr().cast(),
                 times.as_ptr(),
-                libc::AT_SYMLINK_NOFOLLOW,
+                libc::AT_EMPTY_PATH,
             )
         },
-        || format!("set the time of {}", request.path),
+        doing,
     )?;
     Ok(json!({}))
 }

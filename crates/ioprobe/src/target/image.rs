@@ -3,11 +3,14 @@
 //! A file without a name cannot be left behind. It is allocated in full so that no run pays for the allocation or meets a
 //! full disk, and refused on tmpfs, where the "disk" would be memory.
 
+use std::ffi::CStr;
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
+use libc::{c_int, c_uint};
+
 use crate::error::{last_errno, Error, Result};
-use crate::syscall::{c_text, check, stat_of, try_open, write_all};
-use crate::target::files::statfs;
+use crate::syscall::{c_text, check, hold, hold_parent, new_descriptor, stat_of, write_all};
+use crate::target::files::file_system_of;
 use crate::wire::{Fill, Image};
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -24,7 +27,9 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
             request.size
         )));
     }
-    let magic = statfs(&request.folder)?.f_type as u64 & 0xffff_ffff;
+    // held from here on: a folder above can be swapped, the one that was looked at cannot
+    let folder = hold(&request.folder, libc::O_DIRECTORY, &doing())?;
+    let magic = file_system_of(&folder, &doing())?.f_type as u64 & 0xffff_ffff;
     if magic == TMPFS_MAGIC || magic == RAMFS_MAGIC {
         return Err(Error::bad(format!(
             "{}: wanted a file system on a disk, found one in memory (type {magic:#x})",
@@ -32,7 +37,7 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
         )));
     }
     let image = match &request.path {
-        None => nameless(&request.folder)?,
+        None => nameless(&folder, &request.folder)?,
         Some(path) => named_for_an_instant(path)?,
     };
     // SAFETY: no pointers are involved.
@@ -69,32 +74,39 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
 }
 
 /// O_TMPFILE; `os` EOPNOTSUPP where the file system has none.
-fn nameless(folder: &str) -> Result<OwnedFd> {
-    match try_open(&c_text(folder)?, libc::O_TMPFILE | libc::O_RDWR, 0o600) {
-        Ok(image) => Ok(image),
+fn nameless(held: &OwnedFd, folder: &str) -> Result<OwnedFd> {
+    let flags = libc::O_TMPFILE | libc::O_RDWR;
+    create_at(held, &c_text(".")?, flags).map_err(|errno| {
         // A kernel without O_TMPFILE sees a folder opened for writing.
-        Err(libc::EISDIR) => Err(Error::errno(
-            format!("make a file without a name in {folder}"),
-            libc::EOPNOTSUPP,
-        )),
-        Err(errno) => Err(Error::errno(
-            format!("make a file without a name in {folder}"),
-            errno,
-        )),
-    }
+        let errno = match errno {
+            libc::EISDIR => libc::EOPNOTSUPP,
+            errno => errno,
+        };
+        Error::errno(format!("make a file without a name in {folder}"), errno)
+    })
 }
 
 /// A file whose name is taken away at once. The name is the conductor's, who has it in the journal.
 fn named_for_an_instant(path: &str) -> Result<OwnedFd> {
-    let text = c_text(path)?;
+    let (folder, name) = hold_parent(path, &format!("make {path}"))?;
     let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
-    let image = try_open(&text, flags, 0o600)
+    let image = create_at(&folder, &name, flags)
         .map_err(|errno| Error::errno(format!("make {path}"), errno))?;
     // SAFETY: the text ends with NUL.
-    check(unsafe { libc::unlink(text.as_ptr()) }, || {
-        format!("unlink {path}")
-    })?;
+    check(
+        unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) },
+        || format!("unlink {path}"),
+    )?;
     Ok(image)
+}
+
+fn create_at(folder: &OwnedFd, name: &CStr, flags: c_int) -> std::result::Result<OwnedFd, i32> {
+    let flags = flags | libc::O_CLOEXEC;
+    // SAFETY: the text ends with NUL; the descriptor is new and ours.
+    unsafe {
+        let fd = libc::openat(folder.as_raw_fd(), name.as_ptr(), flags, 0o600 as c_uint);
+        new_descriptor(fd.into())
+    }
 }
 
 /// Zeros through the page cache to the disk, so that no extent stays unwritten, and out of the cache again.

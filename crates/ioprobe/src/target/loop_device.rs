@@ -25,10 +25,10 @@ const ATTEMPTS: u32 = 64;
 
 /// `struct loop_info64` of linux/loop.h.
 #[repr(C)]
-struct LoopInfo {
-    device: u64,
-    inode: u64,
-    rdevice: u64,
+pub struct LoopInfo {
+    pub device: u64,
+    pub inode: u64,
+    pub rdevice: u64,
     offset: u64,
     size_limit: u64,
     number: u32,
@@ -217,7 +217,8 @@ fn direct_io_unit(image: &OwnedFd) -> u32 {
     }
 }
 
-fn status(device: &File, path: &str) -> Result<LoopInfo> {
+/// What a loop device stands over; `os` ENXIO where that is nothing.
+pub fn status(device: &impl AsRawFd, path: &str) -> Result<LoopInfo> {
     // SAFETY: all of it are numbers; the kernel fills one structure of this size.
     unsafe {
         let mut info: LoopInfo = std::mem::zeroed();

@@ -1,7 +1,7 @@
 //! Which loop devices there are: finding a free one, adding one, taking it away again, with their nodes in /dev.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::io::AsRawFd;
+use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use libc::c_ulong;
 use serde_json::{json, Value};
 
 use crate::error::{last_errno, Doing, Error, Result};
-use crate::syscall::{c_text, exists};
+use crate::syscall::{c_text, check, exists, mount_nowhere, new_descriptor};
+use crate::target::loop_device::status;
 use crate::wire::LoopRemove;
 
 pub const LOOP_MAJOR: u32 = 7;
@@ -42,6 +43,76 @@ pub fn describe_free() -> Result<Value> {
         "node": exists(&format!("/dev/{name}"))?,
         "name": name,
     }))
+}
+
+/// A loop device that stands over something, and what that is.
+pub struct Attached {
+    pub name: String,
+    pub rdev: libc::dev_t,
+    pub over: Result<Over>,
+}
+
+/// By the kernel's numbers: of the file system that holds the file, of the file, and where it is a device node, of the device.
+pub struct Over {
+    pub device: u64,
+    pub inode: u64,
+    pub rdevice: u64,
+}
+
+/// All that stand over something now. Asked through nodes of our own, where no path leads: /dev may have others, or none.
+pub fn attached() -> Vec<Attached> {
+    let nodes = mount_nowhere("tmpfs");
+    let mut found = Vec::new();
+    for name in loop_devices() {
+        let number = fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap_or_default();
+        let numbers = number.trim().split_once(':');
+        let rdev = match numbers.map(|(major, minor)| (major.parse(), minor.parse())) {
+            Some((Ok(major), Ok(minor))) => libc::makedev(major, minor),
+            _ => continue, // removed in this moment
+        };
+        if fs::symlink_metadata(format!("/sys/block/{name}/loop")).is_err() {
+            continue;
+        }
+        let over = match &nodes {
+            Ok(nodes) => over(nodes, &name, rdev),
+            Err(error) => Err(Error::unsupported(error.to_string())),
+        };
+        match over {
+            // let go of in this moment
+            Err(Error::Os {
+                errno: libc::ENXIO | libc::ENODEV,
+                ..
+            }) => {}
+            over => found.push(Attached { name, rdev, over }),
+        }
+    }
+    found
+}
+
+fn over(nodes: &OwnedFd, name: &str, rdev: libc::dev_t) -> Result<Over> {
+    let doing = || format!("ask {name} what it is attached to");
+    let text = c_text(name)?;
+    // SAFETY: the text ends with NUL; the descriptor is new and ours.
+    let device = unsafe {
+        check(
+            libc::mknodat(
+                nodes.as_raw_fd(),
+                text.as_ptr(),
+                libc::S_IFBLK | 0o600,
+                rdev,
+            ),
+            doing,
+        )?;
+        let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
+        let fd = libc::openat(nodes.as_raw_fd(), text.as_ptr(), flags);
+        new_descriptor(fd.into()).map_err(|errno| Error::errno(doing(), errno))?
+    };
+    let found = status(&device, name)?;
+    Ok(Over {
+        device: found.device,
+        inode: found.inode,
+        rdevice: found.rdevice,
+    })
 }
 
 /// What was not there before and goes with the device: the kernel adds one where all were taken.

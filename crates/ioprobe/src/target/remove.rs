@@ -4,13 +4,13 @@
 //! folder to open folder, and the kernel itself (openat2, RESOLVE_NO_XDEV) refuses to enter a mount, bind mounts too.
 
 use std::ffi::{CStr, CString};
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 
-use libc::{c_int, c_long};
+use libc::c_int;
 use serde_json::{json, Value};
 
 use crate::error::{last_errno, Error, Result};
-use crate::syscall::{c_text, check, open, stat_at};
+use crate::syscall::{check, hold_parent, open_at, stat_at, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV};
 use crate::wire::Remove;
 
 pub fn remove(request: Remove) -> Result<Value> {
@@ -26,19 +26,18 @@ pub fn remove(request: Remove) -> Result<Value> {
 
 /// Takes a whole tree away; returns how many names went. A missing one is fine.
 pub fn tree(path: &str) -> Result<u64> {
-    let (folder, name) = parent_and_name(path)?;
-    match folder {
-        Some(folder) => Walk { path }.entry(folder.as_raw_fd(), &name),
+    match parent_and_name(path)? {
+        Some((folder, name)) => Walk { path }.entry(folder.as_raw_fd(), &name),
         None => Ok(0),
     }
 }
 
 /// Takes away what a folder holds, and leaves the folder; a missing one is fine.
 fn contents(path: &str) -> Result<u64> {
-    let (folder, name) = parent_and_name(path)?;
     let walk = Walk { path };
-    match folder {
-        Some(folder) => match stat_at(folder.as_raw_fd(), &name, libc::AT_SYMLINK_NOFOLLOW) {
+    match parent_and_name(path)? {
+        Some((folder, name)) => match stat_at(folder.as_raw_fd(), &name, libc::AT_SYMLINK_NOFOLLOW)
+        {
             Err(libc::ENOENT) => Ok(0),
             _ => walk.contents(&walk.enter(folder.as_raw_fd(), &name)?, &name),
         },
@@ -48,9 +47,8 @@ fn contents(path: &str) -> Result<u64> {
 
 /// Takes one name away: a file, a link itself, an empty folder.
 fn single(path: &str) -> Result<u64> {
-    let (folder, name) = parent_and_name(path)?;
-    let folder = match folder {
-        Some(folder) => folder,
+    let (folder, name) = match parent_and_name(path)? {
+        Some(found) => found,
         None => return Ok(0),
     };
     let walk = Walk { path };
@@ -65,22 +63,14 @@ fn single(path: &str) -> Result<u64> {
     }
 }
 
-/// The folder that holds the name, opened; none if it is missing itself.
-fn parent_and_name(path: &str) -> Result<(Option<OwnedFd>, CString)> {
-    let trimmed = path.trim_end_matches('/');
-    let (parent, name) = trimmed.rsplit_once('/').unwrap_or((".", trimmed));
-    if name.is_empty() || name == "." || name == ".." {
-        return Err(Error::bad(format!(
-            "remove {path}: wanted a path that ends in a name"
-        )));
-    }
-    let parent = if parent.is_empty() { "/" } else { parent };
-    match open(parent, libc::O_RDONLY | libc::O_DIRECTORY, 0) {
-        Ok(folder) => Ok((Some(folder), c_text(name)?)),
+/// The folder that holds the name; none if it is missing itself.
+fn parent_and_name(path: &str) -> Result<Option<(OwnedFd, CString)>> {
+    match hold_parent(path, &format!("remove {path}")) {
+        Ok(found) => Ok(Some(found)),
         Err(Error::Os {
             errno: libc::ENOENT,
             ..
-        }) => Ok((None, c_text(name)?)),
+        }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -123,47 +113,20 @@ impl Walk<'_> {
 
     /// Opens a folder of this very mount.
     fn enter(&self, folder: RawFd, name: &CStr) -> Result<OwnedFd> {
-        const RESOLVE_NO_XDEV: u64 = 1;
-        const RESOLVE_NO_SYMLINKS: u64 = 4;
-        /// `struct open_how` of linux/openat2.h.
-        #[repr(C)]
-        struct OpenHow {
-            flags: u64,
-            mode: u64,
-            resolve: u64,
-        }
-        let how = OpenHow {
-            flags: (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64,
-            mode: 0,
-            resolve: RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS,
-        };
-        // SAFETY: `name` ends with NUL, `how` is passed with its size; the descriptor is new and ours.
-        unsafe {
-            let fd: c_long = libc::syscall(
-                libc::SYS_openat2,
-                folder,
-                name.as_ptr(),
-                &how,
-                std::mem::size_of::<OpenHow>(),
-            );
-            match fd {
-                -1 => match last_errno() {
-                    libc::EXDEV => Err(Error::errno(
-                        format!(
-                            "remove {}: {} is a mount point, which is not crossed",
-                            self.path,
-                            name.to_string_lossy()
-                        ),
-                        libc::EXDEV,
-                    )),
-                    libc::ENOSYS => Err(Error::unsupported(
-                        "remove: wanted openat2 (Linux 5.6), found none",
-                    )),
-                    errno => Err(self.failed(name, errno)),
-                },
-                fd => Ok(OwnedFd::from_raw_fd(fd as RawFd)),
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        open_at(folder, name, flags, RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS).map_err(|errno| {
+            match errno {
+                libc::EXDEV => Error::errno(
+                    format!(
+                        "remove {}: {} is a mount point, which is not crossed",
+                        self.path,
+                        name.to_string_lossy()
+                    ),
+                    libc::EXDEV,
+                ),
+                errno => self.failed(name, errno),
             }
-        }
+        })
     }
 
     fn failed(&self, name: &CStr, errno: i32) -> Error {

@@ -1,15 +1,17 @@
-//! Who uses a disk: mounts of any process, swap, what is built upon it, open descriptors.
+//! Who uses a disk: mounts of any process, swap, what is built upon it, open descriptors, mappings.
 //!
 //! The kernel's exclusive claim already fails where a disk or a partition of it is mounted, swapped to or part of an array;
 //! this says by whom. And it finds what claims nothing: a loop device over the disk, a virtual machine that writes to it.
+//! Everything is compared by the kernel's numbers (device, inode): a path may be gone, or mean something else elsewhere.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Metadata};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::io::OwnedFd;
 
 use super::{below, open_below, sysfs};
+use crate::target::loop_table::{self, Attached};
 
 /// Partitions that the kernel knows, with their numbers.
 pub fn partitions(rdev: libc::dev_t) -> Vec<(String, libc::dev_t)> {
@@ -18,8 +20,8 @@ pub fn partitions(rdev: libc::dev_t) -> Vec<(String, libc::dev_t)> {
         .into_iter()
         .filter(|name| fs::symlink_metadata(format!("{system}/{name}/partition")).is_ok())
         .filter_map(|name| {
-            let number = fs::read_to_string(format!("{system}/{name}/dev")).ok()?;
-            Some((name, parse_number(number.trim())?))
+            let number = number_in(&format!("{system}/{name}/dev"))?;
+            Some((name, number))
         })
         .collect();
     found.sort();
@@ -28,30 +30,12 @@ pub fn partitions(rdev: libc::dev_t) -> Vec<(String, libc::dev_t)> {
 
 /// In words, each once.
 pub fn of(rdev: libc::dev_t, proc: &OwnedFd) -> Vec<String> {
-    let mut disks = partitions(rdev);
-    let system = fs::read_link(sysfs(rdev)).unwrap_or_default();
-    let name = system.file_name().unwrap_or_default();
-    disks.push((name.to_string_lossy().into_owned(), rdev));
-    let wanted = |number: libc::dev_t| disks.iter().any(|(_, disk)| *disk == number);
-
     let mut found = BTreeSet::new();
-    for (name, number) in &disks {
-        for holder in names(&format!("{}/holders", sysfs(*number))) {
-            found.insert(format!("{name} is part of {holder}"));
-        }
-    }
+    let stack = Stack::around(rdev, &mut found);
     for volume in names("/sys/fs/btrfs") {
-        for (name, _) in &disks {
+        for name in stack.devices.values() {
             if fs::symlink_metadata(format!("/sys/fs/btrfs/{volume}/devices/{name}")).is_ok() {
                 found.insert(format!("{name} is part of the mounted btrfs {volume}"));
-            }
-        }
-    }
-    for name in names("/sys/block") {
-        let file = format!("/sys/block/{name}/loop/backing_file");
-        if let Ok(path) = fs::read_to_string(file) {
-            if number_at(path.trim_end_matches('\n')).map_or(false, wanted) {
-                found.insert(format!("{name} is attached to it"));
             }
         }
     }
@@ -61,19 +45,139 @@ pub fn of(rdev: libc::dev_t, proc: &OwnedFd) -> Vec<String> {
             .skip(1)
             .filter_map(|l| l.split_whitespace().next())
         {
-            if number_at(&unescaped(path)).map_or(false, wanted) {
+            if stack.has_path(&unescaped(path)) {
                 found.insert(format!("{path} is swap"));
             }
         }
     }
-    processes(proc, &wanted, &mut found);
+    processes(proc, &stack, &mut found);
     found.into_iter().collect()
 }
 
-/// Mounts in the namespace of any process, and descriptors that are open on the disk. Our own do not count.
-fn processes(proc: &OwnedFd, wanted: &dyn Fn(libc::dev_t) -> bool, found: &mut BTreeSet<String>) {
+/// The disk with all that its bytes are reached by: its partitions, what is built upon them, and where the disk is a loop device
+/// itself, what lies below that. To use any of it is to use the disk.
+struct Stack {
+    disk: libc::dev_t,
+    devices: BTreeMap<libc::dev_t, String>,
+    /// Device and inode of the files that loop devices below are over.
+    files: BTreeSet<(u64, u64)>,
+    /// From the disk downwards: these are over what lies below, and nobody else's for that.
+    chain: BTreeSet<libc::dev_t>,
+}
+
+impl Stack {
+    /// Says on the way what is built upon the disk.
+    fn around(rdev: libc::dev_t, found: &mut BTreeSet<String>) -> Self {
+        let loops = loop_table::attached();
+        let mut stack = Stack {
+            disk: rdev,
+            devices: BTreeMap::new(),
+            files: BTreeSet::new(),
+            chain: BTreeSet::new(),
+        };
+        stack.add(rdev);
+        stack.descend(rdev, &loops);
+        let mut known = 0;
+        while known < stack.devices.len() {
+            known = stack.devices.len();
+            stack.ascend(&loops, found);
+        }
+        stack
+    }
+
+    fn add(&mut self, rdev: libc::dev_t) {
+        self.devices.insert(rdev, name_of(rdev));
+        for (name, number) in partitions(rdev) {
+            self.devices.insert(number, name);
+        }
+    }
+
+    /// What is below a loop device has no claim upon it. Members of arrays and mappings have; only what is below them is sought.
+    fn descend(&mut self, rdev: libc::dev_t, loops: &[Attached]) {
+        if !self.chain.insert(rdev) {
+            return;
+        }
+        for member in names(&format!("{}/slaves", sysfs(rdev))) {
+            if let Some(number) = number_in(&format!("/sys/class/block/{member}/dev")) {
+                self.descend(number, loops);
+            }
+        }
+        let over = loops.iter().find(|one| one.rdev == rdev);
+        match over.and_then(|one| one.over.as_ref().ok()) {
+            Some(over) if over.rdevice != 0 => {
+                self.add(over.rdevice);
+                self.descend(over.rdevice, loops);
+            }
+            Some(over) => {
+                self.files.insert((over.device, over.inode));
+            }
+            None => {}
+        }
+    }
+
+    /// One step up: holders and loop devices of all that is known.
+    fn ascend(&mut self, loops: &[Attached], found: &mut BTreeSet<String>) {
+        for (number, name) in self.devices.clone() {
+            for holder in names(&format!("{}/holders", sysfs(number))) {
+                let above = number_in(&format!("/sys/class/block/{holder}/dev"));
+                if above.map_or(false, |above| self.chain.contains(&above)) {
+                    continue;
+                }
+                found.insert(format!("{name} is part of {holder}"));
+                above.into_iter().for_each(|above| self.add(above));
+            }
+        }
+        for one in loops {
+            if self.chain.contains(&one.rdev) {
+                continue;
+            }
+            let name = &one.name;
+            let how = match &one.over {
+                Err(error) => format!("{name} is attached to what cannot be found out: {error}"),
+                Ok(over) => {
+                    let to = if let Some(to) = self.devices.get(&over.rdevice) {
+                        self.word(over.rdevice, to)
+                    } else if let Some(on) = self.devices.get(&over.device) {
+                        format!("a file on {}", self.word(over.device, on))
+                    } else if self.files.contains(&(over.device, over.inode)) {
+                        "the same file".to_string()
+                    } else {
+                        continue;
+                    };
+                    format!("{name} is attached to {to}")
+                }
+            };
+            found.insert(how);
+            self.add(one.rdev);
+        }
+    }
+
+    fn word(&self, rdev: libc::dev_t, name: &str) -> String {
+        (if rdev == self.disk { "it" } else { name }).to_string()
+    }
+
+    fn has_number(&self, rdev: libc::dev_t) -> bool {
+        self.devices.contains_key(&rdev)
+    }
+
+    /// Whether this is one of the devices, or a file below.
+    fn has(&self, status: &Metadata) -> bool {
+        if status.file_type().is_block_device() {
+            self.has_number(status.rdev())
+        } else {
+            self.files.contains(&(status.dev(), status.ino()))
+        }
+    }
+
+    fn has_path(&self, path: &str) -> bool {
+        fs::metadata(path).map_or(false, |status| self.has(&status))
+    }
+}
+
+/// Mounts in every namespace that a process is in, and what processes have open or mapped. Our own do not count.
+fn processes(proc: &OwnedFd, stack: &Stack, found: &mut BTreeSet<String>) {
     let myself = fs::read_link(below(proc, "self")).unwrap_or_default();
-    let mut namespaces = BTreeSet::new();
+    let (mut views, mut mapped) = (BTreeSet::new(), BTreeMap::new());
     for pid in names(&below(proc, "")) {
         if !pid.bytes().all(|b| b.is_ascii_digit()) {
             continue;
@@ -82,35 +186,109 @@ fn processes(proc: &OwnedFd, wanted: &dyn Fn(libc::dev_t) -> bool, found: &mut B
             let name = text(proc, &format!("{pid}/comm")).unwrap_or_default();
             format!("process {pid} ({})", name.trim_end())
         };
-        let namespace = fs::read_link(below(proc, &format!("{pid}/ns/mnt"))).ok();
-        if namespace.map_or(true, |link| namespaces.insert(link)) {
-            let table = text(proc, &format!("{pid}/mountinfo")).unwrap_or_default();
-            for line in table.lines() {
-                if let Some(target) = mounted(line, proc, &pid, wanted) {
-                    found.insert(format!("mounted on {target} (seen by {})", who()));
+        let mut maps = None;
+        // Of a first thread that has ended the kernel shows nothing, while the others live; and each may have a table of
+        // descriptors and a namespace of its own.
+        for thread in names(&below(proc, &format!("{pid}/task"))) {
+            // What lies outside a process's root is not in its table.
+            let of_thread = |link: &str| fs::read_link(below(proc, &format!("{thread}/{link}")));
+            let view = of_thread("ns/mnt").and_then(|space| Ok((space, of_thread("root")?)));
+            if view.map_or(true, |view| views.insert(view)) {
+                let table = text(proc, &format!("{thread}/mountinfo")).unwrap_or_default();
+                for line in table.lines() {
+                    if let Some(target) = mounted(line, proc, &thread, stack) {
+                        found.insert(format!("mounted on {target} (seen by {})", who()));
+                    }
                 }
             }
-        }
-        if std::path::Path::new(&pid) == myself {
-            continue;
-        }
-        let folder = format!("{pid}/fd");
-        if names(&below(proc, &folder))
-            .iter()
-            .any(|fd| number_at(&below(proc, &format!("{folder}/{fd}"))).map_or(false, wanted))
-        {
-            found.insert(format!("open in {}", who()));
+            if std::path::Path::new(&pid) == myself {
+                continue;
+            }
+            descriptors(proc, &thread, stack, &who, found);
+            if maps.is_none() {
+                maps = text(proc, &format!("{thread}/maps")).filter(|maps| !maps.is_empty());
+                let table = maps.as_deref().unwrap_or_default();
+                if maps_it(proc, &thread, table, stack, &mut mapped) {
+                    found.insert(format!("mapped by {}", who()));
+                }
+            }
         }
     }
 }
 
-/// Where a line of mountinfo mounts the disk. A btrfs has a number of its own there, so its source is looked at too.
-fn mounted(
-    line: &str,
+/// What is open, and how many descriptors wait in a socket to be received: of these nobody but the kernel knows what they are of.
+fn descriptors(
     proc: &OwnedFd,
-    pid: &str,
-    wanted: &dyn Fn(libc::dev_t) -> bool,
-) -> Option<String> {
+    thread: &str,
+    stack: &Stack,
+    who: &dyn Fn() -> String,
+    found: &mut BTreeSet<String>,
+) {
+    for fd in names(&below(proc, &format!("{thread}/fd"))) {
+        let status = match fs::metadata(below(proc, &format!("{thread}/fd/{fd}"))) {
+            Ok(status) => status,
+            Err(_) => continue,
+        };
+        if stack.has(&status) {
+            found.insert(format!("open in {}", who()));
+        }
+        if status.file_type().is_socket() {
+            let facts = text(proc, &format!("{thread}/fdinfo/{fd}")).unwrap_or_default();
+            let waiting = in_flight(&facts);
+            if waiting > 0 {
+                found.insert(format!(
+                    "perhaps by {waiting} descriptors in flight in a socket of {}, which the kernel does not name",
+                    who()
+                ));
+            }
+        }
+    }
+}
+
+/// `scm_fds` in the fdinfo of a Unix socket (Linux 5.9).
+fn in_flight(facts: &str) -> u64 {
+    facts
+        .lines()
+        .find_map(|line| line.strip_prefix("scm_fds:")?.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// Whether a mapping is of the disk, also one that no descriptor belongs to any more. `maps` has the number of the node and not of
+/// the device; the latter is behind the link in `map_files`. `known`: what was found of a node before.
+fn maps_it(
+    proc: &OwnedFd,
+    thread: &str,
+    table: &str,
+    stack: &Stack,
+    known: &mut BTreeMap<String, bool>,
+) -> bool {
+    let mut any = false;
+    for line in table.lines() {
+        let fields: Vec<&str> = line.split_ascii_whitespace().take(5).collect();
+        let (range, node) = match fields[..] {
+            [range, _, _, device, inode] if inode != "0" => (range, format!("{device} {inode}")),
+            _ => continue,
+        };
+        any |= *known.entry(node).or_insert_with(|| {
+            let file = format!("{thread}/map_files/{}", map_name(range));
+            stack.has_path(&below(proc, &file))
+        });
+    }
+    any
+}
+
+/// `maps` pads addresses with zeros, `map_files` does not.
+fn map_name(range: &str) -> String {
+    let bare = |address: &str| match address.trim_start_matches('0') {
+        "" => "0".to_string(),
+        digits => digits.to_string(),
+    };
+    let (start, end) = range.split_once('-').unwrap_or((range, ""));
+    format!("{}-{}", bare(start), bare(end))
+}
+
+/// Where a line of mountinfo mounts the disk. A btrfs has a number of its own there, so its source is looked at too.
+fn mounted(line: &str, proc: &OwnedFd, pid: &str, stack: &Stack) -> Option<String> {
     let fields: Vec<&str> = line.split(' ').collect();
     let source = fields
         .iter()
@@ -119,10 +297,10 @@ fn mounted(
     let by_number = fields
         .get(2)
         .and_then(|text| parse_number(text))
-        .map_or(false, wanted);
+        .map_or(false, |number| stack.has_number(number));
     let by_source = || match source {
         Some(path) if path.starts_with('/') => {
-            number_at(&below(proc, &format!("{pid}/root{}", unescaped(path)))).map_or(false, wanted)
+            stack.has_path(&below(proc, &format!("{pid}/root{}", unescaped(path))))
         }
         _ => false,
     };
@@ -132,10 +310,15 @@ fn mounted(
     None
 }
 
-/// The number of the block device that a path leads to.
-fn number_at(path: &str) -> Option<libc::dev_t> {
-    let status = fs::metadata(path).ok()?;
-    status.file_type().is_block_device().then(|| status.rdev())
+/// As the kernel calls the device; its number where it has no name.
+fn name_of(rdev: libc::dev_t) -> String {
+    super::kernel_name(rdev)
+        .unwrap_or_else(|_| format!("{}:{}", libc::major(rdev), libc::minor(rdev)))
+}
+
+/// The number in a `dev` file of sysfs.
+fn number_in(path: &str) -> Option<libc::dev_t> {
+    parse_number(fs::read_to_string(path).ok()?.trim())
 }
 
 fn parse_number(text: &str) -> Option<libc::dev_t> {
@@ -175,6 +358,18 @@ mod tests {
             [parse_number("8"), parse_number("a:b"), parse_number("")],
             [None; 3]
         );
+    }
+
+    #[test]
+    fn an_address_in_map_files_has_no_leading_zeros() {
+        assert_eq!(map_name("00400000-0040b000"), "400000-40b000");
+        assert_eq!(map_name("00000000-00001000"), "0-1000");
+    }
+
+    #[test]
+    fn descriptors_in_flight_are_counted_by_the_kernel() {
+        let facts = "pos:\t0\nflags:\t02\nmnt_id:\t8\nino:\t7\nscm_fds: 3\n";
+        assert_eq!([in_flight(facts), in_flight("pos:\t0\n")], [3, 0]);
     }
 
     #[test]

@@ -1,0 +1,128 @@
+"""Where a lab may lie: in a folder that nobody but root and the user can swap for another.
+
+A user who can rename a folder above can put a link in its place between the check and the use. So the path is walked from the
+root, each step from the descriptor of the one before, and every folder on the way has to belong to root or the user and be
+writable by nobody else. In a folder with the sticky bit (/tmp) only its owner can rename an entry: there the next step has to
+be theirs. What held for every step then still holds when the path is used.
+"""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+import struct
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
+
+from iotrial.errors import RequestError
+
+LINKS = 40  # as many as the kernel follows
+_STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_ACL = "system.posix_acl_access"
+#: linux/posix_acl.h
+_ACL_USER, _ACL_GROUP_OWNER, _ACL_GROUP, _ACL_WRITE = 0x02, 0x04, 0x08, 2
+
+
+def settled(path: str, option: str, owners: AbstractSet[int] | None = None) -> str:
+    """The path without links. ``owners``: the users who may be able to change where it leads; None: anybody may.
+
+    Raises OSError where it leads to no folder; RequestError, with ``option``, where others could swap one on the way.
+    """
+    with ExitStack() as held:
+
+        def step(name: str, folder: int | None) -> int:
+            descriptor = os.open(name, _STEP, dir_fd=folder)
+            held.callback(os.close, descriptor)
+            return descriptor
+
+        root = ("", step("/", None))
+        way, left, links = [root], _names(os.path.join(os.getcwd(), path)), 0  # noqa: PTH109, PTH118
+        while left:
+            name = left.pop()
+            if name == "..":
+                way = way[:-1] or [root]
+                continue
+            found = step(name, way[-1][1])
+            facts = os.fstat(found)
+            if owners is not None:
+                _check(way, facts, option, owners)
+            if not stat.S_ISLNK(facts.st_mode):
+                way.append((name, found))
+                continue
+            links += 1
+            if links > LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            target = os.readlink("", dir_fd=found)
+            left += _names(target)
+            if target.startswith("/"):
+                way = [root]
+        if not stat.S_ISDIR(os.fstat(way[-1][1]).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        if owners is not None:
+            _check(way, None, option, owners)
+        return _shown(way)
+
+
+def _names(path: str) -> list[str]:
+    """The steps of a path, the first one last."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def _shown(way: list[tuple[str, int]]) -> str:
+    return "/".join(name for name, _ in way) or "/"
+
+
+def _check(
+    way: list[tuple[str, int]], entry: os.stat_result | None, option: str, owners: AbstractSet[int]
+) -> None:
+    """Whether others could swap this entry of the folder that the way leads to; None: one that is still to be made."""
+    folder = way[-1][1]
+    facts = os.fstat(folder)
+    if facts.st_uid not in owners:
+        why = f"{_shown(way)} belongs to user {facts.st_uid}"
+    elif facts.st_mode & stat.S_ISVTX and (entry is None or entry.st_uid in owners):
+        return
+    elif facts.st_mode & stat.S_IWOTH:
+        why = f"everybody may rename what is in {_shown(way)}"
+    elif others := sorted(_writers(folder, facts) - owners):
+        why = f"user {others[0]} may rename what is in {_shown(way)}"
+    else:
+        return
+    raise RequestError(
+        f"{option}: {why}, and root would work there",
+        hint="name a folder that is yours or root's, below such folders",
+    )
+
+
+def _writers(folder: int, facts: os.stat_result) -> set[int]:
+    """The users besides the owner who may write there: by the folder's group, and by its access control list."""
+    if not facts.st_mode & stat.S_IWGRP:
+        return set()  # where there is a list, these bits are its mask
+    try:
+        acl = os.getxattr(f"/proc/self/fd/{folder}", _ACL)
+    except OSError:
+        return _members(facts.st_gid)
+    users: set[int] = set()
+    for tag, permissions, number in struct.iter_unpack("<HHI", acl[4:]):
+        if not permissions & _ACL_WRITE:
+            continue
+        if tag == _ACL_USER:
+            users.add(number)
+        elif tag in (_ACL_GROUP, _ACL_GROUP_OWNER):
+            users |= _members(facts.st_gid if tag == _ACL_GROUP_OWNER else number)
+    return users
+
+
+def _members(group: int) -> set[int]:
+    """The users of a group, by their own group or by its list. Who is in root's is root."""
+    if group == 0:
+        return set()
+    users = {user.pw_uid for user in pwd.getpwall() if user.pw_gid == group}
+    try:
+        names = grp.getgrgid(group).gr_mem
+    except KeyError:
+        return users
+    return users | {user.pw_uid for user in pwd.getpwall() if user.pw_name in names}
