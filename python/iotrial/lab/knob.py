@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
@@ -41,6 +41,16 @@ class Stage(IntEnum):
     MOUNT = 5
     CACHE = 6
     WORK = 7
+
+
+class Scope(StrEnum):
+    """What a knob turns, in the words of messages. A work that uses nothing of it cannot show what the knob does."""
+
+    #: any work runs on it
+    MACHINE = "this machine"
+    FILES = "the files of the lab"
+    FILESYSTEM = "the file system of the lab"
+    DEVICE = "the device of the lab"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +140,7 @@ class Requirement:
 class Knob(ABC):
     """One setting. Subclasses in ``iotrial.lab.knobs`` are found by the registry.
 
-    Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``option`` (the
+    Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``scope`` (what it turns), ``option`` (the
     key of a study that addresses it, such as ``key`` or ``variable``; None if it needs none),
     ``open_levels`` (words for a range that cannot be listed), ``rank`` (order within the stage).
     """
@@ -138,6 +148,7 @@ class Knob(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     stage: ClassVar[Stage]
+    scope: ClassVar[Scope] = Scope.MACHINE
     option: ClassVar[str | None] = None
     #: whether a factor must give that key, or may
     option_needed: ClassVar[bool] = True

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError
-from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Scope, Stage, Subject, one_of
 from iotrial.lab.target import Finished
 from iotrial.study.model import Setting
 
@@ -20,6 +20,7 @@ class FileAttribute(Knob):
     name = "file.attribute"
     title = "an attribute of the files: none, no-atime (A), sync (S), journal-data (j, ext4)"
     stage = Stage.FILES
+    scope = Scope.FILES
     rank = 2
 
     LEVELS: ClassVar[tuple[str, ...]] = ("none", "no-atime", "sync", "journal-data")

@@ -9,7 +9,7 @@ import re
 
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab import cache
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import Knob, Requirement, Scope, Stage, Subject, one_of
 from iotrial.study.model import Setting
 
 MAXIMUM_TEXT = 4096
@@ -142,6 +142,7 @@ class CacheState(Knob):
     name = "cache.state"
     title = "what is cached before the timed part"
     stage = Stage.CACHE
+    scope = Scope.FILES
 
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, cache.ALL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from iotrial.errors import RequestError, UnsupportedLevel
-from iotrial.lab.knob import FileSelection, Knob, Stage, Subject, one_of, size_within
+from iotrial.lab.knob import FileSelection, Knob, Scope, Stage, Subject, one_of, size_within
 from iotrial.study.kinds.contract import C_SIZES, C_UNIT
 from iotrial.study.model import Setting, Work
 
@@ -36,6 +36,7 @@ class FileMode(Knob):
     rank = 2
     title = "permission bits of the files, as octal text"
     stage = Stage.FILES
+    scope = Scope.FILES
     open_levels = "0000 to 1777"
 
     def parse(self, setting: Setting) -> str:
@@ -75,6 +76,7 @@ class FileSize(Knob):
     rank = -3
     title = "size of each file"
     stage = Stage.FILES
+    scope = Scope.FILES
     open_levels = "1 B to 4 GiB"
 
     def parse(self, setting: Setting) -> str:
@@ -109,6 +111,7 @@ class FileLink(Knob):
     rank = 1
     title = "kind of name that the work goes through"
     stage = Stage.FILES
+    scope = Scope.FILES
 
     KINDS = ("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink")
     CHAIN = 4
@@ -147,6 +150,7 @@ class FileAtimeState(Knob):
     rank = 3  # last: links and modes change ctime, which relatime compares with
     title = "access time before the run: stale (relatime will update), fresh (it will not), day-old"
     stage = Stage.FILES
+    scope = Scope.FILES
 
     STATES = ("stale", "fresh", "day-old")
 
@@ -179,6 +183,7 @@ class FileRewritten(Knob):
     rank = 3
     title = "share of the files that were rewritten since the last read: relatime will note the next read of these alone"
     stage = Stage.FILES
+    scope = Scope.FILES
     open_levels = "0 % to 100 %"
 
     def parse(self, setting: Setting) -> str:

@@ -8,7 +8,7 @@ from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab import superblock
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Scope, Stage, Subject, one_of
 from iotrial.lab.log import EXTERNAL, INTERNAL
 from iotrial.study.model import Setting
 from iotrial.study.places import LOG_KNOB
@@ -22,6 +22,7 @@ class FilesystemType(Knob):
     name = "filesystem.type"
     title = "file system of the lab"
     stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
 
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, tuple(FILESYSTEMS))
@@ -50,6 +51,7 @@ class MkfsOption(Knob):
     name = "mkfs.option"
     title = "one option with which the file system is made, from an allow-list (several factors may each have one)"
     stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
     option = "option"
     option_needed = False
 
@@ -105,6 +107,7 @@ class FilesystemLog(Knob):
     name = LOG_KNOB
     title = "where the file system keeps its log: in itself, or on a second device of the lab's own"
     stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
     LEVELS = (INTERNAL, EXTERNAL)
 
     def parse(self, setting: Setting) -> str:

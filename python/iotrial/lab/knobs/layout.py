@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import DISK_LABS, FileSelection, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import DISK_LABS, FileSelection, Knob, Requirement, Scope, Stage, Subject, one_of
 from iotrial.study.model import Setting, Work
 
 SHARE = re.compile(r"([0-9]{1,2})(?:\.([0-9]{1,2}))? ?%")
@@ -43,6 +43,7 @@ class FileFragmentation(Knob):
     rank = -2  # after the size, before names: a name of its own is no new layout
     title = "share of fragmentation, (extents - files) / extents: 0 % whole, 99 % a hundred pieces each"
     stage = Stage.FILES
+    scope = Scope.FILES
     open_levels = "0 % to 99.99 %"
 
     def parse(self, setting: Setting) -> str:
@@ -114,6 +115,7 @@ class FileDefragment(Knob):
     rank = -1
     title = "what is done about fragmentation: untouched, defragmented by the file system's tool, rewritten as a copy"
     stage = Stage.FILES
+    scope = Scope.FILES
 
     LEVELS = ("untouched", "defragmented", "rewritten")
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Scope, Stage, Subject, one_of
 from iotrial.lab.target import MountInfo
 from iotrial.study.model import Setting
 
@@ -33,6 +33,7 @@ class MountKnob(Knob):
     """Common to all knobs of the mount: declared to the place, carried out by it, read from mountinfo."""
 
     stage = Stage.MOUNT
+    scope = Scope.FILESYSTEM
     remountable = True
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002

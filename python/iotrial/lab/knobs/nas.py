@@ -6,7 +6,7 @@ from iotrial.errors import RequestError
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.guest import protocols
 from iotrial.lab.guest.share import Share
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, size_within, whole_number
+from iotrial.lab.knob import Knob, Requirement, Scope, Stage, Subject, one_of, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.units import format_size
 
@@ -18,6 +18,7 @@ class ShareKnob(Knob):
     """Something with which files are served: a wish until they are mounted next, and read back from what then stands."""
 
     stage = Stage.MOUNT
+    scope = Scope.FILESYSTEM
     about: str
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002

@@ -6,7 +6,7 @@ import re
 
 from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import Knob, Stage, Subject
+from iotrial.lab.knob import Knob, Scope, Stage, Subject
 from iotrial.study.model import Setting
 from iotrial.study.places import LAB_DEVICE
 
@@ -19,6 +19,7 @@ class LabDevice(Knob):
     name = LAB_DEVICE
     title = "the place of the run, one of the study's [[place]] tables (where each lies: --place NAME=FOLDER)"
     stage = Stage.PLACE
+    scope = Scope.DEVICE
     open_levels = "names of the study's [[place]] tables"
 
     def parse(self, setting: Setting) -> str:

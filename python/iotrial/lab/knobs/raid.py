@@ -7,7 +7,7 @@ import errno
 from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
 from iotrial.lab.guest import array
 from iotrial.lab.guest.array import ArrayPlace
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, size_within, whole_number
+from iotrial.lab.knob import Knob, Requirement, Scope, Stage, Subject, one_of, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.units import format_size
 
@@ -20,6 +20,7 @@ class ArrayKnob(Knob):
     """Something with which the array is made: a wish until the next making of the file system, and read back from md."""
 
     stage = Stage.FORMAT
+    scope = Scope.DEVICE
     about: str
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
@@ -123,6 +124,7 @@ class RaidStripeCache(Knob):
     name = "raid.stripe_cache"
     title = "entries of the stripe cache of raid4, raid5 and raid6"
     stage = Stage.DEVICE
+    scope = Scope.DEVICE
     open_levels = "17 to 32768"
 
     def parse(self, setting: Setting) -> str:

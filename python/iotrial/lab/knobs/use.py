@@ -7,7 +7,7 @@ import time
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Stage, Subject, one_of
+from iotrial.lab.knob import DISK_LABS, Knob, Requirement, Scope, Stage, Subject, one_of
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
@@ -26,6 +26,7 @@ class FilesystemAge(Knob):
     name = "filesystem.age"
     title = "use before the run: fresh, or filled to a share with files that came and went"
     stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
     rank = 1
     open_levels = "fresh, 1 % to 95 %"
 
@@ -72,6 +73,7 @@ class FilesystemTrim(Knob):
     name = "filesystem.trim"
     title = "free blocks before the run: none (written over once, as on a disk in use), fstrim (then trimmed)"
     stage = Stage.FILES
+    scope = Scope.FILESYSTEM
     rank = 9  # after all that makes and removes files
 
     LEVELS = (NONE, TRIMMED)
