@@ -75,8 +75,11 @@ def analyse_condition(spec: Spec, condition_key: str, blocks: Sequence[ObservedB
     )
 
 
-def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
-    """All that the complete blocks of a trial say (of all conditions, void ones marked, in time order)."""
+def analyse(
+    spec: Spec, blocks: Sequence[ObservedBlock], *, unused: Sequence[str] = (), remarks: Sequence[str] = ()
+) -> Analysis:
+    """All that the complete blocks of a trial say (of all conditions, void ones marked, in time order). ``unused`` says where
+    no run made use of what was turned, which makes the trial invalid; ``remarks`` stand with the notes."""
     primary: list[_Asked] = []
     exploratory: list[_Asked] = []
     controls: list[Control] = []
@@ -98,7 +101,7 @@ def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
     others = [_effect(one, margin=spec.margin) for one in exploratory]
     void_notes, void_reasons = compare_void_rates(blocks)
     failures = count_failures(blocks)
-    reasons += void_reasons
+    reasons += [*void_reasons, *unused]
     return Analysis(
         effects=(*main, *_with_discoveries(others, spec.alpha)),
         controls=tuple(controls),
@@ -106,7 +109,7 @@ def analyse(spec: Spec, blocks: Sequence[ObservedBlock]) -> Analysis:
         diagnostics=tuple(diagnostics),
         valid=not reasons,
         invalid_reasons=tuple(reasons),
-        notes=(*_notes(spec, blocks, failures), *_on_leaning(main), *void_notes),
+        notes=(*remarks, *_notes(spec, blocks, failures), *_on_leaning(main), *void_notes),
         failures=failures,
     )
 

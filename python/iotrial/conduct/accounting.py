@@ -235,4 +235,5 @@ def _records(condition: Condition, planned: PlannedRun, repetition: int, found: 
             count=row["count"],
             total_ns=row["total_ns"],
             histogram=row["histogram"],
+            alone=True,
         )

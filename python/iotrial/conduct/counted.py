@@ -79,9 +79,10 @@ def _requests_of(answer: Mapping[str, Any], device: str) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise ProbeError(f"counting requests: wanted those of {device}, found none")
     # What is seen is from before these counters are read to after it, so it can only be more.
-    counters = ((answer.get("devices_after_sync") or answer.get("devices")) or {}).get(device) or {}
+    counters = [(answer.get(key) or {}).get(device) or {} for key in ("devices", "devices_in_sync")]
     for kind in _COUNTED_BY_DEVICE:
-        seen, there = found.get(kind, {}).get("count", 0), counters.get(f"{kind}_ios", 0)
+        seen = found.get(kind, {}).get("count", 0)
+        there = sum(counter.get(f"{kind}_ios", 0) for counter in counters)
         if seen < there:
             raise Lost(
                 f"counting requests: {device} has counted {there} of kind {kind}, of which {seen} were seen"

@@ -12,6 +12,7 @@ from iotrial.conduct.activity import activity
 from iotrial.conduct.answers import clock_of, failure_of
 from iotrial.conduct.facts import FACTS, by_word
 from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
+from iotrial.conduct.touched import Touched, elsewhere_bytes, is_unused
 from iotrial.conduct.works import Asked, driver
 from iotrial.conduct.works.contract import to_take_off
 from iotrial.lab import cache
@@ -20,6 +21,8 @@ from iotrial.study.model import Work
 
 KERNEL_BLOCK = 512
 READ_BACK_FAILED = "read_back_failed"
+#: among the checks of a run that made no use of the lab's devices
+UNUSED = "unused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +41,16 @@ class Outcome:
 
 
 def outcome_of(
-    answer: dict[str, Any], subject: Subject, work: Work, state: str, asked: Asked, declared: Collection[str]
+    answer: dict[str, Any],
+    subject: Subject,
+    work: Work,
+    state: str,
+    asked: Asked,
+    declared: Collection[str],
+    seen: Touched | None = None,
 ) -> Outcome:
     """What the answer says. ``state`` is the cache state that was prepared, ``declared`` the names of the study's responses;
-    every other number is evidence."""
+    every other number is evidence. ``seen``: what the work was seen to use before."""
     files = subject.files
     assert files is not None
     usage = answer["usage"]
@@ -85,7 +94,12 @@ def outcome_of(
         **counted(answer, devices, subject.place.queues),
         **subject.work.evidence,
     }
+    elsewhere = elsewhere_bytes(evidence, answer, devices.values())
+    if elsewhere is not None:
+        evidence["work_elsewhere_bytes"] = elsewhere
     expected = driver(work).reads_bytes(work, files.bytes_each, files.count)
+    if seen is not None:
+        expected = max(expected, seen.least_read(files.bytes))
     return Outcome(
         responses={name: value for name, value in numbers.items() if name in declared},
         evidence=evidence | {k: v for k, v in numbers.items() if k not in declared},
@@ -94,6 +108,7 @@ def outcome_of(
             "cache": state,
             "bytes_read": bytes_read,
             "bytes_expected": expected,
+            **({UNUSED: True} if is_unused(answer, devices.values(), elsewhere, state) else {}),
             **clock_of(answer),
             **_series(answer, subject.place.device),
             **({BY_SECOND: found.seconds} if found.seconds else {}),

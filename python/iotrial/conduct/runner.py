@@ -7,6 +7,7 @@ failure (counted by level), never a silent loss.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, outcome_of, reque
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
+from iotrial.conduct.touched import Touched
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
@@ -51,6 +53,8 @@ class Runner:
         self._stretch_booted: tuple[str, int, int] | None = None
         self._compares_places = Stage.PLACE in stages
         self._entered: list[tuple[Turn, Subject]] = []
+        #: by workload, what a run of it was seen to use
+        self._seen: dict[str, Touched] = {}
         self._serving = Serving(root=session.resolved.root)
         syncs = stages & {Stage.PLACE, Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE}
         self._asking = Asking(session, self._serving, syncs=bool(syncs))
@@ -80,16 +84,39 @@ class Runner:
     def account(self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]) -> Told:
         """Do a run for what is counted of it alone. Raises what the lab, the target or the probe raises (NotSupported:
         nothing of it was done), and ProbeError where the work failed or calls were lost."""
+        answer, subject, _ = self._untimed(condition, run, block, lambda _: asked(what))
+        return told(answer, what, requested_of(subject))
+
+    def look(self, condition: Condition, run: PlannedRun) -> tuple[Touched | None, Subject, str]:
+        """Do a run to see which files it uses, and in which cache state it began. Raises as ``account`` does."""
+
+        def roots(subject: Subject) -> dict[str, object]:
+            return {"touches": [subject.place.root, *(place.root for place in subject.beside.values())]}
+
+        answer, subject, state = self._untimed(condition, run, 0, roots)
+        assert subject.files is not None
+        return Touched.of(answer, subject.files.bytes), subject, state
+
+    def saw(self, workload: str, touched: Touched) -> None:
+        """Hold cold runs of a workload to what it was seen to read."""
+        self._seen[workload] = touched
+
+    def _untimed(
+        self,
+        condition: Condition,
+        run: PlannedRun,
+        block: int,
+        besides: Callable[[Subject], Mapping[str, object]],
+    ) -> tuple[dict[str, Any], Subject, str]:
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
         turns = self._session.resolved.turns_of(condition, run.arm)
         self._boot_if_due(turns, stretch)
         place = self._session.place_of(condition, run.arm)
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
-            requested = requested_of(subject)
-            job = {**self._asking.job(subject, workload, 0.0), "devices": list(requested)}
+            job = {**self._asking.job(subject, workload, 0.0), "devices": list(requested_of(subject))}
             wrong = self._serving.warm(subject, workload.work, state, lambda: job)
-            answer = self._do(subject, workload, {**job, **asked(what)})
+            answer = self._do(subject, workload, {**job, **besides(subject)})
             wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
         except BaseException as error:
             if not isinstance(error, Exception):
@@ -101,7 +128,7 @@ class Runner:
         failure = failure_of(answer) or wrong
         if failure is not None:
             raise ProbeError(failure)
-        return told(answer, what, requested)
+        return answer, subject, state
 
     def _enter(self, subject: Subject, turns: list[Turn]) -> None:
         """Put the probe where the knobs of the work want it, for the rest of the run."""
@@ -156,7 +183,8 @@ class Runner:
             return Outcome(failure=error.message)
         declared = {response.name for response in self._session.plan.responses(workload.name)}
         known = self._asking.asked(subject, workload)
-        outcome = outcome_of(answer, subject, workload.work, state, known, declared)
+        seen = self._seen.get(workload.name)
+        outcome = outcome_of(answer, subject, workload.work, state, known, declared, seen)
         if outcome.failure is None and wrong is not None:
             outcome = replace(outcome, failure=wrong)
         if run.arm.stretched:

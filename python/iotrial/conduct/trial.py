@@ -13,18 +13,23 @@ from dataclasses import dataclass
 from iotrial.analysis.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.conduct.accounting import Accounting
-from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome
+from iotrial.conduct.outcome import READ_BACK_FAILED, UNUSED, Outcome
 from iotrial.conduct.progress import Snapshot, Watcher
+from iotrial.conduct.resolve import Turn
 from iotrial.conduct.runner import Runner
 from iotrial.conduct.session import Session
 from iotrial.conduct.signals import StopSignals
+from iotrial.conduct.touched import NOT_USED, Touched, needs_lab, outside_note, refusal, turns_device
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
-from iotrial.errors import LabError, ProbeError, TargetError
+from iotrial.errors import KnobError, LabError, NotSupported, ProbeError, TargetError
 from iotrial.lab import health
+from iotrial.lab.knob import Subject
 from iotrial.store import Store
+from iotrial.store.accounted import NOT_USED as NOT_USED_KIND
+from iotrial.store.accounted import OUTSIDE
 from iotrial.store.model import BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
 
 FAILURES_TO_DROP = 3
@@ -126,6 +131,8 @@ class Conductor:
         self._round = 0
         self._read_backs = 0
         self._unfinished: dict[str, list[RunRecord]] = {}
+        #: by condition, how many runs there were, and how many of them made no use of the device
+        self._use: dict[str, list[int]] = {}
         self._done_in_round: set[str] = set()
         if earlier is not None:
             self._take_up(earlier)
@@ -136,6 +143,7 @@ class Conductor:
         ended = {(end.condition, end.block) for end in earlier.ends}
         self._lines = _lines_of(self._plan, self._spec, earlier)
         for run in earlier.runs:
+            self._count_use(run)
             if (run.condition, run.block) not in ended:
                 self._unfinished.setdefault(run.condition, []).append(run)
         self._round = max((end.round for end in earlier.ends), default=0)
@@ -200,12 +208,52 @@ class Conductor:
                     self._rehearse_in(condition)
 
     def _rehearse_in(self, condition: Condition) -> None:
+        work = self._plan.study.workload(condition.workload).work
+        if driver(work).chooses_files(work) and self._look_at(condition):
+            return
         run = self._plan.block(condition, 0).runs[0]
         try:
             self._runner.rehearse(condition, run)
         except ProbeError as error:
             self._revive(error)
             self._runner.rehearse(condition, run)
+
+    def _look_at(self, condition: Condition) -> bool:
+        """See which files a workload uses; whether a run of it was done for that. Raises RequestError where no arm uses any
+        of the lab's, and what is turned is there. A run that fails shows nothing: the first timed one will say why."""
+        first: tuple[Touched, Subject, str] | None = None
+        turns: list[Turn] = []
+        done: set[str] = set()
+        for planned in self._plan.block(condition, 0).runs:
+            if planned.arm.kind is not ArmKind.TREATMENT or planned.arm.name in done:
+                continue
+            done.add(planned.arm.name)
+            try:
+                touched, subject, state = self._runner.look(condition, planned)
+            except (KnobError, TargetError, ProbeError) as error:
+                if not self._runner.alive:
+                    if not isinstance(error, ProbeError):
+                        raise
+                    self._revive(error)
+                elif isinstance(error, NotSupported):
+                    self._note_outside(
+                        f"{condition.workload}: which files it uses could not be seen: {error.message}"
+                    )
+                return False
+            assert touched is not None
+            turns += self._session.resolved.turns_of(condition, planned.arm)
+            first = first or (touched, subject, state)
+            if touched.files or not touched.sure or not needs_lab(turns, state):
+                self._runner.saw(condition.workload, touched)
+                if needs_lab(turns, state) and (note := outside_note(condition.workload, touched)):
+                    self._note_outside(note)
+                return True
+        assert first is not None
+        raise refusal(condition.workload, first[0], turns, first[1], first[2])
+
+    def _note_outside(self, text: str) -> None:
+        self._watcher.say(text)
+        self._store.note(self._trial, OUTSIDE, text)
 
     # one block
 
@@ -227,6 +275,7 @@ class Conductor:
                 outcome = self._run(line.condition, planned, block)
             record = self._record(line.condition, block, planned, outcome)
             self._store.append_run(self._trial, record)
+            self._count_use(record)
             observations.append(_observation_of_record(record, planned))
             void = void or _void_of_record(record)
             if outcome.void == READ_BACK_FAILED:
@@ -263,6 +312,23 @@ class Conductor:
         self._watcher.say(f"{error.message}: booting it anew")
         self._session.revive()
         self._runner = Runner(self._session, injected=self._spec.injected)
+
+    def _count_use(self, run: RunRecord) -> None:
+        if run.failure is None:
+            found = self._use.setdefault(run.condition, [0, 0])
+            found[0] += 1
+            found[1] += UNUSED in run.checks
+
+    def _not_used(self) -> tuple[str, ...]:
+        """Conditions in which the treatment turns the lab's device, and not one run of any arm made use of it: in words."""
+        found = []
+        for condition in self._plan.conditions:
+            runs, unused = self._use.get(condition.key, (0, 0))
+            arms = self._plan.arms(controls=False)
+            turns = (turn for arm in arms for turn in self._session.resolved.turns_of(condition, arm))
+            if runs and runs == unused and turns_device(turns):
+                found.append(f"{condition.key}: {NOT_USED}, in none of {runs} runs")
+        return tuple(found)
 
     def _count_read_back(self, outcome: Outcome) -> None:
         self._read_backs += 1
@@ -336,7 +402,9 @@ class Conductor:
         for line in self._lines.values():
             self._look(line, always=True)
         blocks = [block for line in self._lines.values() for block in line.blocks]
-        return state_of(self._spec, blocks)
+        unused = self._not_used()
+        self._store.note_all(self._trial, NOT_USED_KIND, unused)
+        return state_of(self._spec, blocks, unused)
 
     def _account(self) -> None:
         accounting = Accounting(
@@ -364,9 +432,9 @@ class Conductor:
             self._revive(error)
 
 
-def state_of(spec: Spec, blocks: Sequence[ObservedBlock]) -> TrialState:
-    """DONE, or INVALID where a control of the trial failed."""
-    return TrialState.DONE if analyse(spec, blocks).valid else TrialState.INVALID
+def state_of(spec: Spec, blocks: Sequence[ObservedBlock], unused: Sequence[str] = ()) -> TrialState:
+    """DONE, or INVALID where a control of the trial failed, or its work was ``unused`` to what was turned."""
+    return TrialState.DONE if analyse(spec, blocks, unused=unused).valid else TrialState.INVALID
 
 
 def level_text(arm: Arm) -> str:

@@ -43,6 +43,16 @@ class Stage(IntEnum):
     WORK = 7
 
 
+class Scope(StrEnum):
+    """What a knob turns, in the words of messages. A work that uses nothing of it cannot show what the knob does."""
+
+    #: any work runs on it
+    MACHINE = "this machine"
+    FILES = "the files of the lab"
+    FILESYSTEM = "the file system of the lab"
+    DEVICE = "the device of the lab"
+
+
 class Safety(StrEnum):
     """How far a setting endangers data, where somebody keeps it."""
 
@@ -152,7 +162,7 @@ class Requirement:
 class Knob(ABC):
     """One setting. Subclasses in ``iotrial.lab.knobs`` are found by the registry.
 
-    Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``option`` (the
+    Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``scope`` (what it turns), ``option`` (the
     key of a study that addresses it, such as ``key`` or ``variable``; None if it needs none),
     ``open_levels`` (words for a range that cannot be listed), ``rank`` (order within the stage),
     ``consequence`` (what the setting does to the safety of data).
@@ -161,6 +171,7 @@ class Knob(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     stage: ClassVar[Stage]
+    scope: ClassVar[Scope] = Scope.MACHINE
     option: ClassVar[str | None] = None
     #: whether a factor must give that key, or may
     option_needed: ClassVar[bool] = True

@@ -81,7 +81,9 @@ def analysed(document: Document, *, share: int = 1) -> Analysed:
     header = trial.header
     analysis = document.analysis
     if share != 1:
-        analysis = analyse(spec_of(header, alpha=header.alpha / share), data.blocks)
+        analysis = analyse(
+            spec_of(header, alpha=header.alpha / share), data.blocks, unused=data.unused, remarks=data.remarks
+        )
     return Analysed(
         id=header.id,
         number=trial.number,

@@ -65,6 +65,7 @@ _WORDS = {
     "work_read_calls": "read calls of the work",
     "work_write_calls": "write calls of the work",
     "work_fetched_bytes": "bytes fetched from devices for the work",
+    "work_elsewhere_bytes": "bytes that the work read from or wrote to other devices",
     "work_dirtied_bytes": "bytes dirtied by the work",
     "work_undirtied_bytes": "dirty bytes of the work thrown away",
     "work_cache_hit_bytes": "bytes read that the page cache had, at least",

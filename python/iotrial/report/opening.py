@@ -31,7 +31,9 @@ def document_of(store: Store, ref: str | int, *, processes: int = 1) -> Document
         data = store.data(ref)
         check_stored(data)
         with kept_beside(store, data):
-            analysis = analyse(spec_of(data.trial.header), data.blocks)
+            analysis = analyse(
+                spec_of(data.trial.header), data.blocks, unused=data.unused, remarks=data.remarks
+            )
         return build_document(data, analysis)
 
 

@@ -29,6 +29,7 @@ from iotrial.report.requests import COUNT, KINDS, SHARES
 from iotrial.report.rows import EffectRow
 from iotrial.report.sentences import Tone
 from iotrial.report.within import changes_within
+from iotrial.store.model import with_checks
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
@@ -310,7 +311,8 @@ def _requests(document: Document) -> Iterator[str]:
     for condition, by_treatment in conditions.items():
         parts = [f"{shown(arm)} {_asked_for(rows)}" for arm, rows in by_treatment.items()]
         where = f"{condition}: " if len(conditions) > 1 else ""
-        yield f"{where}{'; '.join(parts)}. Traced apart, not in the timed runs"
+        checks = ", with the checks after the work" if with_checks(document.data.requests) else ""
+        yield f"{where}{'; '.join(parts)}. Traced apart, not in the timed runs{checks}"
 
 
 def _asked_for(rows: Mapping[str, EvidenceRow]) -> str:

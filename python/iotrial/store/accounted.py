@@ -17,6 +17,8 @@ from iotrial.store.records import to_json
 CALL, REQUESTS = "call", "requests"
 #: a note that says what could not be counted, and why
 NOT_ACCOUNTED = "not-accounted"
+#: notes on what the work used that is not the lab's; and on conditions in which no run used the device under test
+OUTSIDE, NOT_USED = "outside", "not-used"
 
 Accounted = AccountedCall | AccountedRequests
 #: condition, arm and number of a repetition
@@ -35,7 +37,14 @@ def of_event(kind: object, text: object) -> Accounted:
         record: Accounted = wanted(**json.loads(str(text)))
     except (ValueError, TypeError, RecursionError) as error:
         raise _damaged(wanted) from error
-    if not (_is_sound(record) and (isinstance(record, AccountedRequests) or _is_counts(record.errors))):
+    if not (
+        _is_sound(record)
+        and (
+            isinstance(record.alone, bool)
+            if isinstance(record, AccountedRequests)
+            else _is_counts(record.errors)
+        )
+    ):
         raise _damaged(wanted)
     return record
 

@@ -22,6 +22,8 @@ from iotrial.store import inserting, records
 from iotrial.store.accounted import (
     CALL,
     NOT_ACCOUNTED,
+    NOT_USED,
+    OUTSIDE,
     REQUESTS,
     Accounted,
     Repetition,
@@ -298,10 +300,8 @@ class Store:
                     )
                 )
                 accounted = self._accounted(trial.number)
-                missing = self._rows(
-                    "SELECT text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence",
-                    trial.number,
-                    NOT_ACCOUNTED,
+                not_accounted, outside, unused = (
+                    self._texts(trial.number, kind) for kind in (NOT_ACCOUNTED, OUTSIDE, NOT_USED)
                 )
                 not_accounted = tuple(dict.fromkeys(str(text) for (text,) in missing))
                 noted = self._rows(
@@ -318,7 +318,9 @@ class Store:
         blocks = tuple(records.observed(end, by_block[end.condition, end.block]) for end in ends)
         calls = tuple(record for record in accounted if isinstance(record, AccountedCall))
         requests = tuple(record for record in accounted if isinstance(record, AccountedRequests))
-        return TrialData(trial, blocks, runs, ends, calls, requests, not_accounted, continued)
+        return TrialData(
+            trial, blocks, runs, ends, calls, requests, not_accounted, continued, outside, unused
+        )
 
     def fingerprint(self, ref: str | int) -> tuple[StoredTrial, bytes]:
         """A trial without its runs, and one digest of all that is stored of it."""
@@ -371,6 +373,11 @@ class Store:
             REQUESTS,
         )
         return tuple(of_event(kind, text) for kind, text in found)
+
+    def _texts(self, number: int, kind: str) -> tuple[str, ...]:
+        """The different texts of the events of one kind, oldest first."""
+        query = "SELECT text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence"
+        return tuple(dict.fromkeys(str(text) for (text,) in self._rows(query, number, kind)))
 
     def _runs(self, where: str, *values: object) -> tuple[RunRecord, ...]:
         found = self._rows(f"SELECT {records.RUN_COLUMNS} FROM run {where} ORDER BY sequence", *values)

@@ -117,7 +117,8 @@ class AccountedRequests:
     repetition of an arm; never part of a timed run.
 
     Times go from when the kernel made a request to its completion; ``histogram`` has them as ``[[longest nanoseconds of the
-    bar, count], ...]``, four bars an octave. Reads and writes are told also where there were none.
+    bar, count], ...]``, four bars an octave. Reads and writes are told also where there were none. ``alone``: those of the
+    work and of the sync after it; earlier trials counted what the probe checked the work by too.
     """
 
     condition: str
@@ -128,6 +129,15 @@ class AccountedRequests:
     count: int
     total_ns: int
     histogram: Sequence[Sequence[int]]
+    alone: bool = False
+
+
+WITH_CHECKS = "accounted requests are counted with the checks after the work: this trial is from before they were left out"
+
+
+def with_checks(requests: Sequence[AccountedRequests]) -> bool:
+    """Whether some were counted together with what the probe checked the work by."""
+    return not all(one.alone for one in requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +164,8 @@ class DamagedTrial:
 class TrialData:
     """One trial with everything measured, in time order; ``blocks``: complete ones only, void ones marked; ``calls`` and
     ``requests``: of repetitions that were accounted instead of timed; ``not_accounted`` says what could not be, and
-    why; ``continued``: how often and to what limits it was continued after its end."""
+    why; ``continued``: how often and to what limits it was continued after its end;
+    ``outside``: what the work used that is not the lab's; ``unused``: where no run used the device under test."""
 
     trial: StoredTrial
     blocks: tuple[ObservedBlock, ...]
@@ -164,3 +175,10 @@ class TrialData:
     requests: tuple[AccountedRequests, ...] = ()
     not_accounted: tuple[str, ...] = ()
     continued: tuple[Continuation, ...] = ()
+    outside: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What has to be said of the trial whatever its blocks say."""
+        return (*self.outside, *((WITH_CHECKS,) if with_checks(self.requests) else ()))

@@ -2,28 +2,53 @@
 //!
 //! As for system calls, what is traced is not timed: it belongs into repetitions of their own.
 
+use std::cell::RefCell;
 use std::fs;
+use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
-use super::bpf::block::{Watching, KINDS};
+use super::bpf::block::{refused, Watching, KINDS};
+use super::bpf::kernel::Gate;
 use crate::error::{Doing, Error, Result};
 
-/// The requests of some devices, while this lives.
+thread_local! {
+    /// Of the requests that are being counted; none else are.
+    static GATE: RefCell<Option<Rc<Gate>>> = RefCell::new(None);
+}
+
+/// Counts from here on, or no longer, where requests are to be counted at all; whether they are. What a job does before its work
+/// and what it checks after it stays out by this.
+pub fn counting(open: bool) -> bool {
+    GATE.with(|gate| {
+        let gate = gate.borrow();
+        if let Some(gate) = gate.as_ref() {
+            gate.set(open);
+        }
+        gate.is_some()
+    })
+}
+
+/// The requests of some devices, while this lives and `counting` is on.
 pub struct Requests(Vec<(String, Watching)>);
 
+impl Drop for Requests {
+    fn drop(&mut self) {
+        GATE.with(|gate| *gate.borrow_mut() = None);
+    }
+}
+
 impl Requests {
-    /// Counts the requests of whole devices from now on.
+    /// Has the requests of whole devices counted whenever `counting` says so.
     pub fn begin(devices: &[String]) -> Result<Self> {
+        let gate = Rc::new(Gate::make().map_err(refused)?);
         let watch = |name: &String| {
             let (major, minor) = number(name)?;
-            Ok((name.clone(), Watching::begin(major, minor)?))
+            Ok((name.clone(), Watching::begin(major, minor, &gate)?))
         };
-        devices
-            .iter()
-            .map(watch)
-            .collect::<Result<_>>()
-            .map(Requests)
+        let watching = devices.iter().map(watch).collect::<Result<_>>()?;
+        GATE.with(|known| *known.borrow_mut() = Some(gate));
+        Ok(Requests(watching))
     }
 
     /// By device and kind: `count`, `total_ns`, `untimed`, `histogram` (`[highest ns of the bar, count]`), kinds without a

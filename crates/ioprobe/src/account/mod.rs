@@ -10,6 +10,7 @@ mod call;
 mod names;
 pub mod perf;
 mod processors;
+pub mod touched;
 
 use libc::pid_t;
 

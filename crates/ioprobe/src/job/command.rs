@@ -15,6 +15,7 @@ use super::stopwatch::Timed;
 use super::stretch::{Spun, Stretch};
 use super::usage::Usage;
 use super::watch::Watch;
+use crate::account::touched::Touched;
 use crate::account::{Account, Counter};
 use crate::clock::{monotonic_ns, Clock};
 use crate::devices::Counters;
@@ -120,6 +121,7 @@ pub fn run(
         environment: environment.laid_out()?,
         folder,
         user: common.user,
+        traced: !own.touches.is_empty(),
         stdin: stdin.as_raw_fd(),
         stdout: stdout.as_raw_fd(),
         stderr: stderr.as_raw_fd(),
@@ -138,6 +140,17 @@ pub fn run(
     let (mut stragglers, mut max_rss_bytes) = (0, 0);
     let rss_floor = own_peak_bytes();
     let mut counter = Counter::begin(own.account)?;
+    let mut touched = match own.touches.is_empty() {
+        true => None,
+        false => Some(Touched::new(
+            &own.touches,
+            &common.devices,
+            own.cwd
+                .as_deref()
+                .map(|cwd| places.with_folders(cwd))
+                .transpose()?,
+        )?),
+    };
     if let Some(moment) = own.begin_ns {
         wait_until(moment)?;
     }
@@ -149,7 +162,10 @@ pub fn run(
                 if own.stdin.is_some() {
                     rewind(&stdin)?;
                 }
-                let end = one_process(program, &around, starter, (clock, limit), &mut counter)?;
+                let end = match &mut touched {
+                    None => one_process(program, &around, starter, (clock, limit), &mut counter)?,
+                    Some(seen) => one_traced(program, &around, starter, (clock, limit), seen)?,
+                };
                 step.wall_ticks += end.wall_ticks;
                 step.usage.add(&end.usage);
                 step.processes += 1;
@@ -208,6 +224,7 @@ pub fn run(
         .transpose()?
         .map(|held| held.to_json()));
     answer["account"] = json!(account.as_ref().map(Account::to_json));
+    answer["touched"] = json!(touched.as_ref().map(Touched::to_json));
     answer["steps"] = steps.iter().map(|step| step.to_json(clock)).collect();
     Ok(answer)
 }
@@ -269,15 +286,61 @@ fn one_process(
     let end = clock.ticks();
     let expired = limit.disarm();
     let (status, rusage) = followed.and(waited)?;
+    Ok(ended((start, end), status, &rusage, expired))
+}
+
+/// What may go to another thread while this one waits for it.
+struct Lent<T>(T);
+// SAFETY: whoever lends stands still until the other thread has ended.
+unsafe impl<T> Send for Lent<T> {}
+
+impl<T> Lent<T> {
+    fn take(self) -> T {
+        self.0
+    }
+}
+
+/// One process of which each system call is looked at. A tracer is one thread, which may only wait for what it has started:
+/// what else this process has started has to be left for others to wait for. So that thread is one of its own.
+fn one_traced(
+    program: &Program,
+    around: &Surroundings,
+    starter: &mut Starter,
+    (clock, limit): (&Clock, Limit),
+    touched: &mut Touched,
+) -> Result<End> {
+    limit.arm();
+    let start = clock.ticks();
+    let lent = Lent((program, around, starter, touched));
+    let followed = std::thread::scope(|scope| {
+        let tracer = scope.spawn(move || {
+            let (program, around, starter, touched) = lent.take();
+            let pid = starter.start(program, around)?;
+            limit.guard(pid);
+            touched.follow(pid)
+        });
+        tracer.join().unwrap_or_else(|_| {
+            Err(Error::verify(
+                "follow a command: its tracer broke".to_string(),
+            ))
+        })
+    });
+    let end = clock.ticks();
+    let expired = limit.disarm();
+    let (status, rusage) = followed?;
+    Ok(ended((start, end), status, &rusage, expired))
+}
+
+fn ended((start, end): (u64, u64), status: c_int, rusage: &libc::rusage, expired: bool) -> End {
     let by_signal = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
-    Ok(End {
+    End {
         wall_ticks: end.saturating_sub(start),
         status,
         // A timer that ran out as the process was ending by itself did nothing.
         timed_out: expired && by_signal,
-        usage: Usage::from(&rusage),
+        usage: Usage::from(rusage),
         max_rss_bytes: rusage.ru_maxrss as u64 * 1024,
-    })
+    }
 }
 
 fn wait(pid: pid_t) -> Result<(c_int, libc::rusage)> {

@@ -71,7 +71,7 @@ impl Places {
         Ok(self.files()?.iter().map(one).collect())
     }
 
-    fn with_folders(&self, text: &str) -> Result<String> {
+    pub fn with_folders(&self, text: &str) -> Result<String> {
         let mut text = text.to_string();
         for (placeholder, folder, wanted) in [
             ("{dir}", &self.dir, "a file set"),

@@ -77,15 +77,15 @@ pub struct Timed {
 impl Timed {
     /// The answer that all jobs have in common; syncs where that was asked for.
     pub fn answer(&self, watch: &Watch, sync_after: Option<&str>) -> Result<Value> {
-        let (devices, devices_after_sync) = watch.report(sync_after)?;
+        let reported = watch.report(sync_after)?;
         let mut answer = json!({
             "wall_ns": self.wall_ns,
             "user_ns": self.usage.user_ns,
             "sys_ns": self.usage.sys_ns,
             "cpu_ns": self.cpu_ns,
             "usage": self.usage.to_json(),
-            "devices": devices,
-            "devices_after_sync": devices_after_sync,
+            "devices": reported.during,
+            "devices_after_sync": reported.synced,
             "around": watch.around(),
             "stretched_ns": self.spun.own_ns,
             "spun": self.spun.to_json(),
@@ -93,6 +93,9 @@ impl Timed {
             "started_ns": self.started_ns,
             "verified": true,
         });
+        if let Some(in_sync) = reported.in_sync {
+            answer["devices_in_sync"] = Value::Object(in_sync);
+        }
         if let Some(servers) = watch.servers() {
             answer["servers"] = Value::Object(servers);
         }

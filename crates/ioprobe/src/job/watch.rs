@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::account::block;
 use crate::around::{self, Moment};
 use crate::devices::{Activity, Counters};
 use crate::error::Result;
@@ -20,7 +21,13 @@ pub struct Watch {
 }
 
 /// What devices did, by name.
-type Devices = Map<String, Value>;
+pub type Devices = Map<String, Value>;
+
+pub struct Reported {
+    pub during: Devices,
+    pub synced: Option<Devices>,
+    pub in_sync: Option<Devices>,
+}
 
 impl Watch {
     /// To be called just before the timed part, with counters that were opened as root: not every user may.
@@ -29,6 +36,7 @@ impl Watch {
         let (mut before, after) = (counters.room(), counters.room());
         let peer = peer.map(Peer::begin).transpose()?;
         let servers = [server::used(), Vec::new()];
+        block::counting(true);
         counters.read(&mut before)?;
         let moment = around::before();
         Ok(Watch {
@@ -45,6 +53,7 @@ impl Watch {
     pub fn end(&mut self) -> Result<()> {
         self.moments.1 = around::after();
         let counted = self.counters.read(&mut self.after);
+        block::counting(false);
         self.servers[1] = server::used();
         if let Some(peer) = &mut self.peer {
             peer.end()?;
@@ -52,19 +61,28 @@ impl Watch {
         counted
     }
 
-    /// What happened during the timed part; and up to the end of a sync of `path`.
-    pub fn report(&self, sync_after: Option<&str>) -> Result<(Devices, Option<Devices>)> {
+    /// What happened during the timed part; and up to the end of a sync of `path`. Where requests are counted, those of the sync
+    /// are too, and `in_sync` is what devices did in it: checks of the work may lie between the two.
+    pub fn report(&self, sync_after: Option<&str>) -> Result<Reported> {
         let during = self.counters.between(&self.before, &self.after);
-        let synced = match sync_after {
-            None => None,
-            Some(path) => {
-                syncfs(path)?;
-                let mut written = self.counters.room();
-                self.counters.read(&mut written)?;
-                Some(self.counters.between(&self.before, &written))
+        let (mut synced, mut in_sync) = (None, None);
+        if let Some(path) = sync_after {
+            let (mut begun, mut written) = (self.counters.room(), self.counters.room());
+            let counting = block::counting(true);
+            if counting {
+                self.counters.read(&mut begun)?;
             }
-        };
-        Ok((during, synced))
+            syncfs(path)?;
+            self.counters.read(&mut written)?;
+            block::counting(false);
+            synced = Some(self.counters.between(&self.before, &written));
+            in_sync = counting.then(|| self.counters.between(&begun, &written));
+        }
+        Ok(Reported {
+            during,
+            synced,
+            in_sync,
+        })
     }
 
     /// What each server used meanwhile; None where there is none.

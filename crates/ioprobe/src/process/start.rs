@@ -20,6 +20,8 @@ pub struct Surroundings {
     pub environment: CArray,
     pub folder: Option<CString>,
     pub user: Option<User>,
+    /// Stopped at its first instruction, for the thread that starts it to follow (ptrace(2)).
+    pub traced: bool,
     pub stdin: RawFd,
     pub stdout: RawFd,
     pub stderr: RawFd,
@@ -155,6 +157,9 @@ extern "C" fn child(errand: *mut c_void) -> c_int {
                 "restore the signal mask",
                 libc::sigprocmask(libc::SIG_SETMASK, &errand.signals, std::ptr::null_mut())
             );
+            if around.traced {
+                step!("be traced", libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0));
+            }
             step!(
                 "execute it",
                 libc::execve(

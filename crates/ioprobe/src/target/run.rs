@@ -28,6 +28,7 @@ pub fn run(request: Run, starter: &mut Starter, isolated: bool) -> Result<Value>
         environment: environment.laid_out()?,
         folder: request.cwd.as_deref().map(c_text).transpose()?,
         user: request.user,
+        traced: false,
         stdin: stdin.as_raw_fd(),
         stdout: out_writing.as_raw_fd(),
         stderr: err_writing.as_raw_fd(),

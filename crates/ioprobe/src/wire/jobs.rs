@@ -58,6 +58,7 @@ requests! {
         expect_exit: i32 = 0,
         keep_output: usize = 0,
         account: Accounting = Accounting::No,
+        touches: Vec<String> = Vec::new(),
         begin_ns: Option<u64> = None,
     }
     Step { name: String, argv: Vec<String> }

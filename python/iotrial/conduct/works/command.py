@@ -61,6 +61,9 @@ class Command(WorkDriver[CommandWork]):
     def reads_bytes(self, work: CommandWork, size: int, files: int) -> int:
         return size * files if work.reads == "data" else 1
 
+    def chooses_files(self, work: CommandWork) -> bool:
+        return True
+
     def summary(self, work: CommandWork) -> str:
         return "command " + "; ".join(" ".join(step.argv) for step in work.steps)
 

@@ -197,6 +197,10 @@ class WorkDriver(ABC, Generic[W]):
         """Whether the files of its set are not there when a run begins, and only their folders are."""
         return False
 
+    def chooses_files(self, work: W) -> bool:
+        """Whether the study says which files its programs work on, which may be none of the lab's."""
+        return False
+
     def scratch(self, work: W) -> bool:
         """Whether it is given an empty folder to write to, ``out`` of its job."""
         return False

@@ -98,6 +98,9 @@ class Fio(WorkDriver[FioWork]):
     def reads_bytes(self, work: FioWork, size: int, files: int) -> int:
         return 1
 
+    def chooses_files(self, work: FioWork) -> bool:
+        return not work.clients
+
     def summary(self, work: FioWork) -> str:
         clients = f"by {work.clients} clients at once: " if work.clients else ""
         return f"fio {clients}" + "; ".join(line.strip() for line in work.job.splitlines() if line.strip())

@@ -11,6 +11,7 @@ from iotrial.lab.knob import (
     Consequence,
     Knob,
     Requirement,
+    Scope,
     Stage,
     Subject,
     harmless,
@@ -36,6 +37,7 @@ class FileAttribute(Knob):
         "no-atime": harmless("access times are not kept"),
     }
     stage = Stage.FILES
+    scope = Scope.FILES
     rank = 2
 
     LEVELS: ClassVar[tuple[str, ...]] = ("none", "no-atime", "sync", "journal-data")

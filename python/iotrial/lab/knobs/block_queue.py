@@ -15,7 +15,7 @@ from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab import identity
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import DISK_LABS, Requirement, Subject, trade_off, whole_number
+from iotrial.lab.knob import DISK_LABS, Requirement, Scope, Subject, trade_off, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.objects.loop import backing_file
 from iotrial.lab.place import Place
@@ -30,6 +30,7 @@ DISK_FILE = re.compile(r"/sys/block/[A-Za-z0-9!_-]{1,31}/((?:queue|bdi)/[a-z_]+)
 class BlockKnob(KernelFileKnob):
     """A file of the lab's device: of its queue, or of its backing device information (``bdi``)."""
 
+    scope = Scope.DEVICE
     folder: str = "queue"
     file: str
     #: whether of an array it is the array's own, and not that of each of its disks

@@ -15,6 +15,7 @@ from iotrial.lab.knob import (
     Consequence,
     Knob,
     Requirement,
+    Scope,
     Stage,
     Subject,
     at_risk,
@@ -184,6 +185,7 @@ class CacheState(Knob):
     title = "what is cached before the timed part"
     consequence = harmless("only how warm a run begins")
     stage = Stage.CACHE
+    scope = Scope.FILES
 
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, cache.ALL)

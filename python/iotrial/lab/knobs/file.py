@@ -11,6 +11,7 @@ from iotrial.lab.knob import (
     Consequence,
     FileSelection,
     Knob,
+    Scope,
     Stage,
     Subject,
     harmless,
@@ -49,6 +50,7 @@ class FileMode(Knob):
     title = "permission bits of the files, as octal text"
     consequence = harmless("nobody else may change the files")
     stage = Stage.FILES
+    scope = Scope.FILES
     open_levels = "0000 to 1777"
     consequences: ClassVar[Mapping[str, Consequence]] = {
         "writable by others": trade_off("every user of the machine may change the files"),
@@ -96,6 +98,7 @@ class FileSize(Knob):
     title = "size of each file"
     consequence = harmless("a property of the files, no setting")
     stage = Stage.FILES
+    scope = Scope.FILES
     open_levels = "1 B to 4 GiB"
 
     def parse(self, setting: Setting) -> str:
@@ -131,6 +134,7 @@ class FileLink(Knob):
     title = "kind of name that the work goes through"
     consequence = harmless("another name for the same files")
     stage = Stage.FILES
+    scope = Scope.FILES
 
     KINDS = ("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink")
     CHAIN = 4
@@ -170,6 +174,7 @@ class FileAtimeState(Knob):
     title = "access time before the run: stale (relatime will update), fresh (it will not), day-old"
     consequence = harmless("only timestamps differ")
     stage = Stage.FILES
+    scope = Scope.FILES
 
     STATES = ("stale", "fresh", "day-old")
 
@@ -203,6 +208,7 @@ class FileRewritten(Knob):
     title = "share of the files that were rewritten since the last read: relatime will note the next read of these alone"
     consequence = harmless("only timestamps differ")
     stage = Stage.FILES
+    scope = Scope.FILES
     open_levels = "0 % to 100 %"
 
     def parse(self, setting: Setting) -> str:

@@ -15,6 +15,7 @@ from iotrial.lab.knob import (
     Consequence,
     Knob,
     Requirement,
+    Scope,
     Stage,
     Subject,
     at_risk,
@@ -39,6 +40,7 @@ class FilesystemType(Knob):
         "all of them keep what was synced; of what was not, each loses another part in a power cut"
     )
     stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
 
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, tuple(FILESYSTEMS))
@@ -68,6 +70,7 @@ class MkfsOption(Knob):
     title = "one option with which the file system is made, from an allow-list (several factors may each have one)"
     consequence = not_judged("iotrial does not know what this option does to data after a power cut")
     stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
     option = "option"
     option_needed = False
 
@@ -189,6 +192,7 @@ class FilesystemLog(Knob):
         ),
     }
     stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
     LEVELS = (INTERNAL, EXTERNAL)
 
     def parse(self, setting: Setting) -> str:

@@ -13,7 +13,17 @@ from collections.abc import Sequence
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import DISK_LABS, FileSelection, Knob, Requirement, Stage, Subject, harmless, one_of
+from iotrial.lab.knob import (
+    DISK_LABS,
+    FileSelection,
+    Knob,
+    Requirement,
+    Scope,
+    Stage,
+    Subject,
+    harmless,
+    one_of,
+)
 from iotrial.study.model import Setting, Work
 
 SHARE = re.compile(r"([0-9]{1,2})(?:\.([0-9]{1,2}))? ?%")
@@ -44,6 +54,7 @@ class FileFragmentation(Knob):
     title = "share of fragmentation, (extents - files) / extents: 0 % whole, 99 % a hundred pieces each"
     consequence = harmless("where the pieces of a file lie, not what is in them")
     stage = Stage.FILES
+    scope = Scope.FILES
     open_levels = "0 % to 99.99 %"
 
     def parse(self, setting: Setting) -> str:
@@ -118,6 +129,7 @@ class FileDefragment(Knob):
         "the tools move or copy whole files and leave the old one until the new one is there"
     )
     stage = Stage.FILES
+    scope = Scope.FILES
 
     LEVELS = ("untouched", "defragmented", "rewritten")
 

@@ -8,7 +8,17 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
 from iotrial.lab.guest.link import WIRE, Link
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, harmless, one_of, trade_off, whole_number
+from iotrial.lab.knob import (
+    Knob,
+    Requirement,
+    Scope,
+    Stage,
+    Subject,
+    harmless,
+    one_of,
+    trade_off,
+    whole_number,
+)
 from iotrial.lab.knobs.nas import share_of
 from iotrial.study.model import Setting
 from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
@@ -21,6 +31,7 @@ class LinkKnob(Knob):
     """A setting of both cards, or of the link between them. Gone with the guests, so nothing is put back."""
 
     stage = Stage.DEVICE
+    scope = Scope.FILESYSTEM
     plain: ClassVar[str | None] = None
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002

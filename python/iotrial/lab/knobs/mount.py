@@ -18,6 +18,7 @@ from iotrial.lab.knob import (
     Consequence,
     Knob,
     Requirement,
+    Scope,
     Stage,
     Subject,
     at_risk,
@@ -50,6 +51,7 @@ class MountKnob(Knob):
     """Common to all knobs of the mount: declared to the place, carried out by it, read from mountinfo."""
 
     stage = Stage.MOUNT
+    scope = Scope.FILESYSTEM
     remountable = True
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002

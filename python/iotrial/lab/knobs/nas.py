@@ -13,6 +13,7 @@ from iotrial.lab.knob import (
     Consequence,
     Knob,
     Requirement,
+    Scope,
     Stage,
     Subject,
     at_risk,
@@ -33,6 +34,7 @@ class ShareKnob(Knob):
     """Something with which files are served: a wish until they are mounted next, and read back from what then stands."""
 
     stage = Stage.MOUNT
+    scope = Scope.FILESYSTEM
     about: str
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002

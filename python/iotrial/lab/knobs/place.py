@@ -6,7 +6,7 @@ import re
 
 from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import Knob, Stage, Subject, not_judged
+from iotrial.lab.knob import Knob, Scope, Stage, Subject, not_judged
 from iotrial.study.model import Setting
 from iotrial.study.places import LAB_DEVICE
 
@@ -20,6 +20,7 @@ class LabDevice(Knob):
     title = "the place of the run, one of the study's [[place]] tables (where each lies: --place NAME=FOLDER)"
     consequence = not_judged("iotrial does not know how safe data are on the disk of this place")
     stage = Stage.PLACE
+    scope = Scope.DEVICE
     open_levels = "names of the study's [[place]] tables"
 
     def parse(self, setting: Setting) -> str:

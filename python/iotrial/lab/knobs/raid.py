@@ -13,6 +13,7 @@ from iotrial.lab.knob import (
     Consequence,
     Knob,
     Requirement,
+    Scope,
     Stage,
     Subject,
     at_risk,
@@ -34,6 +35,7 @@ class ArrayKnob(Knob):
     """Something with which the array is made: a wish until the next making of the file system, and read back from md."""
 
     stage = Stage.FORMAT
+    scope = Scope.DEVICE
     about: str
 
     def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
@@ -158,6 +160,7 @@ class RaidStripeCache(Knob):
     title = "entries of the stripe cache of raid4, raid5 and raid6"
     consequence = trade_off("takes a page of memory for each entry and disk")
     stage = Stage.DEVICE
+    scope = Scope.DEVICE
     open_levels = "17 to 32768"
 
     def parse(self, setting: Setting) -> str:

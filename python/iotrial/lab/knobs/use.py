@@ -14,6 +14,7 @@ from iotrial.lab.knob import (
     Consequence,
     Knob,
     Requirement,
+    Scope,
     Stage,
     Subject,
     harmless,
@@ -39,6 +40,7 @@ class FilesystemAge(Knob):
     title = "use before the run: fresh, or filled to a share with files that came and went"
     consequence = harmless("what use leaves behind, no setting")
     stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
     rank = 1
     open_levels = "fresh, 1 % to 95 %"
 
@@ -89,6 +91,7 @@ class FilesystemTrim(Knob):
         "fstrim": trade_off("what was deleted cannot be recovered from the disk"),
     }
     stage = Stage.FILES
+    scope = Scope.FILESYSTEM
     rank = 9  # after all that makes and removes files
 
     LEVELS = (NONE, TRIMMED)

@@ -7,7 +7,7 @@
 use std::os::unix::io::OwnedFd;
 
 use super::assembler::{Assembler, Helper, If, Instruction, Operation, Register, Size};
-use super::kernel::Program;
+use super::kernel::{Gate, Program};
 use super::rows::{self, Rows};
 use super::types::Types;
 use crate::account::call::Times;
@@ -44,17 +44,17 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// From here on the requests of a disk are counted; `unsupported` where the kernel does not allow it or is too old (5.16).
-    pub fn begin(major: u32, minor: u32) -> Result<Self> {
-        let told = |why: Error| Error::unsupported(format!("count requests by BPF: {why}"));
-        Watching::attach(major, minor).map_err(told)
+    /// The requests of a disk are counted while the gate is open; `unsupported` where the kernel does not allow it or is too old (5.16).
+    pub fn begin(major: u32, minor: u32, gate: &Gate) -> Result<Self> {
+        Watching::attach(major, minor, gate).map_err(refused)
     }
 
-    fn attach(major: u32, minor: u32) -> Result<Self> {
+    fn attach(major: u32, minor: u32, gate: &Gate) -> Result<Self> {
         let kernel = Types::of_kernel()?;
         let at = Offsets::of(&kernel)?;
         let rows = Rows::make(KINDS.len() as u32, processors::possible()?)?;
-        let instructions = complete(rows.descriptor(), &at, major as i32, minor as i32);
+        let device = (major as i32, minor as i32);
+        let instructions = complete(rows.descriptor(), gate.descriptor(), &at, device);
         let program = Program::load(TRACEPOINT, &instructions, kernel.tracepoint(TRACEPOINT)?)?;
         let link = program.attach()?;
         Ok(Watching {
@@ -77,6 +77,10 @@ impl Watching {
     }
 }
 
+pub fn refused(why: Error) -> Error {
+    Error::unsupported(format!("count requests by BPF: {why}"))
+}
+
 impl Offsets {
     fn of(types: &Types) -> Result<Self> {
         Ok(Offsets {
@@ -92,7 +96,7 @@ impl Offsets {
 }
 
 /// block_rq_complete(request, error, bytes)
-fn complete(rows: i32, at: &Offsets, major: i32, minor: i32) -> Vec<Instruction> {
+fn complete(rows: i32, gate: i32, at: &Offsets, (major, minor): (i32, i32)) -> Vec<Instruction> {
     let mut p = Assembler::default();
     p.load(Eight, R6, R1, 0);
     p.load(Eight, R7, R1, 16);
@@ -105,6 +109,11 @@ fn complete(rows: i32, at: &Offsets, major: i32, minor: i32) -> Vec<Instruction>
     // More of it is to come.
     p.load(Four, R1, R6, at.length);
     p.jump_if_register(R7, Below, R1, "out");
+    p.constant(Move, R1, 0);
+    rows::find(&mut p, gate);
+    p.jump_if(R0, Equal, 0, "out");
+    p.load(Eight, R1, R0, 0);
+    p.jump_if(R1, Equal, 0, "out");
     p.load(Four, R8, R6, at.flags);
     p.constant(And, R8, KIND);
     p.jump_if(R8, Below, KINDS.len() as i32 - 1, "kind");

@@ -3,6 +3,7 @@
 //! All of it hangs on descriptors: when they are closed, with the probe at the latest, the kernel takes everything back.
 
 use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use libc::{c_int, c_long};
 
@@ -27,6 +28,8 @@ const LOG_BYTES: usize = 1 << 16;
 
 #[derive(Clone, Copy)]
 pub enum MapKind {
+    /// One value for all processors, which we can write without a call: see `Gate`.
+    Shared = 2,
     PerProcessorHash = 5,
     PerProcessorArray = 6,
     TaskStorage = 29,
@@ -149,13 +152,19 @@ impl Map {
     /// `types`: the descriptor of key and value types 1 and 2, for storage of tasks.
     pub fn make(shape: &MapShape, types: Option<&OwnedFd>, processors: usize) -> Result<Self> {
         const NO_PREALLOCATION: u32 = 1;
+        const MAPPABLE: u32 = 1 << 10;
         let of_task = matches!(shape.kind, MapKind::TaskStorage);
+        let shared = matches!(shape.kind, MapKind::Shared);
         let mut attributes = MapCreate {
             kind: shape.kind as u32,
             key: shape.key,
             value: shape.value,
             entries: shape.entries,
-            flags: if of_task { NO_PREALLOCATION } else { 0 },
+            flags: match shape.kind {
+                MapKind::TaskStorage => NO_PREALLOCATION,
+                MapKind::Shared => MAPPABLE,
+                _ => 0,
+            },
             ..MapCreate::default()
         };
         if let Some(types) = types {
@@ -169,7 +178,11 @@ impl Map {
         let each = (shape.value as usize + 7) & !7;
         Ok(Map {
             fd,
-            filled: if of_task { each } else { each * processors },
+            filled: if of_task || shared {
+                each
+            } else {
+                each * processors
+            },
             key: shape.key as usize,
         })
     }
@@ -225,6 +238,61 @@ impl Map {
             value,
             ..Element::default()
         }
+    }
+}
+
+/// A word that programs read, and that we write through memory: a job may act as a user who may not call bpf(2) by then.
+pub struct Gate {
+    map: Map,
+    word: *mut AtomicU64,
+}
+
+impl Gate {
+    const BYTES: usize = 4096;
+
+    /// Closed: the word is 0.
+    pub fn make() -> Result<Self> {
+        let shape = MapShape {
+            kind: MapKind::Shared,
+            key: 4,
+            value: 8,
+            entries: 1,
+        };
+        let map = Map::make(&shape, None, 1)?;
+        // SAFETY: the kernel chooses the place; the map has a page.
+        let word = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                Gate::BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.fd.as_raw_fd(),
+                0,
+            )
+        };
+        if word == libc::MAP_FAILED {
+            return Err(Error::last_os("map a BPF map"));
+        }
+        Ok(Gate {
+            map,
+            word: word.cast(),
+        })
+    }
+
+    pub fn descriptor(&self) -> i32 {
+        self.map.fd.as_raw_fd()
+    }
+
+    pub fn set(&self, open: bool) {
+        // SAFETY: the page is mapped for as long as this lives.
+        unsafe { &*self.word }.store(u64::from(open), SeqCst);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // SAFETY: the page is ours, and nobody looks at it afterwards.
+        unsafe { libc::munmap(self.word.cast(), Gate::BYTES) };
     }
 }
 

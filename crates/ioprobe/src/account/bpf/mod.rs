@@ -2,7 +2,7 @@
 
 mod assembler;
 pub mod block;
-mod kernel;
+pub mod kernel;
 mod programs;
 mod rows;
 pub mod types;

@@ -130,6 +130,7 @@ impl<'a> Browser<'a> {
             environment: environment.laid_out()?,
             folder: Some(c_text("/")?),
             user: start.user,
+            traced: false,
             stdin: ends.reading.as_raw_fd(),
             stdout: ends.writing.as_raw_fd(),
             stderr: stderr.as_raw_fd(),

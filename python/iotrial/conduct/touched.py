@@ -1,0 +1,145 @@
+"""Whether a work uses what the knobs of its study turn: the files of the lab, and its device.
+
+Programs of a study's choosing may work on any file. Which ones they use is looked at once before the first timed run, with
+every system call of theirs traced; how much of a run's I/O went to other devices, in every run, by the kernel's counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from iotrial.conduct.accounts import summed
+from iotrial.conduct.resolve import Turn
+from iotrial.errors import RequestError
+from iotrial.lab.knob import Scope, Subject
+from iotrial.study.model import Role
+from iotrial.units import format_bytes
+
+#: of the data that the traced run read from the lab's files, the share that a cold run gets from the device at least: file
+#: systems may compress it
+LEAST_SHARE = 0.1
+#: less I/O elsewhere than this is what any program does; of more, this share is noted
+LEAST_ELSEWHERE = 64 << 10
+NOTED_SHARE = 0.5
+#: a smaller share of the bytes that a run moved is negligible
+NEGLIGIBLE = 0.01
+MOST_PATHS = 5
+NOT_USED = "the work did not use the device under test"
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What one traced run used. ``read``: data of the lab's files that it read, each byte once, without what it had
+    written itself, of a selection of ``of_bytes``; ``outside`` are the files elsewhere with most bytes, those of the system
+    last. ``sure``: nothing can have been missed."""
+
+    sure: bool
+    files: int
+    bytes: int
+    read: int
+    of_bytes: int
+    outside_bytes: int
+    outside: tuple[str, ...]
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any], of_bytes: int) -> Touched | None:
+        """What the probe's answer says; None where it was not asked."""
+        found = answer.get("touched")
+        if found is None:
+            return None
+        return cls(
+            sure=found["complete"] and not found["unseen"],
+            files=found["inside"]["files"],
+            bytes=found["inside"]["bytes"],
+            read=found["inside"]["read"],
+            of_bytes=of_bytes,
+            outside_bytes=found["outside"]["bytes"],
+            outside=tuple(str(path) for path, _ in found["outside"]["paths"][:MOST_PATHS]),
+        )
+
+    def least_read(self, of_bytes: int) -> int:
+        """Bytes that a cold run on a selection of ``of_bytes`` reads from the device at least."""
+        scale = of_bytes / self.of_bytes if self.of_bytes else 1.0
+        return int(self.read * scale * LEAST_SHARE)
+
+    @property
+    def share_outside(self) -> float:
+        """Of the bytes that it moved, the share that was not the lab's."""
+        moved = self.bytes + self.outside_bytes
+        return self.outside_bytes / moved if moved else 0.0
+
+
+def in_the_lab(turns: Iterable[Turn]) -> tuple[Turn, ...]:
+    """The turns of factors that act on the lab alone: a work elsewhere does not meet them."""
+    return tuple(t for t in turns if t.role is not None and t.knob.scope is not Scope.MACHINE)
+
+
+def turns_device(turns: Iterable[Turn]) -> bool:
+    """Whether a treatment turns the lab's device."""
+    return any(t.role is Role.TREATMENT and t.knob.scope is Scope.DEVICE for t in turns)
+
+
+def needs_lab(turns: Iterable[Turn], state: str) -> bool:
+    """Whether a work has to use the lab's files: for what is turned, or because they are made cold."""
+    return bool(in_the_lab(turns)) or state.startswith("cold")
+
+
+def refusal(
+    workload: str, touched: Touched, turns: Iterable[Turn], subject: Subject, state: str
+) -> RequestError:
+    """The error for a work that uses nothing of the lab."""
+    place = subject.place
+    turned = {
+        f"{turn.knob.name} turns {turn.knob.scope}" + (f" ({place.device})" if place.device else "")
+        for turn in in_the_lab(turns)
+    }
+    why = "; ".join(sorted(turned)) or f"cache state {state} is that of {Scope.FILES}"
+    used = ", ".join(touched.outside) or "no files at all"
+    return RequestError(
+        f'workload "{workload}" uses no file of the lab, but {why}. It used: {used}',
+        hint="name the lab's files by {file}, {files} or {dir}, or have a first step copy the data into {out}",
+    )
+
+
+def outside_note(workload: str, touched: Touched) -> str | None:
+    """In words how much of what it read and wrote was not the lab's; None where that is little."""
+    if touched.outside_bytes < LEAST_ELSEWHERE or touched.share_outside < NOTED_SHARE:
+        return None
+    share = f"{100 * touched.share_outside:.0f} %" if touched.share_outside < 0.995 else "over 99 %"
+    paths = ", ".join(touched.outside)
+    return (
+        f"{workload}: {share} of the bytes that it read and wrote when it was looked at "
+        f"({format_bytes(touched.outside_bytes)}) were of files outside the lab, which the study turns nothing of: {paths}"
+    )
+
+
+def elsewhere_bytes(
+    evidence: Mapping[str, float], answer: Mapping[str, Any], devices: Iterable[str]
+) -> float | None:
+    """Bytes that the work had read from, or left to be written to, devices that are not the lab's. None where the kernel or
+    the lab does not tell."""
+    devices = list(devices)
+    during, synced = (summed(answer.get(key), devices) for key in ("devices", "devices_after_sync"))
+    if not during or "work_fetched_bytes" not in evidence:
+        return None
+    read = max(0.0, evidence["work_fetched_bytes"] - during["read_bytes"])
+    if not synced:
+        return read
+    dirtied = evidence.get("work_dirtied_bytes", 0.0) - evidence.get("work_undirtied_bytes", 0.0)
+    return read + max(0.0, dirtied - synced["write_bytes"])
+
+
+def is_unused(answer: Mapping[str, Any], devices: Iterable[str], elsewhere: float | None, state: str) -> bool:
+    """Whether a run made no use of the lab's devices worth the name, though it was cold or had I/O elsewhere."""
+    if elsewhere is None:
+        return False
+    devices = list(devices)
+    found = summed(answer.get("devices_after_sync") or answer.get("devices"), devices)
+    requests = sum(found.get(f"{kind}_ios", 0) for kind in ("read", "write", "flush", "discard"))
+    cold = state.startswith("cold")
+    if not requests:
+        return cold or elsewhere >= LEAST_ELSEWHERE
+    own = found["read_bytes"] + found["write_bytes"]
+    return not cold and elsewhere >= LEAST_ELSEWHERE and own < NEGLIGIBLE * (own + elsewhere)

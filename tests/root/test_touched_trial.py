@@ -1,0 +1,163 @@
+"""Work that does not use what its knobs turn gets no verdict: refused with what it used, or the trial is invalid."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from breaking import last_trial
+from running import iotrial, run_json, stored_runs, write_study
+
+pytestmark = pytest.mark.root
+
+MIB = 1 << 20
+
+
+def study(argv: str, *, knob: str = "block.read_ahead_kb", more: str = 'cache = "cold"') -> str:
+    levels = {
+        "block.read_ahead_kb": '["128", "4096"]',
+        "mount.atime": '["strictatime", "noatime"]',
+        "command.argument": '["-c", "-v"]\nplaceholder = "{mode}"',
+    }[knob]
+    return f"""
+[study]
+name = "elsewhere"
+question = "Does it make the work faster?"
+[lab]
+kind = "image"
+size = "64 MiB"
+[budget]
+time = "60 s"
+blocks = 2
+[[factor]]
+name = "knob"
+knob = "{knob}"
+levels = {levels}
+[[workload]]
+name = "work"
+kind = "command"
+argv = {argv}
+{more}
+"""
+
+
+@pytest.fixture
+def elsewhere(disk_folder: Path) -> Iterator[Path]:
+    """A folder on a disk, which is not the lab's and which any user may read."""
+    disk_folder.chmod(0o755)
+    folder = disk_folder / "data"
+    folder.mkdir()
+    (folder / "large").write_bytes(os.urandom(MIB))
+    (folder / "small").write_bytes(os.urandom(8192))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def repository(elsewhere: Path) -> Path:
+    for words in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", "-C", str(elsewhere), *words], check=True)
+    return elsewhere
+
+
+def trial_state(state: Path) -> str | None:
+    return last_trial()["state"] if (state / "trials.db").exists() else None
+
+
+@pytest.mark.parametrize("rehearsed", [True, False])
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_git_in_a_repository_elsewhere_is_refused_with_the_paths_it_used(
+    state: Path, tmp_path: Path, repository: Path, rehearsed: bool
+) -> None:
+    argv = f'["git", "-c", "safe.directory=*", "-C", "{repository}", "status"]'
+    words = ("--rehearse",) if rehearsed else ("--no-controls",)
+    done = iotrial("run", write_study(tmp_path, study(argv)), *words, "--trust", check=2)
+    assert str(repository) in done.stderr
+    assert "block.read_ahead_kb" in done.stderr
+    assert "{dir}" in done.stderr
+    assert trial_state(state) in (None, "failed")
+    assert not (state / "trials.db").exists() or not stored_runs(state)
+
+
+@pytest.mark.parametrize("knob", ["block.read_ahead_kb", "mount.atime"])
+@pytest.mark.parametrize("cache", ["cold", "warm"])
+def test_tar_of_a_folder_elsewhere_is_refused(
+    state: Path, tmp_path: Path, elsewhere: Path, knob: str, cache: str
+) -> None:
+    argv = f'["sh", "-c", "tar cf - {elsewhere} | cat > /dev/null"]'
+    text = study(argv, knob=knob, more=f'cache = "{cache}"')
+    done = iotrial("run", write_study(tmp_path, text), "--rehearse", "--trust", check=2)
+    used = done.stderr.partition("It used: ")[2]
+    assert used.startswith(f"{elsewhere}/large, {elsewhere}/small"), done.stderr
+    assert knob in done.stderr
+
+
+def test_what_turns_the_whole_machine_needs_no_file_of_the_lab_unless_it_is_to_be_cold(
+    state: Path, tmp_path: Path, elsewhere: Path
+) -> None:
+    argv = f'["wc", "{{mode}}", "{elsewhere}/small"]'
+    text = study(argv, knob="command.argument", more="").replace('"-v"', '"-l"')
+    iotrial("run", write_study(tmp_path, text), "--rehearse", "--trust")
+    cold = text + 'cache = "cold"\n'
+    done = iotrial("run", write_study(tmp_path, cold), "--rehearse", "--trust", check=2)
+    assert "cold-files" in done.stderr
+
+
+def test_a_work_mostly_elsewhere_says_so_in_its_report(state: Path, tmp_path: Path, elsewhere: Path) -> None:
+    argv = f'["sh", "-c", "cat $0 {elsewhere}/large > /dev/null", "{{file}}"]'
+    text = study(argv, more='size = "256 KiB"\ncache = "cold"')
+    report = run_json(write_study(tmp_path, text), "--no-controls", "--no-stop", "--trust")
+    assert report["trial"]["state"] == "done"
+    (note,) = [note for note in report["diagnostics"]["notes"] if f"{elsewhere}/large" in note]
+    assert "80 %" in note  # 1 MiB of 1.25 MiB
+    assert "Note" in iotrial("show", "last").stdout
+
+
+def test_a_work_whose_requests_go_to_another_device_in_every_run_is_invalid(
+    state: Path, tmp_path: Path, elsewhere: Path
+) -> None:
+    """It opens a file of the lab, which is warm; what it reads from a disk is another disk's."""
+    argv = (
+        f'["sh", "-c", "cat $0 > /dev/null; dd if={elsewhere}/large of=/dev/null bs=64K iflag=direct status=none", '
+        '"{file}"]'
+    )
+    report = run_json(
+        write_study(tmp_path, study(argv, more='cache = "warm"')), "--no-controls", "--no-stop", "--trust"
+    )
+    runs = stored_runs(state)
+    assert all(run["evidence"]["work_elsewhere_bytes"] >= MIB for run in runs)
+    assert report["trial"]["state"] == "invalid"
+    (reason,) = report["diagnostics"]["invalid_reasons"]
+    assert "the work did not use the device under test" in reason
+    assert "the work did not use the device under test" in iotrial("show", "last").stdout
+
+
+def test_access_times_of_warm_files_need_no_request_to_the_device(state: Path, tmp_path: Path) -> None:
+    text = study('["cat", "{file}"]', knob="mount.atime", more='cache = "warm"')
+    report = run_json(write_study(tmp_path, text), "--no-controls", "--no-stop")
+    assert report["trial"]["state"] == "done"
+    assert report["diagnostics"]["notes"] == [
+        note for note in report["diagnostics"]["notes"] if "outside the lab" not in note
+    ]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    ['["stat", "{file}"]', '["ls", "{dir}"]', '["sh", "-c", "echo x > new && mv new newer && rm newer"]'],
+)
+def test_names_alone_are_a_use_of_the_lab(state: Path, tmp_path: Path, argv: str) -> None:
+    text = study(argv, knob="mount.atime", more='cache = "cold"\nreads = "names"\ncwd = "{out}"')
+    iotrial("run", write_study(tmp_path, text), "--rehearse", "--trust")
+
+
+def test_a_cold_run_reads_what_the_work_was_seen_to_read(state: Path, tmp_path: Path) -> None:
+    """``names`` alone would be content with the blocks of a folder."""
+    text = study('["cat", "{files}"]', more='cache = "cold"\nreads = "names"\nfiles = 4\nsize = "256 KiB"')
+    run_json(write_study(tmp_path, text), "--no-controls", "--no-stop")
+    runs = stored_runs(state)
+    assert all(MIB / 10 - 1 <= run["checks"]["bytes_expected"] <= MIB for run in runs)
+    assert all(run["checks"]["bytes_read"] >= MIB for run in runs)
