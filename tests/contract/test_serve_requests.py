@@ -5,6 +5,7 @@ One server for all of them: ``served`` checks at the end that it has neither die
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -284,8 +285,6 @@ def test_several_requests_on_one_connection_are_all_answered(server: Served) -> 
 
 
 def test_another_user_of_the_machine_is_not_answered(server: Served) -> None:
-    import os
-
     if os.geteuid() != 0:
         pytest.skip("needs root to be somebody else")
     ask = (
@@ -296,3 +295,38 @@ def test_another_user_of_the_machine_is_not_answered(server: Served) -> None:
     )
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["403", "False"]
+
+
+def as_nobody(script: str) -> list[str]:
+    begin = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); import as_nobody\n"
+    return [sys.executable, "-c", f"{begin}as_nobody.become_nobody()\n{script}"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
+def test_connections_of_another_user_take_no_place_of_the_owner(server: Served) -> None:
+    """Six times as many as are served at once, held open or opened in a loop; the owner is answered meanwhile."""
+    held = (
+        "import socket, threading, time\n"
+        f"held = [socket.create_connection(('127.0.0.1', {server.port})) for _ in range(400)]\n"
+        "print('held', flush=True)\n"
+        "def again():\n"
+        "    while True:\n"
+        "        try:\n"
+        f"            socket.create_connection(('127.0.0.1', {server.port})).sendall(b'GET ')\n"
+        "        except OSError:\n"
+        "            pass\n"
+        "        time.sleep(0.001)\n"
+        "threading.Thread(target=again, daemon=True).start()\n"
+        "sys.stdin.read()\n"
+    )
+    stranger = subprocess.Popen(as_nobody(held), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert stranger.stdout
+        assert stranger.stdout.readline() == "held\n"
+        assert [server.get("/").status for _ in range(5)] == [200] * 5
+        descriptors = [*Path(f"/proc/{server.process.pid}/fd").iterdir()]
+        assert len(descriptors) < 200
+    finally:
+        stranger.kill()
+        stranger.communicate()
+    assert alive(server)

@@ -20,7 +20,7 @@ from running import stored_runs
 
 pytestmark = pytest.mark.root
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 QUICK = ["test", "-n", "{word}"]
 
 
@@ -88,6 +88,21 @@ def test_a_signal_at_one_of_many_instants_leaves_nothing_and_no_trace(
     state: Path, tmp_path: Path, lab: str, seed: int
 ) -> None:
     at_random_instants(state, tmp_path, lab, 25, seed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGQUIT, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
+def test_a_signal_of_the_terminal_puts_everything_back_as_ctrl_c_does(
+    state: Path, tmp_path: Path, number: int
+) -> None:
+    trial = Trial(
+        state, study_for("image", tmp_path), "--no-stop", "--json", "--blocks", "2000", start_new_session=True
+    )
+    trial.until_runs(2)
+    os.killpg(trial.process.pid, number)
+    status, out, err = trial.end()
+    assert status == 128 + number, err
+    assert report_of(out)["trial"]["state"] == "interrupted"
+    nothing_left(state)
 
 
 @pytest.mark.long

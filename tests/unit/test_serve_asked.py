@@ -120,9 +120,13 @@ def test_the_kernel_tells_whose_program_asks() -> None:
     with listening("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()) as client:
         accepted, address = listener.accept()
         with accepted:
+            assert client.getsockname() == address
             assert asker(address, listener.getsockname()) == os.geteuid()
             assert asker((address[0], address[1] ^ 1), listener.getsockname()) is None
-        assert client.getsockname() == address
+            assert asker(address, listener.getsockname(), net=Path("/proc/net")) == os.geteuid()
+            client.close()  # nobody can read an answer any more: it is not root's, though the kernel calls its user 0
+            assert asker(address, listener.getsockname()) is None
+            assert asker(address, listener.getsockname(), net=Path("/proc/net")) is None
 
 
 def test_a_list_of_connections_is_read_as_proc_net_tcp_has_it(tmp_path: Path) -> None:

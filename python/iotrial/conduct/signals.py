@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: an end at any instant, with the status 128 + signal and without a trace.
+"""SIGINT, SIGTERM, SIGHUP and SIGQUIT (Ctrl-\\): an end at any instant, with the status 128 + signal and without a trace.
 
 Three ways, by what is at stake. Outside a trial nothing is: the process ends at once. In a trial a signal is
 noted, and raised where the conductor waits for the probe or asks: never in the middle of a note in the journal.
@@ -13,7 +13,7 @@ import os
 import signal
 from types import FrameType, TracebackType
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Stopped(BaseException):

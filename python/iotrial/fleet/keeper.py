@@ -157,14 +157,14 @@ def _reaped(child: subprocess.Popen[bytes]) -> None:
 
 
 def keep(folder: Folder, grace_s: float, words: Sequence[str]) -> int:
-    """Runs the program and waits for its end; its status. SIGTERM, SIGINT and SIGHUP are handed on as SIGTERM."""
+    """Runs the program and waits for its end; its status. SIGTERM, SIGINT, SIGHUP and SIGQUIT are handed on as SIGTERM."""
     told = False
 
     def note(*_: object) -> None:
         nonlocal told
         told = True
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, note)
     child = subprocess.Popen(
         [sys.executable, "-m", "iotrial", *words], start_new_session=True, preexec_fn=_ends_with_its_parent

@@ -156,7 +156,7 @@ def _until_signal(run: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> 
     async def main() -> None:
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             loop.add_signal_handler(number, ended.set)
         await run(ended)
 

@@ -19,9 +19,9 @@ from iotrial.serve.site import Site
 Page = Callable[[Site, Request], Reply]
 
 
-def application(store: Path, *, users: frozenset[int] | None, aside: bool) -> Gate:
-    """The ASGI application over the store in this file, which need not be there yet; for programs of these users only (None:
-    of all). ``aside``: what takes long is done when the machine has nothing else to do."""
+def application(store: Path, *, aside: bool) -> Gate:
+    """The ASGI application over the store in this file, which need not be there yet. ``aside``: what takes long is done
+    when the machine has nothing else to do."""
     site = Site(store, aside=aside)
     routes = [
         Route("/", _answering(site, listed.page)),
@@ -36,7 +36,7 @@ def application(store: Path, *, users: frozenset[int] | None, aside: bool) -> Ga
         Route("/style.css", _style),
     ]
     warm()  # while the process has the processor to itself
-    return Gate(Router(routes, redirect_slashes=False, default=_nowhere), users=users)
+    return Gate(Router(routes, redirect_slashes=False, default=_nowhere))
 
 
 def _answering(site: Site, page: Page) -> Callable[[Request], Response]:

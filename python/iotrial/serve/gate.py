@@ -1,4 +1,4 @@
-"""What stands before every page: whom it is answered, how it may be asked, and what a browser may do with the answer.
+"""What stands before every page: how it may be asked, and what a browser may do with the answer.
 
 Names that point at 127.0.0.1 from outside (DNS rebinding), other methods, and requests that another site's page makes are
 refused before anything is looked at. Whatever goes wrong becomes a page, and the server lives.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cache
 from typing import Any
 
 from iotrial.errors import IotrialError, RequestError, UnknownName
 from iotrial.legible import shown
 from iotrial.serve.address import names_this_machine
 from iotrial.serve.rendering import said_page
-from iotrial.serve.whose import asker
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -37,24 +37,16 @@ _HEADERS = {
 
 
 class Gate:
-    """An ASGI application around another, for programs of these ``users`` (None: of all)."""
+    """An ASGI application around another."""
 
-    def __init__(self, app: App, *, users: frozenset[int] | None) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
-        self._users = users
 
     async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
         if scope["type"] != "http":
             return
         guarded = _Guarded(send)
         refused = refusal(scope["method"], [(bytes(n), bytes(v)) for n, v in scope["headers"]])
-        if self._users is not None and asker(scope["client"], scope["server"]) not in self._users:
-            refused = (
-                403,
-                "Not for this user",
-                "these pages are for the user of this machine who started them",
-                "`iotrial serve --all-users` answers every user of the machine",
-            )
         if refused is not None:
             await _say(scope, guarded, *refused)
             return
@@ -81,11 +73,28 @@ class _Guarded:
         if message["type"] == "http.response.start":
             self.begun = True
             given = {bytes(name).lower(): value for name, value in message.get("headers", ())}
-            policy = given.pop(b"content-security-policy", POLICY.encode())
-            given = {b"cache-control": b"no-store", **given, **_HEADERS}
-            given[b"content-security-policy"] = policy + b"; " + ALWAYS.encode()
-            message = {**message, "headers": list(given.items())}
+            message = {**message, "headers": list(_guarded(given).items())}
         await self._send(message)
+
+
+def _guarded(given: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    policy = given.pop(b"content-security-policy", POLICY.encode())
+    headers = {b"cache-control": b"no-store", **given, **_HEADERS}
+    return {**headers, b"content-security-policy": policy + b"; " + ALWAYS.encode()}
+
+
+@cache
+def not_for_this_user() -> bytes:
+    """The whole answer to a connection of another user."""
+    body = said_page(
+        "Not for this user",
+        "these pages are for the user of this machine who started them",
+        "`iotrial serve --all-users` answers every user of the machine",
+    )
+    headers = _guarded({b"content-type": b"text/html; charset=utf-8", b"connection": b"close"})
+    lines = [b"HTTP/1.1 403 Forbidden", b"content-length: %d" % len(body)]
+    lines += [name + b": " + value for name, value in headers.items()]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
 def refusal(method: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str, str, str] | None:

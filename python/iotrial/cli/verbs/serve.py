@@ -65,7 +65,7 @@ def command(port: int, host: str, all_users: bool, full_speed: bool, as_json: bo
             tell(address)
             tell("iotrial: Ctrl-C ends it", err=True)
 
-    app = application(path, users=None if all_users else trusted(), aside=not full_speed)
+    app = application(path, aside=not full_speed)
     if not full_speed:
         stand_back()
-    serve_forever(listener, app, ready)
+    serve_forever(listener, app, ready, users=None if all_users else trusted())
