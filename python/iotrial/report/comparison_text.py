@@ -19,7 +19,7 @@ from iotrial.report.comparison_words import (
 from iotrial.report.gains import NO_INTERVAL
 from iotrial.report.moments import day_and_time
 from iotrial.report.notation import elided, joined, quantity
-from iotrial.report.phrases import interval, spoken
+from iotrial.report.phrases import VERDICT_STYLES, interval, spoken
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 MOST_ROWS = 24
 _MOST_LEVELS = 40
 _MOST_FACTS = 30
-_STYLES = {
-    "faster": "green",
-    "better": "green",
-    "slower": "red",
-    "worse": "red",
-    "equivalent": "cyan",
-    "higher": "yellow",
-    "lower": "yellow",
-    "inconclusive": "dim",
-    "no verdict": "bold red",
-}
 
 
 def print_comparison(comparison: Comparison, console: Console, *, html_path: str | None = None) -> None:
@@ -158,7 +147,9 @@ def _cell(column: Column, cell: Cell, widths: tuple[int, int]) -> Text:
 
     verdict = cell_verdict(cell)
     line = Text(f"    {column.mark:<2} {interval(cell.effect):<{widths[0]}}  {_gain(cell):<{widths[1]}}  ")
-    return line.append(verdict, style=_STYLES.get(cell.effect.verdict.value if cell.valid else verdict, ""))
+    return line.append(
+        verdict, style=VERDICT_STYLES.get(cell.effect.conclusion.words if cell.valid else verdict, "")
+    )
 
 
 def _levels(comparison: Comparison) -> Iterator[Table | Text]:

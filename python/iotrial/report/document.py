@@ -140,7 +140,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         data, conditions, margin=header.margin
     )
     effects = effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin)
-    summary = summarise(trial, analysis, reasons, evidence)
+    summary = summarise(trial, analysis, reasons, evidence, adjusted)
     return Document(
         data=data,
         analysis=analysis,

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from iotrial.analysis.model import Conclusion
 from iotrial.legible import shown
 from iotrial.report.claims import grouped
 from iotrial.report.document import Document
 from iotrial.report.facts import FactTable
+from iotrial.report.findings import QUIET
 from iotrial.report.matrices import LEGEND, Matrix, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import words_of
@@ -136,7 +138,7 @@ def effect_rows(rows: Sequence[EffectRow]) -> Iterator[str]:
     """All effects; where they are many, those that are not equivalent, and how many others there are."""
     kept = rows
     if len(rows) > _MOST_EFFECTS:
-        kept = [row for row in rows if row.effect.verdict.value != "equivalent"][:_MOST_EFFECTS]
+        kept = [row for row in rows if not row.effect.conclusion.equivalent][:_MOST_EFFECTS]
     yield from effect_table(kept)
     if len(kept) < len(rows):
         yield ""
@@ -152,7 +154,7 @@ def effect_table(rows: Sequence[EffectRow]) -> Iterator[str]:
         verdict = row.verdict
         if effect.detectably:
             verdict += f", detectably {effect.detectably}"
-        if effect.verdict.value == "inconclusive" and effect.reason:
+        if effect.conclusion is Conclusion.UNDECIDED and effect.reason:
             verdict += f": {reason_in_words(effect.reason)}"
         yield table_row(
             row.place,
@@ -167,7 +169,7 @@ def effect_table(rows: Sequence[EffectRow]) -> Iterator[str]:
 def _interactions(rows: Sequence[EffectRow]) -> Iterator[str]:
     """Those that are there in words, then all as a table; the numbers in it are half differences."""
     for row in rows:
-        if row.effect.verdict.value not in ("equivalent", "inconclusive"):
+        if row.effect.verdict not in QUIET:
             yield f"- {escaped(row.condition.text)}: {escaped(row.sentence)}"
             for one in row.at_levels:
                 yield f"  - {escaped(one.text)}"

@@ -1,8 +1,8 @@
 """The verdict of a whole trial: one sentence that could stand alone, and the sentences that belong beside it.
 
-The first sentence says, in this order: what limits the trial (invalid, failed, interrupted), the answer where the
-question allows one, what was found with numbers, and whether controls were missing. It is made from the
-primary effects only; all other responses are exploratory and are reported further down.
+The first sentence says, in this order: what limits the trial (invalid, failed, interrupted), what was found with numbers,
+and whether controls were missing. It is made from the primary effects only; all other responses are exploratory and are
+reported further down.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iotrial.analysis.model import Analysis, Control, Effect, FailureCounts, Verdict
+from iotrial.analysis.model import Analysis, Conclusion, Control, Effect, FailureCounts, Verdict
 from iotrial.analysis.reasons import Reason
 from iotrial.conduct.sharing import notes
 from iotrial.legible import shown
 from iotrial.report.ablation import ablation_finding, is_ablation
-from iotrial.report.answer import answer
-from iotrial.report.conditions import Conditions
+from iotrial.report.adjusted import Adjusted
+from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.findings import QUIET, by_level, finding, strength
-from iotrial.report.interplay import interaction_sentence
+from iotrial.report.interplay import OnlyTogether, interaction_sentence, only_together, together_sentence
 from iotrial.report.invalid import reason_sentences
 from iotrial.report.notation import bracketed, counted, joined, percent, quantity
 from iotrial.report.phrases import spoken
@@ -47,7 +47,7 @@ class Tone(StrEnum):
     FASTER = "faster"
     SLOWER = "slower"
     MIXED = "mixed"
-    INCONCLUSIVE = "inconclusive"
+    UNDECIDED = "undecided"
     INVALID = "invalid"
 
 
@@ -65,29 +65,39 @@ def summarise(
     analysis: Analysis,
     reasons: Sequence[Reason] = (),
     evidence: Sequence[EvidenceRow] = (),
+    adjusted: Mapping[tuple[str, str], Adjusted] | None = None,
 ) -> Summary:
-    """The verdict of a trial in words; ``reasons``: why it is likely to be invalid."""
+    """The verdict of a trial in words; ``reasons``: why it is likely to be invalid; ``adjusted``: the arms' means by
+    condition and response, where factors are crossed."""
     conditions = Conditions(trial.header.study)
-    effects = decisive(analysis.effects)
+    together = only_together(analysis.effects, trial.header.study, adjusted or {})
+    every = decisive(analysis.effects)
+    carried = {id(main) for one in together for main in one.mains}
+    effects = tuple(effect for effect in every if id(effect) not in carried)
     details = tuple(_details(trial, analysis, effects, conditions, reasons, evidence))
     if is_invalid(trial, analysis):
         return Summary(_invalid(analysis, conditions), details, Tone.INVALID)
-    if not any(effect.blocks for effect in effects):
-        return Summary(_nothing(trial), details, Tone.INCONCLUSIVE)
+    if not any(effect.blocks for effect in every):
+        return Summary(_nothing(trial), details, Tone.UNDECIDED)
     study, margin = trial.header.study, trial.header.margin
+    clauses = [_together(one, conditions) for one in together]
     if is_ablation(study):
-        found = ablation_finding(effects, conditions, margin=margin)
-    elif is_screen(study):
-        found = screen_finding(effects, conditions, margin=margin)
-    else:
-        found = finding(effects, conditions, margin=margin)
+        clauses.append(ablation_finding(effects, conditions, margin=margin))
+    elif is_screen(study) and effects:
+        clauses.append(screen_finding(effects, conditions, margin=margin))
+    elif effects:
+        clauses.append(finding(effects, conditions, margin=margin))
+    found = "; ".join(clauses)
     if without_controls(trial, analysis):
         found += " (without controls)"
     if prefix := _standing(trial):
-        return Summary(f"{prefix} so far, {found}.", details, _tone(effects))
-    reply = answer(trial.header.study.question, effects)
-    headline = f"{reply}: {found}." if reply else f"{found[:1].upper()}{found[1:]}."
-    return Summary(headline, details, _tone(effects))
+        return Summary(f"{prefix} so far, {found}.", details, _tone(every))
+    return Summary(f"{found[:1].upper()}{found[1:]}.", details, _tone(every))
+
+
+def _together(one: OnlyTogether, conditions: Conditions) -> str:
+    text = conditions.of_levels(one.interaction.condition, one.interaction.workload).text
+    return together_sentence(one, "" if text == EVERYWHERE else f" ({text})")
 
 
 def decisive(effects: Sequence[Effect]) -> tuple[Effect, ...]:
@@ -162,16 +172,16 @@ def _standing(trial: StoredTrial) -> str | None:
 
 
 def _tone(effects: Sequence[Effect]) -> Tone:
-    verdicts = {effect.verdict for effect in effects}
-    if verdicts == {Verdict.EQUIVALENT}:
+    words = {effect.conclusion.words for effect in effects}
+    if words == {Conclusion.EQUIVALENT.words}:
         return Tone.EQUIVALENT
-    if verdicts == {Verdict.INCONCLUSIVE}:
-        return Tone.INCONCLUSIVE
-    if verdicts and verdicts <= {Verdict.FASTER, Verdict.BETTER}:
+    if words == {Conclusion.UNDECIDED.words}:
+        return Tone.UNDECIDED
+    if words and words <= {Conclusion.FASTER, Conclusion.BETTER}:
         return Tone.FASTER
-    if verdicts and verdicts <= {Verdict.SLOWER, Verdict.WORSE}:
+    if words and words <= {Conclusion.SLOWER, Conclusion.WORSE}:
         return Tone.SLOWER
-    return Tone.MIXED
+    return Tone.MIXED  # also where a direction is only probable: no colour may say more than the words
 
 
 def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
@@ -187,7 +197,7 @@ def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
 
 def _counts(effects: Sequence[Effect], margin: float) -> str:
     """From where on a difference counts: the margin is one of ratios."""
-    by_ratio = f"differences of less than {percent(margin)} do not count as an effect"
+    by_ratio = f"the margin is {percent(margin)}"
     compared = {effect.scale for effect in effects if effect.blocks}
     if Scale.DIFFERENCE not in compared:
         return by_ratio
@@ -292,7 +302,9 @@ def _by_level(trial: StoredTrial, effects: Sequence[Effect], conditions: Conditi
     if is_ablation(study):
         return ()
     if not is_screen(study):
-        several = len({effect.verdict for effect in effects}) > 1  # else the headline has said it of all
+        several = (
+            len({effect.conclusion.words for effect in effects}) > 1
+        )  # else the headline has said it of all
         return by_level(effects, conditions, margin=margin)[:_MOST_LEVELS] if several else ()
     loud = sorted((e for e in effects if e.verdict not in QUIET), key=strength, reverse=True)
     said = by_level(loud, conditions, margin=margin)[:_MOST_LEVELS] if len(loud) > 3 else ()

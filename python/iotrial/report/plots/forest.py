@@ -127,7 +127,7 @@ def _pair(row: EffectRow) -> str:
 
 
 def _ink(row: EffectRow) -> str:
-    return VERDICT_INKS.get(row.effect.verdict.value, INK)
+    return VERDICT_INKS.get(row.effect.conclusion.words, INK)
 
 
 def _position(row: EffectRow, value: float) -> float:

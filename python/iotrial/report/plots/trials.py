@@ -104,7 +104,7 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
                 assert cell is not None
                 _mark(axes, cell, position, line + (0.24 if narrow else 0.0))
                 verdict = cell_verdict(cell)
-                ink = VERDICT_INKS.get(cell.effect.verdict.value, INK) if cell.valid else MUTED
+                ink = VERDICT_INKS.get(cell.effect.conclusion.words, INK) if cell.valid else MUTED
                 mark, words = comparison.columns[position].mark, cell_numbers(cell)
                 if narrow:
                     write(0.0, line - 0.2, f"{mark}  {words}", INK, "left")
