@@ -23,7 +23,7 @@ from iotrial.conduct.signals import Stopped, StopSignals
 from iotrial.conduct.sites import GUEST, Where
 from iotrial.conduct.trial import Conductor, Limits
 from iotrial.conduct.user import invoking_user
-from iotrial.design.plan import Plan, new_seed
+from iotrial.design.plan import CONTROLS_FIRST, Plan, new_seed
 from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host
 from iotrial.lab.guard import Consent, claim
@@ -86,7 +86,7 @@ def _check_ours(folder: Path, option: str) -> None:
 
 def make_plan(resolved: Resolved, seed: str | None, *, controls: bool) -> Plan:
     """The plan of a resolved study, with a fresh seed unless the user chose one (32 hexadecimal digits)."""
-    return Plan(resolved.study, seed or new_seed(), controls=controls)
+    return Plan(resolved.study, seed or new_seed(), controls=controls, controls_first=CONTROLS_FIRST)
 
 
 def begin(
@@ -128,6 +128,7 @@ def begin(
                 host=session.again_where_it_dies(lambda: host.facts(session.target)),
                 options={
                     **options,
+                    "controls_first": plan.controls_first,
                     "folder": folder,
                     "lab": resolved.lab,
                     **_place_options(resolved),

@@ -7,6 +7,7 @@ reported further down.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,10 @@ from enum import StrEnum
 
 from iotrial.analysis.model import Analysis, Conclusion, Control, Effect, FailureCounts, Verdict
 from iotrial.analysis.reasons import Reason
+from iotrial.analysis.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
 from iotrial.conduct.sharing import notes
+from iotrial.design.plan import Plan
+from iotrial.errors import RequestError
 from iotrial.legible import shown
 from iotrial.report.ablation import ablation_finding, is_ablation
 from iotrial.report.adjusted import Adjusted
@@ -24,6 +28,7 @@ from iotrial.report.findings import QUIET, by_level, finding, strength
 from iotrial.report.interplay import OnlyTogether, interaction_sentence, only_together, together_sentence
 from iotrial.report.invalid import reason_sentences
 from iotrial.report.notation import bracketed, counted, joined, percent, quantity
+from iotrial.report.outlook import further_s
 from iotrial.report.phrases import spoken
 from iotrial.report.screens import is_screen, screen_details, screen_finding
 from iotrial.report.shifting import on_shifting
@@ -36,6 +41,7 @@ from iotrial.units import format_duration, format_ratio
 #: how the detail begins that says so
 ELSEWHERE = "This trial was measured on another machine"
 _MOST_LEVELS = 8
+_FOR_WANT_OF_BLOCKS = frozenset({None, BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS})
 #: of the load that was asked for; the rest is the time of the last operations
 KEPT_UP = 0.9
 
@@ -88,11 +94,33 @@ def summarise(
     elif effects:
         clauses.append(finding(effects, conditions, margin=margin))
     found = "; ".join(clauses)
+    if all(effect.conclusion is Conclusion.UNDECIDED for effect in every):
+        found += _how_long(trial, every)
     if without_controls(trial, analysis):
         found += " (without controls)"
     if prefix := _standing(trial):
         return Summary(f"{prefix} so far, {found}.", details, _tone(every))
     return Summary(f"{found[:1].upper()}{found[1:]}.", details, _tone(every))
+
+
+def _how_long(trial: StoredTrial, effects: Sequence[Effect]) -> str:
+    """E.g. ". A verdict would take some 4 min to 8 min more: `iotrial continue 12 --time 4m` goes on"."""
+    if trial.state is not TrialState.DONE or any(e.reason not in _FOR_WANT_OF_BLOCKS for e in effects):
+        return ""
+    header = trial.header
+    try:
+        plan = Plan.stored(header.study, header.seed, header.options)
+    except RequestError:
+        return ""
+    seconds = further_s(plan, effects, duration_s=trial.duration_s)
+    if seconds is None:
+        return ". How long a verdict would take is not known yet"
+    seconds = max(1.0, round(seconds))
+    said = f". A verdict would take some {format_duration(seconds)} to {format_duration(2 * seconds)} more"
+    if trial.imported is not None:
+        return said
+    time = f"{math.ceil(seconds / 60)}m" if seconds >= 60 else f"{seconds:.0f}s"
+    return f"{said}: `iotrial continue {trial.number} --time {time}` goes on"
 
 
 def _together(one: OnlyTogether, conditions: Conditions) -> str:
@@ -127,10 +155,10 @@ def control_sentence(control: Control, where: str) -> str:
     size = bracketed(control.ratio, control.low, control.high)
     put_in = format_ratio(control.injected)
     if not control.passed:
-        return f"a slow-down of {put_in} times, put in on purpose, was not found as such ({where}: {size})"
+        return f"the injected slowdown of {put_in} times was not found as such ({where}: {size})"
     if not control.told_from_zero:
-        return f"the slow-down of {put_in} times is not visible yet: {size}"
-    return f"the slow-down of {put_in} times was found: {size}"
+        return f"the injected slowdown of {put_in} times is not visible yet: {size}"
+    return f"the injected slowdown of {put_in} times was found: {size}"
 
 
 def _invalid(analysis: Analysis, conditions: Conditions) -> str:
@@ -368,33 +396,43 @@ def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
     if is_invalid(trial, analysis):
         return
     yield from _on_what_reports_itself(trial, analysis)
-    blind = sum(c.low is None and c.high is None for c in analysis.controls)
-    if blind:
-        yield (
-            f"{blind} of {counted(len(analysis.controls), 'control')} could not have failed yet, for want of blocks: "
-            "what they would show is open."
-        )
-    unseen = sum(c.kind == "positive" and not c.told_from_zero for c in analysis.controls)
-    if unseen:
-        positive = sum(c.kind == "positive" for c in analysis.controls)
-        noun = "comparison" if _several_each(analysis) else "condition"
-        yield (
-            f"Controls passed, but the slow-down put in on purpose is not visible yet in {unseen} of "
-            f"{counted(positive, noun)}; equivalence cannot be claimed there."
-        )
-    elif not any(c.kind == "positive" for c in analysis.controls):
-        yield (
-            "Controls passed: identical copies of the reference were not told apart. Nothing is timed here, so no "
-            "slow-down was put in."
-        )
+    if line := controls_line(analysis.controls, trial.header.study):
+        yield f"Controls: {line}."
+
+
+def controls_line(controls: Sequence[Control], study: Study) -> str:
+    """What the controls have shown so far, e.g. "all 8 passed; the injected slowdown of 6 % was seen in 3 of 4 conditions,
+    elsewhere nothing can be called equivalent". Empty where nothing is timed: counts and facts leave nothing to slow."""
+    positive = [control for control in controls if control.kind == "positive"]
+    timed = any(is_time(response) or is_rate(response) for response in study.responses)
+    if not controls or not (positive or timed):
+        return ""
+    blind = sum(control.low is None and control.high is None for control in controls)
+    every = len(controls)
+    if blind == every:
+        seen_any = any(control.told_from_zero for control in positive)
+        check = f"for any of the {every} to fail" if seen_any else f"to check any of the {every}"
+        said = f"too few blocks so far {check}"
+    elif blind:
+        said = f"{every - blind} of {every} checked and passed, too few blocks so far for the others"
     else:
-        yield (
-            "Controls passed: identical copies of the reference were not told apart, and a slow-down put in "
-            "on purpose was found."
-        )
+        said = f"all {every} passed" if every > 1 else "passed"
+    if not positive:
+        return f"{said}; no slowdown can be injected here, so nothing can be called equivalent"
+    injected = max(max(control.injected, 1 / control.injected) for control in positive)
+    slowdown = f"the injected slowdown of {percent(injected - 1)}"
+    seen = sum(control.told_from_zero for control in positive)
+    if seen == len(positive):
+        return f"{said}; {slowdown} was seen{' everywhere' if seen > 1 else ''}"
+    if not seen:
+        return f"{said}; {slowdown} has not been seen yet, so nothing can be called equivalent"
+    noun = "comparison" if _several_each(positive) else "condition"
+    return (
+        f"{said}; {slowdown} was seen in {seen} of {counted(len(positive), noun)}, elsewhere nothing can be called "
+        "equivalent"
+    )
 
 
-def _several_each(analysis: Analysis) -> bool:
+def _several_each(positive: Sequence[Control]) -> bool:
     """Whether conditions have more than one positive control."""
-    where = [tuple(sorted(c.condition.items())) for c in analysis.controls if c.kind == "positive"]
-    return len(set(where)) < len(where)
+    return len({tuple(sorted(control.condition.items())) for control in positive}) < len(positive)

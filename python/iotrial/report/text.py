@@ -235,13 +235,6 @@ def _notes(document: Document) -> Iterator[Text]:
     def line(name: str, words: str) -> Text:
         return Text(name, style="bold").append(f"  {words}", style="")
 
-    if not document.with_controls:
-        yield line("Controls", "none")
-    elif document.controls:
-        passed = sum(row.control.passed for row in document.controls)
-        blind = sum(row.control.low is None and row.control.high is None for row in document.controls)
-        early = f", {blind} of them before any could fail" if blind else ""
-        yield line("Controls", f"{passed} of {len(document.controls)} passed{early}")
     if moved := _moved(document):
         yield line("Evidence", moved)
     for words in _requests(document):

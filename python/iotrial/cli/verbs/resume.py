@@ -66,7 +66,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
         located=located_of(stored.header),
         links=from_json(options),
     )
-    plan = Plan(stored.header.study, stored.header.seed, controls=bool(options.get("controls", True)))
+    plan = Plan.stored(stored.header.study, stored.header.seed, options)
     time_s = wanted_s or float(options["time_s"])
     limits = Limits(time_s, int(options["blocks"]), stop_when_decided=not options.get("no_stop", False))
     with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
