@@ -17,6 +17,7 @@ from iotrial.report.conditions import Conditions
 from iotrial.report.notation import counted, joined, percent
 from iotrial.report.phrases import (
     SIZE_OPEN,
+    SMALLER,
     Kind,
     effect_numbers,
     interval,
@@ -227,8 +228,9 @@ def _undecided(effects: Sequence[Effect]) -> str:
         by_unit.setdefault(
             (effect.scale, effect.unit if effect.scale is Scale.DIFFERENCE else ""), []
         ).append(effect)
-    left = [still_possible(_hull(alike)) for alike in by_unit.values()]
-    return f"undecided{because}. {'. '.join(left)}"
+    first, *others = [still_possible(_hull(alike)) for alike in by_unit.values()]
+    left = " and ".join([first, *(one.removeprefix(SMALLER) for one in others)])
+    return f"undecided{because}. {left}"
 
 
 def span_sentence(effect: Effect, conditions: Conditions) -> str:

@@ -26,12 +26,13 @@ from iotrial.study.model import Better, Scale
 _LONGEST_LABEL = 48
 #: behind a direction whose size may be below the margin
 SIZE_OPEN = ", size open"
+SMALLER = "Any effect is smaller than "
 TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
 
 # The analysis's reasons for an inconclusive effect.
 REASONS = {
     "budget_spent": "its interval is too wide",
-    "failures": "runs failed, and a comparison with failures is at best inconclusive",
+    "failures": "runs failed, and a comparison with failures is at best undecided",
     "unusable_values": "some runs gave no value that a ratio can be made of (zero, or none)",
     "effect_not_constant": "the effect changed while the trial ran, so no single number describes it",
     "no_blocks": "no complete block",
@@ -199,7 +200,7 @@ def still_possible(effect: Effect) -> str:
     if effect.conclusion is Conclusion.UNDECIDED and "no bound" in ends:
         known = next(end for end in ends if end != "no bound")
         return f"No effect beyond {known}; no bound yet on the other side"
-    return f"Any effect is smaller than {' / '.join(ends)}"
+    return f"{SMALLER}{' / '.join(ends)}"
 
 
 def _change(ratio: float | None) -> str:

@@ -291,7 +291,7 @@ def _details(
                 )
         where = joined(f"{name} ({number})" for name, number in failed.most_common(4))
         runs = "A run" if failures == 1 else "Runs"
-        yield f"{runs} failed: {where}. A comparison with failures is at best inconclusive."
+        yield f"{runs} failed: {where}. A comparison with failures is at best undecided."
     if void := sum(count.count for count in analysis.void):
         were = "was" if void == 1 else "were"
         yield f"{counted(void, 'block')} {were} void and left out, whole, by rules that do not see the result."
@@ -363,7 +363,7 @@ def _on_failures(failed: FailureCounts) -> str:
     where = f" in {counted(len(failed.by_arm), 'combination')} of levels"
     shared = joined(f"{shown(factor)} {shown(label)}" for factor, label in failed.shared)
     at = f", all of them at {shared}" if shared else ""
-    return f"{runs} failed{where}{at}. A comparison with failures is at best inconclusive."
+    return f"{runs} failed{where}{at}. A comparison with failures is at best undecided."
 
 
 def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
