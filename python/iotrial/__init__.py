@@ -13,7 +13,7 @@ TYPE_CHECKING = (
     False  # a type checker takes it for true, as that of typing, which costs more than all else here
 )
 if TYPE_CHECKING:
-    from iotrial.analysis.model import Verdict
+    from iotrial.analysis.model import Conclusion, Verdict
     from iotrial.errors import IotrialError, RequestError, StoreError, StudyError, UnknownName
     from iotrial.library.auditing import Audit, Comparison, Comparisons, audit
     from iotrial.library.blocks import BlockComparison, compare_blocks
@@ -34,6 +34,7 @@ __all__ = [
     "Claims",
     "Comparison",
     "Comparisons",
+    "Conclusion",
     "Contrast",
     "Contrasts",
     "Control",
@@ -70,7 +71,7 @@ __all__ = [
 #: where each name comes from; kept apart from the imports above, which a type checker reads and nothing runs
 _FROM = {
     **dict.fromkeys(("IotrialError", "RequestError", "StoreError", "StudyError", "UnknownName"), "errors"),
-    **dict.fromkeys(("Verdict",), "analysis.model"),
+    **dict.fromkeys(("Conclusion", "Verdict"), "analysis.model"),
     **dict.fromkeys(("Audit", "Comparison", "Comparisons", "audit"), "library.auditing"),
     **dict.fromkeys(("BlockComparison", "compare_blocks"), "library.blocks"),
     **dict.fromkeys(("Control", "Controls", "Effect", "Effects"), "library.effects"),

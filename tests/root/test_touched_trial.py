@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -125,9 +126,9 @@ def test_a_work_whose_requests_go_to_another_device_in_every_run_is_invalid(
         f'["sh", "-c", "cat $0 > /dev/null; dd if={elsewhere}/large of=/dev/null bs=64K iflag=direct status=none", '
         '"{file}"]'
     )
-    report = run_json(
-        write_study(tmp_path, study(argv, more='cache = "warm"')), "--no-controls", "--no-stop", "--trust"
-    )
+    own = write_study(tmp_path, study(argv, more='cache = "warm"'))
+    done = iotrial("run", own, "--no-controls", "--no-stop", "--trust", "--json", check=3)
+    report = json.loads(done.stdout)
     runs = stored_runs(state)
     assert all(run["evidence"]["work_elsewhere_bytes"] >= MIB for run in runs)
     assert report["trial"]["state"] == "invalid"

@@ -125,6 +125,7 @@ def effect(
         failures=0,
         decided=True,
         block_sd=0.04,
+        margin=0.03,
     )
     return replace(plain, **changes)  # type: ignore[arg-type]
 

@@ -304,7 +304,7 @@ def test_opposite_hosts_and_hosts_that_are_all_equivalent_are_said_to_be(tmp_pat
                 add_host(store, number, ratio=ratio, blocks=40)
         text = " ".join(said(report_of(path)[0]).split())
         assert ("Some hosts go one way and some the other" in text) is (name == "apart")
-        assert ("is not settled" in text) is (name == "apart")
+        assert ("is undecided" in text) is (name == "apart")
         assert ("That every host is equivalent is wrong with probability 0.05 at most" in text) is (
             name == "same"
         )

@@ -147,7 +147,7 @@ def test_the_verdict_is_the_heading_and_the_claim_stands_beside_it() -> None:
     text = html_report(document(all_equivalent(), of=study(claims=[CLAIM])))
     heading = re.search(r"<h1>(.*?)</h1>", text)
     assert heading is not None
-    assert heading[1].startswith("No: mode 0444 is as fast as 0777 in all 4 conditions")
+    assert heading[1].startswith("Mode 0444 is as fast as 0777 in all 4 conditions")
     assert "https://blog.example/x" in text
     assert "not confirmed" in text
 

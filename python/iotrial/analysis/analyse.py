@@ -21,6 +21,7 @@ from iotrial.analysis.ebh import discoveries
 from iotrial.analysis.eprocess import interval
 from iotrial.analysis.failures import count_failures
 from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect, FailureCounts, ObservedBlock
+from iotrial.analysis.pooling import agree, span_of
 from iotrial.analysis.spec import Spec
 from iotrial.analysis.verdict import judge
 from iotrial.analysis.voids import compare_void_rates, count_voids
@@ -98,7 +99,7 @@ def analyse(
     exploratory += _asked_pooled(spec, laid_out, controls)
     find_ahead([(one.contrasts.values, one.alpha) for one in (*primary, *exploratory)])
     main = tuple(_effect(one, margin=spec.margin) for one in primary)
-    others = [_effect(one, margin=spec.margin) for one in exploratory]
+    others = [_held_together(_effect(one, margin=spec.margin), main) for one in exploratory]
     void_notes, void_reasons = compare_void_rates(blocks)
     failures = count_failures(blocks)
     reasons += [*void_reasons, *unused]
@@ -225,6 +226,7 @@ def _effect(asked: _Asked, *, margin: float) -> Effect:
         failures=contrasts.failures,
         decided=judgement.decided,
         block_sd=float(np.std(contrasts.values, ddof=1)) if found.blocks > 1 else None,
+        margin=margin,
         cross_check=None
         if cross_check is None
         else (_end(cross_check[0], response), _end(cross_check[1], response)),
@@ -232,6 +234,19 @@ def _effect(asked: _Asked, *, margin: float) -> Effect:
         aliases=term.aliases,
         leaning=found.leaning,
     )
+
+
+def _held_together(effect: Effect, primary: Sequence[Effect]) -> Effect:
+    """A pooled effect with what its parts, the primary effects of its conditions, say of it; any other as it is."""
+    if effect.kind != "pooled":
+        return effect
+    what = (effect.workload, effect.response, effect.factor, effect.level, effect.reference)
+    parts = [
+        one for one in primary if (one.workload, one.response, one.factor, one.level, one.reference) == what
+    ]
+    if agree(effect, parts):
+        return replace(effect, agree=True)
+    return replace(effect, agree=False, span=span_of(parts))
 
 
 def _end(value: float, response: Response) -> float:

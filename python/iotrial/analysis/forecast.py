@@ -55,7 +55,8 @@ class Line:
 class Rules:
     """What the trial asks for. ``effect_alpha`` is the share of one primary effect, ``alpha`` the study's own.
 
-    ``control_every``: the positive control takes part in each so many-th block, with ``control_arms`` arms.
+    ``control_every``: the positive control takes part in each so many-th block, with ``control_arms`` arms; in the first
+    ``controls_first`` in each.
     """
 
     margin: float
@@ -66,6 +67,18 @@ class Rules:
     budget_blocks: int
     control_every: int = 2
     control_arms: float = 1.0
+    controls_first: int = 0
+
+    def with_controls(self, seen: int) -> int:
+        """How many blocks hold the positive control so many times."""
+        if seen <= self.controls_first:
+            return seen
+        return self.controls_first + self.control_every * (seen - self.controls_first - 1) + 1
+
+    def controls_in(self, blocks: int) -> int:
+        """How many of so many blocks hold the positive control."""
+        later = max(0, blocks - self.controls_first)
+        return min(blocks, self.controls_first) + math.ceil(later / self.control_every)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +152,7 @@ def blocks_needed(
     seen = blocks_to_resolve(control_sd, 2.0 * rules.margin, alpha=rules.alpha)
     if seen is None:
         return None, True
-    with_controls = rules.control_every * (seen - 1) + 1
+    with_controls = rules.with_controls(seen)
     return max(blocks, with_controls), with_controls > blocks
 
 
@@ -151,7 +164,7 @@ def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: fl
     found = resolvable_margin(sd, int(blocks * comparison.per_block), alpha=rules.effect_alpha)
     if control_sd is None or found is None:
         return found
-    farthest = control_sd * reach(math.ceil(blocks / rules.control_every), rules.alpha)
+    farthest = control_sd * reach(rules.controls_in(blocks), rules.alpha)
     return max(found, math.expm1(farthest) / 2.0) if farthest < 690.0 else None
 
 

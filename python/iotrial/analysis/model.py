@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,7 +12,8 @@ from iotrial.study.model import Better, Scale
 
 
 class Verdict(StrEnum):
-    """What a trial says of one effect. The last three are for responses that are not times or rates."""
+    """On which side of no effect the interval of one effect lies. The last four are for responses that are not times or
+    rates."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -21,6 +23,52 @@ class Verdict(StrEnum):
     LOWER = "lower"
     BETTER = "better"
     WORSE = "worse"
+
+
+class Conclusion(StrEnum):
+    """What may be said of one effect, the margin considered. Reports print ``words``.
+
+    The plain words are for effects that lie beyond the margin with all of their interval; METHOD.md has the table.
+    """
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    HIGHER = "higher"
+    LOWER = "lower"
+    BETTER = "better"
+    WORSE = "worse"
+    PROBABLY_FASTER = "probably_faster"
+    PROBABLY_SLOWER = "probably_slower"
+    PROBABLY_HIGHER = "probably_higher"
+    PROBABLY_LOWER = "probably_lower"
+    PROBABLY_BETTER = "probably_better"
+    PROBABLY_WORSE = "probably_worse"
+    EQUIVALENT = "equivalent"
+    EQUIVALENT_DETECTABLE = "equivalent_detectable"
+    UNDECIDED = "undecided"
+    VARIES = "varies"
+
+    @property
+    def probable(self) -> bool:
+        """Whether zero is excluded, but not the margin."""
+        return self.value.startswith("probably_")
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether the whole interval is inside the margin."""
+        return self in (Conclusion.EQUIVALENT, Conclusion.EQUIVALENT_DETECTABLE)
+
+    @property
+    def words(self) -> str:
+        """As reports print it, e.g. "probably slower". Whether an equivalent effect is detectable is said apart."""
+        if self is Conclusion.VARIES:
+            return "differs by condition"
+        return "equivalent" if self.equivalent else self.value.replace("_", " ")
+
+    @property
+    def tone(self) -> str:
+        """The class that colours it on a page: never a plain direction's for what is only probable."""
+        return "probable" if self.probable or self is Conclusion.VARIES else self.words
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +131,9 @@ class Effect:
     ``kind`` is ``main``, ``interaction`` or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
     ``aliases`` are interactions that the design cannot tell from this one. ``leaning`` is ``Interval.leaning``. ``blocks``
     counts the contrasts that it rests on: one a block, or one for each repeat in the stretches of a study with whole plots.
+    ``margin`` is relative. ``agree``, of a pooled effect: whether its conditions show the same effect, so that their mean
+    stands for each of them (``pooling.agree``); None for other effects. ``span``: where they do not, the conditions
+    with the smallest and the largest estimate, and how many there are.
     """
 
     kind: str
@@ -109,11 +160,48 @@ class Effect:
     failures: int
     decided: bool
     block_sd: float | None
+    margin: float
     cross_check: tuple[float, float] | None = None
     discovery: bool | None = None
     e_value: float | None = None
     aliases: tuple[str, ...] = ()
     leaning: bool = False
+    agree: bool | None = None
+    span: Span | None = None
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """What the interval, the margin and the scale allow to be said: derived here and nowhere else."""
+        if self.agree is False:
+            return Conclusion.VARIES
+        match self.verdict:
+            case Verdict.INCONCLUSIVE:
+                return Conclusion.UNDECIDED
+            case Verdict.EQUIVALENT:
+                return Conclusion.EQUIVALENT_DETECTABLE if self.detectably else Conclusion.EQUIVALENT
+            case direction:
+                return Conclusion(direction.value if self._beyond_margin else f"probably_{direction.value}")
+
+    @property
+    def _beyond_margin(self) -> bool:
+        """Whether no effect inside the margin is left in the interval. A difference has no margin."""
+        if self.scale is Scale.DIFFERENCE:
+            return True
+        limit = math.log1p(self.margin)
+        above = self.low is not None and self.low > 0.0 and math.log(self.low) > limit
+        below = self.high is not None and (self.high <= 0.0 or math.log(self.high) < -limit)
+        return above or below
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The parts of a pooled effect with the smallest and the largest estimate: their conditions and estimates."""
+
+    least_at: Mapping[str, str]
+    least: float
+    most_at: Mapping[str, str]
+    most: float
+    conditions: int
 
 
 @dataclass(frozen=True, slots=True)

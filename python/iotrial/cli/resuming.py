@@ -51,7 +51,7 @@ def go_on(
     refuse(stored)
     check_stored(data)
     options: dict[str, Any] = dict(stored.header.options)
-    plan = Plan(stored.header.study, stored.header.seed, controls=bool(options.get("controls", True)))
+    plan = Plan.stored(stored.header.study, stored.header.seed, options)
     limits, further = chosen(data, plan)
     resolved = resolve(
         stored.header.study,

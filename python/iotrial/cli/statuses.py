@@ -6,7 +6,7 @@ STATUSES: tuple[tuple[str, str], ...] = (
     ("0", "Done, whatever the verdict."),
     ("1", "The work failed: the lab, the probe, the store, a file that cannot be written."),
     ("2", "The request was wrong, or cannot be met here; nothing was changed."),
-    ("3", "The trial is invalid: one of its controls failed."),
+    ("3", "The trial is invalid: one of its controls failed, or no run used the device under test."),
     ("4", "What --fail-if names came about."),
     (
         "5",

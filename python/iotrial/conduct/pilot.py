@@ -95,7 +95,10 @@ def conduct_pilot(resolved: Resolved, plan: Plan, watcher: Watcher, *, time_s: f
 def predict(pilot: Pilot, plan: Plan, *, budget_s: float, budget_blocks: int) -> Forecast:
     """What the trial of this plan will need, and what its budget can resolve."""
     spec = Spec.from_plan(plan)
-    rules = rules_of(spec, budget_s=budget_s, budget_blocks=budget_blocks)
+    rules = replace(
+        rules_of(spec, budget_s=budget_s, budget_blocks=budget_blocks),
+        controls_first=0 if spec.whole_plots else plan.controls_first,
+    )
     return forecast([line_of(pilot, spec, condition) for condition in plan.conditions], rules)
 
 

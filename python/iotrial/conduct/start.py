@@ -25,7 +25,7 @@ from iotrial.conduct.signals import Stopped, StopSignals
 from iotrial.conduct.sites import GUEST, Where
 from iotrial.conduct.trial import Conductor, Limits
 from iotrial.conduct.user import invoking_user
-from iotrial.design.plan import Plan, new_seed
+from iotrial.design.plan import CONTROLS_FIRST, Plan, new_seed
 from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host
 from iotrial.lab.folder import settled
@@ -85,7 +85,7 @@ def _check_folder(resolved: Resolved, folder: str, option: str, owners: set[int]
 
 def make_plan(resolved: Resolved, seed: str | None, *, controls: bool) -> Plan:
     """The plan of a resolved study, with a fresh seed unless the user chose one (32 hexadecimal digits)."""
-    return Plan(resolved.study, seed or new_seed(), controls=controls)
+    return Plan(resolved.study, seed or new_seed(), controls=controls, controls_first=CONTROLS_FIRST)
 
 
 def begin(
@@ -127,6 +127,7 @@ def begin(
                 host=session.again_where_it_dies(lambda: host.facts(session.target)),
                 options={
                     **options,
+                    "controls_first": plan.controls_first,
                     "folder": folder,
                     "lab": resolved.lab,
                     **_place_options(resolved),

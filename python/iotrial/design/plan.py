@@ -27,6 +27,9 @@ from iotrial.study.model import Response, Study, Workload
 __all__ = ["NEGATIVE_ARM", "POSITIVE_ARM", "Plan", "new_seed", "seed_from_user"]
 
 MAX_CONDITIONS = 10_000
+#: of a new trial: in so many first blocks of each condition control arms take part every time. A slowdown of twice the margin
+#: takes some 10 to 25 blocks to be seen, and a trial of a clear effect ends after as few (METHOD.md).
+CONTROLS_FIRST = 24
 
 Repeat = tuple[
     int | None, tuple[Arm, ...]
@@ -36,16 +39,18 @@ Repeat = tuple[
 class Plan:
     """The randomised runs of a study. ``study`` is already narrowed to the levels and workloads that run.
 
-    ``seed`` is 32 hexadecimal digits. Without ``controls`` no block holds a control. Raises
+    ``seed`` is 32 hexadecimal digits. Without ``controls`` no block holds a control. Control arms take part in the first
+    ``controls_first`` blocks of a condition, then in every second; trials stored without that number have none. Raises
     RequestError where the study leaves nothing to compare or nothing to compare with.
     """
 
-    def __init__(self, study: Study, seed: str, *, controls: bool = True) -> None:
+    def __init__(self, study: Study, seed: str, *, controls: bool = True, controls_first: int = 0) -> None:
         seed_bytes(seed)
         _check(study)
         self.study = study
         self.seed = seed.lower()
         self.controls = controls
+        self.controls_first = controls_first if controls else 0
         self.conditions = _conditions(study)
         self._made = treatments(study, controls=controls)
         self.treatments = self._made.arms
@@ -53,6 +58,17 @@ class Plan:
         self.whole_plots = any(factor.whole_plot for factor in study.treatment_factors)
         for workload in {condition.workload for condition in self.conditions}:
             self._check_pool(study.workload(workload))
+
+    @classmethod
+    def stored(cls, study: Study, seed: str, options: Mapping[str, object]) -> Plan:
+        """The plan of a stored trial, by the options in its header."""
+        first = options.get("controls_first", 0)
+        return cls(
+            study,
+            seed,
+            controls=bool(options.get("controls", True)),
+            controls_first=first if isinstance(first, int) else 0,
+        )
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -156,7 +172,7 @@ class Plan:
         return len(self._made.stretches[0]) + alone
 
     def block(self, condition: Condition, index: int) -> Block:
-        """Block ``index`` (from 0) of a condition. Control arms take part where the index is even."""
+        """Block ``index`` (from 0) of a condition. Control arms take part in the first blocks and where the index is even."""
         runs: list[PlannedRun] = []
         for number, (stretch, arms) in enumerate(self._repeats(condition, index)):
             files = self._files(condition, index, arms, () if stretch is None else (number,))
@@ -177,7 +193,7 @@ class Plan:
     def _repeats(self, condition: Condition, index: int) -> list[Repeat]:
         """The block as drawn: in each entry every arm is run once."""
         if not self.whole_plots:
-            arms = self.arms(controls=index % 2 == 0)
+            arms = self.arms(controls=index < self.controls_first or index % 2 == 0)
             return [(None, self._permuted(arms, "order", condition.key, index))]
         stretches = [list(stretch) for stretch in self._made.stretches]
         if self.controls and not self._made.control_columns:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from iotrial.analysis.analyse import analyse_condition
-from iotrial.analysis.model import Effect, Verdict
+from iotrial.analysis.model import Effect, Span, Verdict
 from iotrial.analysis.voids import compare_void_rates
 from iotrial.legible import shown
 from iotrial.report.opening import spec_of
@@ -142,6 +142,7 @@ def _effect(found: Mapping[str, Any]) -> Effect:
             "verdict": Verdict(found["verdict"]),
             "aliases": tuple(found["aliases"]),
             "cross_check": None if cross is None else (cross[0], cross[1]),
+            "span": None if found["span"] is None else Span(**found["span"]),
         }
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from iotrial.analysis.model import Verdict
+from iotrial.analysis.model import Conclusion, Verdict
 from iotrial.library.display import Card, forests, html, markdown, text
 from iotrial.library.table import Column, Table
 from iotrial.report.phrases import interval, spoken
@@ -40,6 +40,7 @@ class Effect:
     alpha: float
     p: float
     verdict: Verdict
+    conclusion: Conclusion
     detectably: str | None
     reason: str | None
     primary: bool
@@ -93,6 +94,7 @@ def effect_of(row: EffectRow) -> Effect:
         alpha=one.family_alpha,
         p=one.p_anytime,
         verdict=one.verdict,
+        conclusion=one.conclusion,
         detectably=one.detectably,
         reason=one.reason,
         primary=one.primary,
@@ -186,6 +188,9 @@ class Effects(Table[Effect]):
             Column("alpha", "number", lambda one: one.alpha),
             Column("p", "number", lambda one: one.p),
             Column("verdict", "label", lambda one: one.verdict.value, order=[v.value for v in Verdict]),
+            Column(
+                "conclusion", "label", lambda one: one.conclusion.value, order=[c.value for c in Conclusion]
+            ),
             Column("reason", "label", lambda one: one.reason),
             Column("blocks", "count", lambda one: one.blocks),
             Column("failures", "count", lambda one: one.failures),

@@ -12,7 +12,7 @@ from iotrial.analysis.model import Effect, Verdict
 from iotrial.design.ablation import EVERYTHING, NOTHING, WITHOUT
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import counted, joined, percent
-from iotrial.report.phrases import Kind, effect_numbers, kind_of, label, response_name
+from iotrial.report.phrases import SIZE_OPEN, Kind, effect_numbers, kind_of, label, response_name
 from iotrial.report.screens import Setting, settings_of
 from iotrial.study.model import Study
 
@@ -46,15 +46,21 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
     several = len({conditions.of_levels(e.condition, e.workload).key for e in effects}) > 1
     of = counted(len(parts), "setting")
     said = []
-    if earned:
-        named = [_size(one, conditions, several=several) for one in earned[:_MOST_NAMED]]
-        named += [f"{len(earned) - _MOST_NAMED} more"] if len(earned) > _MOST_NAMED else []
-        said.append(f"{len(earned)} of {of} earned the gain: {', '.join(named)}")
-    else:
+    for word, some in (
+        ("", [one for one in earned if one.plain]),
+        ("probably ", [one for one in earned if not one.plain]),
+    ):
+        named = [_size(one, conditions, several=several) for one in some[:_MOST_NAMED]]
+        named += [f"{len(some) - _MOST_NAMED} more"] if len(some) > _MOST_NAMED else []
+        if some:
+            size = SIZE_OPEN if word else ""
+            said.append(f"{len(some)} of {of} {word}earned the gain{size}: {', '.join(named)}")
+    if not earned:
         where = " everywhere" if mixed else ""
         said.append(f"none of {of} is shown to have earned a gain of its own{where}")
     for one in harmful:
-        said.append(f"better left out: {_size(one, conditions, several=several)}")
+        probably = "" if one.plain else "probably "
+        said.append(f"{probably}better left out: {_size(one, conditions, several=several)}")
     for one in mixed:
         worse = next(effect for effect in one.loud if effect.verdict in _BAD)
         better = next(effect for effect in one.loud if effect.verdict in _GOOD)
@@ -66,7 +72,7 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
         make = "makes" if len(idle) == 1 else "make"
         said.append(f"{_names(idle)} {make} no difference of {percent(margin)}")
     if open_:
-        said.append(f"open for {_names(open_)}")
+        said.append(f"undecided for {_names(open_)}")
     if whole is not None:
         said.append(_of_all(whole, conditions, several=several, margin=margin))
     return "; ".join(said)
@@ -82,10 +88,13 @@ def _names(settings: Sequence[Setting]) -> str:
 
 def _of_all(one: Setting, conditions: Conditions, *, several: bool, margin: float) -> str:
     if one.loud:
-        return f"without all of them {_taken(one.loud[0])}" + _place(one.loud[0], conditions, several=several)
+        probably = "probably, " if one.loud[0].conclusion.probable else ""
+        return f"{probably}without all of them {_taken(one.loud[0])}" + _place(
+            one.loud[0], conditions, several=several
+        )
     if one.equivalent:
         return f"without all of them it is the same within {percent(margin)}: there was no gain to earn"
-    return "it is open whether the whole bundle gains anything"
+    return "undecided whether the whole bundle gains anything"
 
 
 def _size(one: Setting, conditions: Conditions, *, several: bool) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from iotrial.analysis.analyse import analyse
-from iotrial.analysis.model import Analysis, Effect, Verdict
+from iotrial.analysis.model import Analysis, Effect, Span, Verdict
 from iotrial.design.model import ArmKind
 from iotrial.legible import shown
 from iotrial.report.document import Document, flattened
@@ -178,6 +178,7 @@ def _effect(found: Mapping[str, Any]) -> Effect:
             "verdict": Verdict(found["verdict"]),
             "aliases": tuple(found["aliases"]),
             "cross_check": None if cross is None else (cross[0], cross[1]),
+            "span": None if found["span"] is None else Span(**found["span"]),
         }
     )
 

@@ -107,6 +107,12 @@ class Row:
         return tuple(i for i, cell in enumerate(self.cells) if cell is not None)
 
     @property
+    def shared_words(self) -> str | None:
+        """What all valid trials conclude, where several have it and their words are the same."""
+        words = {cell.effect.conclusion.words for cell in self.cells if cell is not None and cell.valid}
+        return words.pop() if self.verdict is not None and len(words) == 1 else None
+
+    @property
     def shared(self) -> bool:
         """Whether more than one trial has it."""
         return len(self.has) > 1

@@ -99,6 +99,7 @@ def _cell(cell: Cell, scale: Scale) -> dict[str, object]:
             "said": gain.said,
         },
         "verdict": None if cell.verdict is None else cell.verdict.value,
+        "conclusion": effect.conclusion.value if cell.valid else None,
         "detectably": effect.detectably if cell.valid else None,
         "reason": effect.reason,
         "counts": cell.counts,

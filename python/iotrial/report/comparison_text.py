@@ -19,7 +19,7 @@ from iotrial.report.comparison_words import (
 from iotrial.report.gains import NO_INTERVAL
 from iotrial.report.moments import day_and_time
 from iotrial.report.notation import elided, joined, quantity
-from iotrial.report.phrases import interval, spoken
+from iotrial.report.phrases import VERDICT_STYLES, interval, spoken
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 MOST_ROWS = 24
 _MOST_LEVELS = 40
 _MOST_FACTS = 30
-_STYLES = {
-    "faster": "green",
-    "better": "green",
-    "slower": "red",
-    "worse": "red",
-    "equivalent": "cyan",
-    "higher": "yellow",
-    "lower": "yellow",
-    "inconclusive": "dim",
-    "no verdict": "bold red",
-}
 
 
 def print_comparison(comparison: Comparison, console: Console, *, html_path: str | None = None) -> None:
@@ -162,8 +151,8 @@ def _cell(column: Column, cell: Cell, widths: tuple[int, int]) -> Text:
 
 def _style(cell: Cell) -> str:
     if not cell.valid:
-        return _STYLES["no verdict"]
-    return "yellow" if cell.risk else _STYLES.get(cell.effect.verdict.value, "")
+        return VERDICT_STYLES.get("no verdict", "")
+    return "yellow" if cell.risk else VERDICT_STYLES.get(cell.effect.conclusion.words, "")
 
 
 def _levels(comparison: Comparison) -> Iterator[Table | Text]:

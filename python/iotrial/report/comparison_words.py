@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from iotrial.analysis.model import Verdict
+from iotrial.analysis.model import Conclusion
 from iotrial.legible import shown
 from iotrial.report.comparison import Agreement, Cell, Comparison, Row
 from iotrial.report.notation import counted, joined, percent, plain, quantity
@@ -100,9 +100,9 @@ def agreement_words(comparison: Comparison, row: Row) -> str:
 
 def verdict_words(row: Row) -> str:
     """The verdict that all valid trials share: "faster in all"; "" where they do not."""
-    if row.verdict is None:
+    if row.shared_words is None:
         return ""
-    return f"{row.verdict.value} in {'both' if len(row.has) == 2 else 'all'}"
+    return f"{row.shared_words} in {'both' if len(row.has) == 2 else 'all'}"
 
 
 def cell_numbers(cell: Cell) -> str:
@@ -114,12 +114,12 @@ def cell_verdict(cell: Cell) -> str:
     """The verdict as a table says it; "no verdict" of an invalid trial."""
     if not cell.valid:
         return "no verdict"
-    word = cell.effect.verdict.value
+    word = cell.effect.conclusion.words
     if cell.risk:
         word += f", {cell.risk}"
     if cell.effect.detectably:
         word += f", detectably {shown(cell.effect.detectably)}"
-    if cell.effect.verdict is Verdict.INCONCLUSIVE and cell.effect.reason not in (None, "budget_spent"):
+    if cell.effect.conclusion is Conclusion.UNDECIDED and cell.effect.reason not in (None, "budget_spent"):
         word += f": {reason_in_words(str(cell.effect.reason))}"
     return word
 
@@ -179,7 +179,7 @@ def _pairs(comparison: Comparison, row: Row) -> Iterator[str]:
 
 
 def _verdict_clause(held: Sequence[Row]) -> str:
-    counts = Counter(row.verdict for row in held if row.verdict is not None)
+    counts = Counter(row.shared_words for row in held if row.shared_words is not None)
     if len(held) == 1 and counts:
         return f"; {_everywhere(held[0])}"
     return f"; {_same_verdicts(held)[:1].lower()}{_same_verdicts(held)[1:]}" if counts else ""
@@ -187,24 +187,19 @@ def _verdict_clause(held: Sequence[Row]) -> str:
 
 def _same_verdicts(held: Sequence[Row]) -> str:
     """ "The verdict is the same everywhere in 5 of 9: 4 equivalent, 1 faster"; "" where it never is."""
-    counts = Counter(row.verdict for row in held if row.verdict is not None)
+    counts = Counter(row.shared_words for row in held if row.shared_words is not None)
     if not counts:
         return ""
-    said = joined(f"{number} {verdict.value}" for verdict, number in counts.most_common() if verdict)
+    said = joined(f"{number} {words}" for words, number in counts.most_common() if words)
     if len(counts) == 1 and counts.total() == len(held):
         only = next(iter(counts))
         assert only is not None
-        return f"The verdict is the same in all trials: {_spoken(only)}"
+        return f"The verdict is the same in all trials: {only}"
     return f"The verdict is the same in all trials in {counts.total()} of {len(held)}: {said}"
 
 
 def _everywhere(row: Row) -> str:
-    assert row.verdict is not None
-    return f"the verdict is the same in all trials: {_spoken(row.verdict)}"
-
-
-def _spoken(verdict: Verdict) -> str:
-    return "inconclusive (not settled in any of them)" if verdict is Verdict.INCONCLUSIVE else verdict.value
+    return f"the verdict is the same in all trials: {row.shared_words}"
 
 
 def _nothing_held(comparison: Comparison) -> str:

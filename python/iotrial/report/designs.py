@@ -221,7 +221,7 @@ def _controls(plan: Plan, *, columns: bool) -> str:
         return "two more columns: half of the treatments are stretched, another half differ in nothing"
     if plan.whole_plots:
         return "arms: a second, identical stretch in every even block, a stretched copy in each stretch of the others"
-    return "arms: a second, identical copy of the reference and a stretched one, in every second block"
+    return "arms: a second, identical copy of the reference and a stretched one, in the first blocks, then in every second"
 
 
 def _biased(

@@ -148,7 +148,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         data, conditions, margin=header.margin
     )
     effects = effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin)
-    summary = summarise(trial, analysis, reasons, evidence)
+    summary = summarise(trial, analysis, reasons, evidence, adjusted)
     claims, others = claims_of(header.study)
     setup = Setup(header.study, header.lab, header.host)
     return Document(

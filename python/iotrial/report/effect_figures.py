@@ -85,16 +85,14 @@ def seen(rows: Sequence[EffectRow], *, valid: bool) -> str:
 def _by_pair(rows: Sequence[EffectRow]) -> str:
     """Where one level is compared with one reference, and all verdicts agree."""
     first = rows[0].effect
-    same = {(r.effect.factor, r.effect.level, r.effect.response, r.effect.verdict) for r in rows}
+    same = {(r.effect.factor, r.effect.level, r.effect.response, r.effect.conclusion.words) for r in rows}
     places = {_place(row) for row in rows}
     if len(same) > 1 or len(places) > 1 or is_interaction(first):
         return ""
     name, reference = level_name(first), label(first.reference)
     where = f" in {'both' if len(rows) == 2 else f'all {len(rows):,}'} conditions" if len(rows) > 1 else ""
     if first.verdict is Verdict.INCONCLUSIVE:
-        return (
-            f"Whether {name} lies left or right of {reference} is not settled{where and ' in any condition'}"
-        )
+        return f"Undecided whether {name} lies left or right of {reference}{where}"
     if first.verdict is Verdict.EQUIVALENT:
         return f"{name} is where {reference} is, within the margin (equivalent){where}"
     return f"{name} lies {places.pop()} of {reference} ({rows[0].verdict}){where}"
@@ -114,7 +112,7 @@ def _counted(rows: Sequence[EffectRow]) -> str:
     for row in rows:
         side = _place(row)
         open_one = row.effect.verdict is Verdict.INCONCLUSIVE
-        words = "not settled" if open_one else f"{side} of {null} ({row.verdict})" if side else row.verdict
+        words = "undecided" if open_one else f"{side} of {null} ({row.verdict})" if side else row.verdict
         groups[words] = groups.get(words, 0) + 1
     largest = sorted(groups.items(), key=lambda group: -group[1])
     if len(largest) == 1 and len(rows) > 1:
@@ -151,9 +149,7 @@ def _reading(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:
     text = f"An interval that does not touch {null} is an effect"
     if log:
         text += f"; one that stays inside the band is equivalent within {percent(margin)}"
-    text += (
-        ". A triangle points to less or more, a full dot is equivalent, a hollow one inconclusive; an arrow "
-    )
+    text += ". A triangle points to less or more, a full dot is equivalent, a hollow one undecided; an arrow "
     text += "means that the interval goes on."
     if len(rows) > most:
         text += f" The first {most} of {len(rows)} are drawn; the table has all."

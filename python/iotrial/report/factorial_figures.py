@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from iotrial.analysis.model import Conclusion
 from iotrial.design.lenth import half_normal_quantiles, lenth_pse
 from iotrial.legible import shown
 from iotrial.report.adjusted import Adjusted
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 MOST_CONDITIONS = 6
 MOST_INTERACTIONS = 6
 PARALLEL = "Parallel lines would mean no interaction."
+EQUIVALENT, UNDECIDED = Conclusion.EQUIVALENT.words, Conclusion.UNDECIDED.words
 _FEWEST_POINTS = 6
 _FEWEST_INTERACTIONS = 2
 
@@ -83,7 +85,7 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
             _name(row),
             strength(row.effect),
             row.effect.kind == "interaction",
-            row.effect.verdict.value,
+            row.effect.conclusion.words,
             risk=bool(row.risk),
         )
         for row in known
@@ -131,8 +133,7 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
 
 def _with_verdict(point: Point, *, valid: bool) -> str:
     """E.g. "barrier nobarrier (faster)": what lies above the line need not be an effect, so its verdict is told."""
-    word = "not settled" if point.verdict == "inconclusive" else point.verdict
-    return f"{point.label} ({word})" if valid else point.label
+    return f"{point.label} ({point.verdict})" if valid else point.label
 
 
 def _main_effects(
@@ -192,14 +193,14 @@ def _lines(document: Document, rows: Sequence[EffectRow], means: Adjusted) -> li
         ]
         if len(placed) < 2:
             continue
-        own = [row.effect.verdict for row in mains if row.effect.factor == factor_name]
-        loud = next((verdict for verdict in own if verdict not in QUIET), own[0])
+        own = [row.effect for row in mains if row.effect.factor == factor_name]
+        loud = next((effect for effect in own if effect.verdict not in QUIET), own[0])
         lines.append(
             Line(
                 shown(factor.name),
                 tuple(shown(label) for label, _ in placed),
                 tuple(place for _, place in placed),
-                loud.value,
+                loud.conclusion.words,
                 risk=any(row.risk for row in mains if row.effect.factor == factor_name),
             )
         )
@@ -218,10 +219,9 @@ def _longest(lines: Sequence[Line], *, log: bool, valid: bool) -> str:
     ends = f"{at(low)} at {line.labels[low]}, {at(high)} at {line.labels[high]}"
     if not valid:
         return f"The longest line is that of {line.name}: {ends}. The trial is invalid, so no line has a verdict."
-    loud = sum(one.verdict not in {quiet.value for quiet in QUIET} for one in lines)
-    verdict = "not settled" if line.verdict == "inconclusive" else line.verdict
+    loud = sum(one.verdict not in (EQUIVALENT, UNDECIDED) for one in lines)
     return (
-        f"The longest line is that of {line.name} ({verdict}): {ends}; {loud} of {len(lines)} factors "
+        f"The longest line is that of {line.name} ({line.verdict}): {ends}; {loud} of {len(lines)} factors "
         f"{'has' if loud == 1 else 'have'} a level that is neither equivalent nor open."
     )
 

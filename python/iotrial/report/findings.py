@@ -16,9 +16,10 @@ from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import counted, joined, percent
 from iotrial.report.phrases import (
+    SIZE_OPEN,
+    SMALLER,
     Kind,
     effect_numbers,
-    excluded_beyond,
     interval,
     is_speed,
     kind_of,
@@ -27,7 +28,9 @@ from iotrial.report.phrases import (
     reason_in_words,
     response_name,
     size_in_words,
+    span_ends,
     statement,
+    still_possible,
 )
 from iotrial.study.model import Scale
 
@@ -50,18 +53,18 @@ class _Group:
     effects: tuple[Effect, ...]
 
     @property
-    def verdict(self) -> Verdict | None:
-        """The verdict that all of them share."""
-        found = {effect.verdict for effect in self.effects}
+    def words(self) -> str | None:
+        """What may be said of all of them alike."""
+        found = {effect.conclusion.words for effect in self.effects}
         return found.pop() if len(found) == 1 else None
 
 
 def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
     """The clause, without a capital or a full stop; ``effects`` holds at least one."""
     groups = _groups(effects)
-    shared = {group.verdict for group in groups}
-    if len(shared) == 1 and len(groups) > 1 and (verdict := shared.pop()) is not None:
-        return _all_alike(groups, effects, verdict, conditions, margin=margin)
+    shared = {group.words for group in groups}
+    if len(shared) == 1 and len(groups) > 1 and (words := shared.pop()) is not None:
+        return _all_alike(groups, effects, words, conditions, margin=margin)
     clauses = [_clause(group, conditions, margin=margin) for group in groups]
     if len(groups) > 1 and (len(groups) > _MOST_CLAUSES or sum(map(len, clauses)) > _LONGEST):
         return _tally(effects, conditions)
@@ -100,28 +103,28 @@ def _groups(effects: Sequence[Effect]) -> list[_Group]:
 def _all_alike(
     groups: Sequence[_Group],
     effects: Sequence[Effect],
-    verdict: Verdict,
+    words: str,
     conditions: Conditions,
     *,
     margin: float,
 ) -> str:
-    """Several levels, one verdict."""
+    """Several levels of which the same may be said."""
     names, where = _names(groups), _where(effects, conditions)
-    match verdict:
+    match effects[0].verdict:
         case Verdict.EQUIVALENT:
             return f"{names} are {_same(effects)}{where}: {_margin_excluded(effects, margin)}"
         case Verdict.INCONCLUSIVE:
-            differ = _differ(effects, _references(groups), "are", "differ")
-            return f"it is open whether {names} {differ}{where}: {_still_open(effects)}"
+            return f"{names} vs {_references(groups)}{where}: {_undecided(effects)}"
         case _:
+            size = SIZE_OPEN if effects[0].conclusion.probable else ""
             most = max(effects, key=strength)
             largest = f"the largest effect: {effect_of(most)}"
             if where:
                 largest += f" ({conditions.of_levels(most.condition, most.workload).text})"
             if all(is_speed(effect) for effect in effects):
-                return f"{names} are {verdict.value} than {_references(groups)}{where}; {largest}"
+                return f"{names} are {words} than {_references(groups)}{where}{size}; {largest}"
             subject, references = _subject(effects), _references(groups)
-            return f"{subject} is {verdict.value} under {names} than under {references}{where}; {largest}"
+            return f"{subject} is {words} under {names} than under {references}{where}{size}; {largest}"
 
 
 def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
@@ -129,7 +132,9 @@ def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
     first, several = group.effects[0], len(group.effects) > 1
     name, reference = level_name(first), label(group.reference)
     where = _where(group.effects, conditions)
-    match group.verdict:
+    if group.words is None:
+        return f"{name} against {reference} is {_mixture(group.effects, conditions)}"
+    match first.verdict:
         case Verdict.EQUIVALENT if several:
             return f"{name} is {_same(group.effects)}{where}: {_margin_excluded(group.effects, margin)}"
         case Verdict.EQUIVALENT:
@@ -137,10 +142,7 @@ def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
             excluded = f"{_beyond(group.effects, margin)} are excluded"
             return f"{name} is {_same(group.effects)}{though}: {interval(first)}, {excluded}"
         case Verdict.INCONCLUSIVE:
-            differ = _differ(group.effects, reference, "is", "differs")
-            return f"it is open whether {name} {differ}{where}: {_still_open(group.effects)}"
-        case None:
-            return f"{name} against {reference} is {_mixture(group.effects, conditions)}"
+            return f"{name} vs {reference}{where}: {_undecided(group.effects)}"
         case _ if several:
             return f"{statement(first)}{where}: {_span(group.effects)}"
         case _:
@@ -149,15 +151,15 @@ def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
 
 def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
     """E.g. "faster in 2 of 8 comparisons (most: 0.89 [0.85, 0.93], cache cold) and equivalent in 6"."""
-    by_verdict: dict[Verdict, list[Effect]] = {}
+    by_words: dict[str, list[Effect]] = {}
     for effect in effects:
-        by_verdict.setdefault(effect.verdict, []).append(effect)
-    ordered = sorted(by_verdict.items(), key=lambda item: (item[0] in QUIET, -len(item[1])))
+        by_words.setdefault(effect.conclusion.words, []).append(effect)
+    ordered = sorted(by_words.items(), key=lambda item: (item[1][0].verdict in QUIET, -len(item[1])))
     parts = []
-    for position, (verdict, found) in enumerate(ordered):
+    for position, (words, found) in enumerate(ordered):
         of = f" of {counted(len(effects), 'comparison')}" if position == 0 else ""
-        text = f"{verdict.value} in {len(found)}{of}"
-        if verdict not in QUIET:
+        text = f"{words} in {len(found)}{of}"
+        if found[0].verdict not in QUIET:
             most = max(found, key=strength)
             where = conditions.of_levels(most.condition, most.workload).text
             text += f" ({'most: ' if len(found) > 1 else ''}{interval(most)}, {where})"
@@ -166,9 +168,9 @@ def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
 
 
 def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """Many levels that do not agree: how many of each verdict, and the largest effect."""
-    count = Counter(effect.verdict for effect in effects)
-    numbers = joined(f"{number} {verdict.value}" for verdict, number in count.most_common())
+    """Many levels that do not agree: of how many what may be said, and the largest effect."""
+    count = Counter(effect.conclusion.words for effect in effects)
+    numbers = joined(f"{number} {words}" for words, number in count.most_common())
     number, rest = numbers.split(" ", 1)
     said = f"of {counted(len(effects), 'comparison')}, {number} {'is' if number == '1' else 'are'} {rest}"
     loud = [effect for effect in effects if effect.verdict not in QUIET]
@@ -210,26 +212,39 @@ def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
     return text
 
 
-def _still_open(effects: Sequence[Effect]) -> str:
-    """What is excluded although nothing is settled."""
+def _undecided(effects: Sequence[Effect]) -> str:
+    """E.g. "undecided. Any effect is smaller than -12.5 % / +5.8 %": what is excluded although nothing is settled."""
     reasons = Counter(effect.reason for effect in effects if effect.reason not in (None, _TOO_WIDE))
     because = f" ({reason_in_words(str(reasons.most_common(1)[0][0]))})" if reasons else ""
     unbounded = sum(effect.low is None or effect.high is None for effect in effects)
-    if unbounded:
+    if unbounded and len(effects) > 1:
         blocks = counted(max(effect.blocks for effect in effects), "block")
-        if len(effects) == 1:
-            return f"no bounded interval yet after {blocks}{because}"
         has = "have" if unbounded > 1 else "has"
         return (
-            f"{unbounded} of {len(effects)} comparisons {has} no bounded interval yet after {blocks}{because}"
+            f"undecided{because}. {unbounded} of {len(effects)} comparisons {has} no bound yet after {blocks}"
         )
     by_unit: dict[tuple[Scale, str], list[Effect]] = {}
     for effect in effects:
         by_unit.setdefault(
             (effect.scale, effect.unit if effect.scale is Scale.DIFFERENCE else ""), []
         ).append(effect)
-    excluded = joined(filter(None, (excluded_beyond(_hull(alike)) for alike in by_unit.values())))
-    return f"{excluded}{' in every comparison' if len(effects) > 1 else ''}{because}"
+    first, *others = [still_possible(_hull(alike)) for alike in by_unit.values()]
+    left = " and ".join([first, *(one.removeprefix(SMALLER) for one in others)])
+    return f"undecided{because}. {left}"
+
+
+def span_sentence(effect: Effect, conditions: Conditions) -> str:
+    """E.g. "atime relatime: from 0.389 (file fresh) to 0.998 (file stale) in 2 conditions": a mean over conditions that hides
+    that they differ."""
+    assert effect.span is not None
+    least, most = span_ends(effect)
+    places = [
+        conditions.of_levels(at, effect.workload).text for at in (effect.span.least_at, effect.span.most_at)
+    ]
+    return (
+        f"{level_name(effect)}: from {least} ({places[0]}) to {most} ({places[1]}) "
+        f"in {effect.span.conditions} conditions"
+    )
 
 
 def _hull(effects: Sequence[Effect]) -> Effect:
@@ -250,13 +265,6 @@ def _same(effects: Sequence[Effect]) -> str:
     if all(is_speed(effect) for effect in effects):
         return f"as fast as {references}"
     return f"the same as {references} in {_subject(effects)}"
-
-
-def _differ(effects: Sequence[Effect], references: str, be: str, differ: str) -> str:
-    """E.g. "is faster or slower than 0777" of times and rates, "differs from 0777 in faults" of the rest."""
-    if all(is_speed(effect) for effect in effects):
-        return f"{be} faster or slower than {references}"
-    return f"{differ} from {references} in {_subject(effects)}"
 
 
 def _subject(effects: Sequence[Effect]) -> str:

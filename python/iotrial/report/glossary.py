@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 GLOSSARY: tuple[tuple[str, str], ...] = (
-    ("faster, slower", "The interval excludes “no effect”, and is not all inside the margin."),
+    ("faster, slower", "The whole interval lies beyond the margin."),
+    (
+        "probably faster, slower",
+        "The interval excludes “no effect”, but not an effect below the margin: its size is open.",
+    ),
     ("better, worse, higher, lower", "The same, for responses that are neither times nor rates."),
     (
         "equivalent",
@@ -14,7 +18,7 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
         "detectably faster or slower",
         "Equivalent, and yet not zero: there is a difference, too small to matter by the margin chosen.",
     ),
-    ("inconclusive", "Neither. The interval says which effects are excluded all the same."),
+    ("undecided", "None of these. The interval says which effects are excluded all the same."),
     ("invalid", "The trial's own controls failed, so it gives no verdict at all."),
     ("margin", "The smallest relative effect that the user cares about, fixed before the trial."),
     (

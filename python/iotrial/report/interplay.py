@@ -9,17 +9,20 @@ effects behind that number come from block-adjusted means of cells and describe.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from iotrial.analysis.model import Effect, Verdict
+from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.design.ablation import EVERYTHING
+from iotrial.design.plan import condition_key
 from iotrial.legible import shown
 from iotrial.report.adjusted import Adjusted
 from iotrial.report.notation import joined, percent, plain
-from iotrial.report.phrases import interval_of, is_speed, label, reason_in_words
+from iotrial.report.phrases import SIZE_OPEN, interval_of, is_speed, label, reason_in_words, response_name
 from iotrial.study.model import Scale, Study
 
 TIMES = " × "
+_QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,10 @@ def comparison(effect: Effect, study: Study) -> str:
 
 def verdict_word(effect: Effect) -> str:
     """The verdict as a table says it: an interaction is not "slower", it makes two settings slower together."""
-    word = effect.verdict.value
-    if not is_interaction(effect) or effect.verdict is Verdict.INCONCLUSIVE:
-        return word
-    return "no interaction" if effect.verdict is Verdict.EQUIVALENT else f"{word} together"
+    conclusion = effect.conclusion
+    if not is_interaction(effect) or conclusion in (Conclusion.UNDECIDED, Conclusion.VARIES):
+        return conclusion.words
+    return "no interaction" if conclusion.equivalent else f"{conclusion.words} together"
 
 
 def doubled(effect: Effect) -> tuple[float | None, float | None, float | None]:
@@ -98,13 +101,13 @@ def interaction_sentence(effect: Effect, study: Study, *, margin: float) -> str:
     size = interval_of(effect, doubled(effect))
     between = f"of {a} {level} {'to' if what == 'ratio' else 'from'} {reference}"
     times = f"{size} times what it is" if what == "ratio" else f"{size} more than it is"
-    if effect.verdict is Verdict.EQUIVALENT:
+    if effect.conclusion.equivalent:
         within = f", within {percent((1 + margin) ** 2 - 1)}" if what == "ratio" else ""
         return f"the {what} {between} is the same with {b} {on} as with {b} {off}{within}: {size}"
-    if effect.verdict is Verdict.INCONCLUSIVE:
+    if effect.conclusion is Conclusion.UNDECIDED:
         why = f" ({reason_in_words(effect.reason)})" if effect.reason not in (None, "budget_spent") else ""
         return (
-            f"it is open whether {b} changes what {a} does: with {b} {on}, the {what} {between} is {times} "
+            f"undecided whether {b} changes what {a} does: with {b} {on}, the {what} {between} is {times} "
             f"with {b} {off}{why}"
         )
     said = f"with {b} {on}, the {what} {between} is {times} with {b} {off}"
@@ -112,9 +115,10 @@ def interaction_sentence(effect: Effect, study: Study, *, margin: float) -> str:
 
 
 def _together(effect: Effect, one: str, other: str) -> str:
+    size = SIZE_OPEN if effect.conclusion.probable else ""
     if is_speed(effect):
-        return f"together, {one} and {other} are {effect.verdict.value} than their separate effects make"
-    return f"together, {one} and {other} give {effect.verdict.value} numbers than their separate effects make"
+        return f"together, {one} and {other} are {effect.conclusion.words} than their separate effects make{size}"
+    return f"together, {one} and {other} give {effect.conclusion.words} numbers than their separate effects make{size}"
 
 
 def at_levels(effect: Effect, study: Study, means: Adjusted | None) -> tuple[AtLevels, ...]:
@@ -140,6 +144,115 @@ def at_levels(effect: Effect, study: Study, means: Adjusted | None) -> tuple[AtL
         )
         found.append(AtLevels(sizes[0], sizes[1], text))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyTogether:
+    """An effect that two settings have only together: one cell of their four differs from the other three.
+
+    ``first`` and ``second`` are the factors with the level that each has in that cell, ``mains`` the main effects whose
+    numbers are an average of that cell and of cells without an effect. ``value``, ``low`` and ``high``: the cell against
+    the one that has neither setting, as in ``Effect``; no ends where a factor has more than two levels.
+    """
+
+    interaction: Effect
+    first: tuple[str, str]
+    second: tuple[str, str]
+    mains: tuple[Effect, Effect]
+    value: float
+    low: float | None
+    high: float | None
+
+
+#: of the effect together: what a difference may be without the other setting and count as none
+_NOTHING = 0.1
+
+
+def only_together(
+    effects: Sequence[Effect], study: Study, adjusted: Mapping[tuple[str, str], Adjusted]
+) -> tuple[OnlyTogether, ...]:
+    """The interactions that carry their main effects: neither setting has an effect without the other.
+
+    The rule, on the means of the four cells: the interaction excludes zero, the design can tell it from others, and there
+    is a cell such that either factor's effect is nothing at the other's other level (a ratio within the margin, a difference
+    below a tenth of the cell's), while the cell differs from the one that has neither by more than twice the margin.
+    Larger factorials are judged by the two levels that the interaction is about, averaged over all other factors.
+    """
+    mains = {_main_key(effect): effect for effect in effects if effect.kind == "main" and effect.primary}
+    found = []
+    for effect in effects:
+        if effect.kind != "interaction" or effect.verdict in _QUIET or effect.aliases:
+            continue
+        pair = pair_of(effect, study)
+        means = adjusted.get((condition_key(effect.workload, effect.condition), effect.response))
+        if pair is None or means is None:
+            continue
+        key = (condition_key(effect.workload, effect.condition), effect.response)
+        own = [mains.get((*key, factor, level)) for factor, level, _ in (pair.first, pair.second)]
+        if own[0] is None or own[1] is None:
+            continue
+        if (one := _carried(effect, pair, (own[0], own[1]), means, study)) is not None:
+            found.append(one)
+    return tuple(found)
+
+
+def _main_key(effect: Effect) -> tuple[str, str, str, str]:
+    return condition_key(effect.workload, effect.condition), effect.response, effect.factor, effect.level
+
+
+def _carried(
+    effect: Effect, pair: Pair, mains: tuple[Effect, Effect], means: Adjusted, study: Study
+) -> OnlyTogether | None:
+    (a, *levels_a), (b, *levels_b) = pair.first, pair.second
+    log = effect.scale is Scale.LOG
+    limit = math.log1p(effect.margin)
+    for on_a, on_b in ((x, y) for x in levels_a for y in levels_b):
+        off_a, off_b = (
+            next(o for o in levels if o != on) for levels, on in ((levels_a, on_a), (levels_b, on_b))
+        )
+        cells = [means.cell((a, x), (b, y)) for x in (on_a, off_a) for y in (on_b, off_b)]
+        if any(cell is None for cell in cells):
+            return None
+        both, only_a, only_b, neither = (cell or 0.0 for cell in cells)
+        together = both - neither
+        nothing = limit if log else _NOTHING * abs(together)
+        if max(abs(only_a - neither), abs(only_b - neither)) > nothing or abs(together) <= 2.0 * limit * log:
+            continue
+        low, high = _summed(mains, (on_a == levels_a[0], on_b == levels_b[0]), study)
+        value = math.exp(together) if log else together
+        return OnlyTogether(effect, (a, on_a), (b, on_b), mains, value, low, high)
+    return None
+
+
+def _summed(
+    mains: tuple[Effect, Effect], at_level: tuple[bool, bool], study: Study
+) -> tuple[float | None, float | None]:
+    """The ends of the cell's effect: with two levels each it is the sum of the main effects, turned round where the cell has
+    the reference. Both intervals hold together, so the sum of their ends holds."""
+    two = {factor.name for factor in study.treatment_factors if len(factor.levels) == 2}
+    if not {main.factor for main in mains} <= two:
+        return None, None
+    ends = []
+    for main, level in zip(mains, at_level, strict=True):
+        if main.low is None or main.high is None or (main.scale is Scale.LOG and main.low <= 0.0):
+            return None, None
+        low, high = (math.log(e) if main.scale is Scale.LOG else e for e in (main.low, main.high))
+        ends.append((low, high) if level else (-high, -low))
+    low, high = (sum(sides) for sides in zip(*ends, strict=True))
+    return (math.exp(low), math.exp(high)) if mains[0].scale is Scale.LOG else (low, high)
+
+
+def together_sentence(one: OnlyTogether, where: str) -> str:
+    """E.g. "only together: mode 0444 with atime noatime takes 0.62 times the time of neither [0.55, 0.70]; alone, neither
+    makes a difference"."""
+    effect = one.interaction
+    names = [f"{label(factor)} {label(level)}" for factor, level in (one.first, one.second)]
+    size = interval_of(effect, (one.value, one.low, one.high))
+    if effect.scale is Scale.LOG:
+        size = f"{size} times the {response_name(effect)} with neither"
+    else:
+        size = f"{response_name(effect)} {'+' if one.value > 0 else ''}{size}"
+    return f"only together: {' with '.join(names)}{where}: {size}; alone, neither shows an effect"
 
 
 def aliases_in_words(effect: Effect) -> str:

@@ -132,6 +132,8 @@ def _effect(effect: Effect, study: Study) -> dict[str, object]:
         "family_alpha": effect.family_alpha,
         "p_anytime": effect.p_anytime,
         "verdict": effect.verdict.value,
+        "conclusion": effect.conclusion.value,
+        "agree": effect.agree,
         "detectably": effect.detectably,
         "reason": effect.reason,
         "detectable": _number(effect.detectable),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from iotrial.legible import shown
 from iotrial.report.live_table import live_lines, losses, outlook_words, widest
 from iotrial.report.notation import counted
-from iotrial.report.progress import GOING_ON, EffectLine, Progress
+from iotrial.report.progress import EffectLine, Progress
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class PlainView:
 def verdict_line(line: EffectLine) -> str:
     """E.g. "cache warm: mode 0444 / 0777 equivalent, 1.001 [0.992, 1.010] after 34 blocks"."""
     after = counted(line.blocks, "block")
-    return f"{line.condition}: {line.comparison} {line.verdict or GOING_ON}, {line.numbers} after {after}"
+    return f"{line.condition}: {line.comparison} {line.word}, {line.numbers} after {after}"
 
 
 def standing_line(progress: Progress) -> str:

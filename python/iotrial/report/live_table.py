@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from iotrial.legible import shown
 from iotrial.report.interval_bar import PLAIN_MARKS, Marks, interval_bar, reach_of
 from iotrial.report.notation import counted, elided, percent
-from iotrial.report.phrases import interval_title
+from iotrial.report.phrases import VERDICT_STYLES, interval_title
 from iotrial.report.progress import GOING_ON, EffectLine, Progress
 from iotrial.study.model import Scale
 from iotrial.units import format_duration
@@ -28,7 +28,7 @@ NARROWEST = 20
 _ROOM_FOR_LEGEND = 18  # lines of a terminal
 _GAP = "  "
 _LEAST_NAME = 14
-_STYLES = {"faster": "green", "slower": "red", "equivalent": "cyan", "inconclusive": "dim", GOING_ON: "dim"}
+_STYLES = {**VERDICT_STYLES, GOING_ON: "dim"}
 #: what a table has beside name, numbers and verdict: the width of the bar, and whether blocks are counted
 _LAYOUTS = ((25, True), (19, True), (15, True), (15, False), (11, False), (0, False))
 
@@ -209,7 +209,7 @@ def _columns(lines: Sequence[EffectLine], names: Sequence[str], width: int) -> _
     from rich.cells import cell_len
 
     numbers = max([len(_numbers_title(lines)), *(len(_numbers(line)) for line in lines)])
-    verdict = max(len(line.verdict or GOING_ON) for line in lines)
+    verdict = max(len(line.word) for line in lines)
     blocks = max(6, *(len(f"{line.blocks:,}") for line in lines))
     wanted = max(cell_len(name) for name in names)
     found = None
@@ -255,7 +255,7 @@ def _title(progress: Progress, columns: _Columns) -> Text:
 def _row(name: str, line: EffectLine, columns: _Columns, bar: str) -> Text:
     from rich.text import Text
 
-    verdict = line.verdict or GOING_ON
+    verdict = line.word
     text = Text(f"{_cut(name, columns.name)}{_GAP}{_numbers(line):>{columns.numbers}}{_GAP}")
     style = _STYLES.get(verdict, "")
     if columns.bar:

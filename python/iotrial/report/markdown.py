@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from iotrial.analysis.model import Conclusion
 from iotrial.lab.knob import Safety
 from iotrial.legible import shown
 from iotrial.report.claims import grouped, not_run_in_brief
 from iotrial.report.document import Document
 from iotrial.report.facts import FactTable
+from iotrial.report.findings import QUIET
 from iotrial.report.matrices import LEGEND, Matrix, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import words_of
@@ -151,7 +153,7 @@ def effect_rows(rows: Sequence[EffectRow]) -> Iterator[str]:
     """All effects; where they are many, those that are not equivalent, and how many others there are."""
     kept = rows
     if len(rows) > _MOST_EFFECTS:
-        kept = [row for row in rows if row.effect.verdict.value != "equivalent"][:_MOST_EFFECTS]
+        kept = [row for row in rows if not row.effect.conclusion.equivalent][:_MOST_EFFECTS]
     yield from effect_table(kept)
     if len(kept) < len(rows):
         yield ""
@@ -169,7 +171,7 @@ def effect_table(rows: Sequence[EffectRow]) -> Iterator[str]:
             verdict += f", detectably {effect.detectably}"
         if row.risk:
             verdict += f", ⚠ {row.risk}"
-        if effect.verdict.value == "inconclusive" and effect.reason:
+        if effect.conclusion is Conclusion.UNDECIDED and effect.reason:
             verdict += f": {reason_in_words(effect.reason)}"
         yield table_row(
             row.place,
@@ -184,7 +186,7 @@ def effect_table(rows: Sequence[EffectRow]) -> Iterator[str]:
 def _interactions(rows: Sequence[EffectRow]) -> Iterator[str]:
     """Those that are there in words, then all as a table; the numbers in it are half differences."""
     for row in rows:
-        if row.effect.verdict.value not in ("equivalent", "inconclusive"):
+        if row.effect.verdict not in QUIET:
             yield f"- {escaped(row.condition.text)}: {escaped(row.sentence)}"
             for one in row.at_levels:
                 yield f"  - {escaped(one.text)}"

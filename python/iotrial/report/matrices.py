@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 KIB = 1024
 #: marks that need no colour
-MARKS = {"faster": "▼", "slower": "▲", "equivalent": "=", "inconclusive": "·"}
-LEGEND = "▼ less time, ▲ more time, = the same within the margin, · not settled"
+MARKS = {
+    "faster": "▼", "slower": "▲", "probably faster": "▽", "probably slower": "△", "equivalent": "=", "undecided": "·",
+}  # fmt: skip
+LEGEND = "▼ less time, ▲ more time, ▽ △ probably so, size open, = the same within the margin, · undecided"
 
 Place = tuple[int, int]
 
@@ -175,7 +177,7 @@ def _medians(data: TrialData) -> dict[tuple[str, str, str, str], float]:
 
 def mark(row: EffectRow) -> str:
     """The sign of a verdict."""
-    return MARKS.get(row.effect.verdict.value, "·")
+    return MARKS.get(row.effect.conclusion.words, "·")
 
 
 def cell_text(row: EffectRow | None, *, valid: bool) -> str:
@@ -198,7 +200,7 @@ def table_of(matrix: Matrix, grid: TestGrid, *, valid: bool) -> list[list[str]]:
 
 
 def said(matrix: Matrix) -> str:
-    """E.g. "78 comparisons of journal with ordered: 30 faster, 12 slower, 20 equivalent, 16 not settled"."""
+    """E.g. "78 comparisons of journal with ordered: 30 faster, 12 slower, 20 equivalent, 16 undecided"."""
     total = sum(len(grid.cells) for grid in matrix.tests)
     return (
         f"{counted(total, 'comparison')} of {matrix.level} with {matrix.reference}: {said_of(matrix.tests)}"
@@ -206,12 +208,10 @@ def said(matrix: Matrix) -> str:
 
 
 def said_of(grids: Sequence[TestGrid]) -> str:
-    """E.g. "30 faster, 12 slower, 20 equivalent, 16 not settled"."""
+    """E.g. "30 faster, 12 slower, 20 equivalent, 16 undecided"."""
     counts = dict.fromkeys(MARKS, 0)
     for grid in grids:
         for row in grid.cells.values():
-            counts[row.effect.verdict.value] = counts.get(row.effect.verdict.value, 0) + 1
-    words = {"inconclusive": "not settled"}
-    return ", ".join(
-        f"{number} {words.get(verdict, verdict)}" for verdict, number in counts.items() if number
-    )
+            word = row.effect.conclusion.words
+            counts[word] = counts.get(word, 0) + 1
+    return ", ".join(f"{number} {word}" for word, number in counts.items() if number)

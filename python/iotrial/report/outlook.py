@@ -7,6 +7,7 @@ holds 1, and until the number of blocks is reached; then nothing is said, rather
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from iotrial.analysis.forecast import Comparison, Rules, blocks_needed
@@ -84,6 +85,53 @@ def outlook_s(
     return total
 
 
+def further_s(plan: Plan, effects: Sequence[Effect], *, duration_s: float) -> float | None:
+    """Seconds of measuring that an ended trial would still take to a verdict on all of these effects, about; None: not known.
+
+    By the forecast where that speaks of them; else by the interval: its half-width shrinks as the root of the number of
+    blocks, and a verdict is certain once it is less than the distance of the estimate from zero or from the margin.
+    """
+    had: dict[str, int] = {}
+    settled: dict[str, bool] = {}
+    for effect in effects:
+        key = condition_key(effect.workload, effect.condition)
+        had[key] = max(had.get(key, 0), effect.blocks)
+        settled[key] = settled.get(key, True) and effect.decided
+    if not sum(had.values()):
+        return None
+    block_s = dict.fromkeys(had, duration_s / sum(had.values()))
+    decided = frozenset(key for key, one in settled.items() if one)
+    known = outlook_s(plan, effects, had=had, decided=decided, block_s=block_s)
+    if known is not None:
+        return known
+    more: dict[str, float] = {}
+    for effect in effects:
+        if effect.decided:
+            continue
+        times = _times_as_many(effect)
+        if times is None:
+            return None
+        key = condition_key(effect.workload, effect.condition)
+        more[key] = max(more.get(key, 0.0), (times - 1.0) * had[key])
+    return sum(blocks * block_s[key] for key, blocks in more.items()) or None
+
+
+def _times_as_many(effect: Effect) -> float | None:
+    """How many times its blocks an effect needs for a verdict, at least 1."""
+    if (
+        effect.scale is not Scale.LOG
+        or not effect.low
+        or not effect.high
+        or not effect.value
+        or not effect.margin
+    ):
+        return None
+    size, margin = abs(math.log(effect.value)), math.log1p(effect.margin)
+    wanted = max(size, margin - size)
+    half = math.log(effect.high / effect.low) / 2.0
+    return max(1.0, (half / wanted) ** 2)
+
+
 def _blocks(plan: Plan, effects: Sequence[Effect]) -> int | None:
     """Blocks until these effects of one condition are decided."""
     if not effects or plan.whole_plots:
@@ -103,6 +151,7 @@ def _blocks(plan: Plan, effects: Sequence[Effect]) -> int | None:
             controls=controls,
             budget_s=0.0,
             budget_blocks=plan.study.budget.blocks,
+            controls_first=plan.controls_first,
         )
         scatter = Scatter(sd, sd, sd, sd, effect.blocks, effect.blocks - 1)
         comparison = Comparison(effect.response, scatter)

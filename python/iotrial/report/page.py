@@ -26,7 +26,7 @@ from iotrial.report.markdown import (
 from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.moments import utc
 from iotrial.report.notation import counted, quantity
-from iotrial.report.sentences import ELSEWHERE
+from iotrial.report.sentences import ELSEWHERE, controls_line
 from iotrial.units import format_duration
 
 MOST_MOVED = 24
@@ -155,9 +155,8 @@ def _trial(document: Document, *, changed: bool) -> Iterator[str]:
     blocks = sum(block.void is None for block in document.data.blocks)
     measured = f"{counted(blocks, 'block')}, {counted(len(document.data.runs), 'run')}"
     yield f"{began}, iotrial {escaped(header.version)}, {format_duration(trial.duration_s)}: {measured}"
-    if document.controls:
-        passed = sum(row.control.passed for row in document.controls)
-        yield f"controls: {passed} of {len(document.controls)} passed"
+    if line := controls_line(document.analysis.controls, header.study) if document.valid else "":
+        yield f"controls: {line}"
     elif not document.with_controls:
         yield "controls: none, switched off"
     if document.void:

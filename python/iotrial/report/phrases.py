@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from iotrial.analysis.model import Effect, Verdict
+from iotrial.analysis.model import Conclusion, Effect
 from iotrial.legible import shown
 from iotrial.report.notation import (
     bracketed,
@@ -24,16 +24,33 @@ from iotrial.report.notation import (
 from iotrial.study.model import Better, Scale
 
 _LONGEST_LABEL = 48
+#: behind a direction whose size may be below the margin
+SIZE_OPEN = ", size open"
+SMALLER = "Any effect is smaller than "
 TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
 
 # The analysis's reasons for an inconclusive effect.
 REASONS = {
-    "budget_spent": "its interval is not narrow enough for a verdict",
-    "failures": "runs failed, and a comparison with failures is at best inconclusive",
+    "budget_spent": "its interval is too wide",
+    "failures": "runs failed, and a comparison with failures is at best undecided",
     "unusable_values": "some runs gave no value that a ratio can be made of (zero, or none)",
     "effect_not_constant": "the effect changed while the trial ran, so no single number describes it",
     "no_blocks": "no complete block",
-    "control_not_seen": "the slow-down put in on purpose has not been seen there, so equivalence cannot be claimed",
+    "control_not_seen": "the injected slowdown has not been seen there, so equivalence cannot be claimed",
+}
+
+
+#: of conclusions as they are printed, on a terminal; what is only probable has no colour of a direction
+VERDICT_STYLES = {
+    "faster": "green",
+    "better": "green",
+    "slower": "red",
+    "worse": "red",
+    "equivalent": "cyan",
+    "higher": "yellow",
+    "lower": "yellow",
+    "undecided": "dim",
+    "no verdict": "bold red",
 }
 
 
@@ -63,8 +80,21 @@ def null_value(effect: Effect) -> float:
 
 
 def interval(effect: Effect) -> str:
-    """E.g. "0.53 [0.50, 0.56]", with the unit where the effect is a difference."""
+    """E.g. "0.53 [0.50, 0.56]", with the unit where the effect is a difference; "0.389 to 0.998" of a mean over conditions
+    that hides such a span."""
+    if effect.conclusion is Conclusion.VARIES and effect.span is not None:
+        return " to ".join(span_ends(effect))
     return interval_of(effect, (effect.value, effect.low, effect.high))
+
+
+def span_ends(effect: Effect) -> tuple[str, str]:
+    """The smallest and the largest estimate of a pooled effect's conditions, with their unit."""
+    assert effect.span is not None
+    if effect.scale is Scale.DIFFERENCE:
+        least, _, most, unit = difference_numbers(effect.span.least, None, effect.span.most, effect.unit)
+        return f"{least}{unit}", f"{most}{unit}"
+    least, _, most = interval_numbers(effect.span.least, None, effect.span.most, null=null_value(effect))
+    return least, most
 
 
 def interval_of(effect: Effect, numbers: tuple[float | None, float | None, float | None]) -> str:
@@ -116,11 +146,13 @@ def is_speed(effect: Effect) -> bool:
 
 
 def statement(effect: Effect) -> str:
-    """E.g. "mode 0444 is faster than 0777", "read ios is higher under mode 0444 than under 0777"."""
-    verdict, reference = effect.verdict.value, label(effect.reference)
+    """E.g. "mode 0444 is faster than 0777", "mode 0444 is probably slower than 0777, size open", "read ios is higher under
+    mode 0444 than under 0777"."""
+    word, reference = effect.conclusion.words, label(effect.reference)
+    size = SIZE_OPEN if effect.conclusion.probable else ""
     if is_speed(effect):
-        return f"{level_name(effect)} is {verdict} than {reference}"
-    return f"{response_name(effect)} is {verdict} under {level_name(effect)} than under {reference}"
+        return f"{level_name(effect)} is {word} than {reference}{size}"
+    return f"{response_name(effect)} is {word} under {level_name(effect)} than under {reference}{size}"
 
 
 def size_in_words(effect: Effect) -> str:
@@ -144,40 +176,40 @@ def size_in_words(effect: Effect) -> str:
 def effect_sentence(effect: Effect, *, margin: float) -> str:
     """The whole effect in one sentence without its condition, e.g. for a row's tooltip or a details list."""
     name, reference = level_name(effect), label(effect.reference)
-    if effect.verdict is Verdict.INCONCLUSIVE:
-        return f"{name} against {reference}: {open_question(effect)}."
-    if effect.verdict is Verdict.EQUIVALENT:
+    if effect.conclusion is Conclusion.UNDECIDED:
+        why = f" ({reason_in_words(effect.reason)})" if effect.reason else ""
+        return f"{name} vs {reference}: undecided{why}: {interval(effect)}. {still_possible(effect)}."
+    if effect.conclusion.equivalent:
         same = "as fast as" if is_speed(effect) else "the same as"
         though = f", though detectably {shown(effect.detectably)}" if effect.detectably else ""
         return f"{name} is {same} {reference} within {percent(margin)}{though}: {interval(effect)}."
     return f"{statement(effect)}: {size_in_words(effect)}."
 
 
-def open_question(effect: Effect) -> str:
-    """Why an effect is undecided, and what is already excluded."""
-    said = [f"not settled, {interval(effect)}"]
-    if excluded := excluded_beyond(effect):
-        said.append(excluded)
-    if effect.reason:
-        said.append(reason_in_words(effect.reason))
-    return "; ".join(said)
-
-
-def excluded_beyond(effect: Effect) -> str | None:
-    """E.g. "less than 0.93 and more than 1.08 times is excluded": the smallest effects ruled out on each side."""
-    if effect.scale is Scale.DIFFERENCE:
-        if effect.low is None or effect.high is None:
-            return None
-        size = quantity(max(abs(effect.low), abs(effect.high)), effect.unit)
-        return f"a change of more than {size} is excluded"
+def still_possible(effect: Effect) -> str:
+    """The largest effects that the interval leaves: "Any effect is smaller than -12.5 % / +5.8 %"."""
     if effect.low is None and effect.high is None:
-        return None
-    _, low, high, _ = effect_numbers(effect)
-    if effect.low is None:
-        return f"more than {high} times is excluded"
-    if effect.high is None:
-        return f"less than {low} times is excluded"
-    return f"less than {low} and more than {high} times is excluded"
+        return f"No bound yet after {effect.blocks:,} {'block' if effect.blocks == 1 else 'blocks'}"
+    if effect.scale is Scale.DIFFERENCE:
+        ends = [
+            "no bound" if end is None else f"{sign}{quantity(abs(end), effect.unit)}"
+            for sign, end in (("-", effect.low), ("+", effect.high))
+        ]
+    else:
+        ends = [_change(effect.low), _change(effect.high)]
+    if effect.conclusion is Conclusion.UNDECIDED and "no bound" in ends:
+        known = next(end for end in ends if end != "no bound")
+        return f"No effect beyond {known}; no bound yet on the other side"
+    return f"{SMALLER}{' / '.join(ends)}"
+
+
+def _change(ratio: float | None) -> str:
+    """A ratio in per cent with its sign: "-12.5 %", "+5.8 %", "x 3.2" of what is more than twice as much."""
+    if ratio is None:
+        return "no bound"
+    if ratio > 2.0:
+        return f"x {plain(ratio)}"
+    return f"{'-' if ratio < 1.0 else '+'}{abs(ratio - 1.0) * 100:.1f} %"
 
 
 def reason_in_words(reason: str) -> str:

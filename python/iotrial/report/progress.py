@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from iotrial.analysis.model import Effect
+from iotrial.analysis.model import Conclusion, Effect
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import bracketed
@@ -21,7 +21,8 @@ GOING_ON = "going on"
 
 @dataclass(frozen=True, slots=True)
 class EffectLine:
-    """One effect after its blocks so far, on its own scale; ``verdict`` is None while more blocks may change it.
+    """One effect after its blocks so far, on its own scale; ``verdict`` and ``conclusion`` are None while more blocks
+    may change them.
 
     ``before_low`` and ``before_high`` are the interval that it had at ``before_blocks``, about half as many blocks (0: it
     has not been looked at so early, or had no interval): how far it has narrowed since. ``response`` is empty where a
@@ -37,6 +38,7 @@ class EffectLine:
     high: float | None
     blocks: int
     verdict: str | None = None
+    conclusion: Conclusion | None = None
     null: float = 1.0
     unit: str = ""
     crossed: bool = False
@@ -52,6 +54,11 @@ class EffectLine:
         if self.crossed:
             return shown(self.factor.replace(":", " × ")) + behind
         return f"{shown(self.factor)} {shown(self.level)} / {shown(self.reference)}{behind}"
+
+    @property
+    def word(self) -> str:
+        """What a table says of it, e.g. "probably slower"."""
+        return GOING_ON if self.conclusion is None else self.conclusion.words
 
     @property
     def numbers(self) -> str:
@@ -113,6 +120,7 @@ def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, .
             high=effect.high,
             blocks=effect.blocks,
             verdict=effect.verdict.value if effect.decided else None,
+            conclusion=effect.conclusion if effect.decided else None,
             null=null_value(effect),
             unit=effect.unit,
             crossed=effect.kind == "interaction",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from iotrial.analysis.model import Control, Diagnostic, Effect
+from iotrial.analysis.model import Conclusion, Control, Diagnostic, Effect
 from iotrial.legible import shown
 from iotrial.report.adjusted import Adjusted
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.diagnostics import diagnostic_sentences
-from iotrial.report.findings import strength
+from iotrial.report.findings import span_sentence, strength
 from iotrial.report.interplay import (
     AtLevels,
     aliases_in_words,
@@ -18,9 +18,10 @@ from iotrial.report.interplay import (
     comparison,
     interaction_sentence,
     is_interaction,
+    only_together,
     verdict_word,
 )
-from iotrial.report.phrases import effect_sentence
+from iotrial.report.phrases import effect_sentence, label
 from iotrial.report.safety import risk_of, risks_of
 from iotrial.report.screens import is_screen
 from iotrial.report.sentences import control_sentence
@@ -104,6 +105,11 @@ def effect_rows(
     stand as the analysis lists them, but in a screen, and among interactions, the largest come first."""
     screen = is_screen(study)
     risks = risks_of(study)
+    partners = {
+        id(main): f", only with {label(other[0])} {label(other[1])}"
+        for one in only_together(effects, study, adjusted)
+        for main, other in zip(one.mains, (one.second, one.first), strict=True)
+    }
     rows = []
     for effect in effects:
         condition = conditions.of_levels(effect.condition, effect.workload)
@@ -113,6 +119,8 @@ def effect_rows(
             if crossed
             else effect_sentence(effect, margin=margin)
         )
+        if effect.conclusion is Conclusion.VARIES:
+            sentence = f"{span_sentence(effect, conditions)}."
         means = adjusted.get((condition.key, effect.response))
         rows.append(
             EffectRow(
@@ -120,7 +128,7 @@ def effect_rows(
                 condition,
                 sentence,
                 comparison(effect, study),
-                verdict_word(effect),
+                verdict_word(effect) + partners.get(id(effect), ""),
                 at_levels(effect, study, means) if crossed else (),
                 aliases_in_words(effect),
                 risk_of(effect, risks),

@@ -88,7 +88,7 @@ def _side(effect: Effect) -> str:
         return "with"
     if effect.verdict in QUIET or effect.value is None:
         return ""
-    return f"{'below' if effect.value < null_value(effect) else 'above'} {{}} ({effect.verdict.value})"
+    return f"{'below' if effect.value < null_value(effect) else 'above'} {{}} ({effect.conclusion.words})"
 
 
 def _placed(side: str, names: Sequence[str], reference: str) -> str:

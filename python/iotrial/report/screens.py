@@ -10,12 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from iotrial.analysis.model import Effect, Verdict
+from iotrial.analysis.model import Effect
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
 from iotrial.report.findings import QUIET, effect_of, strength
 from iotrial.report.notation import counted, joined, percent
-from iotrial.report.phrases import Kind, kind_of, label, response_name
+from iotrial.report.phrases import SIZE_OPEN, Kind, kind_of, label, response_name
 from iotrial.study.model import DesignKind, Study
 
 MANY = 4
@@ -44,9 +44,14 @@ class Setting:
         return tuple(sorted(found, key=strength, reverse=True))
 
     @property
+    def plain(self) -> tuple[Effect, ...]:
+        """Those of them that are beyond the margin as a whole, largest first."""
+        return tuple(effect for effect in self.loud if not effect.conclusion.probable)
+
+    @property
     def equivalent(self) -> bool:
         """Whether an effect that matters is excluded everywhere."""
-        return all(effect.verdict is Verdict.EQUIVALENT for effect in self.effects)
+        return all(effect.conclusion.equivalent for effect in self.effects)
 
 
 def is_screen(study: Study) -> bool:
@@ -75,22 +80,35 @@ def screen_finding(effects: Sequence[Effect], conditions: Conditions, *, margin:
     """E.g. "4 of 26 settings change the wall time: atime noatime takes 0.91 times the time of relatime [0.88, 0.94], ...;
     15 are equivalent within 3 %, 7 undecided"."""
     settings = settings_of(effects)
-    loud = sorted((one for one in settings if one.loud), key=lambda one: -strength(one.loud[0]))
+    plain = sorted((one for one in settings if one.plain), key=lambda one: -strength(one.plain[0]))
+    probable = [one for one in settings if one.loud and not one.plain]
     rest = _rest(settings, margin=margin)
     what = f"{_subject(effects)}{_where(effects, conditions)}"
     of = counted(len(settings), "setting")
-    if not loud:
+    if not plain and not probable:
         return f"none of {of} is shown to change {what}: {rest}"
     several = len({(effect.workload, tuple(effect.condition.items())) for effect in effects}) > 1
-    named = []
-    for one in loud[:_MOST_NAMED]:
-        where = conditions.of_levels(one.loud[0].condition, one.loud[0].workload).text
-        named.append(effect_of(one.loud[0]) + (f" ({where})" if several else ""))
-    if len(loud) > len(named):
-        named.append(f"{len(loud) - len(named)} more")
-    count = f"{len(loud)} of {of}" if len(settings) > 1 else "the setting"
-    change = "change" if len(loud) > 1 else "changes"
-    return f"{count} {change} {what}: {'; '.join(named)}" + (f"; {rest}" if rest else "")
+
+    def named(chosen: Sequence[Effect]) -> str:
+        texts = []
+        for effect in chosen[:_MOST_NAMED]:
+            where = conditions.of_levels(effect.condition, effect.workload).text
+            texts.append(effect_of(effect) + (f" ({where})" if several else ""))
+        return "; ".join([*texts, f"{len(chosen) - len(texts)} more"] if len(chosen) > len(texts) else texts)
+
+    said = []
+    if plain:
+        count = f"{len(plain)} of {of}" if len(settings) > 1 else "the setting"
+        change = "change" if len(plain) > 1 else "changes"
+        said.append(f"{count} {change} {what}: {named([one.plain[0] for one in plain])}")
+    if probable:
+        count = f"{len(probable)}{'' if plain else f' of {of}'}" if len(settings) > 1 else "the setting"
+        change = "change" if len(probable) > 1 else "changes"
+        what = "it" if plain else what
+        said.append(
+            f"{count} probably {change} {what}{SIZE_OPEN}: {named([one.loud[0] for one in probable])}"
+        )
+    return "; ".join([*said, rest] if rest else said)
 
 
 def screen_details(effects: Sequence[Effect], *, margin: float) -> tuple[str, ...]:

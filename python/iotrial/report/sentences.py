@@ -1,29 +1,34 @@
 """The verdict of a whole trial: one sentence that could stand alone, and the sentences that belong beside it.
 
-The first sentence says, in this order: what limits the trial (invalid, failed, interrupted), the answer where the
-question allows one, what was found with numbers, and whether controls were missing. It is made from the
-primary effects only; all other responses are exploratory and are reported further down.
+The first sentence says, in this order: what limits the trial (invalid, failed, interrupted), what was found with numbers,
+and whether controls were missing. It is made from the primary effects only; all other responses are exploratory and are
+reported further down.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iotrial.analysis.model import Analysis, Control, Effect, FailureCounts, Verdict
+from iotrial.analysis.model import Analysis, Conclusion, Control, Effect, FailureCounts, Verdict
 from iotrial.analysis.reasons import Reason
+from iotrial.analysis.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
 from iotrial.conduct.sharing import notes
+from iotrial.design.plan import Plan
+from iotrial.errors import RequestError
 from iotrial.legible import shown
 from iotrial.report.ablation import ablation_finding, is_ablation
-from iotrial.report.answer import answer
-from iotrial.report.conditions import Conditions
+from iotrial.report.adjusted import Adjusted
+from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.findings import QUIET, by_level, finding, strength
-from iotrial.report.interplay import interaction_sentence
+from iotrial.report.interplay import OnlyTogether, interaction_sentence, only_together, together_sentence
 from iotrial.report.invalid import reason_sentences
 from iotrial.report.notation import bracketed, counted, joined, percent, quantity
+from iotrial.report.outlook import further_s
 from iotrial.report.phrases import spoken
 from iotrial.report.safety import safety_note
 from iotrial.report.screens import is_screen, screen_details, screen_finding
@@ -37,6 +42,7 @@ from iotrial.units import format_duration, format_ratio
 #: how the detail begins that says so
 ELSEWHERE = "This trial was measured on another machine"
 _MOST_LEVELS = 8
+_FOR_WANT_OF_BLOCKS = frozenset({None, BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS})
 #: of the load that was asked for; the rest is the time of the last operations
 KEPT_UP = 0.9
 
@@ -48,7 +54,7 @@ class Tone(StrEnum):
     FASTER = "faster"
     SLOWER = "slower"
     MIXED = "mixed"
-    INCONCLUSIVE = "inconclusive"
+    UNDECIDED = "undecided"
     INVALID = "invalid"
     #: a level that puts data at risk is the faster one
     AT_RISK = "data at risk"
@@ -68,32 +74,64 @@ def summarise(
     analysis: Analysis,
     reasons: Sequence[Reason] = (),
     evidence: Sequence[EvidenceRow] = (),
+    adjusted: Mapping[tuple[str, str], Adjusted] | None = None,
 ) -> Summary:
-    """The verdict of a trial in words; ``reasons``: why it is likely to be invalid."""
+    """The verdict of a trial in words; ``reasons``: why it is likely to be invalid; ``adjusted``: the arms' means by
+    condition and response, where factors are crossed."""
     conditions = Conditions(trial.header.study)
-    effects = decisive(analysis.effects)
+    together = only_together(analysis.effects, trial.header.study, adjusted or {})
+    every = decisive(analysis.effects)
+    carried = {id(main) for one in together for main in one.mains}
+    effects = tuple(effect for effect in every if id(effect) not in carried)
     details = tuple(_details(trial, analysis, effects, conditions, reasons, evidence))
     if is_invalid(trial, analysis):
         return Summary(_invalid(analysis, conditions), details, Tone.INVALID)
-    if not any(effect.blocks for effect in effects):
-        return Summary(_nothing(trial), details, Tone.INCONCLUSIVE)
+    if not any(effect.blocks for effect in every):
+        return Summary(_nothing(trial), details, Tone.UNDECIDED)
     study, margin = trial.header.study, trial.header.margin
+    clauses = [_together(one, conditions) for one in together]
     if is_ablation(study):
-        found = ablation_finding(effects, conditions, margin=margin)
-    elif is_screen(study):
-        found = screen_finding(effects, conditions, margin=margin)
-    else:
-        found = finding(effects, conditions, margin=margin)
-    note = safety_note(effects, study)
-    tone = Tone.AT_RISK if note else _tone(effects)
+        clauses.append(ablation_finding(effects, conditions, margin=margin))
+    elif is_screen(study) and effects:
+        clauses.append(screen_finding(effects, conditions, margin=margin))
+    elif effects:
+        clauses.append(finding(effects, conditions, margin=margin))
+    found = "; ".join(clauses)
+    note = safety_note(every, study)
+    tone = Tone.AT_RISK if note else _tone(every)
     found += note
+    if all(effect.conclusion is Conclusion.UNDECIDED for effect in every):
+        found += _how_long(trial, every)
     if without_controls(trial, analysis):
         found += " (without controls)"
     if prefix := _standing(trial):
         return Summary(f"{prefix} so far, {found}.", details, tone)
-    reply = answer(trial.header.study.question, effects)
-    headline = f"{reply}: {found}." if reply else f"{found[:1].upper()}{found[1:]}."
-    return Summary(headline, details, tone)
+    return Summary(f"{found[:1].upper()}{found[1:]}.", details, tone)
+
+
+def _how_long(trial: StoredTrial, effects: Sequence[Effect]) -> str:
+    """E.g. ". A verdict would take some 4 min to 8 min more: `iotrial continue 12 --time 4m` goes on"."""
+    if trial.state is not TrialState.DONE or any(e.reason not in _FOR_WANT_OF_BLOCKS for e in effects):
+        return ""
+    header = trial.header
+    try:
+        plan = Plan.stored(header.study, header.seed, header.options)
+    except RequestError:
+        return ""
+    seconds = further_s(plan, effects, duration_s=trial.duration_s)
+    if seconds is None:
+        return ". How long a verdict would take is not known yet"
+    seconds = max(1.0, round(seconds))
+    said = f". A verdict would take some {format_duration(seconds)} to {format_duration(2 * seconds)} more"
+    if trial.imported is not None:
+        return said
+    time = f"{math.ceil(seconds / 60)}m" if seconds >= 60 else f"{seconds:.0f}s"
+    return f"{said}: `iotrial continue {trial.number} --time {time}` goes on"
+
+
+def _together(one: OnlyTogether, conditions: Conditions) -> str:
+    text = conditions.of_levels(one.interaction.condition, one.interaction.workload).text
+    return together_sentence(one, "" if text == EVERYWHERE else f" ({text})")
 
 
 def decisive(effects: Sequence[Effect]) -> tuple[Effect, ...]:
@@ -123,10 +161,10 @@ def control_sentence(control: Control, where: str) -> str:
     size = bracketed(control.ratio, control.low, control.high)
     put_in = format_ratio(control.injected)
     if not control.passed:
-        return f"a slow-down of {put_in} times, put in on purpose, was not found as such ({where}: {size})"
+        return f"the injected slowdown of {put_in} times was not found as such ({where}: {size})"
     if not control.told_from_zero:
-        return f"the slow-down of {put_in} times is not visible yet: {size}"
-    return f"the slow-down of {put_in} times was found: {size}"
+        return f"the injected slowdown of {put_in} times is not visible yet: {size}"
+    return f"the injected slowdown of {put_in} times was found: {size}"
 
 
 def _invalid(analysis: Analysis, conditions: Conditions) -> str:
@@ -168,16 +206,16 @@ def _standing(trial: StoredTrial) -> str | None:
 
 
 def _tone(effects: Sequence[Effect]) -> Tone:
-    verdicts = {effect.verdict for effect in effects}
-    if verdicts == {Verdict.EQUIVALENT}:
+    words = {effect.conclusion.words for effect in effects}
+    if words == {Conclusion.EQUIVALENT.words}:
         return Tone.EQUIVALENT
-    if verdicts == {Verdict.INCONCLUSIVE}:
-        return Tone.INCONCLUSIVE
-    if verdicts and verdicts <= {Verdict.FASTER, Verdict.BETTER}:
+    if words == {Conclusion.UNDECIDED.words}:
+        return Tone.UNDECIDED
+    if words and words <= {Conclusion.FASTER, Conclusion.BETTER}:
         return Tone.FASTER
-    if verdicts and verdicts <= {Verdict.SLOWER, Verdict.WORSE}:
+    if words and words <= {Conclusion.SLOWER, Conclusion.WORSE}:
         return Tone.SLOWER
-    return Tone.MIXED
+    return Tone.MIXED  # also where a direction is only probable: no colour may say more than the words
 
 
 def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
@@ -193,7 +231,7 @@ def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
 
 def _counts(effects: Sequence[Effect], margin: float) -> str:
     """From where on a difference counts: the margin is one of ratios."""
-    by_ratio = f"differences of less than {percent(margin)} do not count as an effect"
+    by_ratio = f"the margin is {percent(margin)}"
     compared = {effect.scale for effect in effects if effect.blocks}
     if Scale.DIFFERENCE not in compared:
         return by_ratio
@@ -259,7 +297,7 @@ def _details(
                 )
         where = joined(f"{name} ({number})" for name, number in failed.most_common(4))
         runs = "A run" if failures == 1 else "Runs"
-        yield f"{runs} failed: {where}. A comparison with failures is at best inconclusive."
+        yield f"{runs} failed: {where}. A comparison with failures is at best undecided."
     if void := sum(count.count for count in analysis.void):
         were = "was" if void == 1 else "were"
         yield f"{counted(void, 'block')} {were} void and left out, whole, by rules that do not see the result."
@@ -298,7 +336,9 @@ def _by_level(trial: StoredTrial, effects: Sequence[Effect], conditions: Conditi
     if is_ablation(study):
         return ()
     if not is_screen(study):
-        several = len({effect.verdict for effect in effects}) > 1  # else the headline has said it of all
+        several = (
+            len({effect.conclusion.words for effect in effects}) > 1
+        )  # else the headline has said it of all
         return by_level(effects, conditions, margin=margin)[:_MOST_LEVELS] if several else ()
     loud = sorted((e for e in effects if e.verdict not in QUIET), key=strength, reverse=True)
     said = by_level(loud, conditions, margin=margin)[:_MOST_LEVELS] if len(loud) > 3 else ()
@@ -329,7 +369,7 @@ def _on_failures(failed: FailureCounts) -> str:
     where = f" in {counted(len(failed.by_arm), 'combination')} of levels"
     shared = joined(f"{shown(factor)} {shown(label)}" for factor, label in failed.shared)
     at = f", all of them at {shared}" if shared else ""
-    return f"{runs} failed{where}{at}. A comparison with failures is at best inconclusive."
+    return f"{runs} failed{where}{at}. A comparison with failures is at best undecided."
 
 
 def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
@@ -362,33 +402,43 @@ def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
     if is_invalid(trial, analysis):
         return
     yield from _on_what_reports_itself(trial, analysis)
-    blind = sum(c.low is None and c.high is None for c in analysis.controls)
-    if blind:
-        yield (
-            f"{blind} of {counted(len(analysis.controls), 'control')} could not have failed yet, for want of blocks: "
-            "what they would show is open."
-        )
-    unseen = sum(c.kind == "positive" and not c.told_from_zero for c in analysis.controls)
-    if unseen:
-        positive = sum(c.kind == "positive" for c in analysis.controls)
-        noun = "comparison" if _several_each(analysis) else "condition"
-        yield (
-            f"Controls passed, but the slow-down put in on purpose is not visible yet in {unseen} of "
-            f"{counted(positive, noun)}; equivalence cannot be claimed there."
-        )
-    elif not any(c.kind == "positive" for c in analysis.controls):
-        yield (
-            "Controls passed: identical copies of the reference were not told apart. Nothing is timed here, so no "
-            "slow-down was put in."
-        )
+    if line := controls_line(analysis.controls, trial.header.study):
+        yield f"Controls: {line}."
+
+
+def controls_line(controls: Sequence[Control], study: Study) -> str:
+    """What the controls have shown so far, e.g. "all 8 passed; the injected slowdown of 6 % was seen in 3 of 4 conditions,
+    elsewhere nothing can be called equivalent". Empty where nothing is timed: counts and facts leave nothing to slow."""
+    positive = [control for control in controls if control.kind == "positive"]
+    timed = any(is_time(response) or is_rate(response) for response in study.responses)
+    if not controls or not (positive or timed):
+        return ""
+    blind = sum(control.low is None and control.high is None for control in controls)
+    every = len(controls)
+    if blind == every:
+        seen_any = any(control.told_from_zero for control in positive)
+        check = f"for any of the {every} to fail" if seen_any else f"to check any of the {every}"
+        said = f"too few blocks so far {check}"
+    elif blind:
+        said = f"{every - blind} of {every} checked and passed, too few blocks so far for the others"
     else:
-        yield (
-            "Controls passed: identical copies of the reference were not told apart, and a slow-down put in "
-            "on purpose was found."
-        )
+        said = f"all {every} passed" if every > 1 else "passed"
+    if not positive:
+        return f"{said}; no slowdown can be injected here, so nothing can be called equivalent"
+    injected = max(max(control.injected, 1 / control.injected) for control in positive)
+    slowdown = f"the injected slowdown of {percent(injected - 1)}"
+    seen = sum(control.told_from_zero for control in positive)
+    if seen == len(positive):
+        return f"{said}; {slowdown} was seen{' everywhere' if seen > 1 else ''}"
+    if not seen:
+        return f"{said}; {slowdown} has not been seen yet, so nothing can be called equivalent"
+    noun = "comparison" if _several_each(positive) else "condition"
+    return (
+        f"{said}; {slowdown} was seen in {seen} of {counted(len(positive), noun)}, elsewhere nothing can be called "
+        "equivalent"
+    )
 
 
-def _several_each(analysis: Analysis) -> bool:
+def _several_each(positive: Sequence[Control]) -> bool:
     """Whether conditions have more than one positive control."""
-    where = [tuple(sorted(c.condition.items())) for c in analysis.controls if c.kind == "positive"]
-    return len(set(where)) < len(where)
+    return len({tuple(sorted(control.condition.items())) for control in positive}) < len(positive)

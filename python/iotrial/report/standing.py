@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from iotrial.analysis.model import Conclusion
 from iotrial.report.progress import EffectLine, Progress
 
 SCHEMA = 1
@@ -113,6 +114,7 @@ def _effect(found: object) -> EffectLine:
         high=_number_or_none(found, "high"),
         blocks=_whole(found, "blocks"),
         verdict=None if verdict is None else _text(found, "verdict"),
+        conclusion=None if found.get("conclusion") is None else Conclusion(_text(found, "conclusion")),
         null=_number(found, "null"),
         unit=_text(found, "unit"),
         crossed=found["crossed"],

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from iotrial.analysis.model import Conclusion
 from iotrial.lab.knob import Safety
 from iotrial.legible import shown
 from iotrial.report.claims import grouped, not_run_in_brief
@@ -18,12 +19,20 @@ from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.fact_text import facts_lines
+from iotrial.report.findings import QUIET
 from iotrial.report.matrices import LEGEND, MARKS, said
 from iotrial.report.matrix_figures import tables
 from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import counted, elided, joined, percent, quantity
 from iotrial.report.pages_text import pages_text
-from iotrial.report.phrases import TIME_UNITS, interval, interval_title, reason_in_words, spoken
+from iotrial.report.phrases import (
+    TIME_UNITS,
+    VERDICT_STYLES,
+    interval,
+    interval_title,
+    reason_in_words,
+    spoken,
+)
 from iotrial.report.place import print_place
 from iotrial.report.requests import COUNT, KINDS, SHARES
 from iotrial.report.rows import EffectRow
@@ -37,19 +46,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-_STYLES = {
-    "faster": "green",
-    "better": "green",
-    "slower": "red",
-    "worse": "red",
-    "equivalent": "cyan",
-    "higher": "yellow",
-    "lower": "yellow",
-    "mixed": "yellow",
-    "inconclusive": "dim",
-    "invalid": "bold red",
+_MARKED = {
+    mark: VERDICT_STYLES[conclusion] for conclusion, mark in MARKS.items() if conclusion in VERDICT_STYLES
 }
-_MARKED = {MARKS[verdict]: style for verdict, style in _STYLES.items() if verdict in MARKS}
 _MOST_MOVED = 6
 _MOST_TRADE_OFFS = 2
 _MOST_FAILURES = 3
@@ -150,12 +149,12 @@ def verdict_text(row: EffectRow) -> Text:
     from rich.text import Text
 
     effect = row.effect
-    text = Text(row.verdict, style="yellow" if row.risk else _STYLES.get(effect.verdict.value, ""))
+    text = Text(row.verdict, style="yellow" if row.risk else VERDICT_STYLES.get(effect.conclusion.words, ""))
     if effect.detectably:
         text.append(f", detectably {shown(effect.detectably)}", style="")
     if row.risk:
         text.append(f", {row.risk}", style="yellow")
-    if effect.verdict.value == "inconclusive" and effect.reason not in (None, "budget_spent"):
+    if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
         text.append(f": {reason_in_words(str(effect.reason))}", style="")
     return text
 
@@ -166,10 +165,10 @@ def _folded(rows: tuple[EffectRow, ...]) -> tuple[tuple[EffectRow, ...], list[Te
 
     if len(rows) <= _MOST_ROWS:
         return rows, []
-    kept = tuple(row for row in rows if row.effect.verdict.value != "equivalent")
+    kept = tuple(row for row in rows if not row.effect.conclusion.equivalent)
     if len(kept) > _MOST_ROWS:
-        kept = tuple(row for row in kept if row.effect.verdict.value != "inconclusive")[:_MOST_ROWS]
-    more = Counter(row.effect.verdict.value for row in rows if row not in kept)
+        kept = tuple(row for row in kept if row.effect.conclusion is not Conclusion.UNDECIDED)[:_MOST_ROWS]
+    more = Counter(row.effect.conclusion.words for row in rows if row not in kept)
     said = joined(f"{number} {verdict}" for verdict, number in more.most_common())
     return kept or rows[:_MOST_ROWS], [Text(f"and {said}, in the JSON and HTML reports", style="dim")]
 
@@ -203,7 +202,7 @@ def _interactions(document: Document) -> Iterator[Text]:
     rows = document.interactions
     if not rows or not document.valid:
         return
-    loud = [row for row in rows if row.effect.verdict.value not in ("equivalent", "inconclusive")]
+    loud = [row for row in rows if row.effect.verdict not in QUIET]
     named = sum(row.effect.primary for row in rows)
     more = len(rows) - named
     asked = f"{counted(named, 'interaction')} asked for" if named else "No interaction asked for"
@@ -256,13 +255,6 @@ def _notes(document: Document) -> Iterator[Text]:
     def line(name: str, words: str) -> Text:
         return Text(name, style="bold").append(f"  {words}", style="")
 
-    if not document.with_controls:
-        yield line("Controls", "none")
-    elif document.controls:
-        passed = sum(row.control.passed for row in document.controls)
-        blind = sum(row.control.low is None and row.control.high is None for row in document.controls)
-        early = f", {blind} of them before any could fail" if blind else ""
-        yield line("Controls", f"{passed} of {len(document.controls)} passed{early}")
     if moved := _moved(document):
         yield line("Evidence", moved)
     for words in _requests(document):

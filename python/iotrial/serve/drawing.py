@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 WIDE, NARROW = 960, 360
 _FARTHEST = 3.0  # how much farther than the estimates an axis reaches for the ends of intervals
 _MOST_LOG, _MOST = math.log(1e9), 1e100  # what nobody reads from a figure
-_TONES = frozenset({"faster", "better", "slower", "worse", "equivalent", "higher", "lower"})
+_TONES = frozenset({"faster", "better", "slower", "worse", "equivalent", "higher", "lower", "probable"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ def _group(machine: str, points: list[Point], marks: list[Mark], axis: Axis, mar
 def _mark(point: Point) -> Mark:
     effect = point.effect
     said = f"trial {point.row.trial.number}: {point.numbers}" + ("" if point.valid else ", invalid")
-    tone = ("higher" if point.risk else effect.verdict.value) if point.valid else ""
+    tone = ("higher" if point.risk else effect.conclusion.tone) if point.valid else ""
     name = point.row.started[:10]
     return Mark(effect.value, effect.low, effect.high, tone, name, said, f"/trials/{point.row.trial.number}")
 

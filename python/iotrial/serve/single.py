@@ -12,7 +12,6 @@ from iotrial.errors import RequestError
 from iotrial.legible import shown
 from iotrial.report.live_table import outlook_words, widest
 from iotrial.report.phrases import interval_title
-from iotrial.report.progress import GOING_ON
 from iotrial.report.standing import read_standing, standing_path
 from iotrial.serve.asked import number_of, pairs_of, value_of
 from iotrial.serve.desk import Unmade
@@ -154,8 +153,8 @@ def _figures(progress: Progress) -> list[tuple[Markup, Markup]]:
         lines = sorted(lines, key=lambda line: line.verdict is not None)[:MOST_DRAWN]
     groups: dict[str, list[Mark]] = {}
     for line in lines:
-        word = line.verdict or ""
-        mark = Mark(line.value, line.low, line.high, word, "", line.numbers, word=word or GOING_ON)
+        tone = "" if line.conclusion is None else line.conclusion.tone
+        mark = Mark(line.value, line.low, line.high, tone, "", line.numbers, word=line.word)
         groups.setdefault(f"{line.comparison}, {line.condition}", []).append(mark)
     every = [mark for marks in groups.values() for mark in marks]
     axis = Axis.of(every, log=True, margin=progress.margin)

@@ -303,7 +303,6 @@ class Store:
                 not_accounted, outside, unused = (
                     self._texts(trial.number, kind) for kind in (NOT_ACCOUNTED, OUTSIDE, NOT_USED)
                 )
-                not_accounted = tuple(dict.fromkeys(str(text) for (text,) in missing))
                 noted = self._rows(
                     "SELECT at, kind, text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence",
                     trial.number,

@@ -14,7 +14,7 @@ use crate::error::{Doing, Error, Result};
 
 thread_local! {
     /// Of the requests that are being counted; none else are.
-    static GATE: RefCell<Option<Rc<Gate>>> = RefCell::new(None);
+    static GATE: RefCell<Option<Rc<Gate>>> = const { RefCell::new(None) };
 }
 
 /// Counts from here on, or no longer, where requests are to be counted at all; whether they are. What a job does before its work

@@ -128,7 +128,7 @@ def _bands(axes: Axes, one: FleetComparison) -> None:
     left, right = axes.get_xlim()
     if mean.new_low is not None and mean.new_high is not None:
         axes.axvspan(max(left, mean.new_low), min(right, mean.new_high), color=BAND, linewidth=0, zorder=0)
-    ink = VERDICT_INKS.get(one.mean.verdict.value, INK) if one.mean is not None else INK
+    ink = VERDICT_INKS.get(one.mean.conclusion.words, INK) if one.mean is not None else INK
     for end in (mean.low, mean.high):
         axes.axvline(min(max(end, left), right), color=ink, linewidth=0.7, zorder=1)
 
@@ -137,7 +137,7 @@ def _intervals(axes: Axes, rows: list[HostRow], *, thin: bool) -> None:
     left, right = axes.get_xlim()
     by_ink: dict[str, list[tuple[int, HostRow]]] = {}
     for line, row in enumerate(rows):
-        ink = VERDICT_INKS.get(row.effect.verdict.value, MUTED) if row.effect is not None else MUTED
+        ink = VERDICT_INKS.get(row.effect.conclusion.words, MUTED) if row.effect is not None else MUTED
         by_ink.setdefault(ink, []).append((line, row))
     for ink, members in by_ink.items():
         lines = [line for line, _ in members]
@@ -180,7 +180,7 @@ def _mean(figure: Figure, axes: Axes, one: FleetComparison, line: int, lines: in
     assert mean is not None
     assert one.mean is not None
     left, right = axes.get_xlim()
-    ink = VERDICT_INKS.get(one.mean.verdict.value, INK)
+    ink = VERDICT_INKS.get(one.mean.conclusion.words, INK)
     low, high = max(left, mean.low), min(right, mean.high)
     axes.axhline(line - 1, color=LINE, linewidth=0.6, zorder=1)
     axes.fill(
@@ -193,7 +193,7 @@ def _mean(figure: Figure, axes: Axes, one: FleetComparison, line: int, lines: in
     _write(figure, axes, 0.0, line, lines, "mean over hosts" if not narrow else "mean", INK, bold=True)
     if not narrow:
         _write(figure, axes, 0.68, line, lines, mean_words(one), INK, bold=True)
-        _write(figure, axes, 1.0, line, lines, one.mean.verdict.value, ink, align="right", bold=True)
+        _write(figure, axes, 1.0, line, lines, one.mean.conclusion.words, ink, align="right", bold=True)
 
 
 def _write(

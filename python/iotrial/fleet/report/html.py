@@ -98,10 +98,12 @@ def _sections(report: FleetReport, comparisons: Sequence[FleetComparison]) -> It
 
 def _tone(comparisons: Sequence[FleetComparison]) -> tuple[str, str]:
     """A word for the whole, and the class that colours it."""
-    words = {one.mean.verdict.value for one in comparisons if one.mean is not None}
-    if not words:
+    found = {
+        (one.mean.conclusion.words, one.mean.conclusion.tone) for one in comparisons if one.mean is not None
+    }
+    if not found:
         return "no verdict", "invalid"
-    return (word := words.pop(), word) if len(words) == 1 else ("mixed", "mixed")
+    return found.pop() if len(found) == 1 else ("mixed", "mixed")
 
 
 def _group(group: Group, one: FleetComparison) -> str:

@@ -67,6 +67,7 @@ def _comparison(one: FleetComparison) -> dict[str, object]:
         "alpha": found.alpha,
         "averaged": len(one.averaged),
         "verdict": None if one.mean is None else one.mean.verdict.value,
+        "conclusion": None if one.mean is None else one.mean.conclusion.value,
         "mean": _mean(one),
         "evidence": {
             "hosts": found.evidence.hosts,
@@ -138,6 +139,7 @@ def _host(row: HostRow) -> dict[str, object]:
     return {
         "host": row.trial.host,
         "verdict": None if part.distrusted is not None else effect.verdict.value,
+        "conclusion": None if part.distrusted is not None else effect.conclusion.value,
         name: _number(effect.value),
         "low": _number(effect.low),
         "high": _number(effect.high),

@@ -44,7 +44,7 @@ def _lines(report: FleetReport) -> Iterator[str]:
     if len(main) > 1:
         yield from table_head(("comparison", "mean over hosts", "verdict", "hosts averaged"))
         for one in main:
-            verdict = "no verdict" if one.mean is None else one.mean.verdict.value
+            verdict = "no verdict" if one.mean is None else one.mean.conclusion.words
             yield table_row(title(one), mean_words(one), verdict, str(len(one.averaged)))
         yield ""
     for one in main[:_MOST_TABLES]:

@@ -23,7 +23,7 @@ from iotrial.fleet.report.words import (
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
 from iotrial.legible import shown
 from iotrial.report.notation import bracketed, counted, elided
-from iotrial.report.phrases import interval, null_value
+from iotrial.report.phrases import VERDICT_STYLES, interval, null_value
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ MOST_ROWS = 40
 _ENDS, _MOST_FIRST = 5, 20
 #: comparisons whose hosts are listed; the means of all stand in one table
 _MOST_COMPARISONS = 3
-_STYLES = {"faster": "green", "better": "green", "slower": "red", "worse": "red", "equivalent": "cyan"}
 
 
 def print_fleet(report: FleetReport, console: Console, *, html_path: str | None = None) -> None:
@@ -117,7 +116,7 @@ def _means(comparisons: Sequence[FleetComparison]) -> Table:
         if (here := place_words(one)) != place:
             place = here
             table.add_row(*_texts(elided(place, 34), "", "", ""))
-        verdict = "no verdict" if one.mean is None else one.mean.verdict.value
+        verdict = "no verdict" if one.mean is None else one.mean.conclusion.words
         table.add_row(
             *_texts(elided(f"{'  ' if place else ''}{short_title(one)}", 34), mean_words(one)),
             _styled(verdict),
@@ -141,7 +140,7 @@ def _hosts(one: FleetComparison) -> Iterator[Text]:
 
     def line(name: str, effect: str, verdict: str, blocks: str, trial: str) -> Text:
         told = Text(f"  {name:<{wide[0]}}  {effect:<{wide[1]}}  ")
-        told.append(f"{verdict:<12}", style=_STYLES.get(verdict, "dim"))
+        told.append(f"{verdict:<15}", style=VERDICT_STYLES.get(verdict, "dim"))
         return told.append(f"  {blocks:>6}  {trial:>5}".rstrip())
 
     yield Text("")
@@ -151,7 +150,7 @@ def _hosts(one: FleetComparison) -> Iterator[Text]:
         if note := note_of(row):
             yield Text(f"      {elided(note, 74)}", style="dim")
     if one.mean is not None:
-        yield Text(line("mean", mean_words(one), one.mean.verdict.value, "", "").plain, style="bold")
+        yield Text(line("mean", mean_words(one), one.mean.conclusion.words, "", "").plain, style="bold")
     yield Text("")
 
 
@@ -204,7 +203,7 @@ def _example(report: FleetReport) -> str:
 def _styled(word: str) -> Text:
     from rich.text import Text
 
-    return Text(word, style=_STYLES.get(word, "dim" if word in ("inconclusive", "no verdict") else ""))
+    return Text(word, style=VERDICT_STYLES.get(word, ""))
 
 
 def _table(names: Sequence[str], *, right: Sequence[int] = ()) -> Table:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from iotrial.analysis.fleet.combine import FEWEST_BLOCKS
 from iotrial.analysis.fleet.outliers import FEWEST as FEWEST_FOR_OUTLIERS
-from iotrial.analysis.model import Verdict
+from iotrial.analysis.model import Conclusion, Verdict
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale, why_invalid
 from iotrial.legible import shown
 from iotrial.report.notation import counted, elided, interval_numbers, joined, percent, plain, quantity
@@ -21,6 +21,7 @@ from iotrial.report.phrases import (
     response_name,
     size_in_words,
     statement,
+    still_possible,
 )
 from iotrial.report.safety import risk_note
 from iotrial.study.model import Scale
@@ -53,11 +54,11 @@ def _found(report: FleetReport) -> str:
     spoken = [one for one in main if one.mean is not None]
     if not spoken:
         return f"No verdict over hosts: {_too_few(report, main[0])}."
-    counts = Counter(one.mean.verdict for one in spoken if one.mean is not None)
+    counts = Counter(one.mean.conclusion.words for one in spoken if one.mean is not None)
     over = f"On average over {_over(report, spoken[0])}"
     if len(counts) == 1 and len(spoken) == len(main):
-        return f"{over}, all {len(main)} comparisons are {spoken[0].mean.verdict.value}."  # type: ignore[union-attr]
-    words = joined(f"{verdict.value} in {number}" for verdict, number in counts.most_common())
+        return f"{over}, all {len(main)} comparisons are {spoken[0].mean.conclusion.words}."  # type: ignore[union-attr]
+    words = joined(f"{word} in {number}" for word, number in counts.most_common())
     return f"{over}, of {counted(len(main), 'comparison')}: {words}."
 
 
@@ -90,14 +91,16 @@ def details(report: FleetReport) -> Iterator[str]:
 def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[str]:
     """What one comparison says beside its mean: hosts by themselves, spread, evidence, outliers, who is left out."""
     own = Counter(
-        row.effect.verdict.value for row in one.rows if row.effect is not None and row.part.distrusted is None
+        row.effect.conclusion.words
+        for row in one.rows
+        if row.effect is not None and row.part.distrusted is None
     )
     if own:
         said = joined(f"{number:,} {verdict}" for verdict, number in own.most_common())
         yield f"Hosts by themselves: {said}. Each verdict is its own trial's, at its own level."
-    if own.keys() == {Verdict.EQUIVALENT.value} and own.total() == len(one.rows) > 1:
+    if own.keys() == {Conclusion.EQUIVALENT.words} and own.total() == len(one.rows) > 1:
         yield f"That every host is equivalent is wrong with probability {one.found.alpha:g} at most, for all together."
-    if any(pair <= own.keys() for pair in _OPPOSITES):
+    if any(pair <= {word.removeprefix("probably ") for word in own} for pair in _OPPOSITES):
         yield "Some hosts go one way and some the other: the mean is of both."
     if (spread := spread_words(one)) is not None:
         yield spread
@@ -255,7 +258,7 @@ def host_verdict(row: HostRow) -> str:
     """The host's own verdict; "no verdict" where nothing of it counts."""
     if row.effect is None or row.part.distrusted is not None:
         return "no verdict"
-    word = row.effect.verdict.value
+    word = row.effect.conclusion.words
     return f"{word}, detectably {shown(row.effect.detectably)}" if row.effect.detectably else word
 
 
@@ -280,7 +283,7 @@ def _sentence(report: FleetReport, one: FleetComparison) -> str:
             within = f"within {percent(report.margin)}: {interval(one.mean)}"
             return f"{over}, {level_name(one.mean)} is {same} {reference} {within}."
         case Verdict.INCONCLUSIVE:
-            return f"{over}, {title(one)} is not settled: {interval(one.mean)}."
+            return f"{over}, {title(one)} is undecided: {interval(one.mean)}. {still_possible(one.mean)}."
         case _:
             return f"{over}, {statement(one.mean)}: {size_in_words(one.mean)}."
 

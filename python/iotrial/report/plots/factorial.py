@@ -107,7 +107,7 @@ def half_normal(
             ink = RISK_INK if point.risk else VERDICT_INKS.get(point.verdict, INK)
             axes.plot(
                 [quantile], [point.size], marker="D" if point.crossed else "o", linewidth=0, markersize=4.5, color=ink,
-                markerfacecolor=PAPER if point.verdict == "inconclusive" else ink, markeredgewidth=1.0, zorder=4,
+                markerfacecolor=PAPER if point.verdict == "undecided" else ink, markeredgewidth=1.0, zorder=4,
             )  # fmt: skip
         _labels(axes, quantiles, ordered, least=2.5 * pse, top=top, longest=18 if narrow else 34)
 

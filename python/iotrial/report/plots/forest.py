@@ -130,7 +130,7 @@ def _pair(row: EffectRow) -> str:
 
 
 def _ink(row: EffectRow) -> str:
-    return RISK_INK if row.risk else VERDICT_INKS.get(row.effect.verdict.value, INK)
+    return RISK_INK if row.risk else VERDICT_INKS.get(row.effect.conclusion.words, INK)
 
 
 def _position(row: EffectRow, value: float) -> float:

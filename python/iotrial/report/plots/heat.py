@@ -68,13 +68,13 @@ def _map(axes: Axes, matrix: Matrix, grid: TestGrid, *, valid: bool, named: bool
             row = grid.cells.get((i, j))
             if row is None:
                 continue
-            verdict = row.effect.verdict.value if valid else "inconclusive"
+            verdict = row.effect.conclusion.words if valid else "undecided"
             ink = VERDICT_INKS.get(verdict, MUTED)
-            quiet = verdict in ("inconclusive", "equivalent")
+            quiet = verdict in ("undecided", "equivalent")
             axes.add_patch(
                 Rectangle(
                     (j + 0.02, i + 0.04), 0.96, 0.92, linewidth=0.8 if verdict == "equivalent" else 0.5,
-                    edgecolor=ink if verdict != "inconclusive" else LINE,
+                    edgecolor=ink if verdict != "undecided" else LINE,
                     facecolor=(ink, strength(row.effect.value, quiet=quiet)),
                     fill=not quiet or verdict == "equivalent", zorder=1,
                 )
@@ -82,7 +82,7 @@ def _map(axes: Axes, matrix: Matrix, grid: TestGrid, *, valid: bool, named: bool
             text = _text(row.effect.value, mark(row) if valid else "")
             axes.text(
                 j + 0.5, i + 0.46, text, ha="center", va="center", fontsize=small, zorder=2,
-                color=MUTED if verdict == "inconclusive" else INK,
+                color=MUTED if verdict == "undecided" else INK,
             )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ INK, MUTED, LINE, BAND, PAPER = (f"iotrial:{role}" for role in ("ink", "muted", 
 _FASTER, _SLOWER, _EQUIVALENT, _MOVED = (
     f"iotrial:{role}" for role in ("faster", "slower", "equivalent", "moved")
 )
+#: by the words of a conclusion
 VERDICT_INKS = {
     "faster": _FASTER,
     "better": _FASTER,
@@ -22,7 +23,11 @@ VERDICT_INKS = {
     "equivalent": _EQUIVALENT,
     "higher": _MOVED,
     "lower": _MOVED,
-    "inconclusive": MUTED,
+    "undecided": MUTED,
+    **dict.fromkeys(
+        (f"probably {word}" for word in ("faster", "slower", "better", "worse", "higher", "lower")), _MOVED
+    ),
+    "differs by condition": _MOVED,
 }
 #: of an effect whose faster level puts data at risk
 RISK_INK = _MOVED

@@ -136,12 +136,12 @@ def _ratios(matrix: Matrix, grid: TestGrid, *, margin: float, valid: bool) -> Sc
     low, high = _bounds([*ends, 1 / (1 + 2 * margin), 1 + 2 * margin])
     bars = []
     for place, effect in sorted(known.items(), reverse=True):
-        verdict = effect.verdict.value if valid else "inconclusive"
+        verdict = effect.conclusion.words if valid else "undecided"
         least = math.log(effect.low) if effect.low is not None and effect.low > 0 else low
         most = math.log(effect.high) if effect.high is not None else high
         shape = {"faster": "v", "slower": "^", "equivalent": "s"}.get(verdict, "o")
         ink = VERDICT_INKS.get(verdict, MUTED)
-        bars.append(Bar(place, max(low, least), min(high, most), ink, shape, verdict == "inconclusive"))
+        bars.append(Bar(place, max(low, least), min(high, most), ink, shape, verdict == "undecided"))
     return Scene(
         title=f"time of {matrix.level} / {matrix.reference}",
         matrix=matrix,

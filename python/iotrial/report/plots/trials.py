@@ -105,7 +105,7 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
                 assert cell is not None
                 _mark(axes, cell, position, line + (0.24 if narrow else 0.0))
                 verdict = cell_verdict(cell)
-                ink = VERDICT_INKS.get(cell.effect.verdict.value, INK) if cell.valid else MUTED
+                ink = VERDICT_INKS.get(cell.effect.conclusion.words, INK) if cell.valid else MUTED
                 if cell.risk and cell.valid:
                     verdict, ink = f"⚠ {verdict}", RISK_INK
                 mark, words = comparison.columns[position].mark, cell_numbers(cell)

@@ -42,7 +42,7 @@ class Consistency:
 
     def __init__(self, header: TrialHeader) -> None:
         try:
-            self._plan = Plan(header.study, header.seed, controls=bool(header.options.get("controls", True)))
+            self._plan = Plan.stored(header.study, header.seed, header.options)
         except RequestError as error:
             raise ValueError(error.message) from error
         self._conditions = {condition.key: condition for condition in self._plan.conditions}

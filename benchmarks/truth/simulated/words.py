@@ -1,0 +1,56 @@
+"""What a trial concludes at a margin: how often the plain word is wrong, and what it costs to earn it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from simulated.noise import Floats, Rng
+from simulated.stopping import hulls, paths
+
+MARGIN, SD, BLOCKS = 0.03, 0.03, 1000
+EFFECTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)  # in margins, in natural logarithms
+PLAIN, PROBABLE, INSIDE, OPEN = "plain", "probably, size open", "equivalent", "undecided"
+WORDS = (PLAIN, PROBABLE, INSIDE, OPEN)
+
+
+def conclusions(rng: Rng, scale: float) -> str:
+    """Conclusions where the product stops, whether the plain word ever comes, and how many more blocks it takes."""
+    trials = max(100, int(1000 * scale))
+    ends = [hulls(*paths(rng, BLOCKS, 3.0, 601), 0.05) for _ in range(trials)]
+    limit = math.log1p(MARGIN)
+    out = [
+        f"**What is concluded at a margin of {MARGIN:.0%}: {trials} trials, block SD {SD:.0%}, at most {BLOCKS} blocks, "
+        "alpha .05, normal noise**",
+        "",
+        "A look after every block; a trial stops as the product does. The last three columns go on to the last block: how "
+        "often the plain word stands after any of them, and the median and 90 % of the further blocks until it does.",
+        "",
+        f"| true effect, margins | {' | '.join(WORDS)} | blocks | ever plain | more blocks | 90 % of them |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for effect in EFFECTS:
+        found = [_trial(low * SD + effect * limit, high * SD + effect * limit, limit) for low, high in ends]
+        words = Counter(word for word, _, _ in found)
+        later = [first - stop for _, stop, first in found if first is not None and first > stop]
+        shares = " | ".join(f"{words[word] / trials:.3f}" for word in WORDS)
+        ever = sum(first is not None for _, _, first in found) / trials
+        more = f"{np.median(later):.0f} | {np.quantile(later, 0.9):.0f}" if later else "– | –"
+        stops = np.median([stop for _, stop, _ in found])
+        out.append(f"| {effect:g} | {shares} | {stops:.0f} | {ever:.3f} | {more} |")
+    return "\n".join(out)
+
+
+def _trial(low: Floats, high: Floats, limit: float) -> tuple[str, int, int | None]:
+    """The conclusion at the block where the product stops, that block, and the first at which the plain word stands."""
+    inside = (low >= -limit) & (high <= limit)
+    out = (low > 0) | (high < 0)
+    beyond = (low > limit) | (high < -limit)
+    with np.errstate(invalid="ignore"):
+        narrow = (high - low) / 2 <= np.maximum(limit, np.abs(low + high) / 8)
+    stop = inside | (out & narrow)
+    n = int(np.argmax(stop)) if stop.any() else low.size - 1
+    word = PLAIN if beyond[n] else INSIDE if inside[n] else PROBABLE if out[n] else OPEN
+    return word, n + 1, int(np.argmax(beyond)) + 1 if beyond.any() else None

@@ -1,0 +1,140 @@
+"""What is said of an effect: never the plain word where it may be below the margin, never a mean that hides opposites."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from report_fixtures import CONDITIONS, controls, effect, study
+
+from iotrial.analysis.analyse import analyse
+from iotrial.analysis.model import Conclusion, Interval, Observation, ObservedBlock, Verdict
+from iotrial.analysis.pooling import agree
+from iotrial.analysis.spec import Spec
+from iotrial.analysis.verdict import judge
+from iotrial.design.model import ArmKind
+from iotrial.design.plan import CONTROLS_FIRST, Plan
+from iotrial.report.conditions import Conditions
+from iotrial.report.findings import finding, span_sentence
+from iotrial.report.sentences import controls_line
+from iotrial.study.model import Better, Scale
+
+M = 0.03
+MS = math.log1p(M)
+
+
+def concluded(low: float, high: float, **changes: object) -> Conclusion:
+    """The conclusion on an interval of the log ratio, from the same two steps that a trial takes."""
+    found = Interval((low + high) / 2, low, high, 0.01, 20.0, 60)
+    response = study().responses[0]
+    judged = judge(found, response, margin=M)
+    one = effect(Verdict.SLOWER, value=math.exp((low + high) / 2), low=math.exp(low), high=math.exp(high))
+    return replace(one, verdict=judged.verdict, detectably=judged.detectably, margin=M, **changes).conclusion  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (MS + 1e-6, 0.2, Conclusion.SLOWER),
+        (MS - 1e-6, 0.2, Conclusion.PROBABLY_SLOWER),
+        (1e-6, 0.2, Conclusion.PROBABLY_SLOWER),
+        (-0.2, -MS - 1e-6, Conclusion.FASTER),
+        (-0.2, -MS + 1e-6, Conclusion.PROBABLY_FASTER),
+        (-MS + 1e-9, MS - 1e-9, Conclusion.EQUIVALENT),
+        (1e-6, MS - 1e-9, Conclusion.EQUIVALENT_DETECTABLE),
+        (-0.01, 0.2, Conclusion.UNDECIDED),
+        (-0.2, 0.2, Conclusion.UNDECIDED),
+    ],
+)
+def test_the_region_of_the_interval_gives_the_word(low: float, high: float, wanted: Conclusion) -> None:
+    assert concluded(low, high) is wanted
+
+
+def test_an_interval_without_an_upper_end_can_be_beyond_the_margin() -> None:
+    one = effect(Verdict.SLOWER, value=1.5, low=1.2, high=2.0)
+    assert replace(one, high=None).conclusion is Conclusion.SLOWER
+    assert replace(one, low=1.01, high=None).conclusion is Conclusion.PROBABLY_SLOWER
+
+
+def test_a_difference_has_no_margin() -> None:
+    one = effect(Verdict.HIGHER, value=2.0, low=1e-9, high=4.0)
+    assert replace(one, scale=Scale.DIFFERENCE, better=Better.NONE).conclusion is Conclusion.HIGHER
+
+
+def test_a_headline_never_says_slower_of_what_may_be_below_the_margin() -> None:
+    one = effect(Verdict.SLOWER, value=1.042, low=1.001, high=1.091)
+    said = finding([one], Conditions(study()), margin=M)
+    assert "probably slower" in said
+    assert "size open" in said
+
+
+def test_parts_agree_only_within_the_margin_of_their_mean() -> None:
+    mean = replace(effect(Verdict.FASTER, value=0.623, low=0.55, high=0.7), kind="pooled")
+    opposite = [effect(Verdict.SLOWER, value=value, low=value, high=value) for value in (0.998, 0.389)]
+    alike = [effect(Verdict.SLOWER, value=value, low=value, high=value) for value in (0.61, 0.64)]
+    assert not agree(mean, opposite)
+    assert agree(mean, alike)
+
+
+def blocks_of(plan: Plan, ratio_of: dict[str, float], count: int = 30) -> list[ObservedBlock]:
+    """Blocks in which 0444 takes ``ratio_of`` its condition's cache times what the reference takes, with a little noise."""
+    found = []
+    for condition in plan.conditions:
+        for index in range(count):
+            runs = []
+            for run in plan.block(condition, index).runs:
+                own = ratio_of[condition.levels["cache"]] if run.arm.treatment["mode"] == "0444" else 1.0
+                if run.arm.kind is ArmKind.POSITIVE:
+                    own = 1.06
+                wobble = math.exp(0.002 * math.sin(7.1 * run.slot + 3.3 * index))
+                runs.append(
+                    Observation(
+                        run.arm.name, run.arm.kind, run.arm.treatment, run.slot, 0.0, {"wall": own * wobble}
+                    )
+                )
+            found.append(ObservedBlock(condition.key, index, tuple(runs)))
+    return found
+
+
+def test_a_mean_of_opposites_is_a_span_without_a_verdict() -> None:
+    plan = Plan(study(), "ab" * 16)
+    analysis = analyse(Spec.from_plan(plan), blocks_of(plan, {"cold": 0.998, "warm": 0.389}))
+    pooled = [e for e in analysis.effects if e.kind == "pooled" and e.level == "0444"]
+    assert pooled
+    for one in pooled:
+        assert one.agree is False
+        assert one.conclusion is Conclusion.VARIES
+        said = span_sentence(one, Conditions(study()))
+        assert "0.389" in said
+        assert "0.998" in said
+        assert one.verdict.value not in said
+
+
+def test_a_mean_of_the_same_effect_stays_one_effect() -> None:
+    plan = Plan(study(), "ab" * 16)
+    analysis = analyse(Spec.from_plan(plan), blocks_of(plan, {"cold": 0.7, "warm": 0.7}))
+    pooled = [e for e in analysis.effects if e.kind == "pooled" and e.level == "0444"]
+    assert pooled
+    assert {one.conclusion for one in pooled} == {Conclusion.FASTER}
+
+
+def test_stored_trials_keep_their_blocks_and_new_ones_begin_with_controls() -> None:
+    old, new = Plan(study(), "ab" * 16), Plan(study(), "ab" * 16, controls_first=CONTROLS_FIRST)
+    condition = old.conditions[0]
+    assert [old.block(condition, index).controls for index in range(4)] == [True, False, True, False]
+    assert all(new.block(condition, index).controls for index in range(CONTROLS_FIRST))
+    later = range(CONTROLS_FIRST, CONTROLS_FIRST + 8)
+    assert [new.block(condition, i) for i in later] == [old.block(condition, i) for i in later]
+    assert Plan.stored(study(), "ab" * 16, {}).block(condition, 1) == old.block(condition, 1)
+    assert Plan.stored(study(), "ab" * 16, {"controls_first": 24}).block(condition, 1).controls
+
+
+def test_controls_are_one_line_that_does_not_contradict_itself() -> None:
+    every = controls(CONDITIONS[:2])
+    blind = [replace(one, low=None, high=None, told_from_zero=False) for one in every]
+    assert "too few blocks so far" in controls_line(blind, study())
+    assert "passed" not in controls_line(blind, study())
+    assert "nothing can be called equivalent" not in controls_line(every, study())
+    half = [replace(one, told_from_zero=False) if i == 1 else one for i, one in enumerate(every)]
+    assert "in 1 of 2 conditions" in controls_line(half, study())

@@ -1,0 +1,69 @@
+"""Two settings with an effect only together: the interaction is the sentence, not the two means that it is averaged into."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+
+import pytest
+from factorials import SEED, factor, study
+
+from iotrial.analysis.analyse import analyse
+from iotrial.analysis.model import Observation, ObservedBlock
+from iotrial.analysis.spec import Spec
+from iotrial.design.plan import Plan
+from iotrial.report.adjusted import adjust
+from iotrial.report.interplay import OnlyTogether, only_together, together_sentence
+
+TWO_BY_TWO = study(factor("age"), factor("interval"))
+
+
+def found(time: Callable[[Mapping[str, str]], float], count: int = 40) -> tuple[OnlyTogether, ...]:
+    """What the rule finds in a simulated trial in which a treatment takes ``time``."""
+    draw = random.Random(5)
+    plan = Plan(TWO_BY_TWO, SEED, controls=False)
+    condition = plan.conditions[0]
+    blocks = [
+        ObservedBlock(
+            condition.key,
+            index,
+            tuple(
+                Observation(
+                    run.arm.name,
+                    run.arm.kind,
+                    run.arm.treatment,
+                    run.slot,
+                    0.0,
+                    {"wall": time(run.arm.treatment) * math.exp(draw.gauss(0, 0.01))},
+                )
+                for run in plan.block(condition, index).runs
+            ),
+        )
+        for index in range(count)
+    ]
+    means = adjust(blocks, TWO_BY_TWO.responses[0])
+    assert means is not None
+    analysis = analyse(Spec.from_plan(plan), blocks)
+    return only_together(analysis.effects, TWO_BY_TWO, {(condition.key, "wall"): means})
+
+
+@pytest.mark.parametrize(("age", "interval"), [("on", "on"), ("on", "off"), ("off", "on"), ("off", "off")])
+def test_the_one_cell_that_differs_is_named_with_its_size(age: str, interval: str) -> None:
+    (one,) = found(lambda t: 2.0 if (t["age"], t["interval"]) == (age, interval) else 1.0)
+    assert {one.first, one.second} == {("age", age), ("interval", interval)}
+    assert one.value == pytest.approx(2.0, rel=0.02)
+    assert one.low is not None
+    assert one.high is not None
+    assert one.low < 2.0 < one.high
+    assert {main.factor for main in one.mains} == {"age", "interval"}
+    assert together_sentence(one, "").startswith("only together: ")
+
+
+def test_two_effects_that_multiply_are_two_effects() -> None:
+    assert not found(lambda t: (1.5 if t["age"] == "on" else 1.0) * (1.3 if t["interval"] == "on" else 1.0))
+
+
+def test_a_setting_that_also_works_alone_is_no_effect_only_together() -> None:
+    times = {("off", "off"): 1.0, ("on", "off"): 1.5, ("off", "on"): 1.0, ("on", "on"): 3.0}
+    assert not found(lambda t: times[t["age"], t["interval"]])
