@@ -77,6 +77,22 @@ def test_parts_agree_only_within_the_margin_of_their_mean() -> None:
     assert agree(mean, alike)
 
 
+def test_parts_that_conclude_the_same_with_a_common_value_agree_whatever_their_noise() -> None:
+    mean = replace(effect(Verdict.FASTER, value=0.34, low=0.28, high=0.42), kind="pooled")
+    noisy = [
+        effect(Verdict.FASTER, value=0.31, low=0.23, high=0.46),
+        effect(Verdict.FASTER, value=0.38, low=0.25, high=0.41),
+    ]
+    assert agree(mean, noisy)
+    undecided = effect(Verdict.INCONCLUSIVE, value=0.38, low=0.25, high=1.41)
+    assert not agree(mean, [noisy[0], undecided])
+
+
+def test_a_mean_that_is_undecided_anyway_stays_undecided() -> None:
+    mean = replace(effect(Verdict.INCONCLUSIVE, value=0.9, low=0.5, high=1.4), kind="pooled", agree=False)
+    assert mean.conclusion is Conclusion.UNDECIDED
+
+
 def blocks_of(plan: Plan, ratio_of: dict[str, float], count: int = 30) -> list[ObservedBlock]:
     """Blocks in which 0444 takes ``ratio_of`` its condition's cache times what the reference takes, with a little noise."""
     found = []

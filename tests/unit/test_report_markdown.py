@@ -14,7 +14,7 @@ CLAIM = Claim("a blog", "12 %", "mode", "0444", "0777", 0.89, condition={"cache"
 def test_title_verdict_question_claim_and_table_come_in_this_order() -> None:
     lines = markdown_report(document(all_equivalent(), of=study(claims=[CLAIM]))).splitlines()
     assert lines[0] == "### Permission bits"
-    assert lines[2].startswith("**No: mode 0444 is as fast as 0777 in all 4 conditions")
+    assert lines[2].startswith("**Mode 0444 is as fast as 0777 in all 4 conditions")
     assert lines[4] == "> Does mode 0444 make reading a small file faster?"
     assert any(line.startswith("**Claim**: “12 %” (a blog): not confirmed") for line in lines)
     assert (

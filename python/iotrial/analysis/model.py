@@ -172,7 +172,7 @@ class Effect:
     @property
     def conclusion(self) -> Conclusion:
         """What the interval, the margin and the scale allow to be said: derived here and nowhere else."""
-        if self.agree is False:
+        if self.agree is False and self.verdict is not Verdict.INCONCLUSIVE:
             return Conclusion.VARIES
         match self.verdict:
             case Verdict.INCONCLUSIVE:

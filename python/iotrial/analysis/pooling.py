@@ -3,6 +3,8 @@
 A mean of .998 and .389 is .623, which is the effect in neither condition. A pooled effect is one effect only where its parts
 *agree*:
 
+* some value lies in the intervals of all parts, and each of them concludes the same direction by itself, so that the mean says
+  nothing that is not true of each; or
 * ratios: every part's estimate lies within the margin of the pooled estimate;
 * differences, which have no margin: some value lies in the intervals of all parts.
 
@@ -23,10 +25,13 @@ def agree(pooled: Effect, parts: Sequence[Effect]) -> bool:
     """Whether these effects of single conditions agree with the pooled one, by the rule of this module."""
     if pooled.value is None or any(part.value is None for part in parts):
         return not any(part.blocks for part in parts)  # nothing is known yet, so nothing is hidden
-    if pooled.scale is Scale.DIFFERENCE:
-        highest_low = max((part.low for part in parts if part.low is not None), default=-math.inf)
-        lowest_high = min((part.high for part in parts if part.high is not None), default=math.inf)
-        return highest_low <= lowest_high
+    highest_low = max((part.low for part in parts if part.low is not None), default=-math.inf)
+    lowest_high = min((part.high for part in parts if part.high is not None), default=math.inf)
+    common = highest_low <= lowest_high
+    if pooled.scale is Scale.DIFFERENCE or (
+        common and {part.conclusion for part in parts} == {pooled.conclusion}
+    ):
+        return common
     if pooled.value <= 0.0:
         return False
     reach = math.log1p(pooled.margin)

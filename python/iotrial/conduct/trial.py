@@ -24,7 +24,7 @@ from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
-from iotrial.errors import KnobError, LabError, NotSupported, ProbeError, TargetError
+from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import health
 from iotrial.lab.knob import Subject
 from iotrial.store import Store
@@ -235,7 +235,7 @@ class Conductor:
                     if not isinstance(error, ProbeError):
                         raise
                     self._revive(error)
-                elif isinstance(error, NotSupported):
+                elif isinstance(error, TargetError):
                     self._note_outside(
                         f"{condition.workload}: which files it uses could not be seen: {error.message}"
                     )

@@ -117,7 +117,7 @@ def cell_verdict(cell: Cell) -> str:
     word = cell.effect.conclusion.words
     if cell.risk:
         word += f", {cell.risk}"
-    if cell.effect.detectably:
+    if cell.effect.detectably and cell.effect.conclusion is not Conclusion.VARIES:
         word += f", detectably {shown(cell.effect.detectably)}"
     if cell.effect.conclusion is Conclusion.UNDECIDED and cell.effect.reason not in (None, "budget_spent"):
         word += f": {reason_in_words(str(cell.effect.reason))}"

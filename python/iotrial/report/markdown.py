@@ -167,7 +167,7 @@ def effect_table(rows: Sequence[EffectRow]) -> Iterator[str]:
     for row in rows:
         effect = row.effect
         verdict = row.verdict
-        if effect.detectably:
+        if effect.detectably and effect.conclusion is not Conclusion.VARIES:
             verdict += f", detectably {effect.detectably}"
         if row.risk:
             verdict += f", ⚠ {row.risk}"

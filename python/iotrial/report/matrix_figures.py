@@ -114,7 +114,7 @@ def _test(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, draw
     reading = (
         f"The rate of {matrix.reference}, that of {matrix.level} at the same scale, and the ratio of their "
         f"times. Bars are intervals, the dashed plane is no difference; a triangle down is {matrix.level} faster, up slower, "
-        "a square the same within the margin, a hollow dot not settled."
+        "a square the same within the margin, a hollow dot undecided."
     )
     figure = Figure(
         stem=stem("surface", grid.test, matrix.title),

@@ -83,7 +83,7 @@ def _parting(effects: Sequence[Effect], *, valid: bool) -> str:
 
 
 def _side(effect: Effect) -> str:
-    """Where an arm lies by its verdict: "below … (faster)", "with" the reference, or "" where that is not settled."""
+    """Where an arm lies by its verdict: "below … (faster)", "with" the reference, or "" where that is undecided."""
     if effect.verdict is Verdict.EQUIVALENT:
         return "with"
     if effect.verdict in QUIET or effect.value is None:
@@ -101,7 +101,7 @@ def _placed(side: str, names: Sequence[str], reference: str) -> str:
     if side == "with":
         return f"{named} {'does' if one else 'do'} not part from {reference} by more than the margin (equivalent)"
     if not side:
-        return f"whether {named} {'parts' if one else 'part'} from {reference} is not settled"
+        return f"whether {named} {'parts' if one else 'part'} from {reference} is undecided"
     return f"{named} {'lies' if one else 'lie'} {side.format(reference)}"
 
 

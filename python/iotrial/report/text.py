@@ -150,7 +150,7 @@ def verdict_text(row: EffectRow) -> Text:
 
     effect = row.effect
     text = Text(row.verdict, style="yellow" if row.risk else VERDICT_STYLES.get(effect.conclusion.words, ""))
-    if effect.detectably:
+    if effect.detectably and effect.conclusion is not Conclusion.VARIES:
         text.append(f", detectably {shown(effect.detectably)}", style="")
     if row.risk:
         text.append(f", {row.risk}", style="yellow")

@@ -74,7 +74,7 @@ class CommandKeys(FileSetKeys):
     reads: Literal["data", "names"] = Field(
         "data",
         description="what a run must have read from the device to count as cold: at least the files' "
-        "size, or something",
+        "size, or something; and of the lab's data that it was [seen to read](labs.md#what-a-work-uses) a tenth",
     )
 
 
