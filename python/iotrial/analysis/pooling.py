@@ -3,7 +3,7 @@
 A mean of .998 and .389 is .623, which is the effect in neither condition. A pooled effect is one effect only where its parts
 *agree*:
 
-* some value lies in the intervals of all parts, and each of them concludes the same direction by itself, so that the mean says
+* some value lies in the intervals of all parts, and each concludes the same direction, so that the mean says
   nothing that is not true of each; or
 * ratios: every part's estimate lies within the margin of the pooled estimate;
 * differences, which have no margin: some value lies in the intervals of all parts.
