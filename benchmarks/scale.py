@@ -31,6 +31,7 @@ from pathlib import Path
 from iotrial.design.plan import Plan
 from iotrial.report.beside import beside
 from iotrial.store import Store, inserting, records
+from iotrial.store.checksums import sealed
 from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialState
 from iotrial.store.packed import open_packed, read_packed
 
@@ -189,19 +190,25 @@ def _add(
     )
     number = inserting.insert_trial(connection, own)
     at = began.timestamp()
-    connection.execute(inserting.INSERT_STATE, (number, at, TrialState.RUNNING.value, None, None, None))
+    connection.execute(
+        inserting.INSERT_STATE,
+        sealed("state", own.id, number, (at, TrialState.RUNNING.value, None, None, None)),
+    )
     done = 0
     for runs, end in _planned(Plan(own.study, own.seed), real.runs, draw):
         for run in runs:
             placed = replace(run, started_s=done * 0.05)
-            row = (number, 1, at + placed.started_s, *records.run_row(placed))
-            connection.execute(inserting.INSERT_RUN, row)
+            row = (1, at + placed.started_s, *records.run_row(placed))
+            connection.execute(inserting.INSERT_RUN, sealed("run", own.id, number, row))
             done += 1
-        connection.execute(inserting.INSERT_END, (number, *records.end_row(end)))
+        connection.execute(inserting.INSERT_END, sealed("block_end", own.id, number, records.end_row(end)))
         if done >= count:
             break
     ended = at + done * 0.05
-    connection.execute(inserting.INSERT_STATE, (number, ended, TrialState.DONE.value, None, None, None))
+    connection.execute(
+        inserting.INSERT_STATE,
+        sealed("state", own.id, number, (ended, TrialState.DONE.value, None, None, None)),
+    )
 
 
 def _planned(

@@ -154,7 +154,7 @@ def test_a_newer_store_is_read_with_a_warning_and_never_written(tmp_path: Path) 
     with Store.open(path, read_only=True) as store:
         assert [trial.number for trial in store.trials()] == [1]
         assert len(store.data(1).runs) == 50
-        assert "schema 99, this one knows 1" in store.warnings[0]
+        assert "schema 99, this one knows 2" in store.warnings[0]
         assert "what this one does not know is not shown" in store.warnings[0]
     with pytest.raises(StoreError, match="schema 99") as caught:
         Store.open(path)

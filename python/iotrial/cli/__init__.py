@@ -20,6 +20,7 @@ from iotrial.cli import verbs
 from iotrial.cli.errors import report_error
 from iotrial.cli.leftovers import mention_leftovers
 from iotrial.cli.output import tell
+from iotrial.cli.streams import OutputError, output_failed, set_up
 from iotrial.conduct.signals import Stopped, end_at_once
 from iotrial.errors import IotrialError
 from iotrial.legible import shown_lines
@@ -109,6 +110,7 @@ def cli() -> None:
 def main() -> None:
     """Entry point of the program."""
     end_at_once()
+    set_up()
     try:
         status = _status()
         sys.stdout.flush()
@@ -119,6 +121,11 @@ def main() -> None:
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         status = 128 + signal.SIGPIPE
+    except OutputError as error:  # what was still in the buffers
+        report_error(error.code, error.message, error.hint, as_json="--json" in sys.argv[1:])
+        status = error.exit_status
+    if status == 0 and output_failed():
+        status = OutputError.exit_status
     sys.exit(status)
 
 

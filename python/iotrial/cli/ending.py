@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.output import tell
+from iotrial.errors import IotrialError, RequestError, StoreError
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -55,8 +56,6 @@ def write_report(text: str, path: Path, *, follow: bool = True, add: bool = Fals
 
     RequestError where the user's folder is not there, StoreError where the file cannot be written.
     """
-    from iotrial.errors import StoreError
-
     if follow:
         path = _led_home(path)
         refuse_missing_folder(path)
@@ -75,8 +74,6 @@ def write_report(text: str, path: Path, *, follow: bool = True, add: bool = Fals
 
 def refuse_missing_folder(*files: str | Path | None) -> None:
     """RequestError where a report is to go into a folder that is not there: a mistyped name should not make one."""
-    from iotrial.errors import RequestError
-
     for file in files:
         if file is not None and file != "-":
             folder = _led_home(file).parent
@@ -123,8 +120,6 @@ def say(
 
 def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> None:
     """RequestError where both Markdown and JSON would go to standard output: before anything is measured."""
-    from iotrial.errors import RequestError
-
     if markdown == "-" and as_json:
         raise RequestError("standard output takes either Markdown or --json", hint="name a file")
 
@@ -147,13 +142,18 @@ def conclude(
     with Held() as held, report_of(store, ref, alone=True) as report:
         document = report.document
         path = None
-        if not os.environ.get(CARRIED):
-            path = write_page(report.html(), document, Path(html) if html else None)
         with Remembered(store) as remembered:
             remembered.keep(document)
-        if not (markdown and write_markdown(report.markdown(), markdown)):
-            say(report, as_json=as_json, html=path)
-        sys.stdout.flush()
+        try:
+            if not os.environ.get(CARRIED):
+                path = write_page(report.html(), document, Path(html) if html else None)
+            if not (markdown and write_markdown(report.markdown(), markdown)):
+                say(report, as_json=as_json, html=path)
+            sys.stdout.flush()
+        except IotrialError as error:
+            stored = document.trial.number
+            error.hint = f"trial {stored} is measured and stored: `iotrial report {stored}` shows it"
+            raise
         status = status_of(report.outcome, fail_if)
     number = signal or held.pending
     return status if number is None else 128 + number

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import click
-
 from iotrial.legible import shown_lines
 
 #: a column narrower than this is worse than none
@@ -23,7 +21,7 @@ def tell(text: str, *, err: bool = False, fold: int | None = None) -> None:
 
         width = shutil.get_terminal_size().columns
         text = "\n".join(folded(line, width, fold) for line in shown_lines(text).split("\n"))
-    click.echo(shown_lines(text), err=err)
+    print(shown_lines(text), file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def folded(line: str, width: int, column: int) -> str:

@@ -118,6 +118,7 @@ def _writing(path: Path) -> sqlite3.Connection:
         _refuse_foreign(connection, path)
         _refuse_newer(connection, path)
         connection.executescript(_SETTINGS)
+        _migrate(connection)
         mode = _write_ahead(connection)
         if mode != "wal":
             raise StoreError(
@@ -247,6 +248,22 @@ def _create(connection: sqlite3.Connection) -> None:
         # Another process may have made the same tables in the meantime; then all is well.
         if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
             raise
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring a store of an older version up to this one; another process may do so at the same time."""
+    if standing(connection).version >= schema.VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if connection.execute("PRAGMA user_version").fetchone()[0] < schema.VERSION:
+            for statement in schema.migration().split(";"):
+                connection.execute(statement)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _write_ahead(connection: sqlite3.Connection) -> str:

@@ -31,13 +31,13 @@ from iotrial.store.accounted import (
     of_event,
     repetition_of,
 )
+from iotrial.store.checksums import HINT, Seals, sealed
 from iotrial.store.connection import connect, explained
 from iotrial.store.continued import KIND as CONTINUED
 from iotrial.store.continued import continuations, text_of
 from iotrial.store.finding import number_meant, stored_trial
 from iotrial.store.fingerprint import changes_seen, fingerprint
 from iotrial.store.liveness import ProcessIdentity, identity
-from iotrial.store.metered import KIND as ENERGY
 from iotrial.store.metered import with_energy
 from iotrial.store.model import (
     AccountedCall,
@@ -112,7 +112,7 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 number = inserting.insert_trial(self._connection, header)
-                self._insert_state(number, TrialState.RUNNING, None, _conductor(header))
+                self._insert_state(header.id, number, TrialState.RUNNING, None, _conductor(header))
                 self._connection.execute("COMMIT")
             except BaseException:
                 self._rollback()
@@ -124,9 +124,9 @@ class Store:
     def append_run(self, trial_id: str, run: RunRecord) -> None:
         """Adds one run, durably; StoreError where this slot was measured before or its block is over."""
         number = self._number(trial_id)
-        row = (number, self._attempt(number), time.time(), *records.run_row(run))
+        row = (self._attempt(number), time.time(), *records.run_row(run))
         with explained(self.path):
-            self._connection.execute(inserting.INSERT_RUN, row)
+            self._connection.execute(inserting.INSERT_RUN, sealed("run", trial_id, number, row))
 
     def end_block(self, trial_id: str, end: BlockEnd) -> None:
         """Declares a block complete; ``gap`` is added where two attempts measured its runs."""
@@ -141,14 +141,14 @@ class Store:
                     f"store {self.path}: block {end.block} of {end.condition} has no runs to end"
                 )
             row = records.end_row(replace(end, gap=end.gap or attempts > 1))
-            self._connection.execute(inserting.INSERT_END, (number, *row))
+            self._connection.execute(inserting.INSERT_END, sealed("block_end", trial_id, number, row))
 
     def set_state(self, trial_id: str, state: TrialState, reason: str | None = None) -> None:
         """A change of state. ``running`` begins an attempt (a resume) under this process."""
         number = self._number(trial_id)
         process = identity() if state is TrialState.RUNNING else None
         with explained(self.path):
-            self._insert_state(number, state, reason, process)
+            self._insert_state(trial_id, number, state, reason, process)
         self._attempts.pop(number, None)
 
     def continue_trial(self, trial_id: str, further: Continuation) -> None:
@@ -158,10 +158,9 @@ class Store:
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                self._connection.execute(
-                    inserting.INSERT_EVENT, (number, further.at, CONTINUED, text_of(further))
-                )
-                self._insert_state(number, TrialState.RUNNING, None, identity())
+                event = sealed("event", trial_id, number, (further.at, CONTINUED, text_of(further)))
+                self._connection.execute(inserting.INSERT_EVENT, event)
+                self._insert_state(trial_id, number, TrialState.RUNNING, None, identity())
                 self._connection.execute("COMMIT")
             except BaseException:
                 self._rollback()
@@ -170,9 +169,7 @@ class Store:
 
     def note(self, trial_id: str, kind: str, text: str) -> None:
         """Something that happened and is no observation."""
-        number = self._number(trial_id)
-        with explained(self.path):
-            self._connection.execute(inserting.INSERT_EVENT, (number, inserting.now(), kind, text))
+        self._append_events(trial_id, [(kind, text)])
 
     def append_accounted(self, trial_id: str, found: Sequence[Accounted]) -> None:
         """Adds what one accounted repetition found, all or none."""
@@ -189,7 +186,8 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 for kind, text in events:
-                    self._connection.execute(inserting.INSERT_EVENT, (number, at, kind, text))
+                    row = sealed("event", trial_id, number, (at, kind, text))
+                    self._connection.execute(inserting.INSERT_EVENT, row)
                 self._connection.execute("COMMIT")
             except BaseException:
                 self._rollback()
@@ -284,31 +282,24 @@ class Store:
                     raise StoreError(
                         f"store {self.path}: trial {trial.number} has {count:,} runs, too many to read"
                     )
-                told = self._rows(
-                    "SELECT at, kind, text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence",
-                    trial.number,
-                    ENERGY,
-                )
-                events = tuple(map(records.event_of, told))
-                found = runs_in_order(self._connection, records.RUN_COLUMNS, trial.number)
-                runs = with_energy(runs_of(found), events)
-                ends = tuple(
-                    records.end_of(row)
-                    for row in self._rows(
-                        f"SELECT {records.END_COLUMNS} FROM block_end WHERE trial = ? ORDER BY sequence",
-                        trial.number,
+                events = self._events(trial.number)
+                seals = Seals(self._connection, trial.number)
+                columns = seals.columns(records.STORED_RUN_COLUMNS)
+                stored = seals.checked("run", runs_in_order(self._connection, columns, trial.number))
+                runs = with_energy(runs_of(row[2:] for row in stored), events)
+                if len(runs) != count:
+                    raise StoreError(
+                        f"trial {trial.number} is damaged: {count - len(runs)} of its {count} runs cannot be found",
+                        hint=HINT,
                     )
+                ends = tuple(
+                    map(records.end_of, self._sealed("block_end", records.END_COLUMNS, trial.number))
                 )
                 accounted = self._accounted(trial.number)
                 not_accounted, outside, unused = (
-                    self._texts(trial.number, kind) for kind in (NOT_ACCOUNTED, OUTSIDE, NOT_USED)
+                    _texts(events, kind) for kind in (NOT_ACCOUNTED, OUTSIDE, NOT_USED)
                 )
-                noted = self._rows(
-                    "SELECT at, kind, text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence",
-                    trial.number,
-                    CONTINUED,
-                )
-                continued = continuations(map(records.event_of, noted))
+                continued = continuations(event for event in events if event.kind == CONTINUED)
             finally:
                 self._rollback()
         by_block: dict[tuple[str, int], list[RunRecord]] = defaultdict(list)
@@ -353,8 +344,7 @@ class Store:
         """What was noted of a trial, oldest first."""
         number = self._number(trial_id)
         with explained(self.path):
-            found = self._rows("SELECT at, kind, text FROM event WHERE trial = ? ORDER BY sequence", number)
-            return tuple(map(records.event_of, found))
+            return self._events(number)
 
     def accounted(self, trial_id: str) -> frozenset[Repetition]:
         """The accounted repetitions that a trial has already."""
@@ -365,18 +355,18 @@ class Store:
     # -- inside
 
     def _accounted(self, number: int) -> tuple[Accounted, ...]:
-        found = self._rows(
-            "SELECT kind, text FROM event WHERE trial = ? AND kind IN (?, ?) ORDER BY sequence",
-            number,
-            CALL,
-            REQUESTS,
+        kinds = (CALL, REQUESTS)
+        return tuple(
+            of_event(event.kind, event.text) for event in self._events(number) if event.kind in kinds
         )
-        return tuple(of_event(kind, text) for kind, text in found)
 
-    def _texts(self, number: int, kind: str) -> tuple[str, ...]:
-        """The different texts of the events of one kind, oldest first."""
-        query = "SELECT text FROM event WHERE trial = ? AND kind = ? ORDER BY sequence"
-        return tuple(dict.fromkeys(str(text) for (text,) in self._rows(query, number, kind)))
+    def _events(self, number: int) -> tuple[Event, ...]:
+        return tuple(map(records.event_of, self._sealed("event", records.EVENT_COLUMNS, number)))
+
+    def _sealed(self, table: str, columns: str, number: int) -> Iterator[records.Row]:
+        seals = Seals(self._connection, number)
+        query = f"SELECT {seals.columns(columns)} FROM {table} WHERE trial = ? ORDER BY sequence"
+        return seals.checked(table, self._rows(query, number))
 
     def _runs(self, where: str, *values: object) -> tuple[RunRecord, ...]:
         found = self._rows(f"SELECT {records.RUN_COLUMNS} FROM run {where} ORDER BY sequence", *values)
@@ -386,11 +376,16 @@ class Store:
         return rows(self._connection, query, *values)
 
     def _insert_state(
-        self, number: int, state: TrialState, reason: str | None, process: ProcessIdentity | None
+        self,
+        trial_id: str,
+        number: int,
+        state: TrialState,
+        reason: str | None,
+        process: ProcessIdentity | None,
     ) -> None:
         pid, started = (None, None) if process is None else (process.pid, process.pid_started)
-        row = (number, time.time(), state.value, reason, pid, started)
-        self._connection.execute(inserting.INSERT_STATE, row)
+        row = (time.time(), state.value, reason, pid, started)
+        self._connection.execute(inserting.INSERT_STATE, sealed("state", trial_id, number, row))
 
     def _rollback(self) -> None:
         """Ends the transaction, unless SQLite has done so already (as it does on a full disk)."""
@@ -424,3 +419,8 @@ def _conductor(header: TrialHeader) -> ProcessIdentity:
     if isinstance(pid, int) and started is not None:
         return ProcessIdentity(pid, str(started))
     return identity()
+
+
+def _texts(events: Iterable[Event], kind: str) -> tuple[str, ...]:
+    """The different texts of the events of one kind, oldest first."""
+    return tuple(dict.fromkeys(event.text for event in events if event.kind == kind))

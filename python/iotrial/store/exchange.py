@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from iotrial.errors import RequestError
 from iotrial.store import records
+from iotrial.store.checksums import Seals, sealed
 from iotrial.store.inserting import INSERT_END, INSERT_EVENT, INSERT_RUN, INSERT_STATE, insert_trial, now
 from iotrial.store.model import BlockEnd, Event, StoredTrial, TrialHeader
 from iotrial.store.packed import PackedEnd, PackedRecord, PackedRun, PackedState
@@ -18,25 +19,19 @@ from iotrial.store.schema import IMPORTED
 def packed_records(connection: sqlite3.Connection, trial: StoredTrial) -> Iterator[PackedRecord]:
     """All that a packed trial holds, in its order. The caller holds a transaction open meanwhile."""
     yield trial.header
-    for at, state, reason in rows(
-        connection, "SELECT at, state, reason FROM state WHERE trial = ? ORDER BY sequence", trial.number
-    ):
+    seals = Seals(connection, trial.number)
+
+    def stored(table: str, columns: str) -> Iterator[records.Row]:
+        query = f"SELECT {seals.columns(columns)} FROM {table} WHERE trial = ? ORDER BY sequence"
+        return seals.checked(table, rows(connection, query, trial.number))
+
+    for at, state, reason, *_ in stored("state", records.STATE_COLUMNS):
         yield PackedState(records.number_of(at), records.state_of(state), records.text_of(reason))
-    for attempt, at, *run in rows(
-        connection,
-        f"SELECT attempt, at, {records.RUN_COLUMNS} FROM run WHERE trial = ? ORDER BY sequence",
-        trial.number,
-    ):
+    for attempt, at, *run in stored("run", records.STORED_RUN_COLUMNS):
         yield PackedRun(records.run_of(tuple(run)), attempt, at)
-    for row in rows(
-        connection,
-        f"SELECT {records.END_COLUMNS} FROM block_end WHERE trial = ? ORDER BY sequence",
-        trial.number,
-    ):
+    for row in stored("block_end", records.END_COLUMNS):
         yield records.end_of(row)
-    for row in rows(
-        connection, "SELECT at, kind, text FROM event WHERE trial = ? ORDER BY sequence", trial.number
-    ):
+    for row in stored("event", records.EVENT_COLUMNS):
         yield records.event_of(row)
 
 
@@ -52,20 +47,19 @@ def take_in(connection: sqlite3.Connection, found: Iterable[PackedRecord | Packe
                 name = record.id
                 number = _insert_header(connection, record)
             case PackedState():
-                connection.execute(
-                    INSERT_STATE, (number, record.at_s, record.state.value, record.reason, None, None)
-                )
+                state = (record.at_s, record.state.value, record.reason, None, None)
+                connection.execute(INSERT_STATE, sealed("state", name, number, state))
             case PackedRun():
-                connection.execute(
-                    INSERT_RUN, (number, record.attempt, record.at_s, *records.run_row(record.run))
-                )
+                run = (record.attempt, record.at_s, *records.run_row(record.run))
+                connection.execute(INSERT_RUN, sealed("run", name, number, run))
             case BlockEnd():
-                connection.execute(INSERT_END, (number, *records.end_row(record)))
+                connection.execute(INSERT_END, sealed("block_end", name, number, records.end_row(record)))
             case Event():
-                connection.execute(INSERT_EVENT, (number, record.at, record.kind, record.text))
+                event = (record.at, record.kind, record.text)
+                connection.execute(INSERT_EVENT, sealed("event", name, number, event))
             case PackedEnd():
                 text = f'from "{source}", SHA-256 {record.sha256}'
-                connection.execute(INSERT_EVENT, (number, now(), IMPORTED, text))
+                connection.execute(INSERT_EVENT, sealed("event", name, number, (now(), IMPORTED, text)))
     return name
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.store import records
 from iotrial.store.attempts import Measured, StateChange, duration_s, present
+from iotrial.store.checksums import Seals
 from iotrial.store.liveness import ProcessIdentity, is_alive
 from iotrial.store.model import StoredTrial, TrialState
 from iotrial.store.retrieval import numbers, rows
@@ -17,12 +18,11 @@ from iotrial.store.schema import IMPORTED
 
 def stored_trial(connection: sqlite3.Connection, number: int) -> StoredTrial:
     """The trial of this number; StoreError where its records are damaged."""
-    row = connection.execute(
-        f"SELECT number, {records.HEADER_COLUMNS} FROM trial WHERE number = ?", (number,)
-    ).fetchone()
-    if row is None:
+    seals = Seals(connection, number)
+    query = f"SELECT {seals.columns(records.HEADER_COLUMNS)} FROM trial WHERE number = ?"
+    header = next(seals.checked("trial", connection.execute(query, (number,))), None)
+    if header is None:
         raise StoreError("its row cannot be found")
-    number, *header = row
     changes = [
         StateChange(
             records.number_of(at),
@@ -30,10 +30,13 @@ def stored_trial(connection: sqlite3.Connection, number: int) -> StoredTrial:
             records.text_of(reason),
             ProcessIdentity(pid, str(started)) if isinstance(pid, int) else None,
         )
-        for at, state, reason, pid, started in rows(
-            connection,
-            "SELECT at, state, reason, pid, pid_started FROM state WHERE trial = ? ORDER BY sequence",
-            number,
+        for at, state, reason, pid, started in seals.checked(
+            "state",
+            rows(
+                connection,
+                f"SELECT {seals.columns(records.STATE_COLUMNS)} FROM state WHERE trial = ? ORDER BY sequence",
+                number,
+            ),
         )
     ]
     if not changes:
@@ -50,7 +53,7 @@ def stored_trial(connection: sqlite3.Connection, number: int) -> StoredTrial:
         ),
         None,
     )
-    header_values = records.header_of(tuple(header))
+    header_values = records.header_of(header)
     return StoredTrial(
         number, header_values, state, duration, reason, None if imported is None else str(imported[0])
     )

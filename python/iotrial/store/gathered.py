@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import msgspec
 
 from iotrial.errors import StoreError
 from iotrial.store import inserting, records
+from iotrial.store.checksums import sealed
 from iotrial.store.connection import explained
 from iotrial.store.finding import stored_trial
 from iotrial.store.liveness import identity
@@ -126,14 +127,14 @@ class Gathering:
 
     def mark(self, number: int, state: TrialState, said: str) -> None:
         """A change of state that the coordinator knows of and the host cannot: it let go of the trial, or took it up."""
-        row = (number, time.time(), state.value, OWN + said, *_conductor(state))
+        row = (time.time(), state.value, OWN + said, *_conductor(state))
         with self._transaction():
-            self._connection.execute(inserting.INSERT_STATE, row)
+            self._put(inserting.INSERT_STATE, "state", number, [row])
 
     def note(self, number: int, text: str) -> None:
         """Something that the coordinator has to say of such a trial."""
         with self._transaction():
-            self._connection.execute(inserting.INSERT_EVENT, (number, inserting.now(), KIND, text))
+            self._put(inserting.INSERT_EVENT, "event", number, [(inserting.now(), KIND, text)])
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -157,25 +158,21 @@ class Gathering:
 
     def _insert(self, number: int, part: Part, taken_up: int) -> None:
         """A trial that runs is this process's, so that a store whose coordinator died says so."""
-        put = self._connection.executemany
-        if part.states:
-            put(
-                inserting.INSERT_STATE,
-                [
-                    (number, one.at_s, one.state.value, one.reason, *_conductor(one.state))
-                    for one in part.states
-                ],
-            )
-        put(
-            inserting.INSERT_RUN,
-            [
-                (number, packed.attempt + taken_up, packed.at_s, *records.run_row(packed.run, _compact))
-                for packed in part.runs
-            ],
-        )
-        put(inserting.INSERT_END, [(number, *records.end_row(end)) for end in part.ends])
-        if part.events:
-            put(inserting.INSERT_EVENT, [(number, one.at, one.kind, one.text) for one in part.events])
+        states = [(one.at_s, one.state.value, one.reason, *_conductor(one.state)) for one in part.states]
+        self._put(inserting.INSERT_STATE, "state", number, states)
+        runs = [
+            (packed.attempt + taken_up, packed.at_s, *records.run_row(packed.run, _compact))
+            for packed in part.runs
+        ]
+        self._put(inserting.INSERT_RUN, "run", number, runs)
+        self._put(inserting.INSERT_END, "block_end", number, list(map(records.end_row, part.ends)))
+        events = [(one.at, one.kind, one.text) for one in part.events]
+        self._put(inserting.INSERT_EVENT, "event", number, events)
+
+    def _put(self, statement: str, table: str, number: int, found: Sequence[records.Row]) -> None:
+        if found:
+            (trial,) = self._connection.execute("SELECT id FROM trial WHERE number = ?", (number,)).fetchone()
+            self._connection.executemany(statement, [sealed(table, trial, number, row) for row in found])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The statements that add rows to a store."""
+"""The statements that add rows to a store; their values come from ``iotrial.store.checksums.sealed``."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ import sqlite3
 from datetime import UTC, datetime
 
 from iotrial.store import records
+from iotrial.store.checksums import checksum
 from iotrial.store.model import TrialHeader
 
 INSERT_RUN = (
-    f"INSERT INTO run (trial, attempt, at, {records.RUN_COLUMNS}) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    f"INSERT INTO run (trial, {records.STORED_RUN_COLUMNS}, checksum) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-INSERT_END = f"INSERT INTO block_end (trial, {records.END_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-INSERT_EVENT = "INSERT INTO event (trial, at, kind, text) VALUES (?, ?, ?, ?)"
-INSERT_STATE = "INSERT INTO state (trial, at, state, reason, pid, pid_started) VALUES (?, ?, ?, ?, ?, ?)"
+INSERT_END = (
+    f"INSERT INTO block_end (trial, {records.END_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+INSERT_EVENT = "INSERT INTO event (trial, at, kind, text, checksum) VALUES (?, ?, ?, ?, ?)"
+INSERT_STATE = f"INSERT INTO state (trial, {records.STATE_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 def insert_trial(connection: sqlite3.Connection, header: TrialHeader) -> int:
     """A row in ``trial``; gives its number."""
     columns = records.HEADER_COLUMNS
-    marks = ", ".join("?" * len(columns.split(",")))
-    cursor = connection.execute(f"INSERT INTO trial ({columns}) VALUES ({marks})", records.header_row(header))
+    row = records.header_row(header)
+    marks = ", ".join("?" * (len(row) + 1))
+    cursor = connection.execute(
+        f"INSERT INTO trial ({columns}, checksum) VALUES ({marks})",
+        (*row, checksum("trial", header.id, row)),
+    )
     assert cursor.lastrowid is not None
     return cursor.lastrowid
 

@@ -23,6 +23,9 @@ RUN_COLUMNS = (
     "condition, block, slot, arm, kind, treatment, started_s, failure, responses, evidence, histograms, checks, "
     "files"
 )
+STORED_RUN_COLUMNS = f"attempt, at, {RUN_COLUMNS}"
+STATE_COLUMNS = "at, state, reason, pid, pid_started"
+EVENT_COLUMNS = "at, kind, text"
 END_COLUMNS = "condition, block, round, controls, void, void_level, gap"
 
 SEED_DIGITS = 32
@@ -38,8 +41,8 @@ def header_row(header: TrialHeader) -> Row:
         to_json(study_to_json(header.study)),
         header.seed,
         int(header.seed_chosen),
-        header.alpha,
-        header.margin,
+        float(header.alpha),
+        float(header.margin),
         header.started,
         to_json(header.lab),
         to_json(header.host),
@@ -87,7 +90,7 @@ def run_row(run: RunRecord, text: Callable[[object], str] | None = None) -> Row:
         run.arm,
         run.kind,
         text(run.treatment),
-        run.started_s,
+        run.started_s + 0.0,  # as SQLite gives it back, which knows neither -0.0 nor a whole number here
         run.failure,
         text(run.responses),
         text(run.evidence),

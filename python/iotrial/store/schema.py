@@ -8,7 +8,7 @@ run carries the number of the attempt that measured it.
 from __future__ import annotations
 
 APPLICATION_ID = 0x696F7472  # "iotr", in the file's header
-VERSION = 1  # user_version; rises with every change that an older iotrial would misread
+VERSION = 2  # user_version; rises with every change that an older iotrial would misread. 2: checksums
 
 TABLES = ("trial", "state", "run", "block_end", "event")
 
@@ -90,12 +90,19 @@ _APPEND_ONLY = """
 CREATE TRIGGER {table}_keeps_{verb} BEFORE {verb} ON {table}
 BEGIN SELECT RAISE(ABORT, 'stored observations are never changed'); END;
 """
+_CHECKSUMS = " ".join(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER;" for table in TABLES)
 
 
-def statements() -> str:
+def statements(version: int = VERSION) -> str:
     """The script that makes an empty database a store, in one transaction."""
     guards = [
         _APPEND_ONLY.format(table=table, verb=verb) for table in TABLES for verb in ("UPDATE", "DELETE")
     ]
-    marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
-    return f"BEGIN IMMEDIATE; {_CREATE} {' '.join(guards)} {marks} COMMIT;"
+    marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {version};"
+    later = _CHECKSUMS if version >= 2 else ""
+    return f"BEGIN IMMEDIATE; {_CREATE} {' '.join(guards)} {later} {marks} COMMIT;"
+
+
+def migration() -> str:
+    """What makes a store of version 1 one of this version; its records stay without a checksum. In an open transaction."""
+    return f"{_CHECKSUMS} PRAGMA user_version = {VERSION};"

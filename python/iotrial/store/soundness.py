@@ -67,10 +67,9 @@ def check_tables(connection: sqlite3.Connection, path: Path, *, exactly: bool) -
                 f"store {path}: {table} is no table of a store ({kind})",
                 hint="name another file by $IOTRIAL_STORE",
             )
-    if (
-        exactly
-        and {name: entry for name, entry in found.items() if not name.startswith("sqlite_")} != _declared()
-    ):
+    if exactly and {
+        name: entry for name, entry in found.items() if not name.startswith("sqlite_")
+    } != _declared(min(standing(connection).version, schema.VERSION)):
         raise StoreError(
             f"store {path}: its tables or triggers are not those that iotrial makes",
             hint="name another file by $IOTRIAL_STORE; `iotrial trials`, `report` and `export` read what they can",
@@ -78,9 +77,9 @@ def check_tables(connection: sqlite3.Connection, path: Path, *, exactly: bool) -
 
 
 @cache
-def _declared() -> dict[str, tuple[str, str]]:
+def _declared(version: int) -> dict[str, tuple[str, str]]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    connection.executescript(schema.statements())
+    connection.executescript(schema.statements(version))
     rows = connection.execute(
         "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('table', 'view', 'trigger') "
         "AND name NOT LIKE 'sqlite%'"

@@ -1,0 +1,127 @@
+"""Standard output and error, set up once: a full disk, a closed stream and a locale without letters end in words.
+
+What cannot be written to standard output is an OutputError (exit status 1), once; a reader that has left stays a
+BrokenPipeError. Messages that cannot be written to standard error are dropped: no trial ends because nobody can be told how
+it goes on. A character that the locale's encoding does not have is printed as one that resembles it, or as "?".
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import locale
+import os
+import sys
+import unicodedata
+from typing import TextIO
+
+from iotrial.errors import IotrialError
+
+_RESEMBLING = {
+    **dict.fromkeys("–—−‐‑─━╌┄", "-"),
+    **dict.fromkeys("│┃╎┆▏▕", "|"),
+    **dict.fromkeys("█▉▊▋▌▍▎■▪●", "#"),
+    **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┣┫┳┻╋", "+"),
+    **dict.fromkeys("“”„«»", '"'),
+    **dict.fromkeys("‘’‚", "'"),
+    **dict.fromkeys("•·∙", "*"),
+    **dict(zip("×≈→←µμ", "x~><uu", strict=True)),
+    "±": "+/-",
+    "≤": "<=",
+    "≥": ">=",
+}
+
+
+class OutputError(IotrialError):
+    """Standard output takes nothing: its disk is full, or it was closed."""
+
+    code = "output"
+
+
+class _Output(io.FileIO):
+    """What follows a failure goes nowhere: it is reported once, not again when the program ends."""
+
+    failed = False
+
+    def write(self, data: object) -> int:
+        if self.failed:
+            return memoryview(data).nbytes  # type: ignore[arg-type]
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.failed = True
+            raise OutputError(
+                f"writing to standard output: {error.strerror}",
+                hint="it was closed, or its disk is full: send it elsewhere",
+            ) from error
+
+
+class _Messages(io.FileIO):
+    def write(self, data: object) -> int:
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except BrokenPipeError:
+            raise
+        except OSError:
+            return memoryview(data).nbytes  # type: ignore[arg-type]
+
+
+def set_up() -> None:
+    """Replace ``sys.stdout`` and ``sys.stderr`` where they are this process's own."""
+    _open_closed()
+    codecs.register_error("iotrial.resembling", _resembling)
+    if _own(sys.stdout, 1):
+        sys.stdout = _stream(_Output(1, "wb", closefd=False), sys.stdout, line_buffering=False)
+    if _own(sys.stderr, 2):
+        sys.stderr = _stream(_Messages(2, "wb", closefd=False), sys.stderr, line_buffering=True)
+
+
+def output_failed() -> bool:
+    """Whether something could not be written to standard output."""
+    buffer = getattr(sys.stdout, "buffer", None)
+    return bool(getattr(getattr(buffer, "raw", None), "failed", False))
+
+
+def _open_closed() -> None:
+    """Give each closed standard stream its number again: otherwise the next file that is opened, such as the store, would
+    get it, and with it what is printed. Writing to standard output still fails, as it is open for reading only."""
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # the lowest number that is free, which is this one
+            os.set_inheritable(number, True)
+
+
+def _own(stream: TextIO | None, number: int) -> bool:
+    try:
+        return stream is None or stream.fileno() == number
+    except (OSError, ValueError):  # a test's, which is in memory
+        return False
+
+
+def _stream(raw: io.FileIO, before: TextIO | None, *, line_buffering: bool) -> TextIO:
+    if before is not None:
+        before.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=locale.getencoding() if before is None else before.encoding,
+        errors="iotrial.resembling",
+        line_buffering=line_buffering or raw.isatty(),
+        write_through=bool(getattr(before, "write_through", False)),
+    )
+
+
+def _resembling(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return "".join(map(_plain, text)), error.end
+
+
+def _plain(character: str) -> str:
+    known = _RESEMBLING.get(character)
+    if known is not None:
+        return known
+    return unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode() or "?"
