@@ -14,12 +14,15 @@ from iotrial.cli.options import as_json as json_option
 @click.argument("trial", default="last")
 @click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
 @click.option("--time", metavar="DURATION", help="A new budget of measuring in all, such as 10m.")
-@click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root.")
+@click.option(
+    "--trust", is_flag=True, help="Run the commands of a study from elsewhere, also a shell or as root."
+)
 @json_option
 def command(trial: str, html: str | None, time: str | None, trust: bool, as_json: bool) -> int:
     """Go on with an interrupted trial."""
     import os
 
+    from iotrial.cli.consent import ask_consent, show_intent
     from iotrial.cli.ending import conclude, refuse_missing_folder
     from iotrial.cli.watching import watcher_for
     from iotrial.conduct.crowd.links import from_json
@@ -66,6 +69,9 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
         located=located_of(stored.header),
         links=from_json(options),
     )
+    if "consented" not in options and not resolved.study.trusted:  # begun before consent was asked for
+        show_intent(resolved, str(options.get("folder", "")), ())
+        ask_consent(resolved.study, trust=trust)
     plan = Plan(stored.header.study, stored.header.seed, controls=bool(options.get("controls", True)))
     time_s = wanted_s or float(options["time_s"])
     limits = Limits(time_s, int(options["blocks"]), stop_when_decided=not options.get("no_stop", False))
