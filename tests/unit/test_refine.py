@@ -361,15 +361,19 @@ def test_the_verb_writes_a_new_file_and_never_over_one(
     screen: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = run(monkeypatch, screen)
+    refused = run(monkeypatch, screen)  # its study is somebody else's, and the file will be the user's own
+    assert isinstance(refused.exception, RequestError)
+    assert "--trust" in str(refused.exception.hint)
+    assert not (tmp_path / "screen-follow-up.toml").exists()
+    done = run(monkeypatch, screen, "--trust")
     assert done.exception is None
     assert "iotrial run screen-follow-up.toml --lab directory" in done.stdout
     assert read((tmp_path / "screen-follow-up.toml").read_text()).design.interactions
-    again = run(monkeypatch, screen)
+    again = run(monkeypatch, screen, "--trust")
     assert isinstance(again.exception, RequestError)
     assert "not written over" in str(again.exception)
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    linked = run(monkeypatch, screen, "--out", "link")
+    linked = run(monkeypatch, screen, "--out", "link", "--trust")
     assert isinstance(linked.exception, RequestError)
     assert not (tmp_path / "elsewhere").exists()
 

@@ -32,10 +32,12 @@ def test_entries_show_name_title_and_question_of_each() -> None:
         assert (entry.title, entry.question) == (study.title, study.question)
 
 
-def test_a_path_is_read_as_a_file_that_nobody_vouches_for(
+def test_a_path_is_read_as_a_file_and_somebody_elses_is_trusted_only_where_the_user_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.toml").write_text(WHOLE)
+    assert catalogue.find(str(tmp_path / "mine.toml")).trusted
+    (tmp_path / "mine.toml").chmod(0o666)
     assert not catalogue.find(str(tmp_path / "mine.toml")).trusted
     assert catalogue.find(str(tmp_path / "mine.toml"), trusted=True).trusted
     monkeypatch.chdir(tmp_path)

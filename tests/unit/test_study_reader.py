@@ -151,7 +151,9 @@ def test_a_file_is_loaded_by_path_and_named_in_errors(tmp_path: Path) -> None:
     path = tmp_path / "my.toml"
     path.write_text(WHOLE)
     study = load(path)
-    assert (study.origin, study.trusted) == (str(path), False)
+    assert (study.origin, study.trusted) == (str(path), True)
+    path.chmod(0o646)
+    assert not load(path).trusted
     assert load(path, trusted=True).trusted
     path.write_bytes(b"[study]\nname = '\xff'\n")
     with pytest.raises(StudyError, match=r"my\.toml:2: is not UTF-8"):

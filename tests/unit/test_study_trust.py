@@ -95,9 +95,50 @@ def test_text_for_the_standard_input_of_an_interpreter_is_a_program() -> None:
     assert not demands(with_command("cat", stdin="import os"))
 
 
-@pytest.mark.parametrize("variable", ["PATH", "LD_PRELOAD", "LD_LIBRARY_PATH"])
-def test_a_variable_that_decides_what_programs_are_needs_trust(variable: str) -> None:
-    assert variable in demands(with_command("true", environment=((variable, "/tmp"),)))[0]
+def in_level(variable: str, value: str) -> Study:
+    return with_command("true", fixed=(Setting("environment.variable", value, (("variable", variable),)),))
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "PATH", "HOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "ENV", "IFS", "SHELLOPTS", "PERL5OPT", "PERL5LIB",
+        "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "RUBYOPT", "RUBYLIB", "NODE_OPTIONS", "JAVA_TOOL_OPTIONS", "GCONV_PATH",
+        "LOCPATH", "HOSTALIASES", "TZDIR", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_CONFIG_COUNT", "PAGER", "EDITOR",
+        "TAR_OPTIONS", "GZIP", "XZ_OPT", "XZ_DEFAULTS", "GLIBC_TUNABLES", "LESSOPEN", "MAKEFLAGS", "lang", "OF_TOMORROW",
+    ],
+)  # fmt: skip
+def test_a_variable_needs_trust_unless_it_is_known_to_be_harmless(variable: str) -> None:
+    assert variable in demands(with_command("true", environment=((variable, "1"),)))[0]
+    assert variable in demands(in_level(variable, "1"))[0]
+
+
+@pytest.mark.parametrize(
+    ("variable", "harmless", "other"),
+    [
+        ("LANG", "de_DE.UTF-8", "../../tmp/evil"),
+        ("LC_ALL", "C", "/tmp/evil"),
+        ("TZ", "Europe/Berlin", ":/etc/shadow"),
+        ("TZ", "UTC", "a/../../../etc/shadow"),
+        ("OMP_NUM_THREADS", "8", "8,/tmp"),
+        ("MALLOC_ARENA_MAX", "1", "$(id)"),
+        ("TMPDIR", "{out}/tmp", "/etc"),
+        ("TMPDIR", "{dir}", "{dir}/../.."),
+    ],
+)
+def test_a_harmless_variable_needs_trust_for_a_value_that_may_not_be(
+    variable: str, harmless: str, other: str
+) -> None:
+    assert demands(with_command("true", environment=((variable, harmless),))) == ()
+    assert demands(in_level(variable, harmless)) == ()
+    assert variable in demands(with_command("true", environment=((variable, other),)))[0]
+    assert variable in demands(in_level(variable, other))[0]
+
+
+def test_a_variable_is_judged_by_what_levels_put_into_it() -> None:
+    threads = (("OMP_NUM_THREADS", "{x}"),)
+    assert demands(with_command("true", "{x}", levels=("1", "8"), environment=threads)) == ()
+    assert demands(with_command("true", "{x}", levels=("1", "/tmp"), environment=threads))
 
 
 def test_more_levels_than_can_be_looked_at_need_trust_and_little_time() -> None:

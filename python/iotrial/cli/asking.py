@@ -49,6 +49,7 @@ class Asked:
     disk: str | None = None
     servers: Mapping[str, str] = field(default_factory=dict)
     located: Mapping[str, Where] = field(default_factory=dict)
+    foreign: bool = False
     clients: tuple[str, ...] = ()
     server_probe: str | None = None
 
@@ -85,6 +86,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         clients=tuple(values["clients"]),
         server_probe=values["server_probe"],
         trust=values["trust"],
+        foreign=values["foreign"],
         like=values["like"],
         named=tuple(sorted({*sets, *conditions})),
         consent=consent,
@@ -171,6 +173,7 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
         study, asked = _study_like(asked.like, asked)
     else:
         study = find(name or "")
+        study = replace(study, trusted=study.trusted and not asked.foreign)
     chosen = select(
         study,
         sets=asked.sets,

@@ -1,9 +1,10 @@
-"""What a study from outside the catalogue is about to do, shown before it does it; and consent to a foreign one."""
+"""What a study that does not ship is about to do, shown before it does it; and consent to the commands of somebody else's."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from iotrial.cli.output import tell
 
 if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
+    from iotrial.study.model import Study
 
 
 def show_intent(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, object]]) -> None:
@@ -22,23 +24,46 @@ def show_intent(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, ob
         tell(line, err=True)
 
 
-def ask_consent(resolved: Resolved, *, trust: bool) -> None:
-    """Consent to the commands of a packed trial, which somebody else wrote: ``--trust``, or "yes" on a terminal.
+def seek_consent(resolved: Resolved, folder: str, *, trust: bool) -> None:
+    """Show what a study that does not ship is about to do; where it is not the user's own, ask whether its commands may run.
 
-    RequestError without it; nothing has been changed by then. A study without commands needs none: its knobs
-    have allow-lists.
+    RequestError without consent; nothing has been changed by then.
+    """
+    from iotrial.conduct.start import look_at_disks
+    from iotrial.study.catalogue import is_shipped
+
+    if is_shipped(resolved.study):
+        return
+    show_intent(resolved, folder, look_at_disks(resolved))
+    ask_consent(resolved.study, trust=trust)
+
+
+def ask_consent(study: Study, *, trust: bool) -> None:
+    """Consent to the commands of a study from elsewhere: ``--trust``, or "yes" on a terminal. RequestError without it.
+
+    None is needed for the user's own, nor where no command is run: knobs have allow-lists.
     """
     from iotrial.errors import RequestError
     from iotrial.report.intent import runs_commands
 
-    if trust or not runs_commands(resolved.study):
+    if study.trusted or trust or not runs_commands(study):
         return
     answer = ""
     if sys.stdin.isatty() and sys.stderr.isatty():
-        click.echo("These commands come from the packed trial. Run them? Type yes: ", err=True, nl=False)
+        click.echo(f"{_why_asked(study)}. Run its commands? Type yes: ", err=True, nl=False)
         answer = sys.stdin.buffer.readline(64).decode("utf-8", "replace")
     if answer.strip() != "yes":
         raise RequestError(
-            "the commands of a packed trial run only with your consent; nothing was changed",
-            hint="read them above; if you trust them, say so with --trust",
+            f"{_why_asked(study)}: its commands run only with your consent; nothing was changed",
+            hint="read the commands above; if you trust them, add --trust",
         )
+
+
+def _why_asked(study: Study) -> str:
+    """The study, and who else could have written it."""
+    from iotrial.legible import shown
+    from iotrial.ownership import other_writer
+
+    path = Path(study.origin)
+    other = other_writer(path) if path.suffix == ".toml" and path.exists() else None
+    return shown(f"study {study.name} comes from elsewhere" + (f" ({other})" if other else ""))

@@ -35,6 +35,7 @@ _FLAGS = {
     "no_account": "no-account",
     "no_stop": "no-stop",
     "trust": "trust",
+    "foreign": "foreign",
 }
 #: what belongs to one machine, or to one report
 _REFUSED = {
@@ -59,6 +60,7 @@ def fleet_of(
     from iotrial.errors import RequestError
     from iotrial.fleet.order import GRACE_S, LONGEST_GRACE_S, Order
     from iotrial.fleet.record import Record
+    from iotrial.study.catalogue import is_shipped
     from iotrial.units import parse_duration
 
     for name, why in _REFUSED.items():
@@ -74,7 +76,9 @@ def fleet_of(
     grace_s = quantity_of("--grace", grace, parse_duration) or GRACE_S
     if not 5 <= grace_s <= LONGEST_GRACE_S:
         raise RequestError(f"--grace {grace}: wanted 5 s to 24 h", hint="such as --grace 2min")
-    shipped = chosen.trusted
+    shipped = is_shipped(chosen)
+    # consent is asked for here, once for all hosts; there the study stays somebody else's
+    values = {**values, **({} if chosen.trusted else {"trust": True, "foreign": True})}
     order = Order(
         fleet=uuid.uuid4().hex,
         host="unnamed",
@@ -131,14 +135,15 @@ def found_by_ssh(record: Record, *, as_json: bool) -> Hosts | None:
 
 
 def consented(chosen: Study, asked: Asked) -> None:
-    """Shows a study from outside, once for the whole fleet, and refuses one that wants more than it is trusted with."""
+    """Show a study that does not ship, once for the whole fleet, and ask for consent to somebody else's commands."""
     from iotrial.cli.asking import resolve_study
-    from iotrial.cli.consent import show_intent
+    from iotrial.cli.consent import ask_consent, show_intent
     from iotrial.conduct.refusals import check_trust
     from iotrial.conduct.start import default_folder
     from iotrial.errors import IotrialError
+    from iotrial.study.catalogue import is_shipped
 
-    if chosen.trusted:
+    if is_shipped(chosen):
         return
     check_trust(chosen, trust=asked.trust)
     try:
@@ -149,6 +154,7 @@ def consented(chosen: Study, asked: Asked) -> None:
         tell(f"What a host would do cannot be worked out on this machine ({error.message}).", err=True)
         tell("Every host of the fleet gets this study:", err=True)
         tell(chosen.text, err=True)
+    ask_consent(chosen, trust=asked.trust)
 
 
 def conducted(record: Record, *, as_json: bool, hosts: Hosts | None = None) -> int:

@@ -113,7 +113,14 @@ def study_options(function: F) -> F:
             help="Do not count system calls and requests in repetitions that are not timed.",
         ),
         click.option("--no-stop", is_flag=True, help="Spend the whole budget even when all is decided."),
-        click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root."),
+        click.option(
+            "--foreign", is_flag=True, help="Take the study for somebody else's, although the file is yours."
+        ),
+        click.option(
+            "--trust",
+            is_flag=True,
+            help="Run the commands of a study from elsewhere, also a shell or as root.",
+        ),
     ]
     for option in reversed(options):
         function = option(function)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,18 +42,14 @@ def piloted(
     asked: Asked,
     *,
     folder: str,
-    disks: Sequence[Mapping[str, object]],
     quiet: bool,
 ) -> tuple[Pilot, Forecast]:
     """The pilot and what it predicts. Raises what a trial raises; nothing is stored, nothing left."""
-    from iotrial.cli.consent import ask_consent, show_intent
+    from iotrial.cli.consent import seek_consent
     from iotrial.conduct.pilot import conduct_pilot, predict
     from iotrial.conduct.progress import Silent
 
-    if asked.like is not None or not resolved.study.trusted:
-        show_intent(resolved, folder, disks)
-    if asked.like is not None:
-        ask_consent(resolved, trust=asked.trust)
+    seek_consent(resolved, folder, trust=asked.trust)
     pilot = conduct_pilot(resolved, plan, Silent() if quiet else _Spoken(), time_s=seconds, folder=folder)
     budget = resolved.study.budget
     return pilot, predict(pilot, plan, budget_s=budget.time_s, budget_blocks=budget.blocks)

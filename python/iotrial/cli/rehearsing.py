@@ -27,20 +27,17 @@ def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
 def rehearsed(chosen: Study, asked: Asked, *, as_json: bool) -> int:
     """Rehearse the study as the user narrowed it; 1 where a run failed, 128 + the signal that ended it."""
     from iotrial.cli.asking import resolve_study
-    from iotrial.cli.consent import ask_consent, show_intent
+    from iotrial.cli.consent import seek_consent
     from iotrial.cli.output import tell
     from iotrial.conduct.progress import Silent
     from iotrial.conduct.rehearsal import ShortPlan, conduct_rehearsal, cut_down
-    from iotrial.conduct.start import default_folder, look_at_disks
+    from iotrial.conduct.start import default_folder
     from iotrial.design.plan import new_seed
 
     resolved = resolve_study(cut_down(chosen), asked)
     plan = ShortPlan(resolved.study, asked.seed or new_seed(), controls=False)
     folder = default_folder(resolved, asked.on)
-    if asked.like is not None or not chosen.trusted:
-        show_intent(resolved, folder, look_at_disks(resolved))
-    if asked.like is not None:
-        ask_consent(resolved, trust=asked.trust)
+    seek_consent(resolved, folder, trust=asked.trust)
     done = conduct_rehearsal(resolved, plan, Silent(), folder=folder)
     if as_json:
         tell(

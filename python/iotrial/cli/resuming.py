@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from iotrial.cli.consent import ask_consent, show_intent
 from iotrial.cli.ending import conclude, refuse_missing_folder
 from iotrial.cli.watching import watcher_for
 from iotrial.conduct.crowd.links import from_json
@@ -63,6 +64,9 @@ def go_on(
         located=located_of(stored.header),
         links=from_json(options),
     )
+    if "consented" not in options and not resolved.study.trusted:  # begun before consent was asked for
+        show_intent(resolved, str(options.get("folder", "")), ())
+        ask_consent(resolved.study, trust=trust)
     with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
         ended = resume(resolved, plan, store, data, limits, watcher, further=further)
     return conclude(store, stored.header.id, as_json=as_json, html=html, fail_if=(), signal=ended.signal)

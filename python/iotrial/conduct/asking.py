@@ -7,7 +7,7 @@ from iotrial.conduct.outcome import counters_of
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
-from iotrial.conduct.user import invoking_user
+from iotrial.conduct.user import command_user
 from iotrial.conduct.works import Asked, driver
 from iotrial.conduct.works.contract import is_cpu
 from iotrial.lab.knob import Subject
@@ -78,7 +78,7 @@ class Asking:
             return {"uid": NOBODY, "gid": NOBODY}
         if driver(work).never_root(work):
             return self._serving.user()
-        uid, gid = invoking_user()
+        uid, gid = command_user(self._session.resolved.study)
         return None if driver(work).as_root(work) or uid == 0 else {"uid": uid, "gid": gid}
 
     def _stretched(self, workload: Workload) -> str:

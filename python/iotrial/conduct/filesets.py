@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from iotrial.conduct.own_files import largest_own_file
 from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.user import invoking_user
+from iotrial.conduct.user import command_user
 from iotrial.conduct.works import driver
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
@@ -92,8 +92,8 @@ class FileSets:
         return files_bytes + largest_own_file(self._plan.study)
 
     def owner(self) -> dict[str, int] | None:
-        """Whose the files are where commands work on them: the invoking user's."""
-        uid, gid = invoking_user()
+        """Whose the files are where commands work on them: the user's who runs these."""
+        uid, gid = command_user(self._plan.study)
         commands = any(driver(w.work).starts_programs for w in self._plan.study.workloads)
         return {"uid": uid, "gid": gid} if self._resolved.root and commands and uid != 0 else None
 

@@ -10,10 +10,10 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from iotrial.conduct.user import invoking_user
 from iotrial.conduct.works import driver
 from iotrial.errors import RequestError
 from iotrial.lab import registry
+from iotrial.ownership import other_writer
 from iotrial.study.model import Study
 from iotrial.study.programs import PROGRAM_KNOB
 
@@ -42,16 +42,11 @@ def _check(path: Path) -> None:
         raise RequestError(f"program {path}: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode) and not (stat.S_ISREG(found.st_mode) and found.st_mode & 0o111):
         raise RequestError(f"program {path}: wanted a folder of programs or a program, found neither")
-    mine = {0, os.geteuid(), invoking_user()[0]}
-    for one in (true, *true.parents, path, *path.parents, *_within(true)):
-        status = one.lstat()
-        if stat.S_ISLNK(status.st_mode):
-            continue  # what it leads to is looked at as well
-        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-        if status.st_uid not in mine or (status.st_mode & stat.S_IWOTH and not sticky):
-            whose = f"user {status.st_uid}" if status.st_uid not in mine else "everybody"
+    for one in (path, *_within(true)):
+        other = other_writer(one)
+        if other is not None:
             raise RequestError(
-                f"program {path}: {one} can be written to by {whose}, who could put another program there",
+                f"program {path}: {other}, so somebody else could put another program there",
                 hint="install it where only root or you can write",
             )
 

@@ -1,12 +1,18 @@
-"""Whose trial it is."""
+"""Whose trial it is, and who runs its commands."""
 
 from __future__ import annotations
 
-import os
+from iotrial.lab.server import NOBODY
+from iotrial.ownership import invoking_user
+from iotrial.study.model import Study
+
+__all__ = ["command_user", "invoking_user"]
 
 
-def invoking_user() -> tuple[int, int]:
-    """User and group who typed the command: behind sudo, who called it; else who we are."""
-    if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
-        return int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", os.environ["SUDO_UID"]))
-    return os.geteuid(), os.getegid()
+def command_user(study: Study) -> tuple[int, int]:
+    """User and group under which a study's commands run: those of who typed the command.
+
+    Where that is root, commands of a study from elsewhere run as nobody.
+    """
+    uid, gid = invoking_user()
+    return (NOBODY, NOBODY) if uid == 0 and not study.trusted else (uid, gid)

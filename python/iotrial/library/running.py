@@ -22,7 +22,7 @@ from iotrial.library.opening import trial
 from iotrial.library.study import Study
 from iotrial.library.trial import Trial
 from iotrial.paths import store_path
-from iotrial.study.catalogue import names
+from iotrial.study.catalogue import is_shipped
 
 # They give another document than a report, or none; that it is asked for by JSON is for ``run`` to say.
 _REFUSED = ("--json", "--rehearse", "--help", "-h")
@@ -70,11 +70,11 @@ def _named(study: str | os.PathLike[str] | Study, folder: Path) -> list[str]:
             hint="on the command line: iotrial run --like FILE.iotrial, which shows them and asks",
         )
     declaration = study.declaration
-    if declaration.trusted and declaration.origin in names():
+    if is_shipped(declaration):
         return [declaration.origin]
     file = folder / "study.toml"
     file.write_text(study.text, encoding="utf-8")
-    return [str(file), *(["--trust"] if declaration.trusted else [])]
+    return [str(file), "--trust" if declaration.trusted else "--foreign"]
 
 
 def _program(words: Sequence[str], store: str | os.PathLike[str] | None) -> tuple[int, str, str]:

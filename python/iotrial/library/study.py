@@ -158,8 +158,8 @@ def studies() -> Studies:
 def find_study(study: str | os.PathLike[str], *, trusted: bool = False) -> Study:
     """The study of this name in the catalogue, or in this TOML file.
 
-    ``trusted``: a file's commands may ask for root or a shell, as with ``--trust``. UnknownName where it is neither name nor
-    file, StudyError where the file holds no study.
+    ``trusted``: the commands of somebody else's file may run, also a shell or as root, as with ``--trust``; your own file
+    does not need it. UnknownName where it is neither name nor file, StudyError where the file holds no study.
     """
     from iotrial.study.catalogue import find
 
@@ -167,7 +167,8 @@ def find_study(study: str | os.PathLike[str], *, trusted: bool = False) -> Study
 
 
 def read_study(toml: str, *, trusted: bool = False) -> Study:
-    """The study in this text. StudyError, with its line, where it holds none."""
+    """The study in this text. ``trusted``: its commands may run; a text does not say who wrote it. StudyError, with its line,
+    where it holds none."""
     from iotrial.study.reader import read_study as read
 
     return of_declaration(read(toml, "text", trusted=trusted))

@@ -15,6 +15,7 @@ from iotrial.conduct.counted import Counted
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sharing import notes, sharing
 from iotrial.conduct.sites import Where
+from iotrial.conduct.user import command_user, invoking_user
 from iotrial.conduct.works import driver
 from iotrial.legible import shown, shown_lines
 from iotrial.report.safety import study_safety_lines
@@ -59,6 +60,25 @@ def runs_commands(study: Study) -> bool:
     return any(driver(workload.work).starts_programs for workload in study.workloads)
 
 
+def command_lines(study: Study) -> Iterator[str]:
+    """Every command of a study, with all that goes into it."""
+    for workload in study.workloads:
+        launched = driver(workload.work).launched(workload.work)
+        for command in launched.commands:
+            yield _line("command", f"{shown(workload.name)}: {shown(command)}")
+        for detail in launched.details:
+            yield _line("", shown(detail))
+        for line in _input(launched.input, study):
+            yield _line("", line)
+    if runs_commands(study):
+        yield from _values(study)
+
+
+def _as_nobody(resolved: Resolved) -> bool:
+    named = runs_commands(resolved.study)
+    return named and resolved.root and command_user(resolved.study) != invoking_user()
+
+
 def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     unnamed = next((disk for disk in disks if "place" not in disk), None)
     if unnamed is None:
@@ -79,16 +99,9 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
     else:
         yield _line("changes", "none outside that folder")
     yield from study_safety_lines(resolved.study)
-    for workload in resolved.study.workloads:
-        launched = driver(workload.work).launched(workload.work)
-        for command in launched.commands:
-            yield _line("command", f"{shown(workload.name)}: {shown(command)}")
-        for detail in launched.details:
-            yield _line("", shown(detail))
-        for line in _input(launched.input, resolved.study):
-            yield _line("", line)
-    if runs_commands(resolved.study):
-        yield from _values(resolved.study)
+    yield from command_lines(resolved.study)
+    if _as_nobody(resolved):
+        yield _line("", "root runs commands of a study from elsewhere as nobody")
     yield from _accounted(resolved)
 
 

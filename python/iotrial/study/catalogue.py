@@ -53,7 +53,7 @@ def text(name: str) -> str:
 def find(name_or_path: str, *, trusted: bool = False) -> Study:
     """The shipped study of this name, or the study in the TOML file of this path.
 
-    Shipped studies are trusted; a file is where the user says so. UnknownName where it is neither,
+    Shipped studies are trusted; a file is where the user says so, or where it is his own. UnknownName where it is neither,
     StudyError where the file holds no study.
     """
     from iotrial.study.reader import load, read_study
@@ -65,6 +65,11 @@ def find(name_or_path: str, *, trusted: bool = False) -> Study:
     if name_or_path.endswith(".toml") or name_or_path.startswith((".", "/", "~")) or _is_file(name_or_path):
         return load(Path(name_or_path).expanduser(), trusted=trusted)
     raise UnknownName("study", name_or_path, shipped)
+
+
+def is_shipped(study: Study) -> bool:
+    """Whether a study is one that ships, as ``find`` gives it: a file of the same name, or a packed trial of it, is not."""
+    return study.trusted and study.origin in _shipped()
 
 
 def _beside(name: str) -> Callable[[str], str]:

@@ -85,6 +85,44 @@ _VERSION = re.compile(r"[-.]?[0-9][0-9.]*$|-static$|[.-]distrib$")
 #: placeholders that no level fills in
 _OWN = re.compile(r"\{(?:file|files|dir|out)\}")
 _WORDS = re.compile(r"[\s=;,:|&()'\"`]+")
+_NUMBER = re.compile(r"[0-9]{1,12}")
+_WORD = re.compile(r"(?!.*[.][.])[A-Za-z0-9_.@,+-]{0,64}")  # no slash: none leads to a file
+_ZONE = re.compile(r"(?!.*\.\.)[A-Za-z0-9_+-][A-Za-z0-9_+:.,/-]{0,63}")
+_OWN_FOLDER = re.compile(r"\{(?:dir|out)\}(?:/[A-Za-z0-9_-]{1,64})*")
+#: Variables that change no more than language, clock, number of threads and size of memory pools, with the values that can
+#: do no more than that. Every other name needs trust: too many have a program run or read something of the study's choice
+#: (BASH_ENV, PERL5OPT, PYTHONPATH, GCONV_PATH, GIT_SSH_COMMAND, LD_PRELOAD, PAGER ...), or give it options that its command
+#: does not show (TAR_OPTIONS, XZ_OPT, GZIP, GLIBC_TUNABLES ...), and no list of these is ever complete.
+HARMLESS = {
+    **dict.fromkeys(
+        (
+            *(
+                "LANG",
+                "LC_ALL",
+                "LC_COLLATE",
+                "LC_CTYPE",
+                "LC_MESSAGES",
+                "LC_MONETARY",
+                "LC_NUMERIC",
+                "LC_TIME",
+            ),
+            *("NO_COLOR", "POSIXLY_CORRECT"),
+        ),
+        _WORD,
+    ),
+    "TZ": _ZONE,
+    "TMPDIR": _OWN_FOLDER,
+    **dict.fromkeys(
+        (
+            *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"),
+            *("GOMAXPROCS", "GOGC"),
+            *("MALLOC_ARENA_MAX", "MALLOC_ARENA_TEST", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_"),
+            *("MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE"),
+            *("ZSTD_CLEVEL", "ZSTD_NBTHREADS", "SOURCE_DATE_EPOCH", "COLUMNS", "LINES"),
+        ),
+        _NUMBER,
+    ),
+}
 #: arguments of all variants together, in characters; a study in good faith has some thousands
 MOST_LOOKED_AT = 4_000_000
 
@@ -97,27 +135,44 @@ def demands(work: Work, settings: Sequence[Setting]) -> Iterator[str]:
             yield f'takes the program of step "{step.name}" from a level or a file'
         elif "/" in step.argv[0] and not step.argv[0].startswith("/"):
             yield f'takes the program of step "{step.name}" from its working folder'
-        for argv in _variants(step, settings):
+        for argv in _variants(step.argv, settings):
             yield from _reasons(argv, stdin=work.stdin)
         yield from _nested(step, settings)
-    for variable, _ in work.environment:
-        if variable == "PATH" or variable.startswith("LD_"):
-            yield f"sets {variable}, which changes what its programs are"
+    for variable, value in work.environment:
+        written, *filled = (text for (text,) in _variants((value,), settings))
+        yield from _of_variable(variable, filled or [written])
 
 
-def _variants(step: Step, settings: Sequence[Setting]) -> Iterator[tuple[str, ...]]:
-    """The arguments as written, and with each placeholder as each level has it."""
-    yield step.argv
-    length = sum(map(len, step.argv))
+def of_levels(settings: Sequence[Setting]) -> Iterator[str]:
+    """What needs trust in the variables that levels set."""
+    for setting in settings:
+        if setting.knob == "environment.variable":
+            for key, variable in setting.options:
+                if key == "variable":
+                    yield from _of_variable(variable, (setting.value,))
+
+
+def _of_variable(variable: str, values: Sequence[str]) -> Iterator[str]:
+    """Why a variable with these values needs trust, in words."""
+    if variable not in HARMLESS:
+        yield f"sets {variable}, which may change what its programs are or do"
+    elif wrong := [value for value in values if not HARMLESS[variable].fullmatch(value)]:
+        yield f'sets {variable} to "{wrong[0][:80]}", which is not one of its harmless values'
+
+
+def _variants(texts: tuple[str, ...], settings: Sequence[Setting]) -> Iterator[tuple[str, ...]]:
+    """The texts as written, and with each placeholder as each level has it."""
+    yield texts
+    length = sum(map(len, texts))
     looked_at = 0
     for setting in settings:
         for key, placeholder in setting.options:
-            if key == "placeholder" and placeholder and any(placeholder in word for word in step.argv):
+            if key == "placeholder" and placeholder and any(placeholder in text for text in texts):
                 looked_at += length
                 if looked_at > MOST_LOOKED_AT:
                     yield ("{more levels than can be looked at}",)
                     return
-                yield tuple(word.replace(placeholder, setting.value) for word in step.argv)
+                yield tuple(text.replace(placeholder, setting.value) for text in texts)
 
 
 def _nested(step: Step, settings: Sequence[Setting]) -> Iterator[str]:

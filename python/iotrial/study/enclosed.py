@@ -7,13 +7,17 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from iotrial.ownership import other_writer_of_open
 from iotrial.study.kinds import kinds
 
 MAX_BYTES = 1 << 16
 
 
-def text_file(folder: Path, name: str) -> str:
-    """The text of this file below the folder; ValueError, in words, where it leads elsewhere or is no short text."""
+def text_file(folder: Path, name: str) -> tuple[str, str | None]:
+    """The text of this file below the folder, and who else could have written it (None: nobody but the user and root).
+
+    ValueError, in words, where it leads elsewhere or is no short text.
+    """
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
         raise ValueError("wanted the path of a file below the study's own folder")
@@ -21,13 +25,14 @@ def text_file(folder: Path, name: str) -> str:
         with open(folder / name, "rb", opener=_plainly) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ValueError("is not a regular file")
+            other = other_writer_of_open(file.fileno(), folder / name)
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     if len(data) > MAX_BYTES:
         raise ValueError("is larger than 64 KiB")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8"), other
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8 text") from None
 

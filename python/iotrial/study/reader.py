@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from iotrial.errors import StudyError
+from iotrial.ownership import other_writer_of_open
 from iotrial.study import wire
 from iotrial.study.claims import read_claims
 from iotrial.study.design import read_design
@@ -35,12 +36,24 @@ _PLACE = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 
 
 def load(path: str | Path, *, trusted: bool = False) -> Study:
-    """The study in this file. ``trusted`` is for studies that the user vouches for (``--trust``)."""
+    """The study in this file.
+
+    It is trusted where the user vouches for it (``trusted``), and where nobody but he and root could have written the file
+    and the texts that it names.
+    """
     path = Path(path)
+    others: list[str] = []
+
+    def beside(name: str) -> str:
+        text, other = text_file(path.parent, name)
+        others.extend(filter(None, [other]))
+        return text
+
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise StudyError("is not a regular file", file=str(path))
+            others.extend(filter(None, [other_writer_of_open(file.fileno(), path)]))
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         reason = error.strerror if isinstance(error, OSError) else error
@@ -54,7 +67,8 @@ def load(path: str | Path, *, trusted: bool = False) -> Study:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise StudyError("is not UTF-8 text", file=str(path), line=line) from error
-    return read_study(text, str(path), trusted=trusted, beside=lambda name: text_file(path.parent, name))
+    study = read_study(text, str(path), trusted=trusted, beside=beside)
+    return replace(study, trusted=trusted or not others)
 
 
 def read_study(text: str, origin: str, *, trusted: bool, beside: Callable[[str], str] | None = None) -> Study:

@@ -6,6 +6,7 @@ arguments, or in a job file, needs trust is for the kind of the work to say.
 
 from __future__ import annotations
 
+from iotrial.study import command_trust
 from iotrial.study.kinds import kind_of
 from iotrial.study.model import Study
 
@@ -15,20 +16,15 @@ def demands(study: Study) -> tuple[str, ...]:
     found = []
     settings = study.settings
     as_root = any(setting.knob == "process.user" and setting.value == "root" for setting in settings)
-    starts_any = False
     for workload in study.workloads:
         programs = kind_of(workload.work).programs
         if programs is None:
             continue
-        starts_any = True
         name = f'workload "{workload.name}"'
         if as_root or programs.as_root(workload.work):
             found.append(f"{name} runs {programs.said} as root")
         found += [f"{name} {reason}" for reason in programs.demands(workload.work, settings)]
-    if starts_any and any(
-        s.knob == "environment.variable" and ("variable", "PATH") in s.options for s in settings
-    ):
-        found.append("a level sets PATH, which changes what programs are")
+    found += [f"a level {reason}" for reason in command_trust.of_levels(settings)]
     return tuple(dict.fromkeys(found))
 
 

@@ -58,7 +58,13 @@ pub struct Environment {
 
 impl Environment {
     pub fn new(given: Option<&BTreeMap<String, String>>) -> Result<Self> {
-        let own_path = std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_string());
+        // Root's programs are the system's: a PATH that came with the caller's shell may lead to folders of others.
+        // SAFETY: geteuid cannot fail.
+        let root = unsafe { libc::geteuid() } == 0;
+        let own_path = std::env::var("PATH")
+            .ok()
+            .filter(|_| !root)
+            .unwrap_or_else(|| DEFAULT_PATH.to_string());
         let mut variables = BTreeMap::from([
             ("PATH".to_string(), own_path),
             ("HOME".to_string(), "/".to_string()),

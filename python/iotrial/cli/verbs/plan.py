@@ -48,11 +48,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
     plan = make_plan(resolved, asked.seed, controls=asked.controls)
     folder = default_folder(resolved, asked.on)
     disks = look_at_disks(resolved)
-    found = (
-        None
-        if pilot_s is None
-        else piloted(resolved, plan, pilot_s, asked, folder=folder, disks=disks, quiet=as_json)
-    )
+    found = None if pilot_s is None else piloted(resolved, plan, pilot_s, asked, folder=folder, quiet=as_json)
     ending = 128 + found[0].ended.signal if found is not None and found[0].ended.signal is not None else 0
     listed = [
         {

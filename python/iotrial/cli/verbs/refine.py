@@ -6,12 +6,16 @@ import json
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from iotrial.cli.asking import quantity_of
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+
+if TYPE_CHECKING:
+    from iotrial.study.model import Study
 
 
 @click.command("refine", short_help="Write the study that follows a trial.")
@@ -25,6 +29,7 @@ from iotrial.cli.output import tell
 @click.option("--ablate", is_flag=True, help="Take a bundle apart: which of its settings earned the gain?")
 @click.option("--fold-over", is_flag=True, help="The same screen with the mirror image of every row.")
 @click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%.")
+@click.option("--trust", is_flag=True, help="Take over the commands of a study from elsewhere as your own.")
 @json_option
 def command(
     trial: str,
@@ -33,6 +38,7 @@ def command(
     ablate: bool,
     fold_over: bool,
     margin: str | None,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Write the follow-up study of a trial: the settings that matter, with their interactions, on fresh data."""
@@ -54,6 +60,7 @@ def command(
     proposed, text = propose(document, way, factors=names, margin=_margin(margin))
     path = None if out == "-" else Path(out) if out else _default(proposed.study.name)
     if path is not None:
+        _seek_consent(document.trial.header.study, proposed.study, trust=trust)
         _write(text, path)
     words = ["iotrial", "run", str(path) if path is not None else "FILE"]
     lab = document.trial.header.lab.get("kind")
@@ -81,8 +88,18 @@ def command(
     tell(
         f"\nwritten to {path}; look at it, then:\n  iotrial plan {shlex.quote(str(path))}\n  {shlex.join(words)}"
     )
-    for need in needs:
-        tell(f"needs --trust, since {need}")
+
+
+def _seek_consent(before: Study, proposed: Study, *, trust: bool) -> None:
+    """The file will be the user's own and run without a question, so consent to somebody else's commands is asked for now."""
+    from iotrial.cli.consent import ask_consent
+    from iotrial.report.intent import command_lines
+
+    if before.trusted or trust:
+        return
+    for line in command_lines(proposed):
+        tell(line, err=True)
+    ask_consent(proposed, trust=trust)
 
 
 def _margin(text: str | None) -> float | None:

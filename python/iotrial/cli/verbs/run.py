@@ -69,10 +69,10 @@ def command(
     **values: Any,
 ) -> int:
     """Put a study on trial on this machine: one of the catalogue, a file, or that of a packed trial (--like)."""
-    from iotrial.cli.consent import ask_consent, show_intent
+    from iotrial.cli.consent import seek_consent
     from iotrial.cli.ending import conclude, refuse_missing_folder, refuse_twice_on_standard_output
     from iotrial.cli.watching import watcher_for
-    from iotrial.conduct.start import begin, default_folder, look_at_disks, make_plan
+    from iotrial.conduct.start import begin, default_folder, make_plan
     from iotrial.conduct.trial import Limits
     from iotrial.paths import store_path
     from iotrial.store import Store
@@ -111,10 +111,7 @@ def command(
     budget = resolved.study.budget
     limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not asked.no_stop)
     folder = default_folder(resolved, asked.on)
-    if asked.like is not None or not chosen.trusted:
-        show_intent(resolved, folder, look_at_disks(resolved))
-    if asked.like is not None:
-        ask_consent(resolved, trust=asked.trust)
+    seek_consent(resolved, folder, trust=asked.trust)
     store = Store.open(store_path())
     with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
         ended = begin(
@@ -132,6 +129,7 @@ def command(
                 "no_stop": asked.no_stop,
                 "controls": asked.controls,
                 "asked": list(asked.named),
+                **({} if resolved.study.trusted else {"consented": True}),
                 **({} if sample_s is None else {"sample_s": sample_s}),
             },
         )
