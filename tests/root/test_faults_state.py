@@ -83,6 +83,9 @@ def test_a_file_where_the_state_folder_should_be_is_told(home: Path, tmp_path: P
         assert done.returncode in (1, 2), done.stderr
         assert str(home / "iotrial") in done.stderr
         assert "hint:" in done.stderr
+    elif verb == "restore":  # whether something is left to put back cannot be known
+        assert done.returncode == 5, done.stderr
+        assert str(home / "iotrial" / "journal") in done.stdout
     else:
         assert done.returncode in (0, 1, 2), done.stderr
     assert (home / "iotrial").read_text() == "not a folder"

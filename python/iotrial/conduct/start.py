@@ -62,7 +62,13 @@ def default_folder(resolved: Resolved, on: str | None) -> str:
             _check_folder(resolved, site.where.folder, f"--place {site.name}={site.where.folder}", owners)
     state = state_folder()
     there = next(folder for folder in (state, *state.parents) if folder.exists())
-    settled(str(there), "the state folder", owners)
+    try:
+        settled(str(there), "the state folder", owners)
+    except OSError as error:
+        raise RequestError(
+            f"state folder {state}: {there} is no folder ({error.strerror})",
+            hint="move it away, or name another folder by $XDG_STATE_HOME",
+        ) from error
     if not on:
         return str(state / "lab")
     return _check_folder(resolved, str(Path(on).expanduser()), f"--on {on}", owners)

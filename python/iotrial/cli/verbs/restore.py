@@ -67,8 +67,12 @@ def _restore(journal: Journal, *, as_json: bool) -> None:
     if kept:
         numbers = [row["number"] for row in kept if row["number"] is not None]
         dismiss = f"; `iotrial restore --accept {numbers[0]}` dismisses entry {numbers[0]}" if numbers else ""
+        if any(damage.path == journal.folder for damage in damaged):
+            failed = "the undo journal cannot be read; what it holds was not put back"
+        else:
+            failed = f"{len(kept)} of {len(rows)} could not be put back and stay in the journal"
         raise RestoreError(
-            f"{len(kept)} of {len(rows)} could not be put back and stay in the journal",
+            failed,
             hint=f"see to the cause, then run `iotrial restore` again; the entries are in {journal.folder}{dismiss}",
         )
 
