@@ -230,9 +230,9 @@ def test_runs_that_cannot_be_read_are_an_error_on_one_page(path: Path, changing:
     server = changing
     broken = server.settled("/trials/1")
     assert broken.status == 503
-    assert "damaged record" in broken.text
+    assert "trial 1 is damaged: run 1 " in broken.text
     page = server.settled("/history?study=example").text
-    assert "damaged record" in page
+    assert "trial 1 is damaged: run 1 " in page
     assert re.findall(r'<td><a href="/trials/(\d)">', page) == ["2"]
 
 

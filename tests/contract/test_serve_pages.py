@@ -60,7 +60,7 @@ def test_a_search_finds_what_it_says(server: Served, query: str, found: list[int
 def test_words_of_verdicts_are_searched_once_trials_have_been_looked_at(server: Served) -> None:
     for number in (1, 2, 3):
         assert server.settled(f"/trials/{number}").status == 200
-    assert listed(server, "verdict=inconclusive") == [3, 2, 1]
+    assert listed(server, "verdict=undecided") == [3, 2, 1]
     assert listed(server, "verdict=interrupted") == [3]
     assert listed(server, "verdict=nonsense") == []
     assert "not looked at yet" not in server.get("/").text
@@ -69,7 +69,7 @@ def test_words_of_verdicts_are_searched_once_trials_have_been_looked_at(server: 
 def test_a_report_is_the_file_with_ways_out_of_it(server: Served, whole: Path) -> None:
     page = server.settled("/trials/1").text
     assert page.count("<body") == 1
-    assert "It is open whether f b is faster or slower than a" in page
+    assert "F b vs a: undecided." in page
     assert re.search(r'<body[^>]*>\s*<div class="top"><a href="/">All trials</a>', page)
     assert 'href="/trials/1/trial.iotrial"' in page
 

@@ -23,6 +23,13 @@ USAGE = (
     "switches_voluntary",
     "switches_involuntary",
 )
+#: what a command did that read one file of the lab and nothing else
+TOUCHED = {
+    "complete": True,
+    "unseen": [],
+    "inside": {"files": 1, "bytes": 64 << 10, "read": 64 << 10},
+    "outside": {"bytes": 0, "paths": []},
+}
 
 
 class StandInProbe:
@@ -95,8 +102,9 @@ class StandInProbe:
         }
         return found | {"operations": operations}
 
-    def _command(self, *, stretch: float, **_: object) -> dict[str, Any]:
-        return self._job(stretch) | {"steps": [{}], "max_rss_bytes": 1 << 20, "stragglers": 0, "out": None}
+    def _command(self, *, stretch: float, touches: object = None, **_: object) -> dict[str, Any]:
+        answer = self._job(stretch) | {"steps": [{}], "max_rss_bytes": 1 << 20, "stragglers": 0, "out": None}
+        return answer if touches is None else answer | {"touched": TOUCHED}
 
     def _job(self, stretch: float) -> dict[str, Any]:
         StandInProbe.jobs += 1

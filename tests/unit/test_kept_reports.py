@@ -17,7 +17,8 @@ from iotrial.report import kept_reports, opening
 from iotrial.report.beside import beside
 from iotrial.report.jsonreport import report_json
 from iotrial.report.kept_reports import report_of
-from iotrial.store import Store
+from iotrial.store import Store, records
+from iotrial.store.checksums import checksum
 from iotrial.store.model import TrialState
 from iotrial.store.packed import open_packed, read_packed
 
@@ -162,8 +163,46 @@ def test_any_other_row_is_another_report(path: Path, asked: list[object], statem
     said(path)
     asked.clear()
     changed(path, statement)
+    sealed_again(path)
     said(path)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("UPDATE run SET responses = replace(responses, '1', '2') WHERE sequence = 3", "run 3 "),
+        ("UPDATE trial SET margin = 0.31", "its header "),
+        (
+            "INSERT INTO event (trial, at, kind, text) VALUES (1, '2026-01-01T00:00:00Z', 'other', 'x')",
+            "event ",
+        ),
+        ("UPDATE block_end SET gap = 1 WHERE sequence = 1", "the end of block 0 "),
+    ],
+)
+def test_a_row_that_was_changed_without_its_checksum_is_named_though_a_report_is_kept(
+    path: Path, asked: list[object], statement: str, named: str
+) -> None:
+    said(path)
+    asked.clear()
+    changed(path, statement)
+    with pytest.raises(StoreError, match=f"trial 1 is damaged: {named}"):
+        said(path)
+
+
+def sealed_again(path: Path) -> None:
+    """Every row of the trial with the checksum that the store writes for what is in it now."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        (trial,) = connection.execute("SELECT id FROM trial WHERE number = 1").fetchone()
+        for table, columns, key in (
+            ("trial", records.HEADER_COLUMNS, "number"),
+            ("run", records.STORED_RUN_COLUMNS, "sequence"),
+            ("block_end", records.END_COLUMNS, "sequence"),
+            ("event", records.EVENT_COLUMNS, "sequence"),
+        ):
+            for number, *row in connection.execute(f"SELECT {key}, {columns} FROM {table}").fetchall():
+                seal = checksum(table, trial, row)
+                connection.execute(f"UPDATE {table} SET checksum = ? WHERE {key} = ?", (seal, number))
 
 
 def test_a_trial_that_was_damaged_since_is_refused(path: Path) -> None:

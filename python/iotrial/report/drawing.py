@@ -232,7 +232,7 @@ def _grid(plan: Plan, block: Block) -> Iterator[str]:
             for level, width in zip(across.levels, widths, strict=True)
         )
         yield f"    {_cut(row.label):<{first}}  {'  '.join(cells)}"
-    yield f"    (block {block.index + 1}: which run it is; the first blocks and then every second have control runs)"
+    yield f"    (block {block.index + 1}: which run it is; the first blocks, then every 2nd, have controls)"
 
 
 def _run(plan: Plan, arm: Arm, *, without: Sequence[str] = ()) -> str:
