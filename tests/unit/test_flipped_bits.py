@@ -1,0 +1,115 @@
+"""One bit flipped in each column of each table: every verb that reads it names the trial, or says what it said before."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from store_examples import filled, header
+
+from iotrial.cli import cli
+from iotrial.store import Store, schema
+
+VERBS = (
+    ("trials", "--json"),
+    ("report", "1", "--json"),
+    ("report", "1", "--markdown", "-"),
+    ("compare", "1", "2", "--json"),
+    ("export", "1", "-"),
+    ("resume", "1"),
+    ("continue", "1", "--time", "1s"),
+)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of two trials, closed and without a log."""
+    path = tmp_path_factory.mktemp("sound") / "trials.db"
+    with Store.open(path) as store:
+        for number in "ab":
+            filled(store, header(number * 32))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    return path
+
+
+def columns() -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(schema.statements())
+        return [
+            (table, name)
+            for table in schema.TABLES
+            for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")
+        ]
+
+
+def flipped(value: object) -> object:
+    """With its lowest bit the other way; of a text that of a character in its middle."""
+    if value is None:
+        return 1
+    if isinstance(value, int):
+        return value ^ 1
+    if isinstance(value, float):
+        (bits,) = struct.unpack("<q", struct.pack("<d", value))
+        return struct.unpack("<d", struct.pack("<q", bits ^ 1))[0]
+    text = str(value)
+    middle = len(text) // 2
+    return text[:middle] + chr(ord(text[middle : middle + 1] or "a") ^ 1) + text[middle + 1 :]
+
+
+def flip(path: Path, table: str, column: str) -> None:
+    """In the newest row of trial 1 in this table, as the store itself never would."""
+    own = "number = 1" if table == "trial" else "trial = 1"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        trigger = f"{table}_keeps_UPDATE"
+        (made,) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (trigger,)).fetchone()
+        connection.execute(f"DROP TRIGGER {trigger}")
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        row, value = connection.execute(
+            f"SELECT rowid, {column} FROM {table} WHERE {own} ORDER BY rowid DESC LIMIT 1"
+        ).fetchone()
+        new = flipped(value)
+        if column in ("sequence", "number"):  # the numbers next to it are taken
+            new = int(str(value)) ^ 64
+        changed = connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (new, row))
+        assert changed.rowcount == 1
+        connection.execute(made)
+
+
+def said(words: tuple[str, ...], capfdbinary: pytest.CaptureFixture[bytes]) -> tuple[int, bytes, str]:
+    """Exit status and what is printed, of a verb in this process. Anything but an exit is a traceback."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*words], prog_name="iotrial")
+    out, err = capfdbinary.readouterr()
+    return int(ended.value.code or 0), out, err.decode()
+
+
+@pytest.mark.parametrize(("table", "column"), columns())
+def test_a_bit_flipped_in_any_column_is_named_by_every_verb(
+    sound: Path,
+    tmp_path: Path,
+    table: str,
+    column: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    path = tmp_path / "trials.db"
+    monkeypatch.setenv("IOTRIAL_STORE", str(path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for words in VERBS:
+        path.write_bytes(sound.read_bytes())
+        before = said(words, capfdbinary)
+        path.write_bytes(sound.read_bytes())
+        flip(path, table, column)
+        status, out, err = said(words, capfdbinary)
+        text = out.decode(errors="replace") + err
+        assert "Traceback" not in text
+        if (status, out) == before[:2]:
+            continue
+        assert "trial 1" in text or '"problem"' in text or "No trial" in text, f"{words}: {text[:2000]}"
+        assert status in (0 if words[0] == "trials" else 1, 1, 2), f"{words}: {status}"
+        if words[0] != "trials":
+            assert out == b"", f"{words}: {text[:2000]}"
