@@ -15,6 +15,7 @@ from zlib import crc32
 import msgspec
 
 from iotrial.errors import StoreError
+from iotrial.store import records
 
 Row = tuple[Any, ...]
 _encoded = msgspec.json.Encoder().encode
@@ -39,6 +40,7 @@ class Seals:
 
     def __init__(self, connection: sqlite3.Connection, number: int) -> None:
         self._number = number
+        self._connection = connection
         self._column = has_checksums(connection)
         found = connection.execute(
             f"SELECT id, {self._column} FROM trial WHERE number = ?", (number,)
@@ -64,6 +66,64 @@ class Seals:
                 )
             yield tuple(values)
 
+    def refuse_lost(self, tables: Iterable[str] = ("state", "run", "block_end", "event")) -> None:
+        """StoreError where a record of this trial is not found by the trial's number: the number with the record, or the one
+        in the index, is not as it was stored. Looks through the numbers of all records, past the indexes."""
+        connection = self._connection
+        for table in tables:
+            columns = _OF_A_TRIAL[table]
+            found, through_index = (
+                connection.execute(
+                    f"SELECT count(*) FROM {table}{how} WHERE trial = ?", (self._number,)
+                ).fetchone()[0]
+                for how in (" NOT INDEXED", "")
+            )
+            if found != through_index:
+                raise StoreError(
+                    f"trial {self._number} is damaged: {table}: its index finds {through_index} of {found} records",
+                    hint=HINT,
+                )
+            strays = connection.execute(
+                f"SELECT {self.columns(columns)} FROM {table} NOT INDEXED WHERE trial NOT IN (SELECT number FROM trial)"
+            )
+            for *values, stored in strays:
+                if stored is not None and stored == checksum(table, self._trial, values):
+                    raise StoreError(
+                        f"trial {self._number} is damaged: {_named(table, 0, values)} is stored under the number of another trial",
+                        hint=HINT,
+                    )
+
+
+_OF_A_TRIAL = {
+    "state": records.STATE_COLUMNS,
+    "run": records.STORED_RUN_COLUMNS,
+    "block_end": records.END_COLUMNS,
+    "event": records.EVENT_COLUMNS,
+}
+
+
+def all_as_stored(connection: sqlite3.Connection) -> bool:
+    """Whether every trial's own row and each of its states has the checksum that it was stored with. Runs are not read."""
+    column = has_checksums(connection)
+    if column == "NULL":
+        return True
+    required: dict[object, str] = {}
+    for number, stored, *row in connection.execute(
+        f"SELECT number, checksum, {records.HEADER_COLUMNS} FROM trial"
+    ):
+        if stored is not None:
+            required[number] = row[0]
+            if stored != checksum("trial", row[0], row):
+                return False
+    for number, stored, *row in connection.execute(
+        f"SELECT trial, checksum, {records.STATE_COLUMNS} FROM state"
+    ):
+        if (stored is not None or number in required) and stored != checksum(
+            "state", required.get(number, ""), row
+        ):
+            return False
+    return True
+
 
 def has_checksums(connection: sqlite3.Connection) -> str:
     """The column to select: that of the checksums, or NULL in a store of an older iotrial that is only read."""
@@ -76,8 +136,8 @@ def _named(table: str, place: int, values: list[Any]) -> str:
         return "its header"
     if table == "run":
         _, _, condition, block, slot, *_ = values
-        return f'run {place} (slot {slot} of block {block} of "{str(condition)[:80]}")'
+        return f'{f"run {place}" if place else "a run"} (slot {slot} of block {block} of "{str(condition)[:80]}")'
     if table == "block_end":
         condition, block, *_ = values
         return f'the end of block {block} of "{str(condition)[:80]}"'
-    return f"{table} {place}"
+    return f"{table} {place}" if place else f"a record of {table}"

@@ -284,6 +284,7 @@ class Store:
                     )
                 events = self._events(trial.number)
                 seals = Seals(self._connection, trial.number)
+                seals.refuse_lost()
                 columns = seals.columns(records.STORED_RUN_COLUMNS)
                 stored = seals.checked("run", runs_in_order(self._connection, columns, trial.number))
                 runs = with_energy(runs_of(row[2:] for row in stored), events)

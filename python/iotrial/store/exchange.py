@@ -20,6 +20,7 @@ def packed_records(connection: sqlite3.Connection, trial: StoredTrial) -> Iterat
     """All that a packed trial holds, in its order. The caller holds a transaction open meanwhile."""
     yield trial.header
     seals = Seals(connection, trial.number)
+    seals.refuse_lost()
 
     def stored(table: str, columns: str) -> Iterator[records.Row]:
         query = f"SELECT {seals.columns(columns)} FROM {table} WHERE trial = ? ORDER BY sequence"

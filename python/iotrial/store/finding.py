@@ -23,6 +23,7 @@ def stored_trial(connection: sqlite3.Connection, number: int) -> StoredTrial:
     header = next(seals.checked("trial", connection.execute(query, (number,))), None)
     if header is None:
         raise StoreError("its row cannot be found")
+    seals.refuse_lost(("state",))
     changes = [
         StateChange(
             records.number_of(at),

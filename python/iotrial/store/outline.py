@@ -19,6 +19,7 @@ from typing import Any
 
 from iotrial.errors import StoreError
 from iotrial.store.attempts import Measured, StateChange, duration_s, present
+from iotrial.store.checksums import all_as_stored
 from iotrial.store.connection import connect
 from iotrial.store.liveness import ProcessIdentity, is_alive
 from iotrial.store.schema import IMPORTED
@@ -100,6 +101,8 @@ def outlines(path: Path, *, checked: bool = True) -> tuple[tuple[Outline, ...], 
 
 
 def _at_once(connection: sqlite3.Connection) -> Iterator[Outline]:
+    if not all_as_stored(connection):
+        raise _NotAsItShouldBe
     changes: dict[object, list[StateChange]] = {}
     for row in connection.execute(_CHANGES):
         changes.setdefault(row[0], []).append(_change(row))
