@@ -89,7 +89,8 @@ class Seals:
             for *values, stored in strays:
                 if stored is not None and stored == checksum(table, self._trial, values):
                     raise StoreError(
-                        f"trial {self._number} is damaged: {_named(table, 0, values)} is stored under the number of another trial",
+                        f"trial {self._number} is damaged: {_named(table, 0, values)} "
+                        "is stored under the number of another trial",
                         hint=HINT,
                     )
 
