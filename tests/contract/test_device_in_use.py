@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from refusing import mounted, partition, refused
-from stand_in import MIB, SIZE, StandIn, place_on, run
+from refusing import mapped_linearly, mounted, partition, refused
+from stand_in import MIB, StandIn, place_on, run
 
 from iotrial.errors import RequestError
 from iotrial.lab.journal import Journal
@@ -102,11 +102,8 @@ def test_a_second_disk_of_a_mounted_btrfs_is_refused(attach: Callable[..., Stand
     "device-mapper" not in Path("/proc/devices").read_text(), reason="this kernel has no device mapper"
 )
 def test_a_disk_below_the_device_mapper_is_refused(disk: StandIn, tmp_path: Path) -> None:
-    run("dmsetup", "create", "iotrial-test", "--table", f"0 {SIZE // 512} linear {disk.path} 0")
-    try:
+    with mapped_linearly(disk.path):
         assert "is part of dm-" in refused(disk, tmp_path)
-    finally:
-        run("dmsetup", "remove", "iotrial-test")
 
 
 def test_while_a_lab_is_on_it_nobody_else_can_claim_or_format_it(disk: StandIn, tmp_path: Path) -> None:
