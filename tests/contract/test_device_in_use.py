@@ -39,6 +39,21 @@ def test_a_disk_mounted_in_another_mount_namespace_is_refused(disk: StandIn, tmp
         other.communicate()
 
 
+def test_a_disk_whose_mount_was_taken_away_while_a_file_is_open_is_refused(
+    disk: StandIn, tmp_path: Path
+) -> None:
+    run("mkfs.ext4", "-q", disk.path)
+    folder = tmp_path / "m"
+    folder.mkdir()
+    run("mount", "--read-only", disk.path, str(folder))
+    held = os.open(folder, os.O_RDONLY)
+    run("umount", "--lazy", str(folder))  # no mount table has it any more; the file system is still there
+    try:
+        assert "in use" in refused(disk, tmp_path) or "claim" in refused(disk, tmp_path)
+    finally:
+        os.close(held)
+
+
 def test_a_disk_with_a_mounted_partition_is_refused(disk: StandIn, tmp_path: Path) -> None:
     with partition(disk) as part:
         run("mkfs.ext4", "-q", part)

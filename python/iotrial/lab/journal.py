@@ -204,7 +204,8 @@ class Journal:
         """The files of entries; a folder that cannot be used is one more damage."""
         try:
             files = sorted(path for path in self.folder.iterdir() if path.suffix == ".entry")
-            if files:
+            # an empty folder of another user is harmless; a link may have taken the place of one with entries
+            if files or self.folder.is_symlink():
                 self._refuse_foreign(self.folder)
         except FileNotFoundError:
             return []
