@@ -259,6 +259,9 @@ def test_a_journal_that_has_become_a_link_is_damage_even_where_it_leads_to_nothi
     assert [one.path for one in damaged] == [journal.folder]
     with pytest.raises(LabError, match="found a link"):
         refuse_leftovers(Journal(tmp_path / "journal"))
+    (tmp_path / "empty").rename(tmp_path / "away")
+    assert [one.path for one in Journal(journal.folder).read()[1]] == [journal.folder]
+    (tmp_path / "away").rename(tmp_path / "empty")
     # this one has: it is undone from memory, and nothing is written through the link
     files = Files({REQUESTS: "256"})
     (done,) = restore(journal, Target(files))  # type: ignore[arg-type]
