@@ -28,10 +28,10 @@ SERIALS = {"disk.img": SERIAL, "other.img": "STANDIN-0002", "nameless.img": "000
 
 
 @pytest.fixture
-def look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def look_up(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "names_of", identity.names_of)
     monkeypatch.setattr(guard, "LOOKED_AT_WITHIN_S", 0.2)
-    replace_look_up(SERIALS)
+    replace_look_up({disk_folder / name: serial for name, serial in SERIALS.items()})
 
 
 @pytest.fixture

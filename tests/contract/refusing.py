@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from stand_in import StandIn, place_on, run
+from stand_in import SIZE, StandIn, place_on, run
 
 from iotrial.errors import RequestError
 from iotrial.lab.journal import Journal
@@ -63,6 +63,17 @@ def mounted(device: str, folder: Path, *options: str) -> Iterator[None]:
         yield
     finally:
         run("umount", str(folder))
+
+
+@contextmanager
+def mapped_linearly(device: str) -> Iterator[None]:
+    """A device mapper's device over it, whose name is of this process, so that what a dead run has left is not in the way."""
+    name = f"iotrial-test-{os.getpid()}"
+    run("dmsetup", "create", name, "--table", f"0 {SIZE // 512} linear {device} 0")
+    try:
+        yield
+    finally:
+        run("dmsetup", "remove", name)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Loop devices that stand in for disks, and the serial numbers that a replaced look-up gives them.
 
 A loop device has neither serial number nor WWN, so that the program itself never takes one for a disk. The look-up is
-replaced in the process of the test alone; a stand-in is known by the name of the file behind it, as a disk is by its serial
-number, whatever number the kernel gives it.
+replaced in the process of the test alone; a stand-in is known by the whole path of the file behind it, as a disk is by its
+serial number, whatever number the kernel gives it. The folder of these files is new in each run (``disk_folder``), so a loop
+device that another run has left over a file of the same name is nobody's stand-in.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,6 +42,11 @@ class StandIn:
     @property
     def name(self) -> str:
         return self.path.removeprefix("/dev/")
+
+    @property
+    def named(self) -> str:
+        """As programs with a replaced look-up take it: FILE=SERIAL."""
+        return f"{self.file}={SERIAL}"
 
     def attach(self) -> None:
         done = run("losetup", "--show", "--find", *self.options, str(self.file))
@@ -83,12 +89,13 @@ def run(*argv: str, check: bool = True) -> str:
     return done.stdout
 
 
-def replace_look_up(serials: dict[str, str]) -> None:
-    """For this process: the name of the file behind a loop device, to its serial number."""
+def replace_look_up(serials: Mapping[Path | str, str]) -> None:
+    """For this process: the path of the file behind a loop device, to its serial number."""
+    by_path = {os.path.realpath(file): serial for file, serial in serials.items()}
 
     def names_of(target: Target, number: str) -> identity.Names:
         behind = target.read_or_none(f"/sys/dev/block/{number}/loop/backing_file") or ""
-        name = identity.normal(serials.get(behind.rpartition("/")[2], ""))
+        name = identity.normal(by_path.get(behind.rstrip("\n"), ""))
         return identity.Names(frozenset() if name is None else frozenset({name}), "stand-in")
 
     identity.names_of = names_of

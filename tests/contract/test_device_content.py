@@ -28,7 +28,7 @@ BINARY = Path(find_binary())
 @pytest.fixture
 def disk(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     monkeypatch.setattr(identity, "names_of", identity.names_of)
-    replace_look_up({"disk.img": SERIAL})
+    replace_look_up({disk_folder / "disk.img": SERIAL})
     disk = StandIn(disk_folder, "disk.img", SIZE)
     yield disk
     disk.detach()
@@ -149,7 +149,7 @@ def test_no_byte_behind_lab_and_mark_is_written_by_any_file_system(
 ) -> None:
     # mkfs.xfs clears the last MiB of the device that it is given, whatever size it was told
     monkeypatch.setattr(identity, "names_of", identity.names_of)
-    replace_look_up({"full.img": SERIAL})
+    replace_look_up({disk_folder / "full.img": SERIAL})
     behind = 12 * MIB
     disk = StandIn(disk_folder, "full.img", lab + 4096 + behind)
     try:

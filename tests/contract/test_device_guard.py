@@ -88,12 +88,27 @@ def test_a_loop_device_has_no_name_for_the_program_itself(disk: StandIn, tmp_pat
 
 
 def test_two_disks_of_one_serial_number_are_both_refused(
-    attach: Callable[..., StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    attach: Callable[..., StandIn], tmp_path: Path, disk_folder: Path
 ) -> None:
-    replace_look_up({"disk.img": SERIAL, "other.img": SERIAL})
+    replace_look_up({disk_folder / name: SERIAL for name in ("disk.img", "other.img")})
     first, second = attach("disk.img"), attach("other.img")
     for disk in (first, second):
         assert "both go by that name" in refused(disk, tmp_path)
+
+
+def test_a_loop_device_that_a_dead_run_of_these_tests_has_left_is_no_stand_in(
+    disk: StandIn, tmp_path: Path
+) -> None:
+    folder = tmp_path / "dead run"
+    folder.mkdir()
+    left = StandIn(folder, disk.file.name)
+    left.put(0, b"theirs")
+    try:
+        accepted(disk, tmp_path)
+        left.file.unlink()
+        accepted(disk, tmp_path)
+    finally:
+        left.detach()
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from refusing import accepted, mounted, refused
-from stand_in import SERIAL, SIZE, StandIn, replace_look_up, run
+from refusing import accepted, mapped_linearly, mounted, refused
+from stand_in import SERIAL, StandIn, replace_look_up, run
 
 from iotrial.errors import RequestError
 from iotrial.lab import guard
@@ -144,7 +144,7 @@ def test_a_disk_that_is_itself_a_loop_device_over_an_unused_one_is_taken(disk: S
 def claim_above(disk: StandIn) -> str:
     """Claims another loop device over the disk, as if that were the disk."""
     with loop_over(disk.path) as upper, Probe(isolate=True) as probe:
-        replace_look_up({disk.name: SERIAL})
+        replace_look_up({disk.path: SERIAL})
         consent = guard.Consent(upper, SERIAL, discard_contents=True)
         return guard.claim(Target(probe), consent, 16 << 20).device
 
@@ -153,12 +153,8 @@ def claim_above(disk: StandIn) -> str:
     "device-mapper" not in Path("/proc/devices").read_text(), reason="this kernel has no device mapper"
 )
 def test_the_device_mapper_above_a_hidden_loop_device_is_seen(disk: StandIn, tmp_path: Path) -> None:
-    with loop_by_a_name_that_goes(disk, tmp_path) as above:
-        run("dmsetup", "create", "iotrial-test", "--table", f"0 {SIZE // 512} linear {above} 0")
-        try:
-            assert f"{name(above)} is part of dm-" in refused(disk, tmp_path)
-        finally:
-            run("dmsetup", "remove", "iotrial-test")
+    with loop_by_a_name_that_goes(disk, tmp_path) as above, mapped_linearly(above):
+        assert f"{name(above)} is part of dm-" in refused(disk, tmp_path)
 
 
 def test_loop_devices_over_other_files_are_nobody_of_the_disk(

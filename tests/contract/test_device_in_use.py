@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from refusing import mounted, partition, refused
-from stand_in import MIB, SIZE, StandIn, place_on, run
+from refusing import mapped_linearly, mounted, partition, refused
+from stand_in import MIB, StandIn, place_on, run
 
 from iotrial.errors import RequestError
 from iotrial.lab.journal import Journal
@@ -37,6 +37,21 @@ def test_a_disk_mounted_in_another_mount_namespace_is_refused(disk: StandIn, tmp
     finally:
         other.kill()
         other.communicate()
+
+
+def test_a_disk_whose_mount_was_taken_away_while_a_file_is_open_is_refused(
+    disk: StandIn, tmp_path: Path
+) -> None:
+    run("mkfs.ext4", "-q", disk.path)
+    folder = tmp_path / "m"
+    folder.mkdir()
+    run("mount", "--read-only", disk.path, str(folder))
+    held = os.open(folder, os.O_RDONLY)
+    run("umount", "--lazy", str(folder))  # no mount table has it any more; the file system is still there
+    try:
+        assert "in use" in refused(disk, tmp_path) or "claim" in refused(disk, tmp_path)
+    finally:
+        os.close(held)
 
 
 def test_a_disk_with_a_mounted_partition_is_refused(disk: StandIn, tmp_path: Path) -> None:
@@ -102,11 +117,8 @@ def test_a_second_disk_of_a_mounted_btrfs_is_refused(attach: Callable[..., Stand
     "device-mapper" not in Path("/proc/devices").read_text(), reason="this kernel has no device mapper"
 )
 def test_a_disk_below_the_device_mapper_is_refused(disk: StandIn, tmp_path: Path) -> None:
-    run("dmsetup", "create", "iotrial-test", "--table", f"0 {SIZE // 512} linear {disk.path} 0")
-    try:
+    with mapped_linearly(disk.path):
         assert "is part of dm-" in refused(disk, tmp_path)
-    finally:
-        run("dmsetup", "remove", "iotrial-test")
 
 
 def test_while_a_lab_is_on_it_nobody_else_can_claim_or_format_it(disk: StandIn, tmp_path: Path) -> None:

@@ -25,22 +25,24 @@ from iotrial.probe.client import Probe
 
 pytestmark = pytest.mark.root
 
-SERIALS = "disk.img=" + SERIAL
 CHILD = Path(__file__).parent / "device_child.py"
 
 
 @pytest.fixture
 def disk(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     monkeypatch.setattr(identity, "names_of", identity.names_of)
-    replace_look_up({"disk.img": SERIAL})
+    replace_look_up({disk_folder / "disk.img": SERIAL})
     disk = StandIn(disk_folder, "disk.img")
     yield disk
     disk.detach()
     disk.file.unlink()
 
 
-def killed(journal: Journal, path: str, verb: str, number: int, when: str) -> None:
-    words = [str(journal.folder), path, SERIALS, verb, str(number), when]
+def killed(
+    journal: Journal, disk: StandIn, verb: str, number: int, when: str, *, path: str | None = None
+) -> None:
+    """A conductor that is killed at this step; ``path`` "restore": a restore."""
+    words = [str(journal.folder), path or disk.path, disk.named, verb, str(number), when]
     done = subprocess.run(
         [sys.executable, str(CHILD), *words], capture_output=True, text=True, timeout=60, check=False
     )
@@ -73,7 +75,7 @@ def test_a_conductor_that_is_killed_at_any_step_leaves_a_disk_that_restore_empti
     verb: str, number: int, when: str, outcome: Undone, disk: StandIn, tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path / "journal")
-    killed(journal, disk.path, verb, number, when)
+    killed(journal, disk, verb, number, when)
     assert "lab.device" in {entry.knob for entry in journal.pending()}
     assert put_back(journal)["lab.device"].outcome is outcome
     assert disk.empty
@@ -84,7 +86,7 @@ def test_a_conductor_that_is_killed_at_any_step_leaves_a_disk_that_restore_empti
 
 def test_a_restore_that_is_killed_at_any_step_can_be_repeated(disk: StandIn, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
-    killed(journal, disk.path, "syncfs", 1, "after")
+    killed(journal, disk, "syncfs", 1, "after")
     for verb, number, when in (
         ("device_claim", 1, "after"),
         ("run", 1, "after"),
@@ -92,7 +94,7 @@ def test_a_restore_that_is_killed_at_any_step_can_be_repeated(disk: StandIn, tmp
         ("device_zero", 1, "after"),
         ("device_zero", 2, "after"),
     ):
-        killed(journal, "restore", verb, number, when)
+        killed(journal, disk, verb, number, when, path="restore")
         assert journal.pending() != ()
     assert put_back(journal)["lab.device"].outcome is Undone.ALREADY
     assert disk.empty
@@ -103,7 +105,7 @@ def test_a_conductor_that_is_killed_at_any_moment_leaves_a_disk_that_restore_emp
     disk: StandIn, tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path / "journal")
-    words = [str(journal.folder), disk.path, SERIALS, "none", "1", "before"]
+    words = [str(journal.folder), disk.path, disk.named, "none", "1", "before"]
     drawn = random.Random(11)
     met: Counter[str] = Counter()
     for _ in range(100):
@@ -125,7 +127,7 @@ def test_a_conductor_that_is_killed_at_any_moment_leaves_a_disk_that_restore_emp
 def cut_off(disk: StandIn, tmp_path: Path) -> Journal:
     """A journal after a conductor was killed while its file system was in use."""
     journal = Journal(tmp_path / "journal")
-    killed(journal, disk.path, "syncfs", 1, "after")
+    killed(journal, disk, "syncfs", 1, "after")
     return journal
 
 

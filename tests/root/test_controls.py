@@ -89,7 +89,7 @@ def disk(disk_folder: Path) -> Iterator[StandIn]:
 
 def trial(mode: str, study: str, disk: StandIn | None, status: int) -> dict[str, Any]:
     words = () if disk is None else ("--device", disk.path, "--erase", SERIAL.lower())
-    disks = "-" if disk is None else f"disk.img={SERIAL}"
+    disks = "-" if disk is None else disk.named
     done = subprocess.run(
         [sys.executable, str(PROGRAM), mode, disks, "run", study, *words, "--no-stop", "--json"],
         capture_output=True,

@@ -64,12 +64,12 @@ def queue_of(disk: StandIn) -> dict[str, str]:
     return {name: Path(f"/sys/block/{disk.name}/queue/{name}").read_text() for name in QUEUE}
 
 
-def command(*words: str) -> list[str]:
-    return [sys.executable, str(PROGRAM), f"disk.img={SERIAL}", *words]
+def command(disk: StandIn, *words: str) -> list[str]:
+    return [sys.executable, str(PROGRAM), disk.named, *words]
 
 
-def iotrial(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = forked(PROGRAM, f"disk.img={SERIAL}", *words)
+def iotrial(disk: StandIn, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = forked(PROGRAM, disk.named, *words)
     assert done.returncode == status, done.stderr
     return done
 
@@ -82,7 +82,7 @@ def test_a_trial_on_a_disk_measures_that_disk_and_leaves_it_empty(
     state: Path, disk: StandIn, disk_folder: Path
 ) -> None:
     study = write_study(disk_folder, STUDY.replace("BLOCKS", "2"))
-    report = json.loads(iotrial("run", study, *on(disk), "--json").stdout)
+    report = json.loads(iotrial(disk, "run", study, *on(disk), "--json").stdout)
     jsonschema.validate(report, SCHEMA)
     runs = stored_runs(state)
     assert failures_of(state) == []
@@ -99,11 +99,11 @@ def test_plan_says_what_is_overwritten_and_writes_nothing(
     state: Path, disk: StandIn, disk_folder: Path
 ) -> None:
     study = write_study(disk_folder, STUDY.replace("BLOCKS", "2"))
-    said = iotrial("plan", study, *on(disk)).stdout
+    said = iotrial(disk, "plan", study, *on(disk)).stdout
     assert f"on {disk.path}: stand-in, {SERIAL.lower()}" in said
     assert "67,108,864 bytes, of which the first 25,165,824 are the lab's" in said
     assert "at the end those bytes are ZEROS" in said
-    document = json.loads(iotrial("plan", study, *on(disk), "--json").stdout)
+    document = json.loads(iotrial(disk, "plan", study, *on(disk), "--json").stdout)
     assert document["disk"]["bytes"] == 64 * MIB
     assert disk.empty
 
@@ -123,7 +123,7 @@ def test_a_disk_that_is_not_named_twice_is_not_touched(
 ) -> None:
     study = write_study(disk_folder, STUDY.replace("BLOCKS", "2"))
     named = [disk.path if word == "DISK" else word for word in words]
-    said = iotrial("run", study, *named, status=2).stderr
+    said = iotrial(disk, "run", study, *named, status=2).stderr
     assert wanted in said
     assert SERIAL in words or SERIAL not in said  # it is not given away
     assert not list((state / "journal").glob("*"))
@@ -132,7 +132,7 @@ def test_a_disk_that_is_not_named_twice_is_not_touched(
 def test_a_value_of_a_study_cannot_name_a_disk(state: Path, disk: StandIn, disk_folder: Path) -> None:
     text = STUDY.replace("BLOCKS", "2").replace('size = "24 MiB"', f'device = "{disk.path}"')
     study = write_study(disk_folder, text)
-    assert '[lab] has no key "device"' in iotrial("run", study, *on(disk), status=2).stderr
+    assert '[lab] has no key "device"' in iotrial(disk, "run", study, *on(disk), status=2).stderr
 
 
 @pytest.mark.long
@@ -141,18 +141,20 @@ def test_after_sigkill_restore_empties_the_disk_and_resume_completes_the_trial(
 ) -> None:
     study = write_study(disk_folder, STUDY.replace("BLOCKS", "40"))
     running = subprocess.Popen(
-        command("run", study, *on(disk), "--no-stop"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        command(disk, "run", study, *on(disk), "--no-stop"),
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
     )
     _wait_for_runs(state, 8, running)
     running.kill()
     running.wait()
     kept = len(stored_runs(state))
     assert not disk.empty
-    assert "left" in iotrial("run", study, *on(disk), status=1).stderr
-    assert "lab.device on" in iotrial("restore").stdout
+    assert "left" in iotrial(disk, "run", study, *on(disk), status=1).stderr
+    assert "lab.device on" in iotrial(disk, "restore").stdout
     assert disk.empty
-    assert iotrial("restore").stdout == "Nothing to restore.\n"
-    report = json.loads(iotrial("resume", "--json", "--time", "1 s").stdout)
+    assert iotrial(disk, "restore").stdout == "Nothing to restore.\n"
+    report = json.loads(iotrial(disk, "resume", "--json", "--time", "1 s").stdout)
     assert report["trial"]["state"] == "done"
     assert len(stored_runs(state)) > kept
     assert failures_of(state) == []
@@ -164,16 +166,16 @@ def test_resume_refuses_a_disk_that_has_been_used_since(
 ) -> None:
     study = write_study(disk_folder, STUDY.replace("BLOCKS", "40"))
     disk.put(50 * MIB, b"old")  # behind the lab
-    words = command("run", study, *on(disk), "--no-stop", "--discard-contents")
+    words = command(disk, "run", study, *on(disk), "--no-stop", "--discard-contents")
     running = subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     _wait_for_runs(state, 10, running)
     running.send_signal(signal.SIGINT)
     assert running.wait(timeout=60) == 130
     assert not disk.bytes_at(0, 24 * MIB + 4096).strip(b"\0")
     disk.put(20 * MIB, b"new")
-    assert "there is data at byte 20,971,520" in iotrial("resume", status=2).stderr
+    assert "there is data at byte 20,971,520" in iotrial(disk, "resume", status=2).stderr
     disk.put(20 * MIB, bytes(3))
-    iotrial("resume", "--time", "1 s")
+    iotrial(disk, "resume", "--time", "1 s")
     assert disk.bytes_at(50 * MIB, 3) == b"old"
     disk.put(50 * MIB, bytes(3))
 

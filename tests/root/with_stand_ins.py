@@ -1,6 +1,6 @@
 """The program, with loop devices that stand in for disks: the look-up of serial numbers is replaced in this process alone.
 
-First argument: FILE=SERIAL,..., by the name of the file behind a loop device. Without any, runs are
+First argument: FILE=SERIAL,..., by the path of the file behind a loop device. Without any, runs are
 forked as forking.py does, and it is the first argument of each.
 """
 

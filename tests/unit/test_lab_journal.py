@@ -247,6 +247,30 @@ def test_a_lost_entry_is_written_again_so_that_a_kill_does_not_lose_it(tmp_path:
     assert list(journal.lost) == [1]
 
 
+def test_a_journal_that_has_become_a_link_is_damage_even_where_it_leads_to_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    record(journal)
+    (tmp_path / "empty").mkdir()
+    journal.folder.rename(tmp_path / "moved")
+    journal.folder.symlink_to(tmp_path / "empty")
+    # another process, which has nothing in memory
+    entries, damaged = Journal(tmp_path / "journal").read()
+    assert entries == ()
+    assert [one.path for one in damaged] == [journal.folder]
+    with pytest.raises(LabError, match="found a link"):
+        refuse_leftovers(Journal(tmp_path / "journal"))
+    (tmp_path / "empty").rename(tmp_path / "away")
+    assert [one.path for one in Journal(journal.folder).read()[1]] == [journal.folder]
+    (tmp_path / "away").rename(tmp_path / "empty")
+    # this one has: it is undone from memory, and nothing is written through the link
+    files = Files({REQUESTS: "256"})
+    (done,) = restore(journal, Target(files))  # type: ignore[arg-type]
+    assert done.outcome is Undone.RESTORED
+    assert files.files[REQUESTS] == "64"
+    assert set(journal.lost) == {1}
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
 def test_a_journal_that_nobody_disturbs_has_lost_nothing(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     record(journal)

@@ -203,6 +203,9 @@ class Journal:
     def _files(self, damaged: list[Damage]) -> list[Path]:
         """The files of entries; a folder that cannot be used is one more damage."""
         try:
+            # an empty folder of another user is harmless; a link may have taken the place of one with entries
+            if self.folder.is_symlink():
+                self._refuse_foreign(self.folder)
             files = sorted(path for path in self.folder.iterdir() if path.suffix == ".entry")
             if files:
                 self._refuse_foreign(self.folder)

@@ -82,7 +82,7 @@ def _row(result: Restored) -> dict[str, Any]:
 
     words = {
         Undone.RESTORED: "restored",
-        Undone.ALREADY: "stood already as before",
+        Undone.ALREADY: "already as before",
         Undone.GONE: "gone by itself",
         Undone.FOREIGN: "left alone" if result.problem else "neither ours nor the original: left alone",
         None: "could not be restored",
@@ -133,7 +133,8 @@ def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> No
     if as_json:
         click.echo(json.dumps({"schema": 1, "restored": [], "accepted": rows}, indent=1))
     else:
-        tell(f"Dismissed: {len(rows)}. Nothing of it was put back.")
+        what = "1 entry" if len(rows) == 1 else f"{len(rows)} entries"
+        tell(f"Dismissed {what}. Nothing was put back.")
 
 
 def _in_full(one: Entry | Damage) -> dict[str, Any]:
