@@ -23,6 +23,13 @@ USAGE = (
     "switches_voluntary",
     "switches_involuntary",
 )
+#: which files a command used, as a job that is asked for it answers: one file of the lab
+TOUCHED = {
+    "complete": True,
+    "unseen": 0,
+    "inside": {"files": 1, "bytes": 4096, "read": 4096},
+    "outside": {"files": 0, "bytes": 0, "paths": []},
+}
 
 
 class StandInProbe:
@@ -95,8 +102,9 @@ class StandInProbe:
         }
         return found | {"operations": operations}
 
-    def _command(self, *, stretch: float, **_: object) -> dict[str, Any]:
-        return self._job(stretch) | {"steps": [{}], "max_rss_bytes": 1 << 20, "stragglers": 0, "out": None}
+    def _command(self, *, stretch: float, **fields: Any) -> dict[str, Any]:
+        done = {"steps": [{}], "max_rss_bytes": 1 << 20, "stragglers": 0, "out": None}
+        return self._job(stretch) | done | ({"touched": TOUCHED} if fields.get("touches") else {})
 
     def _job(self, stretch: float) -> dict[str, Any]:
         StandInProbe.jobs += 1
