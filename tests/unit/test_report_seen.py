@@ -148,9 +148,7 @@ def test_whether_arms_part_is_what_the_verdicts_say() -> None:
         "Mode 0444 lies below 0777 (faster), 0666 and 0555 do not part from 0777 by more than the margin (equivalent), "
         "whether 0400 parts from 0777 is undecided."
     )
-    assert (
-        runs_seen(some, None, effects[3:], valid=True) == "Whether mode 0400 parts from 0777 is undecided."
-    )
+    assert runs_seen(some, None, effects[3:], valid=True) == "Whether mode 0400 parts from 0777 is undecided."
     assert runs_seen(some, None, effects, valid=False) == (
         "The trial is invalid, so whether arms part is not said."
     )
