@@ -247,7 +247,7 @@ def _details(
     conditions: Conditions,
     reasons: Sequence[Reason],
     evidence: Sequence[EvidenceRow],
-    together: Collection[tuple[str, str]],
+    paired: Collection[tuple[str, str]],
 ) -> Iterator[str]:
     header = trial.header
     if trial.imported is not None:
@@ -255,7 +255,7 @@ def _details(
     if is_invalid(trial, analysis):
         yield from reason_sentences(analysis, reasons, conditions)
     else:
-        for clause in _by_level(trial, effects, conditions, together):
+        for clause in _by_level(trial, effects, conditions, paired):
             yield f"{clause[:1].upper()}{clause[1:]}."
         yield from _on_interactions(trial, analysis)
     blocks = sorted({effect.blocks for effect in effects})
