@@ -68,7 +68,7 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
         assert done.returncode == 0, done.stderr
     elif verb == "report" and rest and rest[0].endswith(".iotrial"):
         assert (ROOT / rest[0]).is_file()  # what it says is compared in test_first_look.py
-    elif verb in ("report", "compare", "refine", "resume", "export", "import"):
+    elif verb in ("report", "compare", "refine", "resume", "continue", "export", "import"):
         done = iotrial(verb, *rest)
         assert done.returncode == 2, done.stderr  # there is no trial yet, and that is what it must say
         assert re.search("No such file" if verb == "import" else "no trials? yet", done.stderr), done.stderr

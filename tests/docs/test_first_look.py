@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import program
+from iotrial.analysis.model import Conclusion
 from iotrial.report.live_table import live_lines
 from iotrial.report.progress import EffectLine, Progress
 
@@ -54,9 +55,9 @@ def test_a_running_trial_is_drawn_as_it_is_shown() -> None:
         condition: str, interval: tuple[float, ...], before: tuple[float, ...], *, going_on: bool
     ) -> EffectLine:
         low, value, high = interval
-        verdict = None if going_on else "equivalent"
+        verdict = {} if going_on else {"verdict": "equivalent", "conclusion": Conclusion.EQUIVALENT}
         ends = {"before_low": before[0], "before_high": before[1], "before_blocks": 19} if before else {}
-        return EffectLine(condition, "mode", "0444", "0777", value, low, high, 30, verdict, **ends)  # type: ignore[arg-type]
+        return EffectLine(condition, "mode", "0444", "0777", value, low, high, 30, **verdict, **ends)  # type: ignore[arg-type]
 
     effects = (
         line("workload probe, cache cold", (0.909, 1.008, 1.087), (), going_on=False),

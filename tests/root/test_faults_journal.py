@@ -47,7 +47,7 @@ level = "64 MiB"
 
 def study(folder: Path, *, lab: str = "image") -> str:
     """A command that takes no argument from a factor; what varies are settings of the machine."""
-    path = Path(command_study(folder, ["true"], lab=lab, blocks=2000))
+    path = Path(command_study(folder, ["cat", "{file}"], lab=lab, blocks=2000))
     text = path.read_text()
     factor = text[text.index("[[factor]]") : text.index("[[workload]]")]
     path.write_text(text.replace(factor, FACTORS + "\n").replace('"as-is"', '"cold"'))

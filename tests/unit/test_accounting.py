@@ -67,7 +67,7 @@ def test_what_is_asked_of_the_probe_and_what_it_tells() -> None:
         told(lost, CALLS, [])
 
 
-@pytest.mark.parametrize("where", ["devices", "devices_after_sync"])
+@pytest.mark.parametrize("where", ["devices", "devices_in_sync"])
 def test_fewer_requests_than_the_device_has_counted_are_not_all(where: str) -> None:
     def answer(seen: int) -> dict[str, Any]:
         counters = {"read_ios": 3, "write_ios": 0, "flush_ios": 2}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 from factorials import SEED, factor, study
 
+import program
 from iotrial.analysis.analyse import analyse
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.analysis.spec import Spec
@@ -67,3 +69,15 @@ def test_two_effects_that_multiply_are_two_effects() -> None:
 def test_a_setting_that_also_works_alone_is_no_effect_only_together() -> None:
     times = {("off", "off"): 1.0, ("on", "off"): 1.5, ("off", "on"): 1.0, ("on", "on"): 3.0}
     assert not found(lambda t: times[t["age"], t["interval"]])
+
+
+def test_settings_that_act_only_together_are_not_counted_as_equivalent() -> None:
+    """Of the stored trial: age and interval write 1 MiB more together, and are equivalent in the other workload's time."""
+    stored = Path(__file__).parents[2] / "docs" / "catalogue" / "filesystem" / "writeback.iotrial"
+    done = program.iotrial("report", str(stored))
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 0
+    assert "Only together: interval 0.1 s with age 1 s" in said
+    headline, _, details = said.partition("This trial was measured")
+    assert "equivalent" not in headline
+    assert "Equivalent within" not in details

@@ -84,7 +84,7 @@ def test_an_interval_beside_one_that_is_not_settled_is_no_effect() -> None:
         for condition in CONDITIONS[:2]
     ]
     assert effects_sentence(document(capped)) == (
-        "Whether mode 0444 lies left or right of 0777 is not settled in any condition; 2 have an open end."
+        "Undecided whether mode 0444 lies left or right of 0777 in both conditions; 2 have an open end."
     )
 
 
@@ -146,11 +146,9 @@ def test_whether_arms_part_is_what_the_verdicts_say() -> None:
     some = panel([1.0, 2.0], [1.0, 2.0])
     assert runs_seen(some, None, effects, valid=True) == (
         "Mode 0444 lies below 0777 (faster), 0666 and 0555 do not part from 0777 by more than the margin (equivalent), "
-        "whether 0400 parts from 0777 is not settled."
+        "whether 0400 parts from 0777 is undecided."
     )
-    assert (
-        runs_seen(some, None, effects[3:], valid=True) == "Whether mode 0400 parts from 0777 is not settled."
-    )
+    assert runs_seen(some, None, effects[3:], valid=True) == "Whether mode 0400 parts from 0777 is undecided."
     assert runs_seen(some, None, effects, valid=False) == (
         "The trial is invalid, so whether arms part is not said."
     )

@@ -7,7 +7,7 @@ largest, and tables list the largest first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from iotrial.analysis.model import Effect
@@ -76,17 +76,24 @@ def settings_of(effects: Sequence[Effect]) -> tuple[Setting, ...]:
     return tuple(sorted(settings, key=lambda one: -max(map(strength, one.effects))))
 
 
-def screen_finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
+def screen_finding(
+    effects: Sequence[Effect],
+    conditions: Conditions,
+    *,
+    margin: float,
+    together: Collection[tuple[str, str]] = (),
+) -> str:
     """E.g. "4 of 26 settings change the wall time: atime noatime takes 0.91 times the time of relatime [0.88, 0.94], ...;
-    15 are equivalent within 3 %, 7 undecided"."""
+    15 are equivalent within 3 %, 7 undecided". ``together``: factor and level of settings that act only together with
+    another, which are neither."""
     settings = settings_of(effects)
     plain = sorted((one for one in settings if one.plain), key=lambda one: -strength(one.plain[0]))
     probable = [one for one in settings if one.loud and not one.plain]
-    rest = _rest(settings, margin=margin)
+    rest = _rest(_apart(settings, together), margin=margin)
     what = f"{_subject(effects)}{_where(effects, conditions)}"
     of = counted(len(settings), "setting")
     if not plain and not probable:
-        return f"none of {of} is shown to change {what}: {rest}"
+        return f"none of {of} is shown to change {what}{f': {rest}' if rest else ''}"
     several = len({(effect.workload, tuple(effect.condition.items())) for effect in effects}) > 1
 
     def named(chosen: Sequence[Effect]) -> str:
@@ -111,9 +118,11 @@ def screen_finding(effects: Sequence[Effect], conditions: Conditions, *, margin:
     return "; ".join([*said, rest] if rest else said)
 
 
-def screen_details(effects: Sequence[Effect], *, margin: float) -> tuple[str, ...]:
+def screen_details(
+    effects: Sequence[Effect], *, margin: float, together: Collection[tuple[str, str]] = ()
+) -> tuple[str, ...]:
     """Which settings are undecided, and which are equivalent, by name; without a full stop."""
-    settings = settings_of(effects)
+    settings = _apart(settings_of(effects), together)
     undecided = [one.name for one in settings if not one.loud and not one.equivalent]
     equivalent = [one.name for one in settings if one.equivalent]
     said = []
@@ -122,6 +131,11 @@ def screen_details(effects: Sequence[Effect], *, margin: float) -> tuple[str, ..
     if equivalent:
         said.append(f"equivalent within {percent(margin)}: {_listed(equivalent)}")
     return tuple(said)
+
+
+def _apart(settings: Sequence[Setting], together: Collection[tuple[str, str]]) -> tuple[Setting, ...]:
+    """Those settings that do not act only together with another."""
+    return tuple(one for one in settings if (one.factor, one.level) not in together)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -83,7 +83,8 @@ def summarise(
     every = decisive(analysis.effects)
     carried = {id(main) for one in together for main in one.mains}
     effects = tuple(effect for effect in every if id(effect) not in carried)
-    details = tuple(_details(trial, analysis, effects, conditions, reasons, evidence))
+    paired = frozenset((main.factor, main.level) for one in together for main in one.mains)
+    details = tuple(_details(trial, analysis, effects, conditions, reasons, evidence, paired))
     if is_invalid(trial, analysis):
         return Summary(_invalid(analysis, conditions), details, Tone.INVALID)
     if not any(effect.blocks for effect in every):
@@ -93,7 +94,7 @@ def summarise(
     if is_ablation(study):
         clauses.append(ablation_finding(effects, conditions, margin=margin))
     elif is_screen(study) and effects:
-        clauses.append(screen_finding(effects, conditions, margin=margin))
+        clauses.append(screen_finding(effects, conditions, margin=margin, together=paired))
     elif effects:
         clauses.append(finding(effects, conditions, margin=margin))
     found = "; ".join(clauses)
@@ -246,6 +247,7 @@ def _details(
     conditions: Conditions,
     reasons: Sequence[Reason],
     evidence: Sequence[EvidenceRow],
+    paired: Collection[tuple[str, str]],
 ) -> Iterator[str]:
     header = trial.header
     if trial.imported is not None:
@@ -253,7 +255,7 @@ def _details(
     if is_invalid(trial, analysis):
         yield from reason_sentences(analysis, reasons, conditions)
     else:
-        for clause in _by_level(trial, effects, conditions):
+        for clause in _by_level(trial, effects, conditions, paired):
             yield f"{clause[:1].upper()}{clause[1:]}."
         yield from _on_interactions(trial, analysis)
     blocks = sorted({effect.blocks for effect in effects})
@@ -330,7 +332,12 @@ def _compared(study: Study, effects: Sequence[Effect]) -> str:
     return joined(map(spoken, sorted(parts))) if {name for _, name in told} == parts else ""
 
 
-def _by_level(trial: StoredTrial, effects: Sequence[Effect], conditions: Conditions) -> Sequence[str]:
+def _by_level(
+    trial: StoredTrial,
+    effects: Sequence[Effect],
+    conditions: Conditions,
+    together: Collection[tuple[str, str]],
+) -> Sequence[str]:
     """What the headline has only counted, level by level."""
     study, margin = trial.header.study, trial.header.margin
     if is_ablation(study):
@@ -342,7 +349,7 @@ def _by_level(trial: StoredTrial, effects: Sequence[Effect], conditions: Conditi
         return by_level(effects, conditions, margin=margin)[:_MOST_LEVELS] if several else ()
     loud = sorted((e for e in effects if e.verdict not in QUIET), key=strength, reverse=True)
     said = by_level(loud, conditions, margin=margin)[:_MOST_LEVELS] if len(loud) > 3 else ()
-    return (*said, *screen_details(effects, margin=margin))
+    return (*said, *screen_details(effects, margin=margin, together=together))
 
 
 def _on_interactions(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
@@ -431,6 +438,8 @@ def controls_line(controls: Sequence[Control], study: Study) -> str:
     if seen == len(positive):
         return f"{said}; {slowdown} was seen{' everywhere' if seen > 1 else ''}"
     if not seen:
+        none = f"none of {every} failed" if every > 1 else "none failed"
+        said = said if blind else none
         return f"{said}; {slowdown} has not been seen yet, so nothing can be called equivalent"
     noun = "comparison" if _several_each(positive) else "condition"
     return (
