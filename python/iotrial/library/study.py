@@ -176,8 +176,8 @@ def find_study(study: str | os.PathLike[str], *, trusted: bool = False) -> Study
 
 
 def read_study(toml: str, *, trusted: bool = False) -> Study:
-    """The study in this text. It is the caller's own: its commands run unasked, as the caller. ``trusted``: also a shell, or as
-    root. StudyError, with its line, where it holds none."""
+    """The study in this text. It is the caller's own: its commands run unasked, as the caller. ``trusted``:
+    also a shell, or as root. StudyError, with its line, where it holds none."""
     from iotrial.study.reader import read_study as read
 
     found = read(toml, "text", trusted=trusted)
