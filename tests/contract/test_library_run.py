@@ -63,6 +63,13 @@ def test_a_trial_is_run_and_given_back(state: Path, disk_folder: Path) -> None:
         iotrial.run(trial.study)
 
 
+def test_a_text_with_a_shell_needs_trust(state: Path) -> None:
+    text = STUDY.replace('["sleep", "{length}"]', '["sh", "-c", "sleep 0", "{length}"]')
+    with pytest.raises(iotrial.RequestError, match=r"not trusted.*starts a shell") as caught:
+        iotrial.run(iotrial.read_study(text))
+    assert "trusted=True" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize(
     ("words", "said", "code"),
     [

@@ -7,7 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ levels = ["0600", "0644"]
 [[workload]]
 name = "fio"
 kind = "fio"
-job_file = "job.fio"
+file = "job.fio"
 """
 
 
@@ -103,6 +104,15 @@ def study(tmp_path: Path) -> Path:
     secret.write_text("x\n")
     secret.chmod(0o600)
     return Path(write_study(folder, READING.replace("SECRET", str(secret)).replace("EXIT", "0")))
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder on a disk that root owns and every user can enter, unlike the state folder."""
+    with tempfile.TemporaryDirectory(prefix="iotrial-consent-", dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
 
 
 @pytest.mark.parametrize(
@@ -169,9 +179,9 @@ def test_the_file_that_was_opened_is_judged_and_not_the_one_that_has_its_name_no
 
 
 def test_the_users_own_study_runs_unasked_as_he_does_and_somebody_elses_by_his_consent_as_nobody(
-    state: Path, study: Path
+    state: Path, study: Path, open_folder: Path
 ) -> None:
-    words = (str(study), "--no-controls", "--blocks", "1")
+    words = (str(study), "--no-controls", "--blocks", "1", "--on", str(open_folder))
     run_json(*words)  # grep finds its word in a file that only root may read
     first = stored_runs(state)
     assert first
@@ -200,7 +210,7 @@ def test_a_study_from_elsewhere_without_commands_runs_unasked(state: Path, study
     factor = text.index("[[factor]]")
     study.write_text(
         text[:factor] + '[[factor]]\nname = "mode"\nknob = "file.mode"\nlevels = ["0600", "0644"]\n'
-        '[[workload]]\nname = "read"\nkind = "files"\noperation = "read"\nfiles = 4\ncache = "as-is"\n'
+        '[[workload]]\nname = "read"\nkind = "files"\noperations = ["open", "read-to-end", "close"]\nfiles = 4\ncache = "as-is"\n'
     )
     belongs_to_a_stranger(study)
     run_json(str(study), "--no-controls", "--blocks", "1")
@@ -250,7 +260,7 @@ name = "env"
 kind = "command"
 cache = "as-is"
 files = 4
-argv = ["sh", "-c", "env > SEEN"]
+argv = ["sh", "-c", 'cat "$@" > /dev/null; env > SEEN', "sh", "{files}"]
 """
 
 

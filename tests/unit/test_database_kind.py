@@ -179,5 +179,5 @@ def test_programs_that_others_can_write_to_are_refused(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         program.chmod(0o755)
         os.chown(folder, 65534, 65534)
-        with pytest.raises(RequestError, match="written to by user 65534"):
+        with pytest.raises(RequestError, match="belongs to user 65534"):
             looked_at(folder)

@@ -50,7 +50,8 @@ def ask_consent(study: Study, *, trust: bool) -> None:
         return
     answer = ""
     if sys.stdin.isatty() and sys.stderr.isatty():
-        click.echo(f"{_why_asked(study)}. Run its commands? Type yes: ", err=True, nl=False)
+        tell(f"{_why_asked(study)}. Run its commands?", err=True)
+        click.echo("Type yes: ", err=True, nl=False)
         answer = sys.stdin.buffer.readline(64).decode("utf-8", "replace")
     if answer.strip() != "yes":
         raise RequestError(

@@ -10,6 +10,15 @@ from iotrial.errors import MissingTool
 from iotrial.lab.guest.initramfs import Needs
 from iotrial.lab.modelled import FUSE
 
+#: the Debian packages of programs that studies often run
+PACKAGES = {
+    **dict.fromkeys(("cat", "cp", "dd", "ls", "md5sum", "sha256sum", "sort", "wc"), "coreutils"),
+    **{name: name for name in ("bzip2", "curl", "fio", "gcc", "git", "grep", "gzip", "make", "perl")},
+    **{name: name for name in ("python3", "rsync", "sqlite3", "tar", "unzip", "zip", "zstd")},
+    "find": "findutils",
+    "php": "php-cli",
+    "xz": "xz-utils",
+}
 TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
 
 

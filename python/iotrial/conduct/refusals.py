@@ -12,7 +12,7 @@ from itertools import islice, product
 
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct import combinations, programs
-from iotrial.conduct.means import TOOL_FOLDERS, Brought, Means
+from iotrial.conduct.means import PACKAGES, TOOL_FOLDERS, Brought, Means
 from iotrial.conduct.works import driver
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.lab import cache, registry
@@ -183,14 +183,6 @@ def check_files(study: Study, means: Means) -> None:
 
 def check_commands(study: Study, means: Means) -> None:
     """A command whose program is not installed."""
-    packages = {
-        "md5sum": "coreutils",
-        "dd": "coreutils",
-        "cat": "coreutils",
-        "ls": "coreutils",
-        "grep": "grep",
-        "php": "php-cli",
-    }
     programs.check_programs(study)
     for workload in study.workloads:
         kind = driver(workload.work)
@@ -201,14 +193,16 @@ def check_commands(study: Study, means: Means) -> None:
         for program in kind.named_programs(workload.work):
             if isinstance(means, Brought):
                 if "{" not in program:
-                    means.program(program, packages.get(program, program))
+                    means.program(program, PACKAGES.get(program, program))
                 continue
             search = os.environ.get("PATH", "") + ":" + TOOL_FOLDERS
             if "{" in program or shutil.which(program, path=search):
                 continue
             raise MissingTool(
                 f"workload {workload.name}: program {program} is not installed",
-                hint=f"apt-get install {packages.get(program, program)}",
+                hint=f"apt-get install {PACKAGES[program]}"
+                if program in PACKAGES
+                else "install it, or correct its name in the study",
             )
 
 

@@ -196,7 +196,7 @@ def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
             return "directory"
         raise PrivilegeError(
             f"study {study.name}: the image lab makes loop devices and mounts, which needs root",
-            hint="run it with sudo, or use --lab directory",
+            hint="run it with sudo" + (", or use --lab directory" if _directory_can_serve(study) else ""),
         )
     if wanted == "device" and not root:
         raise PrivilegeError(

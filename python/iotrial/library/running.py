@@ -23,6 +23,7 @@ from iotrial.library.study import Study
 from iotrial.library.trial import Trial
 from iotrial.paths import store_path
 from iotrial.study.catalogue import is_shipped
+from iotrial.study.trust import unmet
 
 # They give another document than a report, or none; that it is asked for by JSON is for ``run`` to say.
 _REFUSED = ("--json", "--rehearse", "--help", "-h")
@@ -72,9 +73,15 @@ def _named(study: str | os.PathLike[str] | Study, folder: Path) -> list[str]:
     declaration = study.declaration
     if is_shipped(declaration):
         return [declaration.origin]
+    wanted = unmet(declaration) if study.of_text else ()
+    if wanted:
+        raise RequestError(
+            f"run: study {study.name} is not trusted, and {wanted[0]}",
+            hint="if you trust this text: read_study(TOML, trusted=True)",
+        )
     file = folder / "study.toml"
     file.write_text(study.text, encoding="utf-8")
-    return [str(file), "--trust" if declaration.trusted else "--foreign"]
+    return [str(file), "--trust" if declaration.trusted or study.of_text else "--foreign"]
 
 
 def _program(words: Sequence[str], store: str | os.PathLike[str] | None) -> tuple[int, str, str]:

@@ -32,7 +32,14 @@ class Study:
     ``Trial.study``; nothing of it changes."""
 
     def __init__(
-        self, name: str, title: str, question: str, read: Callable[[], Declaration], *, of_trial: bool = False
+        self,
+        name: str,
+        title: str,
+        question: str,
+        read: Callable[[], Declaration],
+        *,
+        of_trial: bool = False,
+        of_text: bool = False,
     ) -> None:
         self.name = name
         self.title = title
@@ -40,6 +47,8 @@ class Study:
         self._read = read
         #: as a trial has it: levels may have been chosen, and somebody else may have written its commands
         self.of_trial = of_trial
+        #: the caller gave its text, so its commands run as the caller's own
+        self.of_text = of_text
 
     @cached_property
     def declaration(self) -> Declaration:
@@ -167,11 +176,12 @@ def find_study(study: str | os.PathLike[str], *, trusted: bool = False) -> Study
 
 
 def read_study(toml: str, *, trusted: bool = False) -> Study:
-    """The study in this text. ``trusted``: its commands may run; a text does not say who wrote it. StudyError, with its line,
-    where it holds none."""
+    """The study in this text. It is the caller's own: its commands run unasked, as the caller. ``trusted``:
+    also a shell, or as root. StudyError, with its line, where it holds none."""
     from iotrial.study.reader import read_study as read
 
-    return of_declaration(read(toml, "text", trusted=trusted))
+    found = read(toml, "text", trusted=trusted)
+    return Study(found.name, found.title, found.question, lambda: found, of_text=True)
 
 
 def of_declaration(found: Declaration, *, of_trial: bool = False) -> Study:
