@@ -56,7 +56,7 @@ levels = ["0600", "0644"]
 name = "fio"
 kind = "fio"
 file = "job.fio"
-pick = "test"
+pick = ["jobs.job.read.iops"]
 """
 
 
