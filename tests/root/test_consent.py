@@ -56,6 +56,7 @@ levels = ["0600", "0644"]
 name = "fio"
 kind = "fio"
 file = "job.fio"
+pick = ["jobs.job.read.iops"]
 """
 
 
@@ -210,8 +211,8 @@ def test_a_study_from_elsewhere_without_commands_runs_unasked(state: Path, study
     factor = text.index("[[factor]]")
     study.write_text(
         text[:factor] + '[[factor]]\nname = "mode"\nknob = "file.mode"\nlevels = ["0600", "0644"]\n'
-        '[[workload]]\nname = "read"\nkind = "files"\noperations = ["open", "read-to-end", "close"]\n'
-        'files = 4\ncache = "as-is"\n'
+        '[[workload]]\nname = "read"\nkind = "files"\n'
+        'operations = ["open", "read-to-end", "close"]\nfiles = 4\ncache = "as-is"\n'
     )
     belongs_to_a_stranger(study)
     run_json(str(study), "--no-controls", "--blocks", "1")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 Counts = dict[str, tuple[int, int]]
 
-#: as the probe sets a program's environment
-ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/", "LC_ALL": "C"}
+#: as the probe sets a program's environment: of root's programs, the PATH of the system, not that of the shell
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENVIRONMENT = {"PATH": SYSTEM_PATH if os.geteuid() == 0 else os.environ["PATH"], "HOME": "/", "LC_ALL": "C"}
 _ERRNO = re.compile(r"^(?:\d+ +)?(?:<\.\.\. )?(\w+).*\) += (?:-1 |\? )([A-Z]+[A-Z0-9_]*) ", re.MULTILINE)
 
 
