@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from running import failures_of, iotrial, run_json, stored_runs, write_study
+from running import failures_of, iotrial, of_a_stranger, run_json, stored_runs, write_study
 
 from web_server import fnv1a, serving, whole
 
@@ -47,7 +47,7 @@ file_put_contents('who.php', '<?php echo fileowner("/proc/self"), " ", getmyuid(
 def test_a_study_makes_a_site_serves_it_to_each_arm_and_compares_what_came(
     state: Path, tmp_path: Path
 ) -> None:
-    study = write_study(tmp_path, OWN)
+    study = of_a_stranger(write_study(tmp_path, OWN))
     refused = iotrial("run", study, check=2)
     assert "has php run a text of the study" in refused.stderr
     report = run_json(study, "--trust")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import failures_of, iotrial, run_json, stored_runs, write_study
+from running import failures_of, iotrial, of_a_stranger, run_json, stored_runs, write_study
 
 pytestmark = pytest.mark.root
 MIB = 1 << 20
@@ -259,10 +259,11 @@ def test_a_job_that_fails_is_a_failure_of_its_level(state: Path, disk_folder: Pa
 
 def test_a_job_that_reaches_beyond_the_lab_needs_trust(state: Path) -> None:
     (state.parent / "random.fio").write_text(JOB + "exec_prerun=touch /tmp/iotrial-was-here\n")
-    refused = iotrial("run", write_study(state.parent, FIO), check=2)
+    study = of_a_stranger(write_study(state.parent, FIO))
+    refused = iotrial("run", study, check=2)
     assert "exec_prerun" in refused.stderr
     assert "--trust" in refused.stderr
-    shown = iotrial("plan", write_study(state.parent, FIO), "--trust")
+    shown = iotrial("plan", study, "--trust")
     assert "exec_prerun=touch /tmp/iotrial-was-here" in shown.stdout
     assert not Path("/tmp/iotrial-was-here").exists()
 
