@@ -1,4 +1,4 @@
-"""One bit flipped in each column of each table: every verb that reads it names the trial, or prints what it printed before."""
+"""One bit flipped in each column of each table: every verb that reads it names the trial, or prints what it did before."""
 
 from __future__ import annotations
 

@@ -33,12 +33,12 @@ def checksum(table: str, trial: str, row: Iterable[object]) -> int:
 
 
 def numbered(unnumbered: int, sequence: int) -> int:
-    """The checksum that is stored: of the record and its number. Also a function of SQL, for the INSERT that draws the number."""
+    """The checksum that is stored: of the record and its number. SQL calls it too, where it draws the number."""
     return crc32(b"%d" % sequence, unnumbered)
 
 
 def sealed(table: str, trial: str, number: int, row: Row) -> Row:
-    """The values for an INSERT of ``iotrial.store.inserting``: the trial's number, the record, its checksum without number."""
+    """The values for an INSERT of ``iotrial.store.inserting``: the trial's number, the record, its first checksum."""
     return (number, *row, checksum(table, trial, row))
 
 
@@ -56,7 +56,7 @@ class Seals:
         self._required = found is not None and found[1] is not None
 
     def columns(self, names: str, own: str = "sequence") -> str:
-        """What to select for ``checked``; ``names``: the columns that are stored, in their order; ``own``: that of the number."""
+        """What to select for ``checked``; ``names``: the columns that are stored, in order; ``own``: that of the number."""
         return f"{names}, {own}, {self._column}"
 
     def checked(self, table: str, found: Iterable[Row]) -> Iterator[Row]:
