@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import replace
 
 import pytest
-from report_fixtures import CONDITIONS, controls, effect, study
+from report_fixtures import CONDITIONS, all_equivalent, controls, document, effect, study
+from rich.console import Console
 
 from iotrial.analysis.analyse import analyse
 from iotrial.analysis.model import Conclusion, Interval, Observation, ObservedBlock, Verdict
@@ -15,9 +17,13 @@ from iotrial.analysis.spec import Spec
 from iotrial.analysis.verdict import judge
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import CONTROLS_FIRST, Plan
+from iotrial.library.trial import Trial
 from iotrial.report.conditions import Conditions
 from iotrial.report.findings import finding, span_sentence
+from iotrial.report.html import html_report
+from iotrial.report.markdown import markdown_report
 from iotrial.report.sentences import controls_line
+from iotrial.report.text import print_report
 from iotrial.study.model import Better, Scale
 
 M = 0.03
@@ -154,3 +160,26 @@ def test_controls_are_one_line_that_does_not_contradict_itself() -> None:
     assert "nothing can be called equivalent" not in controls_line(every, study())
     half = [replace(one, told_from_zero=False) if i == 1 else one for i, one in enumerate(every)]
     assert "in 1 of 2 conditions" in controls_line(half, study())
+    assert "passed" not in controls_line(half, study())
+    assert controls_line(every, study()).startswith("all 4 passed; ")
+    open_copy = [replace(one, low=None, high=None) if i == 2 else one for i, one in enumerate(every)]
+    assert "passed" not in controls_line(open_copy, study())
+    negative = [one for one in every if one.kind == "negative"]
+    assert "passed" not in controls_line(negative, study())
+
+
+def test_controls_have_not_passed_where_the_slowdown_was_seen_in_some_conditions_only() -> None:
+    """Text, page, Markdown and the library say the same line, and only controls that showed something are called passed."""
+    every = controls(CONDITIONS[:2])
+    half = [replace(one, told_from_zero=False) if i == 1 else one for i, one in enumerate(every)]
+    made = document(all_equivalent()[:2], control=half)
+    line = "none of 4 failed; the injected slowdown of 6 % was seen in 1 of 2 conditions"
+    console = Console(file=io.StringIO(), width=400)
+    print_report(made, console)
+    assert isinstance(console.file, io.StringIO)
+    trial = Trial(made.trial, lambda: made, number=1)
+    for said in (console.file.getvalue(), html_report(made), markdown_report(made), str(trial)):
+        assert line in " ".join(said.replace("\\", "").split())
+        assert "all 4 passed" not in said
+    assert html_report(made).count(">passed</") == 3
+    assert html_report(made).count(">not seen yet</") == 1
