@@ -117,7 +117,7 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
                     named = f"{mark}  {comparison.columns[position].name}"
                     write(0.012, line, elided(named, 36), INK, "left")
                     write(0.645, line, words, INK, "left")
-                    write(1.0, line, elided(verdict.partition(":")[0].partition(",")[0], 14), ink, "right")
+                    write(1.0, line, elided(verdict.partition(":")[0].partition(",")[0], 22), ink, "right")
                 line += 1
             line += _GAP
 
