@@ -22,8 +22,9 @@ class Found:
 
     ``estimate`` is the mean effect on the contrast's scale (a logarithm for ratios). ``active``: somewhere the interval
     excludes no effect, and not only an effect that matters. ``excluded``: everywhere an effect that matters is excluded.
-    ``sure``: somewhere the whole interval is beyond the margin. ``beyond``: the estimate is beyond it. ``better``: whether the level is the better one by its estimate;
-    None where the conditions disagree, or no direction is preferred.
+    ``sure``: somewhere the whole interval is beyond the margin. ``beyond``: the estimate lies beyond the margin.
+    ``better``: whether the level is the better one by its estimate; None where the conditions disagree, or no direction
+    is preferred.
     """
 
     factor: str
