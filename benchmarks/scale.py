@@ -166,6 +166,7 @@ def _store(path: Path, real: TrialData, runs: list[int]) -> Path:
     making.unlink(missing_ok=True)
     Store.open(making).close()
     connection = sqlite3.connect(making, isolation_level=None)
+    inserting.prepare(connection)
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("BEGIN")
     draw = random.Random(len(runs))

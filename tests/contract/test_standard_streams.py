@@ -108,3 +108,63 @@ def test_a_study_with_letters_runs_in_a_locale_without(tmp_path: Path) -> None:
     assert done.returncode in (0, 3), done.stderr
     assert done.stdout.isascii()
     assert b"Traceback" not in done.stderr
+
+
+VERBS = (
+    "list",
+    "show files/permissions",
+    "plan files/permissions --lab directory",
+    "trials",
+    "report 2",
+    f"compare {CATALOGUE}/application/opcode-cache.iotrial {CATALOGUE}/application/opcode-cache-500ms.iotrial",
+    "export 1 -",
+    "knobs",
+    "completion bash",
+)
+
+
+@pytest.fixture(scope="module")
+def two_trials(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store of two trials."""
+    folder = tmp_path_factory.mktemp("two")
+    for name in ("application/database-restart", "nas/copy"):
+        assert shell(f"{PROGRAM} import {CATALOGUE / name}.iotrial", folder).returncode == 0
+    return folder
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.split()[0])
+def test_every_verb_ends_in_words_where_its_streams_take_nothing(
+    two_trials: Path, tmp_path: Path, verb: str
+) -> None:
+    """All at once: standard output full, closed, standard error closed, and a locale without letters."""
+    cases = {
+        ">/dev/full": (1, {}),
+        ">&-": (1, {}),
+        "2>&-": (0, {}),
+        ">ascii": (0, ASCII),
+    }
+    running = {}
+    for number, (streams, (_, environment)) in enumerate(cases.items()):
+        env = {
+            **os.environ,
+            "IOTRIAL_STORE": str(two_trials / "trials.db"),
+            "XDG_STATE_HOME": str(tmp_path / str(number)),
+            **environment,
+        }
+        running[streams] = subprocess.Popen(
+            ["sh", "-c", f"exec {PROGRAM} {verb} {streams}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            env=env,
+        )
+    for streams, process in running.items():
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == cases[streams][0], (streams, err)
+        assert b"Traceback" not in out + err
+        assert b"Exception ignored" not in err
+        if cases[streams][0] == 1:
+            assert b"writing to standard output" in err.replace(b"\n", b" "), (streams, err)
+    written = (tmp_path / "ascii").read_bytes()
+    assert written
+    assert verb.startswith("export") or written.isascii()

@@ -135,3 +135,9 @@ def test_a_run_refuses_two_documents_on_standard_output_before_it_begins(verb: V
 @pytest.mark.parametrize(("trial", "status"), [(FAST, 0), (SLOW, 4)])
 def test_fail_if_slower_is_the_status_of_a_report(verb: Verb, trial: str, status: int) -> None:
     assert verb("report", trial, "--markdown", "r.md", "--fail-if", "slower") == status
+
+
+def test_a_packed_trial_is_not_continued_and_what_to_do_is_said(verb: Verb) -> None:
+    with pytest.raises(RequestError, match="is a packed trial") as refused:
+        verb("continue", "slow.iotrial", "--time", "5m")
+    assert "iotrial run --like slow.iotrial" in str(refused.value.hint)

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import replace
 
 import pytest
-from report_fixtures import CONDITIONS, controls, effect, study
+from compared_trials import one as trial_of
+from report_fixtures import CONDITIONS, all_equivalent, controls, document, effect, study
+from rich.console import Console
 
 from iotrial.analysis.analyse import analyse
-from iotrial.analysis.model import Conclusion, Interval, Observation, ObservedBlock, Verdict
+from iotrial.analysis.model import Conclusion, Interval, Observation, ObservedBlock, Span, Verdict
 from iotrial.analysis.pooling import agree
 from iotrial.analysis.spec import Spec
 from iotrial.analysis.verdict import judge
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import CONTROLS_FIRST, Plan
+from iotrial.library.display import forests
+from iotrial.library.trial import Trial
+from iotrial.report.comparing import compare
+from iotrial.report.comparison import Cell
+from iotrial.report.comparison_words import cell_numbers, cell_verdict
 from iotrial.report.conditions import Conditions
 from iotrial.report.findings import finding, span_sentence
+from iotrial.report.gains import gain_of
+from iotrial.report.html import html_report
+from iotrial.report.markdown import markdown_report
+from iotrial.report.safety import risk_note
 from iotrial.report.sentences import controls_line
+from iotrial.report.text import print_report
 from iotrial.study.model import Better, Scale
 
 M = 0.03
@@ -154,3 +167,64 @@ def test_controls_are_one_line_that_does_not_contradict_itself() -> None:
     assert "nothing can be called equivalent" not in controls_line(every, study())
     half = [replace(one, told_from_zero=False) if i == 1 else one for i, one in enumerate(every)]
     assert "in 1 of 2 conditions" in controls_line(half, study())
+    assert "passed" not in controls_line(half, study())
+    assert controls_line(every, study()).startswith("all 4 passed; ")
+    open_copy = [replace(one, low=None, high=None) if i == 2 else one for i, one in enumerate(every)]
+    assert "passed" not in controls_line(open_copy, study())
+    negative = [one for one in every if one.kind == "negative"]
+    assert "passed" not in controls_line(negative, study())
+
+
+def test_controls_have_not_passed_where_the_slowdown_was_seen_in_some_conditions_only() -> None:
+    """Text, page, Markdown and the library say the same line, and only controls that showed something are called passed."""
+    every = controls(CONDITIONS[:2])
+    half = [replace(one, told_from_zero=False) if i == 1 else one for i, one in enumerate(every)]
+    made = document(all_equivalent()[:2], control=half)
+    line = "none of 4 failed; the injected slowdown of 6 % was seen in 1 of 2 conditions"
+    console = Console(file=io.StringIO(), width=400)
+    print_report(made, console)
+    assert isinstance(console.file, io.StringIO)
+    trial = Trial(made.trial, lambda: made, number=1)
+    for said in (console.file.getvalue(), html_report(made), markdown_report(made), str(trial)):
+        assert line in " ".join(said.replace("\\", "").split())
+        assert "all 4 passed" not in said
+    assert html_report(made).count(">passed</") == 3
+    assert html_report(made).count(">not seen yet</") == 1
+
+
+def test_a_mean_of_opposites_has_no_gain_is_compared_with_nothing_and_judges_no_claim() -> None:
+    span = Span({"cache": "warm"}, 0.389, {"cache": "cold"}, 0.998, 2)
+    mean = replace(
+        effect(Verdict.FASTER, value=0.623, low=0.55, high=0.7), kind="pooled", agree=False, span=span
+    )
+    assert gain_of(mean) is None
+    assert gain_of(replace(mean, agree=True)) is not None
+    cell = Cell(mean, valid=True, gain=gain_of(mean))
+    assert not cell.counts
+    assert cell_numbers(cell) == "0.389 to 0.998"
+    assert cell_verdict(cell) == "differs by condition"
+    other = replace(mean, value=1.5, low=1.4, high=1.6, verdict=Verdict.SLOWER, agree=True, span=None)
+    (row,) = compare([trial_of("aa", mean), trial_of("bb", other)]).rows
+    assert not row.apart
+    assert not row.opposite
+
+
+def test_the_picture_of_a_mean_of_opposites_has_the_span_and_no_mark() -> None:
+    """The forest draws a mark of its own for each estimate; a span has none, and neither has its text the mean."""
+    span = Span({"cache": "warm"}, 0.389, {"cache": "cold"}, 0.998, 2)
+    mean = replace(
+        effect(Verdict.FASTER, value=0.623, low=0.55, high=0.7), kind="pooled", agree=False, span=span
+    )
+    (row,) = [row for row in document([mean]).effects if row.effect.kind == "pooled"]
+    drawn = "".join(forests("f", [row], margin=M))
+    assert "0.389 to 0.998" in drawn
+    assert "0.623" not in drawn
+    assert "faster" not in drawn
+
+
+def test_a_level_that_is_probably_faster_and_puts_data_at_risk_is_not_called_faster() -> None:
+    probable = effect(Verdict.FASTER, value=0.98, low=0.96, high=0.99)
+    risks = {"mode": {"0444": "a power cut may cost data"}}
+    assert "; but the probably faster mode 0444 puts data at risk" in risk_note([probable], risks)
+    surely = effect(Verdict.FASTER, value=0.8, low=0.7, high=0.9)
+    assert "; but the faster mode 0444 puts data at risk" in risk_note([probable, surely], risks)

@@ -18,7 +18,7 @@ from iotrial.report.beside import beside
 from iotrial.report.jsonreport import report_json
 from iotrial.report.kept_reports import report_of
 from iotrial.store import Store, records
-from iotrial.store.checksums import checksum
+from iotrial.store.checksums import checksum, numbered
 from iotrial.store.model import TrialState
 from iotrial.store.packed import open_packed, read_packed
 
@@ -201,7 +201,7 @@ def sealed_again(path: Path) -> None:
             ("event", records.EVENT_COLUMNS, "sequence"),
         ):
             for number, *row in connection.execute(f"SELECT {key}, {columns} FROM {table}").fetchall():
-                seal = checksum(table, trial, row)
+                seal = numbered(checksum(table, trial, row), number)
                 connection.execute(f"UPDATE {table} SET checksum = ? WHERE {key} = ?", (seal, number))
 
 
@@ -277,6 +277,7 @@ def test_runs_of_two_trials_that_were_stored_in_turn_are_those_of_each(path: Pat
         whole, alone = store.data("last"), store.fingerprint("last")[1]
     # another trial's run between the two halves of this one's
     changed(path, "UPDATE run SET sequence = sequence + 100000 WHERE sequence > 20")
+    sealed_again(path)
     with sqlite3.connect(path) as connection:
         names = [
             row[1] for row in connection.execute("PRAGMA table_info(trial)") if row[1] not in ("number", "id")

@@ -37,8 +37,23 @@ def go_on(
     """Measure more blocks of a stored trial's own plan, and report; the exit status. ``refuse`` raises RequestError for a
     trial whose state does not allow it."""
     refuse_missing_folder(html)
-    store = Store.open(store_path())
-    data = store.data(ref)
+    with Store.open(store_path()) as store:
+        return _go_on(
+            store, store.data(ref), chosen, refuse, fleet_hint, trust=trust, as_json=as_json, html=html
+        )
+
+
+def _go_on(
+    store: Store,
+    data: TrialData,
+    chosen: Chosen,
+    refuse: Callable[[StoredTrial], None],
+    fleet_hint: str,
+    *,
+    trust: bool,
+    as_json: bool,
+    html: str | None,
+) -> int:
     stored = data.trial
     if stored.imported is not None:
         raise RequestError(
@@ -52,6 +67,12 @@ def go_on(
     refuse(stored)
     check_stored(data)
     options: dict[str, Any] = dict(stored.header.options)
+    missing = [name for name in ("lab", "time_s", "blocks") if name not in options]
+    if missing:
+        raise RequestError(
+            f"trial {stored.number} does not say how it was begun ({', '.join(missing)}), and cannot go on",
+            hint="`iotrial report` shows what is stored of it; `iotrial run` begins a trial of its own",
+        )
     plan = Plan.stored(stored.header.study, stored.header.seed, options)
     limits, further = chosen(data, plan)
     resolved = resolve(

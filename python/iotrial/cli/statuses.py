@@ -7,7 +7,7 @@ STATUSES: tuple[tuple[str, str], ...] = (
     ("1", "The work failed: the lab, the probe, the store, a file that cannot be written."),
     ("2", "The request was wrong, or cannot be met here; nothing was changed."),
     ("3", "The trial is invalid: one of its controls failed, or no run used the device under test."),
-    ("4", "What --fail-if names came about."),
+    ("4", "A --fail-if condition was met."),
     (
         "5",
         "Something could not be put back; its journal entry is kept, and `iotrial restore` tries again. "

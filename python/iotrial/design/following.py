@@ -22,8 +22,9 @@ class Found:
 
     ``estimate`` is the mean effect on the contrast's scale (a logarithm for ratios). ``active``: somewhere the interval
     excludes no effect, and not only an effect that matters. ``excluded``: everywhere an effect that matters is excluded.
-    ``beyond``: the estimate lies beyond the margin. ``better``: whether the level is the better one by its estimate;
-    None where the conditions disagree, or no direction is preferred.
+    ``sure``: somewhere the whole interval is beyond the margin. ``beyond``: the estimate lies beyond the margin.
+    ``better``: whether the level is the better one by its estimate; None where the conditions disagree, or no direction
+    is preferred.
     """
 
     factor: str
@@ -33,6 +34,7 @@ class Found:
     excluded: bool
     beyond: bool
     better: bool | None
+    sure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,12 @@ def pin_of(factor: Factor, best: Found | None, found: Sequence[Found], *, droppe
         top = max(gains, key=lambda one: abs(one.estimate))
         label, why = top.level, "undecided, held at the level that looks better"
         if top.active:
-            why = "held at the better level"
+            why = "held at the better level" if top.sure else "held at the level that is probably better"
     elif all(one.excluded for one in others):
         why = "no effect that matters, held at the reference"
     elif best.active and best.better is False:
-        why = "held at the reference, which is the better level"
+        which = "is" if best.sure else "is probably"
+        why = f"held at the reference, which {which} the better level"
     elif best.beyond or best.active:
         why = (
             "undecided, held at the reference, which looks better"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from iotrial.analysis.fleet.combine import EQUIVALENT, HIGHER, INCONCLUSIVE, LOWER, combine, why_left_out
 from iotrial.analysis.fleet.model import FleetEffect, HostEffect, Outlier
-from iotrial.analysis.model import Effect, Verdict
+from iotrial.analysis.model import Effect, Span, Verdict
 from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE, direction_of
 from iotrial.fleet.membership import Fleet
 from iotrial.fleet.summary import HostTrial
@@ -186,7 +186,9 @@ def _comparison(
         HostRow(one, effect, part, why_left_out(part), named.get(part.host))
         for (one, effect), part in zip(sides, parts, strict=True)
     )
-    return FleetComparison(like, rows, found, _mean(like, found))
+    return FleetComparison(
+        like, rows, found, _mean(like, found, [one for _, one in sides if one is not None])
+    )
 
 
 def _part(one: HostTrial, effect: Effect | None) -> HostEffect:
@@ -225,7 +227,7 @@ def _contrast(value: float | None, effect: Effect) -> float | None:
     return math.log(value) if value > 0.0 else None
 
 
-def _mean(like: Effect, found: FleetEffect) -> Effect | None:
+def _mean(like: Effect, found: FleetEffect, parts: Sequence[Effect]) -> Effect | None:
     mean = found.mean
     if mean is None:
         return None
@@ -251,7 +253,18 @@ def _mean(like: Effect, found: FleetEffect) -> Effect | None:
         cross_check=None,
         e_value=None,
         leaning=False,
+        agree=None if like.agree is None else all(one.agree is not False for one in parts),
+        span=_span(parts),
     )
+
+
+def _span(parts: Sequence[Effect]) -> Span | None:
+    """What the conditions of all hosts span, where their means hide that conditions differ."""
+    known = [one.span for one in parts if one.span is not None]
+    if not known:
+        return None
+    least, most = min(known, key=lambda one: one.least), max(known, key=lambda one: one.most)
+    return Span(least.least_at, least.least, most.most_at, most.most, max(one.conditions for one in known))
 
 
 def _key(effect: Effect) -> tuple[object, ...]:

@@ -203,7 +203,7 @@ class Effects(Table[Effect]):
 class Control:
     """One control of a trial. ``kind`` "negative": two identical arms, which must not be told apart; "positive": the
     reference made slower by the known ratio ``injected``, which the interval must hold. ``ratio`` is a difference for
-    counts."""
+    counts. ``standing``: why one that has not failed shows nothing yet, else empty."""
 
     kind: str
     condition: Mapping[str, str]
@@ -216,6 +216,7 @@ class Control:
     told_from_zero: bool
     blocks: int
     sentence: str
+    standing: str = field(default="", repr=False, compare=False)
 
 
 def control_of(row: ControlRow) -> Control:
@@ -233,6 +234,7 @@ def control_of(row: ControlRow) -> Control:
         told_from_zero=one.told_from_zero,
         blocks=one.blocks,
         sentence=row.sentence,
+        standing=row.standing,
     )
 
 
@@ -244,11 +246,11 @@ class Controls(Table[Control]):
 
     @property
     def passed(self) -> bool:
-        """Whether all did."""
+        """Whether none failed. One that shows nothing yet (``told_from_zero``) has not failed."""
         return all(one.passed for one in self)
 
     def _cells(self, row: Control) -> tuple[str, ...]:
-        return row.kind, "yes" if row.passed else "NO", row.sentence
+        return row.kind, (row.standing or "yes") if row.passed else "NO", row.sentence
 
     def _columns(self) -> list[Column[Control]]:
         fixed: list[Column[Control]] = [

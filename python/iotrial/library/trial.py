@@ -248,6 +248,19 @@ class Trial:
     def _drawn(self) -> Effects:
         return self.effects.primary[:_MOST_ROWS]
 
+    @property
+    def _on_controls(self) -> str:
+        """What the controls have shown, as the report says it; empty for facts, which have none that could fail."""
+        from iotrial.report.notation import counted
+        from iotrial.report.sentences import controls_line
+
+        if not self.document.with_controls:
+            return "There were no controls."
+        if failed := sum(not one.passed for one in self.controls):
+            return f"{failed} of {counted(len(self.controls), 'control')} failed."
+        line = controls_line(self.document.analysis.controls, self._stored.header.study)
+        return f"Controls: {line}." if line else ""
+
     def _card(self, figures: tuple[str, ...] = ()) -> Card:
         from iotrial.report.notation import counted
         from iotrial.units import format_duration
@@ -259,18 +272,17 @@ class Trial:
             f"{which}: {document.title}, {header.started[:10]}, {self.state}, "
             f"{counted(len(document.data.runs), 'run')} in {format_duration(self.duration_s)}"
         )
-        failed = sum(not one.passed for one in self.controls)
-        controls = "There were no controls."
-        if self.controls:
-            passed = f"{len(self.controls) - failed} of {counted(len(self.controls), 'control')} passed"
-            controls = f"{passed}; {counted(len(document.void), 'block')} void, {len(document.failures):,} runs failed."
+        lost = (
+            f"{counted(len(document.void), 'block')} void, {counted(len(document.failures), 'failed run')}."
+        )
+        standing = f"{self._on_controls} {lost}".strip()
         drawn = self._drawn
         heads, rows = drawn.listed()
         invalid = () if self.valid else ("The trial is invalid: what the table says are no verdicts.",)
         return Card(
             title=title,
             lead=self.verdict,
-            lines=(header.study.question, controls, *invalid),
+            lines=(header.study.question, standing, *invalid),
             figures=figures,
             heads=heads,
             rows=rows,

@@ -30,13 +30,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, log, log1p
 
-from iotrial.analysis.model import Effect, Verdict
+from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.analysis.verdict import BUDGET_SPENT
 from iotrial.legible import shown
 from iotrial.report.comparable import Setup, mismatches, not_run
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.notation import counted, joined, percent
-from iotrial.report.phrases import interval_of
+from iotrial.report.phrases import interval, interval_of
 from iotrial.study.model import Better, Claim, Says, Scale
 
 NOT_COMPARABLE = "not comparable"
@@ -227,7 +227,7 @@ def _held(claim: Claim, effect: Effect, conditions: Conditions, *, margin: float
         outcome,
         why,
         _published(claim),
-        interval_of(effect, here),
+        interval(effect) if effect.conclusion is Conclusion.VARIES else interval_of(effect, here),
     )
 
 
@@ -242,6 +242,8 @@ def _judge(
     """The rules at the top of this module; ``ends`` are those of the interval for the claim's own pair."""
     if not valid:
         return Outcome.CANNOT_SAY, "the trial is invalid"
+    if effect.conclusion is Conclusion.VARIES:
+        return Outcome.CANNOT_SAY, "its conditions do not agree, so their mean is the effect in none of them"
     if claim.ratio is None and claim.says is None:
         return Outcome.CANNOT_SAY, "the claim gives neither ratio nor direction"
     if effect.scale is not Scale.LOG and claim.ratio is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
-from iotrial.analysis.model import Effect, Verdict
+from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.errors import RequestError
 from iotrial.legible import shown
 from iotrial.report.analysed import Analysed, Level
@@ -143,6 +143,9 @@ def _row(cells: Sequence[Cell | None]) -> Row:
     else:
         agreement = Agreement.DIFFERS if apart else Agreement.NOT_SHOWN
     verdicts = [cell.verdict for cell in cells if cell is not None and cell.verdict is not None]
+    sided = {
+        cell.verdict for cell in cells if cell is not None and cell.effect.conclusion is not Conclusion.VARIES
+    }
     return Row(
         kind=effect.kind,
         condition=dict(effect.condition),
@@ -158,7 +161,7 @@ def _row(cells: Sequence[Cell | None]) -> Row:
         agreement=agreement,
         apart=apart,
         verdict=verdicts[0] if len(verdicts) > 1 and len(set(verdicts)) == 1 else None,
-        opposite=any(pair <= set(verdicts) for pair in _OPPOSITES),
+        opposite=any(pair <= sided for pair in _OPPOSITES),
     )
 
 

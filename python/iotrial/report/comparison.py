@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iotrial.analysis.model import Effect, Verdict
+from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE
 from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
@@ -41,7 +41,7 @@ class Cell:
     """What one trial says of one comparison. ``effect`` has ratios (scale log) or differences, at alpha / k.
 
     ``risk``: which of the levels puts data at risk. ``counts``: its interval may be held against others; it is of a valid
-    trial, bounded, and of all runs.
+    trial, bounded, of all runs, and no mean of conditions that do not agree.
     """
 
     effect: Effect
@@ -54,6 +54,7 @@ class Cell:
         effect = self.effect
         return (
             self.valid
+            and effect.conclusion is not Conclusion.VARIES
             and effect.reason not in _UNFIT
             and not (effect.low is None and effect.high is None)
             and effect.blocks > 0

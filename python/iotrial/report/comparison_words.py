@@ -231,7 +231,7 @@ def _left_out(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
     if open_ := sum(row.agreement is Agreement.OPEN for row in rows):
         yield (
             f"{counted(open_, 'comparison')} cannot be held against each other: fewer than two trials have an interval "
-            "there that is bounded, of all runs, and of an effect that stayed what it was."
+            "there that is bounded, of all runs, of an effect that stayed what it was, and no mean of conditions that differ."
         )
     alone = Counter(row.has[0] for row in rows if not row.shared)
     if alone:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iotrial.analysis.model import Effect
+from iotrial.analysis.model import Conclusion, Effect
 from iotrial.report.notation import interval_numbers
 from iotrial.report.phrases import Kind, kind_of
 from iotrial.study.model import Scale
@@ -31,9 +31,12 @@ class Gain:
 
 
 def gain_of(effect: Effect) -> Gain | None:
-    """The gain of a ratio; None for differences, interactions, and where there is no estimate."""
+    """The gain of a ratio; None for differences, interactions, means of conditions that do not agree, and where there is
+    no estimate."""
     value = effect.value
     if effect.scale is not Scale.LOG or value is None or effect.kind == "interaction":
+        return None
+    if effect.conclusion is Conclusion.VARIES:
         return None
     less = value < 1.0
     word = ("less" if less else "more") + (" time" if kind_of(effect) is Kind.TIME else "")

@@ -151,7 +151,8 @@ class PlainView:
 def verdict_line(line: EffectLine) -> str:
     """E.g. "cache warm: mode 0444 / 0777 equivalent, 1.001 [0.992, 1.010] after 34 blocks"."""
     after = counted(line.blocks, "block")
-    return f"{line.condition}: {line.comparison} {line.word}, {line.numbers} after {after}"
+    risk = f"; {line.risk}" if line.risk else ""
+    return f"{line.condition}: {line.comparison} {line.word}, {line.numbers} after {after}{risk}"
 
 
 def standing_line(progress: Progress) -> str:

@@ -27,6 +27,8 @@ WIDEST = 100
 NARROWEST = 20
 _ROOM_FOR_LEGEND = 18  # lines of a terminal
 _GAP = "  "
+#: before the verdict where the level that is not slower puts data at risk; nothing but ASCII
+_RISK = "! "
 _LEAST_NAME = 14
 _STYLES = {**VERDICT_STYLES, GOING_ON: "dim"}
 #: what a table has beside name, numbers and verdict: the width of the bar, and whether blocks are counted
@@ -105,6 +107,8 @@ def _legend(progress: Progress, marks: Marks) -> str:
     if all(line.low is None and line.high is None for line in progress.effects):
         return ""
     margin = f"{marks.margin} margin {percent(progress.margin)}  " if progress.margin else ""
+    if any(line.risk for line in progress.effects):
+        margin = f"{_RISK}data at risk  {margin}"
     return f"{margin}{marks.now} interval  {marks.before} at half the blocks  {marks.estimate} estimate"
 
 
@@ -209,7 +213,7 @@ def _columns(lines: Sequence[EffectLine], names: Sequence[str], width: int) -> _
     from rich.cells import cell_len
 
     numbers = max([len(_numbers_title(lines)), *(len(_numbers(line)) for line in lines)])
-    verdict = max(len(line.word) for line in lines)
+    verdict = max(len(line.word) + len(_RISK) * bool(line.risk) for line in lines)
     blocks = max(6, *(len(f"{line.blocks:,}") for line in lines))
     wanted = max(cell_len(name) for name in names)
     found = None
@@ -262,6 +266,8 @@ def _row(name: str, line: EffectLine, columns: _Columns, bar: str) -> Text:
         text.append(bar + _GAP, style=style if line.verdict else "")
     if columns.blocks:
         text.append(f"{line.blocks:>{columns.blocks},}{_GAP}")
+    if line.risk:
+        return text.append(f"{_RISK}{verdict}", style="yellow")
     return text.append(verdict, style=style)
 
 

@@ -14,6 +14,7 @@ from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import bracketed
 from iotrial.report.phrases import null_value
+from iotrial.report.safety import risk_of, risks_of
 from iotrial.study.model import Study
 
 GOING_ON = "going on"
@@ -26,7 +27,7 @@ class EffectLine:
 
     ``before_low`` and ``before_high`` are the interval that it had at ``before_blocks``, about half as many blocks (0: it
     has not been looked at so early, or had no interval): how far it has narrowed since. ``response`` is empty where a
-    trial judges one only.
+    trial judges one only. ``risk``: the level that puts data at risk, in words, of a decided effect (``safety.risk_of``).
     """
 
     condition: str
@@ -46,6 +47,7 @@ class EffectLine:
     before_high: float | None = None
     before_blocks: int = 0
     response: str = ""
+    risk: str = ""
 
     @property
     def comparison(self) -> str:
@@ -103,7 +105,7 @@ class Progress:
 
 def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, ...]:
     """The primary effects as lines, in the study's order of conditions; only decided ones have a verdict."""
-    conditions = Conditions(study)
+    conditions, risks = Conditions(study), risks_of(study)
     several = len({r.name for r in study.responses if r.primary}) > 1
     ordered = sorted(
         (effect for effect in effects if effect.primary),
@@ -125,6 +127,7 @@ def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, .
             unit=effect.unit,
             crossed=effect.kind == "interaction",
             response=effect.response if several else "",
+            risk=risk_of(effect, risks) if effect.decided else "",
         )
         for effect in ordered
     )

@@ -127,6 +127,7 @@ def _found(factor: str, level: str, effects: Sequence[Effect], *, margin: float)
         excluded=all(effect.verdict is Verdict.EQUIVALENT for effect in effects),
         beyond=abs(mean) > (math.log1p(margin) if log else 0.0),
         better=gains.pop() if len(gains) == 1 else None,
+        sure=any(effect.verdict not in _QUIET and not effect.conclusion.probable for effect in effects),
     )
 
 

@@ -61,6 +61,16 @@ class ControlRow:
     condition: ConditionText
     sentence: str
 
+    @property
+    def standing(self) -> str:
+        """Why one that has not failed shows nothing yet; empty where it failed or passed."""
+        control = self.control
+        if not control.passed:
+            return ""
+        if control.low is None and control.high is None:
+            return "too few blocks"
+        return "not seen yet" if control.kind == "positive" and not control.told_from_zero else ""
+
 
 @dataclass(frozen=True, slots=True)
 class DiagnosticRow:

@@ -131,11 +131,14 @@ def safety_note(effects: Sequence[Effect], study: Study) -> str:
 
 def risk_note(effects: Sequence[Effect], risks: Risks) -> str:
     """``safety_note`` where the study is not at hand."""
-    found = dict.fromkeys((effect.factor, at_risk_where_faster(effect, risks)) for effect in effects)
+    found: dict[tuple[str, str], bool] = {}
+    for effect in effects:
+        if (level := at_risk_where_faster(effect, risks)) is not None:
+            sure = not effect.conclusion.probable
+            found[effect.factor, level] = found.get((effect.factor, level), False) or sure
     told = [
-        f"the faster {shown(factor)} {shown(level)} puts data at risk: {risks[factor][level]}"
-        for factor, level in found
-        if level is not None
+        f"the {'' if sure else 'probably '}faster {shown(factor)} {shown(level)} puts data at risk: {risks[factor][level]}"
+        for (factor, level), sure in found.items()
     ]
     if not told:
         return ""

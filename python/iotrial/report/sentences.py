@@ -414,32 +414,33 @@ def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
 
 
 def controls_line(controls: Sequence[Control], study: Study) -> str:
-    """What the controls have shown so far, e.g. "all 8 passed; the injected slowdown of 6 % was seen in 3 of 4 conditions,
-    elsewhere nothing can be called equivalent". Empty where nothing is timed: counts and facts leave nothing to slow."""
+    """What the controls have shown so far, e.g. "none of 8 failed; the injected slowdown of 6 % was seen in 3 of 4
+    conditions, elsewhere nothing can be called equivalent". They have passed only where the slowdown was seen in every
+    condition that has it. Empty where nothing is timed: counts and facts leave nothing to slow."""
     positive = [control for control in controls if control.kind == "positive"]
     timed = any(is_time(response) or is_rate(response) for response in study.responses)
     if not controls or not (positive or timed):
         return ""
     blind = sum(control.low is None and control.high is None for control in controls)
     every = len(controls)
+    seen = sum(control.told_from_zero for control in positive)
     if blind == every:
-        seen_any = any(control.told_from_zero for control in positive)
-        check = f"for any of the {every} to fail" if seen_any else f"to check any of the {every}"
-        said = f"too few blocks so far {check}"
+        said = f"too few blocks so far {f'for any of the {every} to fail' if seen else f'to check any of the {every}'}"
     elif blind:
-        said = f"{every - blind} of {every} checked and passed, too few blocks so far for the others"
-    else:
+        said = (
+            f"{every - blind} of {every} checked, none of them failed, too few blocks so far for the others"
+        )
+    elif positive and seen == len(positive):
         said = f"all {every} passed" if every > 1 else "passed"
+    else:
+        said = f"none of {every} failed" if every > 1 else "none failed"
     if not positive:
         return f"{said}; no slowdown can be injected here, so nothing can be called equivalent"
     injected = max(max(control.injected, 1 / control.injected) for control in positive)
     slowdown = f"the injected slowdown of {percent(injected - 1)}"
-    seen = sum(control.told_from_zero for control in positive)
     if seen == len(positive):
         return f"{said}; {slowdown} was seen{' everywhere' if seen > 1 else ''}"
     if not seen:
-        none = f"none of {every} failed" if every > 1 else "none failed"
-        said = said if blind else none
         return f"{said}; {slowdown} has not been seen yet, so nothing can be called equivalent"
     noun = "comparison" if _several_each(positive) else "condition"
     return (

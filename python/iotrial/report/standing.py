@@ -122,6 +122,7 @@ def _effect(found: object) -> EffectLine:
         before_high=_number_or_none(found, "before_high"),
         before_blocks=_whole(found, "before_blocks"),
         response=_text(found, "response"),
+        risk=_text(found, "risk"),
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iotrial.analysis.changes import FEWEST, Change, changes
-from iotrial.analysis.model import Effect
+from iotrial.analysis.model import Conclusion, Effect
 from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.phrases import interval, spoken
@@ -207,7 +207,10 @@ def _mark(point: Point) -> Mark:
     said = f"trial {point.row.trial.number}: {point.numbers}" + ("" if point.valid else ", invalid")
     tone = ("higher" if point.risk else effect.conclusion.tone) if point.valid else ""
     name = point.row.started[:10]
-    return Mark(effect.value, effect.low, effect.high, tone, name, said, f"/trials/{point.row.trial.number}")
+    value, low, high = effect.value, effect.low, effect.high
+    if effect.conclusion is Conclusion.VARIES and effect.span is not None:
+        value, low, high = None, effect.span.least, effect.span.most
+    return Mark(value, low, high, tone, name, said, f"/trials/{point.row.trial.number}")
 
 
 def changes_of(points: Sequence[Point]) -> tuple[tuple[Change, ...], str]:
@@ -232,6 +235,8 @@ def changes_of(points: Sequence[Point]) -> tuple[tuple[Change, ...], str]:
 def _level(point: Point) -> float | None:
     value = point.effect.value
     if value is None or not point.valid or not math.isfinite(value):
+        return None
+    if point.effect.conclusion is Conclusion.VARIES:
         return None
     if point.effect.scale is Scale.LOG:
         return math.log(value) if value > 0 else None

@@ -1,14 +1,16 @@
 """A checksum with each record of a store: what was changed inside its cell, which SQLite cannot see, is found and named.
 
-It is the CRC-32 (zlib) of the JSON text of ``[table, id of the trial, values ...]``: the values of the columns that the
-record was stored with, in the order of its INSERT. Records of a store that an older iotrial wrote have none, and
-are taken as they are; where a trial's own row has one, each of its records must.
+It is the CRC-32 (zlib) of the JSON text of ``[table, id of the trial, values ...]``, the values of the columns that the
+record was stored with in the order of its INSERT, followed by the decimal digits of the record's own number (``sequence``; of
+a trial ``number``), which the database gives it. Records of a store that an older iotrial wrote have none, and are taken as
+they are; where a trial's own row has one, each of its records must.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 from zlib import crc32
 
@@ -26,12 +28,17 @@ HINT = (
 
 
 def checksum(table: str, trial: str, row: Iterable[object]) -> int:
-    """Of one record; ``trial``: its id. A number of 32 bits."""
+    """Of one record that has no number yet; ``trial``: its id. 32 bits."""
     return crc32(_encoded((table, trial, *row)))
 
 
+def numbered(unnumbered: int, sequence: int) -> int:
+    """The checksum that is stored: of the record and its number. SQL calls it too, where it draws the number."""
+    return crc32(b"%d" % sequence, unnumbered)
+
+
 def sealed(table: str, trial: str, number: int, row: Row) -> Row:
-    """The values for an INSERT of ``iotrial.store.inserting``: the trial's number, the record, its checksum."""
+    """The values for an INSERT of ``iotrial.store.inserting``: the trial's number, the record, its first checksum."""
     return (number, *row, checksum(table, trial, row))
 
 
@@ -48,17 +55,17 @@ class Seals:
         self._trial: str = found[0] if found is not None else ""
         self._required = found is not None and found[1] is not None
 
-    def columns(self, names: str) -> str:
-        """What to select for ``checked``; ``names``: the columns that are stored, in their order."""
-        return f"{names}, {self._column}"
+    def columns(self, names: str, own: str = "sequence") -> str:
+        """What to select for ``checked``; ``names``: the columns that are stored, in order; ``own``: that of the number."""
+        return f"{names}, {own}, {self._column}"
 
     def checked(self, table: str, found: Iterable[Row]) -> Iterator[Row]:
-        """The rows without their checksums. StoreError at the first that is not as it was stored."""
+        """The rows without numbers and checksums. StoreError at the first that is not as it was stored."""
         trial, required = self._trial, self._required
         for place, row in enumerate(found, start=1):
-            *values, stored = row
+            *values, sequence, stored = row
             without = stored is None and not required
-            if not without and stored != checksum(table, trial, values):
+            if not without and stored != numbered(checksum(table, trial, values), sequence):
                 raise StoreError(
                     f"trial {self._number} is damaged: {_named(table, place, values)} is not as it was stored: its checksum "
                     + ("is missing" if stored is None else "differs"),
@@ -69,30 +76,35 @@ class Seals:
     def refuse_lost(self, tables: Iterable[str] = ("state", "run", "block_end", "event")) -> None:
         """StoreError where a record of this trial is not found by the trial's number: the number with the record, or the one
         in the index, is not as it was stored. Looks through the numbers of all records, past the indexes."""
-        connection = self._connection
         for table in tables:
-            columns = _OF_A_TRIAL[table]
-            found, through_index = (
-                connection.execute(
-                    f"SELECT count(*) FROM {table}{how} WHERE trial = ?", (self._number,)
-                ).fetchone()[0]
-                for how in (" NOT INDEXED", "")
+            with suppress(sqlite3.DatabaseError, UnicodeDecodeError):
+                # a damaged page hides this, and is found when the store is opened; an index is done without
+                self._refuse_lost(table)
+
+    def _refuse_lost(self, table: str) -> None:
+        connection = self._connection
+        found, through_index = (
+            connection.execute(
+                f"SELECT count(*) FROM {table}{how} WHERE trial = ?", (self._number,)
+            ).fetchone()[0]
+            for how in (" NOT INDEXED", "")
+        )
+        if found != through_index:
+            raise StoreError(
+                f"trial {self._number} is damaged: {table}: its index finds {through_index} of {found} records",
+                hint=HINT,
             )
-            if found != through_index:
+        strays = connection.execute(
+            f"SELECT {self.columns(_OF_A_TRIAL[table])} FROM {table} NOT INDEXED "
+            "WHERE trial NOT IN (SELECT number FROM trial)"
+        )
+        for *values, sequence, stored in strays:
+            if stored is not None and stored == numbered(checksum(table, self._trial, values), sequence):
                 raise StoreError(
-                    f"trial {self._number} is damaged: {table}: its index finds {through_index} of {found} records",
+                    f"trial {self._number} is damaged: {_named(table, 0, values)} "
+                    "is stored under the number of another trial",
                     hint=HINT,
                 )
-            strays = connection.execute(
-                f"SELECT {self.columns(columns)} FROM {table} NOT INDEXED WHERE trial NOT IN (SELECT number FROM trial)"
-            )
-            for *values, stored in strays:
-                if stored is not None and stored == checksum(table, self._trial, values):
-                    raise StoreError(
-                        f"trial {self._number} is damaged: {_named(table, 0, values)} "
-                        "is stored under the number of another trial",
-                        hint=HINT,
-                    )
 
 
 _OF_A_TRIAL = {
@@ -114,14 +126,14 @@ def all_as_stored(connection: sqlite3.Connection) -> bool:
     ):
         if stored is not None:
             required[number] = row[0]
-            if stored != checksum("trial", row[0], row):
+            if stored != numbered(checksum("trial", row[0], row), number):
                 return False
-    for number, stored, *row in connection.execute(
-        f"SELECT trial, checksum, {records.STATE_COLUMNS} FROM state"
+    for number, sequence, stored, *row in connection.execute(
+        f"SELECT trial, sequence, checksum, {records.STATE_COLUMNS} FROM state"
     ):
-        if (stored is not None or number in required) and stored != checksum(
-            "state", required.get(number, ""), row
-        ):
+        if stored is None and number not in required:
+            continue
+        if stored != numbered(checksum("state", required.get(number, ""), row), sequence):
             return False
     return True
 

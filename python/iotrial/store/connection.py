@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from iotrial.errors import StoreError
 from iotrial.store import schema
+from iotrial.store.inserting import prepare
 from iotrial.store.soundness import check_tables, complaint, standing
 
 _WAIT_S = 30.0
@@ -194,6 +195,7 @@ def _reading(path: Path) -> sqlite3.Connection:
 
 def _created_in_memory() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
+    prepare(connection)
     _create(connection)
     connection.executescript(_SETTINGS)
     return connection
@@ -204,6 +206,7 @@ def _harden(connection: sqlite3.Connection) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.setlimit(sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 4)
+    prepare(connection)
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:

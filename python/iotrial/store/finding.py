@@ -19,7 +19,7 @@ from iotrial.store.schema import IMPORTED
 def stored_trial(connection: sqlite3.Connection, number: int) -> StoredTrial:
     """The trial of this number; StoreError where its records are damaged."""
     seals = Seals(connection, number)
-    query = f"SELECT {seals.columns(records.HEADER_COLUMNS)} FROM trial WHERE number = ?"
+    query = f"SELECT {seals.columns(records.HEADER_COLUMNS, own='number')} FROM trial WHERE number = ?"
     header = next(seals.checked("trial", connection.execute(query, (number,))), None)
     if header is None:
         raise StoreError("its row cannot be found")

@@ -41,8 +41,15 @@ def command(
     budget is that of the trial once more; --time alone sets no limit to blocks.
     """
     from iotrial.cli.resuming import go_on
+    from iotrial.errors import RequestError
+    from iotrial.legible import shown
     from iotrial.units import parse_duration
 
+    if trial.endswith(".iotrial"):
+        raise RequestError(
+            f'"{shown(trial)}" is a packed trial: only a trial in the store of the machine that measured it can be continued',
+            hint=f"`iotrial run --like {shown(trial)}` measures its study here, as a trial of its own",
+        )
     wanted_s = quantity_of("--time", time, parse_duration)
 
     def chosen(data: TrialData, plan: Plan) -> tuple[Limits, Continuation]:

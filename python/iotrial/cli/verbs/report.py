@@ -31,7 +31,10 @@ LONG = 2_000
     "--figures", metavar="FOLDER", help="Write every figure there as SVG and PNG, with its numbers as CSV."
 )
 @click.option(
-    "--fail-if", type=click.Choice(["slower", "inconclusive"]), multiple=True, help="Exit with status 4 then."
+    "--fail-if",
+    type=click.Choice(["slower", "inconclusive"]),
+    multiple=True,
+    help="Exit with status 4 where a main effect is slower (also probably slower), or undecided.",
 )
 @json_option
 def command(

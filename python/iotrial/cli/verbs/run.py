@@ -18,7 +18,10 @@ from iotrial.cli.options import markdown_option, study_options
 @click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
 @markdown_option
 @click.option(
-    "--fail-if", type=click.Choice(["slower", "inconclusive"]), multiple=True, help="Exit with status 4 then."
+    "--fail-if",
+    type=click.Choice(["slower", "inconclusive"]),
+    multiple=True,
+    help="Exit with status 4 where a main effect is slower (also probably slower), or undecided.",
 )
 @click.option(
     "--sample",

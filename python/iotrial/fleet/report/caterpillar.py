@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from iotrial.analysis.model import Conclusion
 from iotrial.fleet.report.words import host_name, host_verdict, mean_words, title
 from iotrial.fleet.verdict import FleetComparison, HostRow
 from iotrial.legible import shown
@@ -121,9 +122,14 @@ def _limits(one: FleetComparison, rows: list[HostRow], band: float) -> tuple[flo
     return min(inside) - pad, max(inside) + pad
 
 
+def _hides_conditions(one: FleetComparison) -> bool:
+    """Whether it is a mean over conditions that differ, which has no place on an axis."""
+    return one.mean is not None and one.mean.conclusion is Conclusion.VARIES
+
+
 def _bands(axes: Axes, one: FleetComparison) -> None:
     mean = one.found.mean
-    if mean is None:
+    if mean is None or _hides_conditions(one):
         return
     left, right = axes.get_xlim()
     if mean.new_low is not None and mean.new_high is not None:
@@ -183,13 +189,14 @@ def _mean(figure: Figure, axes: Axes, one: FleetComparison, line: int, lines: in
     ink = VERDICT_INKS.get(one.mean.conclusion.words, INK)
     low, high = max(left, mean.low), min(right, mean.high)
     axes.axhline(line - 1, color=LINE, linewidth=0.6, zorder=1)
-    axes.fill(
-        [low, mean.value, high, mean.value],
-        [line, line - 0.38, line, line + 0.38],
-        color=ink,
-        linewidth=0,
-        zorder=4,
-    )
+    if not _hides_conditions(one):
+        axes.fill(
+            [low, mean.value, high, mean.value],
+            [line, line - 0.38, line, line + 0.38],
+            color=ink,
+            linewidth=0,
+            zorder=4,
+        )
     _write(figure, axes, 0.0, line, lines, "mean over hosts" if not narrow else "mean", INK, bold=True)
     if not narrow:
         _write(figure, axes, 0.68, line, lines, mean_words(one), INK, bold=True)

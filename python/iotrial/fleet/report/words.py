@@ -276,6 +276,8 @@ def _sentence(report: FleetReport, one: FleetComparison) -> str:
     if one.mean is None:
         return f"No verdict over hosts: {_too_few(report, one)}."
     over = f"On average over {_over(report, one)}"
+    if one.mean.conclusion is Conclusion.VARIES:
+        return f"{over}, {title(one)} differs by condition: {interval(one.mean)}."
     match one.mean.verdict:
         case Verdict.EQUIVALENT:
             same = "as fast as" if is_speed(one.mean) else "the same as"

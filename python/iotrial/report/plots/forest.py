@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from iotrial.analysis.model import Verdict
+from iotrial.analysis.model import Conclusion, Verdict
 from iotrial.legible import shown
 from iotrial.report.notation import elided, percent, suited_unit
 from iotrial.report.phrases import interval, null_value, spoken
@@ -199,6 +199,12 @@ def _row(axes: Axes, row: EffectRow, line: float, *, low_shift: float) -> None:
             fontsize=FONT_PT - 1,
             bbox={"facecolor": PAPER, "linewidth": 0, "pad": 1},
         )
+        return
+    if effect.conclusion is Conclusion.VARIES and effect.span is not None:
+        # a mean of conditions that differ has no place: what they span is drawn, without a mark
+        ends = (effect.span.least, effect.span.most)
+        places = [left if end <= _floor(row) else min(max(_position(row, end), left), right) for end in ends]
+        axes.plot(places, [y, y], color=ink, linewidth=1.0, linestyle=":", marker="|", markersize=7, zorder=3)
         return
     low = left if effect.low is None or effect.low <= _floor(row) else max(left, _position(row, effect.low))
     high = right if effect.high is None else min(right, _position(row, effect.high))

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from iotrial.analysis.model import Conclusion
 from iotrial.legible import shown
 from iotrial.report.comparison import Cell, Comparison, Row
 from iotrial.report.comparison_words import agreement_words, cell_numbers, cell_verdict, title
@@ -116,7 +117,7 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
                     named = f"{mark}  {comparison.columns[position].name}"
                     write(0.012, line, elided(named, 36), INK, "left")
                     write(0.645, line, words, INK, "left")
-                    write(1.0, line, elided(verdict.partition(":")[0].partition(",")[0], 14), ink, "right")
+                    write(1.0, line, elided(verdict.partition(":")[0].partition(",")[0], 22), ink, "right")
                 line += 1
             line += _GAP
 
@@ -203,6 +204,14 @@ def _mark(axes: Axes, cell: Cell, position: int, y: float) -> None:
     def at(value: float) -> float:
         return math.log(value) if log else value
 
+    if effect.conclusion is Conclusion.VARIES and effect.span is not None:
+        # a mean of conditions that differ has no place: what they span is drawn, without a mark
+        places = [
+            left if log and end <= 0 else min(max(at(end), left), right)
+            for end in (effect.span.least, effect.span.most)
+        ]
+        axes.plot(places, [y, y], color=ink, linewidth=1.0, linestyle=":", marker="|", markersize=7, zorder=3)
+        return
     low = left if effect.low is None or (log and effect.low <= 0) else max(left, at(effect.low))
     high = (
         right if effect.high is None else min(right, at(effect.high) if not log or effect.high > 0 else left)
