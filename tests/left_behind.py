@@ -33,10 +33,16 @@ def host_state() -> dict[str, str]:
     return state
 
 
-def left_by_tests(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
+def left_by_tests(
+    before: dict[str, str], after: dict[str, str], *, stand_ins: bool = False
+) -> dict[str, tuple[str | None, str | None]]:
     """What tests have changed. No damage are a loop device that the kernel has made on demand, which stays, unused, until the
     next boot; the write cache of one that was attached for the first time since boot (RELIABILITY.md); and a folder in /run
-    that was there before and is gone: that is what restoring an earlier trial does."""
+    that was there before and is gone: that is what restoring an earlier trial does.
+
+    ``stand_ins``: tests have attached loop devices themselves, by ``losetup`` or ``mount``, which put back nothing of what
+    the first attach changes. The lab does, so what looks at the lab alone leaves this out.
+    """
     made = {key.split()[0] for key in after if key.startswith("loop")} - {key.split()[0] for key in before}
     meant = {
         key: value for key, value in after.items() if key.split()[0] not in made or key.endswith("backing")
@@ -47,18 +53,27 @@ def left_by_tests(before: dict[str, str], after: dict[str, str]) -> dict[str, tu
         key: (before.get(key), meant.get(key)) for key in before | meant if before.get(key) != meant.get(key)
     }
     first = {key.split()[0] for key, values in changed.items() if is_first_attach(key, values)}
+    if stand_ins:
+        first |= {key.split()[0] for key, values in changed.items() if is_rotational(key, values)}
     return {
         key: values
         for key, values in changed.items()
         if not is_first_attach(key, values)
-        and not (key.endswith(" read_ahead_kb") and key.split()[0] in first)
+        and not (stand_ins and is_rotational(key, values))
+        and not (stand_ins and key.endswith(" read_ahead_kb") and key.split()[0] in first and raised(values))
     }
 
 
 def is_first_attach(key: str, values: tuple[object, object]) -> bool:
-    """Whether this is what the kernel does for good to a loop device when a file is attached to it for the first time. It
-    sets the read-ahead as well; ``losetup`` in a test does not put that back, as the lab does (tests/crash)."""
-    if "loop" not in key:
-        return False
-    written = key.endswith(" write_cache") and values == ("write through", "write back")
-    return written or (key.endswith(" rotational") and values == ("0", "1"))
+    """Whether this is what the kernel does for good to a loop device when a file is attached to it for the first time."""
+    return "loop" in key and key.endswith(" write_cache") and values == ("write through", "write back")
+
+
+def is_rotational(key: str, values: tuple[object, object]) -> bool:
+    """Whether some kernels do this to a loop device when a file on a rotating disk is attached to it, and leave it so."""
+    return "loop" in key and key.endswith(" rotational") and values == ("0", "1")
+
+
+def raised(values: tuple[str | None, str | None]) -> bool:
+    """Whether read-ahead went from what it is at boot to what attaching makes of it."""
+    return values == ("128", "2560")

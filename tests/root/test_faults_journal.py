@@ -19,6 +19,7 @@ from breaking import Trial, command_study, entries, eventually, iotrial, last_tr
 from running import stored_runs
 
 from as_nobody import NOBODY
+from iotrial.lab.journal import Journal
 
 pytestmark = pytest.mark.root
 
@@ -226,3 +227,64 @@ def test_a_loop_device_taken_by_a_stranger_is_named_blocks_no_other_trial_and_ca
         # he has let go of it: the rest can be put back, or is as it was
         assert restored()[0] == 0
         assert entries(state) == []
+
+
+#: settings whose change by a little harms nothing for a moment
+SEVEN = (
+    "vfs_cache_pressure",
+    "dirty_expire_centisecs",
+    "dirty_writeback_centisecs",
+    "swappiness",
+    "page-cluster",
+    "stat_interval",
+    "watermark_scale_factor",
+)
+
+
+@pytest.mark.parametrize("size", [0, 40])
+def test_one_entry_of_seven_cut_short_by_a_power_cut_keeps_no_other_from_being_undone(
+    state: Path, size: int
+) -> None:
+    files = [Path("/proc/sys/vm") / name for name in SEVEN]
+    before = {path: path.read_text() for path in files}
+    journal = Journal(state / "journal")
+    try:
+        for path in files:
+            ours = str(int(before[path]) + 1)
+            journal.record("sysctl", {"path": str(path)}, before[path].strip(), [ours])
+            path.write_text(ours)
+        cut = entries(state)[3]
+        os.truncate(cut, size)
+        status, rows, err = restored()
+        assert status == 5, err
+        assert "1 of 7" in err
+        assert [row["target"] for row in rows if row["kept"]] == [str(cut)]
+        assert {path for path in files if path.read_text() != before[path]} == {files[3]}
+        assert entries(state) == [cut]
+    finally:
+        for path, text in before.items():
+            path.write_text(text)
+
+
+def test_a_journal_that_is_a_file_is_status_5_and_named(state: Path) -> None:
+    state.mkdir(mode=0o700)
+    (state / "journal").write_text("")
+    status, rows, err = restored()
+    assert status == 5, err
+    assert [row["target"] for row in rows] == [str(state / "journal")]
+    assert "cannot be read" in err
+
+
+def test_an_undo_journal_that_nobody_may_enter_is_still_undone_by_root(state: Path) -> None:
+    journal, before = Journal(state / "journal"), PRESSURE.read_text()
+    try:
+        ours = str(int(before) + 1)
+        journal.record("sysctl", {"path": str(PRESSURE)}, before.strip(), [ours])
+        PRESSURE.write_text(ours)
+        (state / "journal").chmod(0)
+        status, _, err = restored()
+        assert status == 0, err
+        assert PRESSURE.read_text() == before
+        assert entries(state) == []
+    finally:
+        PRESSURE.write_text(before)

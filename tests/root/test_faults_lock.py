@@ -217,3 +217,23 @@ def test_a_lock_held_by_what_is_no_trial_is_named_and_keeps_no_restore_waiting(
     finally:
         subprocess.run(["pkill", "-P", str(holder.pid), "sleep"], check=False)
         holder.wait()
+
+
+def test_a_program_that_uses_the_library_keeps_a_restore_waiting_whatever_its_name(
+    ended: list[subprocess.Popen[str]],
+) -> None:
+    program = "import sys\n" + HOLD
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    holder = subprocess.Popen([sys.executable, "-c", program], text=True, **pipes)
+    ended.append(holder)
+    assert first_line(holder) == "held"
+    for restoring in (False, True):
+        with (
+            pytest.raises(Busy, match=f"at work .*process {holder.pid} of user root"),
+            MachineLock(restoring=restoring),
+        ):
+            pass
+    holder.kill()
+    holder.wait()
+    with MachineLock(restoring=True):
+        pass

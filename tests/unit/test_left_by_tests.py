@@ -41,3 +41,12 @@ def test_a_loop_device_that_the_kernel_has_added_is_none_unless_something_is_att
     assert left_by_tests(BEFORE, added) == {}
     attached = {**added, "loop7 backing": "/var/tmp/image"}
     assert left_by_tests(BEFORE, attached) == {"loop7 backing": (None, "/var/tmp/image")}
+
+
+def test_read_ahead_of_a_first_attach_is_excused_only_where_tests_attach_devices_themselves() -> None:
+    before = {"mounts": "", "loop0 rotational": "0", "loop0 read_ahead_kb": "128"}
+    after = {"mounts": "", "loop0 rotational": "1", "loop0 read_ahead_kb": "2560"}
+    assert left_by_tests(before, after).keys() == {"loop0 rotational", "loop0 read_ahead_kb"}
+    assert left_by_tests(before, after, stand_ins=True) == {}
+    assert left_by_tests(before, {**after, "loop0 rotational": "0"}, stand_ins=True) != {}
+    assert left_by_tests(before, {**after, "loop0 read_ahead_kb": "64"}, stand_ins=True) != {}

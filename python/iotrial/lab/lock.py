@@ -4,6 +4,9 @@ Root's lock lies in /run, where only root makes files, and only root can open it
 folder in which everybody may make files, and only its owner can open it. So nobody can hold a lock that is not theirs.
 The locks of others are never opened but looked up in /proc/locks (proc_locks(5)), after one's own is held: of two that
 begin at the same moment one at least sees the other.
+
+Whoever takes a lock signs it, so that a restore knows a trial by any program, also one that uses the library, from a
+process that merely holds the file.
 """
 
 from __future__ import annotations
@@ -92,13 +95,15 @@ class MachineLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _holder(os.fstat(descriptor), any_mode=True) or Holder(0)
-            if holder.at_work or not holder.pid:
+            if holder.at_work or not holder.pid or _is_signed(descriptor, holder.pid):
                 raise _busy(holder) from None
             if not self._restoring:
                 raise Busy(
                     f"lock {path}: held by {holder}, which is no trial",
                     hint="end that process, or wait for it",
                 ) from None
+        else:
+            _sign(descriptor)
         if self._path is None:
             for holder in _others(path, restoring=self._restoring):
                 raise _busy(holder)
@@ -198,6 +203,29 @@ def _living(pid: int, file: str) -> int:
             ):
                 return int(path.parts[2])
     return 0
+
+
+def _sign(descriptor: int) -> None:
+    """Write into a lock who has taken it. Without space for that, it is known by its command alone."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, _signature(os.getpid()), 0)
+
+
+def _is_signed(descriptor: int, pid: int) -> bool:
+    """Whether this process has taken the lock as a trial or a restore does."""
+    with suppress(OSError):
+        signature = _signature(pid)
+        return bool(signature) and os.pread(descriptor, 64, 0) == signature
+    return False
+
+
+def _signature(pid: int) -> bytes:
+    """When a process was started, in clock ticks since boot (proc_pid_stat(5)): the same in every PID namespace."""
+    with suppress(OSError, IndexError):
+        started = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]
+        return b"started " + started + b"\n"
+    return b""
 
 
 def _command(pid: int) -> list[str]:
