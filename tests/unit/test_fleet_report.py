@@ -86,6 +86,11 @@ def test_a_level_that_is_faster_on_average_and_puts_data_at_risk_is_not_praised_
     assert headline(risky).endswith("puts data at risk: a power cut may cost data.")
     assert 'class="badge risk"' in fleet_html(risky)
     assert 'class="badge risk"' not in fleet_html(report)
+    # of several comparisons there is a table
+    for marked, found in ((True, risky), (False, report)):
+        several = replace(found, comparisons=(*found.comparisons, *found.comparisons))
+        for text in (said(several, width=140), fleet_markdown(several)):
+            assert (f"faster, data at risk ({one.like.level})" in text) is marked
 
 
 def said(report: FleetReport, width: int = 80) -> str:

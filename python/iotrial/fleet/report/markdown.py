@@ -12,6 +12,7 @@ from iotrial.fleet.report.words import (
     headline,
     host_name,
     host_verdict,
+    mean_verdict,
     mean_words,
     note_of,
     primary,
@@ -44,7 +45,7 @@ def _lines(report: FleetReport) -> Iterator[str]:
     if len(main) > 1:
         yield from table_head(("comparison", "mean over hosts", "verdict", "hosts averaged"))
         for one in main:
-            verdict = "no verdict" if one.mean is None else one.mean.conclusion.words
+            verdict = ", ".join(filter(None, mean_verdict(one, report)))
             yield table_row(title(one), mean_words(one), verdict, str(len(one.averaged)))
         yield ""
     for one in main[:_MOST_TABLES]:

@@ -12,6 +12,7 @@ from iotrial.fleet.report.words import (
     headline,
     host_name,
     host_verdict,
+    mean_verdict,
     mean_words,
     note_of,
     outliers_sought,
@@ -49,7 +50,7 @@ def print_fleet(report: FleetReport, console: Console, *, html_path: str | None 
     main = primary(report)
     if len(main) > 1:
         console.print()
-        console.print(_means(main))
+        console.print(_means(main, report))
     told = told_apart(main)
     for one in told:
         if len(main) > 1:
@@ -108,7 +109,7 @@ def left_out(one: FleetComparison, most: int = MOST_ROWS) -> str:
     return f"and {missing:,} more hosts, in --html and --json; shown of the averaged: lowest and highest"
 
 
-def _means(comparisons: Sequence[FleetComparison]) -> Table:
+def _means(comparisons: Sequence[FleetComparison], report: FleetReport) -> Table:
     """A line a comparison, under one for each condition."""
     table = _table(("comparison", "mean over hosts", "verdict", "hosts"), right=(3,))
     place = ""
@@ -116,10 +117,13 @@ def _means(comparisons: Sequence[FleetComparison]) -> Table:
         if (here := place_words(one)) != place:
             place = here
             table.add_row(*_texts(elided(place, 34), "", "", ""))
-        verdict = "no verdict" if one.mean is None else one.mean.conclusion.words
+        verdict, risk = mean_verdict(one, report)
+        told = _styled(verdict)
+        if risk:
+            told.append(f", {risk}", style="yellow")
         table.add_row(
             *_texts(elided(f"{'  ' if place else ''}{short_title(one)}", 34), mean_words(one)),
-            _styled(verdict),
+            told,
             *_texts(f"{len(one.averaged):,}"),
         )
     return table

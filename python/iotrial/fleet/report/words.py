@@ -23,7 +23,7 @@ from iotrial.report.phrases import (
     statement,
     still_possible,
 )
-from iotrial.report.safety import risk_note
+from iotrial.report.safety import risk_note, risk_of
 from iotrial.study.model import Scale
 
 _MOST_NAMED = 5
@@ -43,6 +43,15 @@ def headline(report: FleetReport) -> str:
 def danger(report: FleetReport) -> str:
     """What the headline says of levels that are faster on average and put data at risk; "" for none."""
     return risk_note([one.mean for one in primary(report) if one.mean is not None], report.risks)
+
+
+def mean_verdict(one: FleetComparison, report: FleetReport) -> tuple[str, str]:
+    """The verdict on the mean over hosts, and the mark of a level that puts data at risk; "" for none."""
+    return (
+        ("no verdict", "")
+        if one.mean is None
+        else (one.mean.conclusion.words, risk_of(one.mean, report.risks))
+    )
 
 
 def _found(report: FleetReport) -> str:
