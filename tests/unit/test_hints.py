@@ -1,25 +1,77 @@
-"""Hints lead on, never back to the refusal that gave them."""
+"""Hints lead on, never back to the refusal that gave them, and name packages that exist."""
 
 from __future__ import annotations
 
-import contextlib
+import re
+import shutil
+import subprocess
 
 import pytest
 
+from iotrial.conduct.means import PACKAGES
 from iotrial.conduct.resolve import resolve
 from iotrial.errors import IotrialError, MissingTool
 from iotrial.study.catalogue import entries, find
 
+LABS = ("directory", "image", "device", "guest")
+#: the ways in which hints offer labs
+OFFERS = (r"--lab (\w+)", r"it needs: ([\w, ]+)", r"a lab of kind (.*?), as root")
+
+
+def refusal(name: str, lab: str, *, root: bool) -> IotrialError | None:
+    try:
+        resolve(find(name), root=root, lab=lab)
+    except MissingTool:
+        return None  # says which program this machine lacks
+    except IotrialError as error:
+        return error
+    return None
+
+
+def offered(hint: str) -> set[str]:
+    told = " ".join(found for pattern in OFFERS for found in re.findall(pattern, hint))
+    return {word for word in re.findall(r"\w+", told) if word in LABS}
+
 
 @pytest.mark.parametrize("name", [entry.name for entry in entries()])
-def test_the_directory_lab_that_a_hint_offers_serves_the_study(name: str) -> None:
-    study = find(name)
-    try:
-        resolve(study, root=False, lab="image")
-    except IotrialError as error:
-        if "--lab directory" not in (error.hint or ""):
-            return
-    else:
-        return
-    with contextlib.suppress(MissingTool):  # says which program this machine lacks
-        resolve(study, root=False, lab="directory")
+def test_the_labs_that_a_hint_offers_serve_the_study(name: str) -> None:
+    for lab in LABS:
+        for root in (False, True):
+            error = refusal(name, lab, root=root)
+            if error is None or error.hint is None:
+                continue
+            assert lab not in offered(error.hint), f"{error}: {error.hint}"
+            for other in offered(error.hint):
+                with_root = root or "sudo" in error.hint or "as root" in error.hint
+                if error.hint.startswith("run it with sudo, or "):
+                    with_root = root  # instead of root
+                again = refusal(name, other, root=with_root)
+                if again is not None:  # a disk is still to be named
+                    assert "no disk is named" in str(again), f"{error}: {error.hint}, but {other}: {again}"
+
+
+def test_some_hints_do_offer_labs() -> None:
+    """So the test above follows something."""
+    assert offered("run it with sudo, or use --lab directory") == {"directory"}
+    assert offered("it needs: device, guest, image (as root)") == {"device", "guest", "image"}
+    hints = [error.hint or "" for entry in entries() if (error := refusal(entry.name, "directory", root=True))]
+    assert sum(bool(offered(hint)) for hint in hints) > 10
+
+
+@pytest.mark.skipif(shutil.which("dpkg") is None, reason="no Debian")
+def test_a_program_that_is_installed_comes_from_the_package_that_a_hint_would_name() -> None:
+    looked_at = 0
+    for program, package in PACKAGES.items():
+        place = shutil.which(program, path="/usr/bin:/bin")
+        if place is None:
+            continue
+        owners = [
+            subprocess.run(["dpkg", "-S", path], capture_output=True, text=True, check=False).stdout.split(":")[0]
+            for path in (place, place.removeprefix("/usr"))
+        ]
+        found = [owner for owner in owners if owner and not owner.startswith("diversion")]
+        if found:  # else an alternative's link
+            # A package of that name brings it, or one that it depends on, such as gcc-12 or python3-minimal.
+            assert any(re.match(rf"{re.escape(package.removesuffix('-cli'))}\b", owner) for owner in found), (program, found)
+            looked_at += 1
+    assert looked_at > 8
