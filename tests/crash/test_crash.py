@@ -53,7 +53,7 @@ def words(place: Site, study: str, *more: str) -> tuple[str, ...]:
 
 def whole(place: Site, study: str, kinds: tuple[str, ...], *more: str, probe: Path | None = None) -> Ended:
     """A run that nobody disturbs: how many steps there are, and the proof that it leaves nothing by itself."""
-    before = place.seen()
+    before = place.seen_as_new()
     ended = place.run(*words(place, study, *more), kinds=kinds, probe=probe)
     assert ended.status in (0, 3), ended.stderr
     assert not host_state.differences(before, place.seen())
@@ -82,7 +82,7 @@ def test_every_knob_that_ships_is_turned_by_these_studies() -> None:
 def test_this_suite_sees_what_a_kill_leaves_before_the_restore(place: Site) -> None:
     kinds = ("journal", "verb")
     steps = whole(place, "settings", kinds, *SHORT).steps
-    before = place.seen()
+    before = place.seen_as_new()
     words_ = words(place, "settings", *SHORT)
     assert place.run(*words_, die_at=steps.index("after files"), kinds=kinds).status == KILLED
     left = host_state.differences(before, place.seen())
@@ -115,7 +115,7 @@ def kill_at_each_step(
     assert len(names) > 20
     named = [number for number, name in enumerate(names) if near in name]
     first, last = max(0, named[0] - 3), min(len(names) - 1, named[-1] + 3)
-    before = place.seen()
+    before = place.seen_as_new()
     failures: dict[str, Any] = {}
     first += drawn().randrange(every)
     for number, name in list(enumerate(names))[first : last + 1 : every]:
@@ -165,7 +165,7 @@ def restore_killed_at_each_step(
     kinds = ("journal", "verb")
     steps = whole(place, study, kinds, *SHORT).steps
     middle = steps.index("after files" if "after files" in steps else "after command")
-    before = place.seen()
+    before = place.seen_as_new()
     failures: dict[str, Any] = {}
     number = drawn().randrange(every)
     while not failures:
@@ -203,7 +203,7 @@ def kill_at_random(place: Site, times: int, names: list[str]) -> None:
     """Trial and restore killed at instants drawn over their whole length, over the studies in turn."""
     draw = drawn()
     lengths = {study: whole(place, study, ()).seconds for study in names}
-    before = place.seen()
+    before = place.seen_as_new()
     killed = 0
     failures: dict[str, Any] = {}
     for number in range(times):

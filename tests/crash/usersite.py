@@ -138,6 +138,11 @@ class Site:
             seconds,
         )
 
+    def seen_as_new(self) -> dict[str, object]:
+        """``seen``, with loop devices as after a fresh boot: what later states are compared with."""
+        as_never_used()
+        return self.seen()
+
     def seen(self) -> dict[str, object]:
         """All that must be as before: the machine, the user's files, free space, processes of ours."""
         return {
@@ -160,25 +165,38 @@ def site(parent: Path) -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="iotrial-crash-", dir=parent))
     made = Site(folder)
     try:
-        with as_never_used():
+        with idle_loops_kept():
             yield made
     finally:
         made.close()
         shutil.rmtree(folder)
 
 
+#: settings of a loop device as after a fresh boot: attaching changes them, which shows only the first time
+NEVER_USED = {"read_ahead_kb": "128", "rotational": "0"}
+
+
 @contextmanager
-def as_never_used() -> Iterator[None]:
-    """Idle loop devices with the read-ahead of a fresh boot: attaching raises it, which shows only the first time."""
-    idle = [path for path in Path("/sys/block").glob("loop*") if not (path / "loop").exists()]
-    before = {path / "queue/read_ahead_kb": (path / "queue/read_ahead_kb").read_text() for path in idle}
-    for file in before:
-        file.write_text("128")
+def idle_loops_kept() -> Iterator[None]:
+    """Idle loop devices have in the end what they had in the beginning of ``NEVER_USED``."""
+    before = {file: file.read_text() for file in _idle_files()}
     try:
         yield
     finally:
         for file, text in before.items():
             file.write_text(text)
+
+
+def as_never_used() -> None:
+    """Give idle loop devices what they have after a fresh boot. Before each comparison: what an earlier trial or test has
+    left would hide what the next one leaves."""
+    for file in _idle_files():
+        file.write_text(NEVER_USED[file.name])
+
+
+def _idle_files() -> list[Path]:
+    idle = [path for path in Path("/sys/block").glob("loop*") if not (path / "loop").exists()]
+    return [path / "queue" / name for path in idle for name in NEVER_USED]
 
 
 def _run(*argv: str) -> None:
