@@ -12,6 +12,8 @@ def host_state() -> dict[str, str]:
     """Mounts, loop devices with their settings, sysctls and the lab's folder, from the kernel's own files."""
     state = {"mounts": Path("/proc/self/mounts").read_text()}
     for device in sorted(Path("/sys/block").glob("loop*")):
+        for partition in device.glob(f"{device.name}p*"):
+            state[f"{device.name} {partition.name}"] = "a partition"
         backing = device / "loop" / "backing_file"
         if backing.exists():
             try:

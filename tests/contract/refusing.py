@@ -49,10 +49,12 @@ def partition(disk: StandIn) -> Iterator[str]:
     if made:
         major, minor = map(int, Path(f"/sys/class/block/{path.name}/dev").read_text().split(":"))
         os.mknod(path, stat.S_IFBLK | 0o600, os.makedev(major, minor))
-    yield str(path)
-    run("delpart", disk.path, "1")
-    if made:
-        path.unlink()
+    try:
+        yield str(path)
+    finally:
+        run("delpart", disk.path, "1")
+        if made:
+            path.unlink()
 
 
 @contextmanager

@@ -51,11 +51,19 @@ class StandIn:
     def attach(self) -> None:
         done = run("losetup", "--show", "--find", *self.options, str(self.file))
         self.path = done.strip()
+        self.drop_partitions()
 
     def detach(self) -> None:
         if self.path:
+            self.drop_partitions()
             run("losetup", "--detach", self.path)
             self.path = ""
+
+    def drop_partitions(self) -> None:
+        """Those that a test, or a run that was killed, has left: a loop device keeps them when it is detached."""
+        for folder in Path(f"/sys/block/{self.name}").glob(f"{self.name}p*"):
+            run("delpart", self.path, (folder / "partition").read_text().strip())
+            Path(f"/dev/{folder.name}").unlink(missing_ok=True)
 
     def put(self, offset: int, data: bytes) -> None:
         """Data as another program would write it, through the device."""

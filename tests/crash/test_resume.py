@@ -19,6 +19,8 @@ import pytest
 import studies
 from usersite import Ended, Site, drawn, site
 
+from iotrial.store.checksums import checksum, numbered
+from iotrial.store.records import HEADER_COLUMNS, STATE_COLUMNS
 from study_texts import reading
 
 pytestmark = pytest.mark.root
@@ -258,10 +260,23 @@ def rewritten(place: Site, statement: str) -> None:
     for name, _ in guards:
         connection.execute(f"DROP TRIGGER {name}")
     connection.execute(statement)
+    seal_again(connection)
     for _, guard in guards:
         connection.execute(guard)
     connection.commit()
     connection.close()
+
+
+def seal_again(connection: sqlite3.Connection) -> None:
+    """The checksums of trials and states as of records that were stored like this."""
+    for table, key, owner, columns in (
+        ("trial", "number", "id", HEADER_COLUMNS),
+        ("state", "sequence", "(SELECT id FROM trial WHERE number = state.trial)", STATE_COLUMNS),
+    ):
+        rows = connection.execute(f"SELECT {key}, {owner}, {columns} FROM {table}").fetchall()
+        for number, trial, *row in rows:
+            sealed = numbered(checksum(table, trial, row), number)
+            connection.execute(f"UPDATE {table} SET checksum = ? WHERE {key} = ?", (sealed, number))
 
 
 @pytest.mark.parametrize(

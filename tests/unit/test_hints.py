@@ -54,7 +54,9 @@ def test_some_hints_do_offer_labs() -> None:
     """So the test above follows something."""
     assert offered("run it with sudo, or use --lab directory") == {"directory"}
     assert offered("it needs: device, guest, image (as root)") == {"device", "guest", "image"}
-    hints = [error.hint or "" for entry in entries() if (error := refusal(entry.name, "directory", root=True))]
+    hints = [
+        error.hint or "" for entry in entries() if (error := refusal(entry.name, "directory", root=True))
+    ]
     assert sum(bool(offered(hint)) for hint in hints) > 10
 
 
@@ -66,12 +68,17 @@ def test_a_program_that_is_installed_comes_from_the_package_that_a_hint_would_na
         if place is None:
             continue
         owners = [
-            subprocess.run(["dpkg", "-S", path], capture_output=True, text=True, check=False).stdout.split(":")[0]
+            subprocess.run(["dpkg", "-S", path], capture_output=True, text=True, check=False).stdout.split(
+                ":"
+            )[0]
             for path in (place, place.removeprefix("/usr"))
         ]
         found = [owner for owner in owners if owner and not owner.startswith("diversion")]
         if found:  # else an alternative's link
             # A package of that name brings it, or one that it depends on, such as gcc-12 or python3-minimal.
-            assert any(re.match(rf"{re.escape(package.removesuffix('-cli'))}\b", owner) for owner in found), (program, found)
+            assert any(re.match(rf"{re.escape(package.removesuffix('-cli'))}\b", owner) for owner in found), (
+                program,
+                found,
+            )
             looked_at += 1
     assert looked_at > 8

@@ -251,6 +251,23 @@ pub fn leave_terminal() {
     unsafe { libc::setsid() };
 }
 
+/// Drops the signals of the terminal that came before `leave_terminal`, and takes them from now on.
+///
+/// The conductor blocks them while it starts the probe, so that a Ctrl-C, which is the conductor's, does not end the probe.
+pub fn drop_signals_of_terminal() {
+    // SAFETY: the set is ours; no handler is installed. To ignore a signal drops it where it is pending.
+    unsafe {
+        let mut these: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut these);
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+            let before = libc::signal(signal, libc::SIG_IGN);
+            libc::signal(signal, before);
+            libc::sigaddset(&mut these, signal);
+        }
+        libc::sigprocmask(libc::SIG_UNBLOCK, &these, std::ptr::null_mut());
+    }
+}
+
 /// Whether mounts and loop devices are within reach: CAP_SYS_ADMIN is in force.
 pub fn privileged() -> bool {
     const CAP_SYS_ADMIN: u32 = 21;

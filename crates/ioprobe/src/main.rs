@@ -98,6 +98,7 @@ fn begin(isolated: bool, of_guest: bool, powercap: &str) -> Result<Session> {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mut lifeline = Lifeline::to_parent();
     isolate::leave_terminal();
+    isolate::drop_signals_of_terminal();
     let origin = isolate::Origin::here()?;
     let mut keeper = None;
     if isolated {

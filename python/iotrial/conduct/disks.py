@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.sites import GUEST, Site
+from iotrial.conduct.sites import Site
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.filesystem import FILESYSTEMS
@@ -13,6 +13,7 @@ from iotrial.lab.guest.place import GuestPlace, serials_of
 from iotrial.lab.guest.share import Share
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
+from iotrial.lab.knob import GUEST
 from iotrial.lab.knobs.mount import MountOption
 from iotrial.lab.log import LogPlace
 from iotrial.lab.target import Target

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.sites import GUEST
 from iotrial.errors import ProbeError
 from iotrial.lab.guest import qemu
 from iotrial.lab.guest.initramfs import Needs, initramfs
@@ -24,6 +23,7 @@ from iotrial.lab.guest.machine import DiskImage, Disks, GuestMachine
 from iotrial.lab.guest.packages import Packages
 from iotrial.lab.guest.place import serials_of
 from iotrial.lab.guest.states import States
+from iotrial.lab.knob import GUEST
 from iotrial.lab.knobs.machine import GuestMemory, GuestProcessors, KernelVersion
 from iotrial.lab.target import Target
 from iotrial.probe.binary import find_binary

@@ -18,7 +18,7 @@ from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
-from iotrial.lab.knob import Requirement, Stage
+from iotrial.lab.knob import GUEST, LABS, Requirement, Stage, a_lab
 from iotrial.lab.log import LOGGED
 from iotrial.study.kinds import KeyProblem, kind, kind_of
 from iotrial.study.kinds.varied import varied
@@ -141,14 +141,17 @@ def check_one_filesystem(study: Study) -> None:
             )
 
 
-def check_requirement(setting: Setting, need: Requirement, kind: str, means: Means, *, root: bool) -> None:
+def check_requirement(
+    study: Study, setting: Setting, need: Requirement, kind: str, means: Means, *, root: bool
+) -> None:
     """A setting that this lab cannot turn, or that wants root or a program that is missing."""
     if kind not in need.labs:
+        serving = ", ".join(sorted(need.labs & _labs_that_serve(study)))
         raise RequestError(
-            f"knob {setting.knob}: a {kind} lab cannot turn it",
-            hint="it needs: "
-            + ", ".join(sorted(need.labs))
-            + (" (as root)" if need.root and not root else ""),
+            f"knob {setting.knob}: {a_lab(kind)} cannot turn it",
+            hint=f"it needs: {serving}{' (as root)' if need.root and not root else ''}"
+            if serving
+            else "no lab can turn it for this work: leave it out of the study",
         )
     if need.root and not root:
         raise PrivilegeError(f"knob {setting.knob}: needs root", hint="run it with sudo")
@@ -257,6 +260,14 @@ def check_made_files(study: Study, lab: str) -> None:
                 )
 
 
+def _labs_that_serve(study: Study) -> frozenset[str]:
+    """The kinds of lab that have what the study's workloads and its log need."""
+    labs = frozenset(LABS).intersection(*(driver(w.work).labs(w.work) for w in study.workloads))
+    if study.log is not None and study.log.disk is None and study.lab.disk is None:
+        labs -= {GUEST}
+    return labs
+
+
 def check_labs(study: Study, lab: str) -> None:
     """A workload that this kind of lab has not what it needs for."""
     for workload in study.workloads:
@@ -268,7 +279,7 @@ def check_labs(study: Study, lab: str) -> None:
             )
         if lab not in labs:
             raise RequestError(
-                f"workload {workload.name}: a {lab} lab has no block device of its own",
+                f"workload {workload.name}: {a_lab(lab)} has no block device of its own",
                 hint="it needs a lab of kind " + " or ".join(sorted(labs)) + ", as root",
             )
 

@@ -15,7 +15,7 @@ from iotrial.conduct.crowd.wanted import check_links
 from iotrial.conduct.means import Brought, Installed, Means
 from iotrial.conduct.optional import without_missing
 from iotrial.conduct.own_files import check_own_files
-from iotrial.conduct.sites import GUEST, Site, Where, disk_bytes, image_bytes, lab_of, sites_of
+from iotrial.conduct.sites import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.errors import PrivilegeError, RequestError
@@ -27,14 +27,13 @@ from iotrial.lab.guest.link import described as described_link
 from iotrial.lab.guest.link import needs_of
 from iotrial.lab.guest.protocols import DEFAULTS as SHARED
 from iotrial.lab.guest.protocols import PROTOCOLS
-from iotrial.lab.knob import DISK_LABS, Knob, Stage
+from iotrial.lab.knob import DISK_LABS, GUEST, LABS, Knob, Stage, a_lab
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
 from iotrial.study.web import check_servers
 
 __all__ = ["Resolved", "Turn", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
 
-LABS = ("directory", "image", "device", GUEST)
 FILES_FOR_ATIME = 1000
 MODELLED = "in the memory of a process that answers for it as a modelled disk (FUSE, mounted nowhere)"
 
@@ -135,7 +134,9 @@ def resolve(
     pinned = tuple(_pin(setting, kind) for setting in study.fixed)
     every = [turn for group in turns.values() for turn in group] + list(pinned)
     for turn in every:
-        refusals.check_requirement(turn.setting, turn.knob.requires(turn.setting), kind, means, root=root)
+        refusals.check_requirement(
+            study, turn.setting, turn.knob.requires(turn.setting), kind, means, root=root
+        )
     refusals.check_bundles(study)
     refusals.check_work_options(study)
     refusals.check_made_files(study, kind)
@@ -236,7 +237,7 @@ def _fit_to_lab(study: Study, kind: str, *, root: bool, asked: frozenset[str]) -
         replace(w, only={k: v for k, v in w.only.items() if k not in gone}) if gone else w
         for w in study.workloads
     )
-    where = f"a {kind} lab" + ("" if root else " without root")
+    where = a_lab(kind) + ("" if root else " without root")
     notes = [f"{where} cannot vary {', '.join(fixed)}: they stay as your system has them"] if fixed else []
     return replace(study, factors=tuple(kept), workloads=workloads), notes
 

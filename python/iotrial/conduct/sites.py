@@ -13,13 +13,13 @@ from iotrial.errors import RequestError, UnknownName
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import Consent, whole_blocks
 from iotrial.lab.identity import normal
+from iotrial.lab.knob import GUEST, a_lab
 from iotrial.lab.log import log_bytes
 from iotrial.study.disks import DiskSpec
 from iotrial.study.model import Factor, Holds, PlaceSpec, Study
 from iotrial.study.places import LAB_DEVICE
 
 FILESYSTEM = "filesystem.type"
-GUEST = "guest"
 LOOK_IT_UP = "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`"
 
 
@@ -68,7 +68,7 @@ def sites_of(
         if setting.knob == LAB_DEVICE and setting.value not in known:
             raise UnknownName("place", setting.value, known, where=study.name)
     if study.lab.link is not None and lab != GUEST:
-        raise RequestError(f"a {lab} lab has no network: a link joins two guests", hint="use --lab guest")
+        raise RequestError(f"{a_lab(lab)} has no network: a link joins two guests", hint="use --lab guest")
     log = study.log
     _check_located(study, located, [*specs, *([log] if log is not None else [])])
     if not study.places_of_runs:

@@ -22,7 +22,7 @@ from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.session import Session
 from iotrial.conduct.sharing import notes, sharing
 from iotrial.conduct.signals import Stopped, StopSignals
-from iotrial.conduct.sites import GUEST, Where
+from iotrial.conduct.sites import Where
 from iotrial.conduct.trial import Conductor, Limits
 from iotrial.conduct.user import invoking_user
 from iotrial.design.plan import CONTROLS_FIRST, Plan, new_seed
@@ -31,6 +31,7 @@ from iotrial.lab import host
 from iotrial.lab.folder import settled
 from iotrial.lab.guard import Consent, claim
 from iotrial.lab.journal import Journal
+from iotrial.lab.knob import GUEST
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.restore import refuse_leftovers
 from iotrial.lab.target import Target

@@ -9,7 +9,7 @@ be cold; so residency is evidence only.
 from __future__ import annotations
 
 from iotrial.errors import RequestError, UnsupportedLevel
-from iotrial.lab.knob import Subject
+from iotrial.lab.knob import Subject, a_lab
 
 ON_A_DISK = ("cold-files", "cold-data", "cold-system", "warm", "as-is")
 #: states by kind of lab; the first is what ``cold`` means there
@@ -31,7 +31,7 @@ def resolve(state: str, lab: str) -> str:
         return states[0]
     if state not in states:
         raise UnsupportedLevel(
-            f'cache state "{state}": a {lab} lab cannot bring it about',
+            f'cache state "{state}": {a_lab(lab)} cannot bring it about',
             hint="it has: cold, " + ", ".join(states),
         )
     return state

@@ -15,6 +15,7 @@ from iotrial.errors import LabError, MissingTool, NoSpace, RequestError, TargetE
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.guest.share import Share
 from iotrial.lab.journal import Journal
+from iotrial.lab.knob import a_lab
 from iotrial.lab.log import INTERNAL, LogPlace
 from iotrial.lab.modelled import at_once
 from iotrial.lab.place import FULL, Place
@@ -355,6 +356,6 @@ def disk_place(knob: str, place: Place) -> DiskPlace:
     if isinstance(place, DiskPlace):
         return place
     raise RequestError(
-        f"knob {knob}: a {place.kind} lab has no file system of its own",
+        f"knob {knob}: {a_lab(place.kind)} has no file system of its own",
         hint="use the image lab (needs root)",
     )

@@ -25,8 +25,15 @@ if TYPE_CHECKING:
     from iotrial.lab.target import Target
 
 
+GUEST = "guest"
+LABS = ("directory", "image", "device", GUEST)
 #: labs that have a block device and a file system of their own
-DISK_LABS = frozenset({"image", "device", "guest"})
+DISK_LABS = frozenset(LABS) - {"directory"}
+
+
+def a_lab(kind: str) -> str:
+    """A kind of lab with its article, for messages."""
+    return f"an {kind} lab" if kind == "image" else f"a {kind} lab"
 
 
 class Stage(IntEnum):
@@ -154,7 +161,7 @@ class Requirement:
     only those that it is given)."""
 
     root: bool = False
-    labs: frozenset[str] = frozenset({"directory"}) | DISK_LABS
+    labs: frozenset[str] = frozenset(LABS)
     tools: Mapping[str, str] = field(default_factory=dict)
     modules: frozenset[str] = frozenset()
 

@@ -32,8 +32,6 @@ ENDS_WITHIN_S = 20.0
 #: how long a probe that has closed its output may live on
 HUNG_UP_S = 2.0
 TOKEN = "IOTRIAL_SESSION"
-#: how often it is started where signals meet it before it has a session of its own
-BEGINS_AT_MOST = 10
 #: signals that a terminal sends to all of a session's processes in the foreground
 OF_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
@@ -72,27 +70,25 @@ class Probe:
             )
 
     def _begin(self) -> dict[str, Any]:
-        """Start the process, and wait for its first answer.
-
-        Until it has a session of its own, a Ctrl-C at the terminal reaches it as it does us, and ends it. That one was meant
-        for us: another is started, and ``waiting`` says what becomes of that.
-        """
-        for left in reversed(range(BEGINS_AT_MOST)):
-            self._start()
-            within_s = self._launch.begins_within_s
-            self._silent_at = None if within_s is None else time.monotonic() + within_s
-            try:
-                facts = self.call("hello")
-            except BaseException as error:
-                self.kill()
-                if left and isinstance(error, ProbeError) and -self._process.returncode in OF_A_TERMINAL:
-                    continue
-                raise
-            self._silent_at = None
-            return facts
-        raise AssertionError("the last attempt returns or raises")
+        """Start the process, and wait for its first answer."""
+        self._start()
+        within_s = self._launch.begins_within_s
+        self._silent_at = None if within_s is None else time.monotonic() + within_s
+        try:
+            facts = self.call("hello")
+        except BaseException:
+            self.kill()
+            raise
+        self._silent_at = None
+        return facts
 
     def _start(self) -> None:
+        """Start the process with the signals of a terminal blocked.
+
+        Until it has a session of its own, a Ctrl-C at the terminal reaches it as it does us, and would end it. The mask is
+        inherited, so such a signal stays pending; the probe drops it when it begins, in its own session.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_A_TERMINAL)
         try:
             self._process = subprocess.Popen(
                 self._launch.argv,
@@ -106,6 +102,8 @@ class Probe:
             )
         except OSError as error:
             raise ProbeError(f"cannot start the probe {self._launch.argv[0]}: {error.strerror}") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests = self._process.stdin.fileno()

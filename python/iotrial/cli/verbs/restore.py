@@ -36,6 +36,9 @@ def command(accepted: tuple[int, ...], as_json: bool) -> None:
     from iotrial.paths import state_folder
 
     journal = Journal(state_folder() / "journal")
+    if not accepted and not any(journal.read()):
+        _restore(journal, as_json=as_json)  # says so; whoever is at work is not in the way
+        return
     with MachineLock(restoring=True):
         if accepted:
             _dismiss(journal, tuple(dict.fromkeys(accepted)), as_json=as_json)
@@ -174,6 +177,7 @@ def _ask(count: int) -> None:
     from iotrial.errors import RequestError
 
     what = "It" if count == 1 else f"These {count}"
-    click.echo(f"{what} will not be put back, now or later. Dismiss? Type yes: ", err=True, nl=False)
+    tell(f"{what} will not be put back, now or later.", err=True)
+    click.echo("Dismiss? Type yes: ", err=True, nl=False)
     if sys.stdin.buffer.readline(64).strip() != b"yes":
         raise RequestError("nothing was dismissed", hint="type yes to dismiss what is shown")

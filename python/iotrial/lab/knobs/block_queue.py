@@ -15,7 +15,7 @@ from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab import identity
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import DISK_LABS, Requirement, Scope, Subject, trade_off, whole_number
+from iotrial.lab.knob import DISK_LABS, Requirement, Scope, Subject, a_lab, trade_off, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.objects.loop import backing_file
 from iotrial.lab.place import Place
@@ -44,7 +44,7 @@ class BlockKnob(KernelFileKnob):
         devices = (place.device,) if self.of_the_whole else place.queues
         if place.device is None or not devices:
             raise RequestError(
-                f"knob {self.name}: a {place.kind} lab has no device of its own",
+                f"knob {self.name}: {a_lab(place.kind)} has no device of its own",
                 hint="use the image lab (needs root)",
             )
         return tuple(f"/sys/block/{device}/{self.folder}/{self.file}" for device in devices)
