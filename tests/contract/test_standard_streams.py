@@ -119,6 +119,7 @@ VERBS = (
     f"compare {CATALOGUE}/application/opcode-cache.iotrial {CATALOGUE}/application/opcode-cache-500ms.iotrial",
     "export 1 -",
     "knobs",
+    "restore",
     "completion bash",
 )
 
