@@ -344,3 +344,22 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
     assert done["requests_lost"] < 10
     with pytest.raises(ProbeError, match="wanted a job with devices"):
         big.probe("command", set="s", steps=[step], account_requests=True)
+
+
+def test_requests_are_those_of_the_work_without_the_checks_after_it(big: Lab) -> None:
+    """Blocks that were written are read back once the clock is off; the device counts those reads, the work's account does not."""
+    fields = {"set": "s", "block": 16384, "operations": 64, "write_share": 1.0, "direct": True}
+    big.probe("syncfs", path=str(big.mounted))
+    before = diskstats(big.name)
+    try:
+        done = big.probe("random", devices=[big.name], account_requests=True, **fields)
+    except ProbeError as error:
+        if error.code != "unsupported":
+            raise
+        pytest.skip(str(error))
+    after = diskstats(big.name)
+    assert after["read_ios"] > before["read_ios"], "nothing was read back: this test shows nothing"
+    found = done["requests"][big.name]
+    assert "read" not in found
+    assert done["devices"][big.name]["read_ios"] == 0
+    assert found["write"]["count"] > 0
