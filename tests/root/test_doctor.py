@@ -151,7 +151,9 @@ def test_a_pilot_predicts_every_condition_and_stores_nothing(lab: str, state: Pa
     assert len(prediction["conditions"]) == 2
     for one in prediction["conditions"]:
         assert one["reason"] is None
-        assert one["blocks"]["low"] >= 8  # the positive control is in each of the first blocks, and 8 are needed
+        assert (
+            one["blocks"]["low"] >= 8
+        )  # the positive control is in each of the first blocks, and 8 are needed
         likely = one["blocks"]["likely"]  # None where it would more likely than not be left undecided
         assert (one["seconds"]["likely"] is None) == (likely is None)
         assert likely is None or one["seconds"]["likely"] >= likely * one["block_s"]

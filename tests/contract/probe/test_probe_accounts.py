@@ -347,7 +347,7 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
 
 
 def test_requests_are_those_of_the_work_without_the_checks_after_it(big: Lab) -> None:
-    """Blocks that were written are read back once the clock is off; the device counts those reads, the work's account does not."""
+    """Blocks that were written are read back after the timed part: reads of the device, and not of the work."""
     fields = {"set": "s", "block": 16384, "operations": 64, "write_share": 1.0, "direct": True}
     big.probe("syncfs", path=str(big.mounted))
     before = diskstats(big.name)
