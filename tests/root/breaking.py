@@ -93,6 +93,12 @@ def _written(folder: Path, text: str) -> str:
     return str(path)
 
 
+def as_in_a_terminal() -> None:
+    """What ends a program from its terminal ends it: where these tests are a job in the background it may be ignored."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Trial:
     """``iotrial run ...`` (or another verb) as a process of its own."""
 
@@ -103,6 +109,7 @@ class Trial:
             stdout=popen.pop("stdout", subprocess.PIPE),
             stderr=popen.pop("stderr", subprocess.PIPE),
             text=True,
+            preexec_fn=popen.pop("preexec_fn", as_in_a_terminal),
             **popen,
         )
 
