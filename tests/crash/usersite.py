@@ -81,9 +81,10 @@ class Site:
 
     def probe_without_anonymous_files(self) -> Path:
         """A probe to which the user's folder refuses files without a name, as some file systems do: strace injects the error
-        into every openat(2) of that very path, and stays out of the way otherwise (-D keeps process ids as they are)."""
+        into every other openat(2) in that very folder, for after each refusal comes an attempt with a name. It stays out of
+        the way otherwise (-D keeps process ids as they are)."""
         wrapper = self.folder / "probe-without-anonymous-files"
-        inject = f"-P {self.home} -e trace=openat -e inject=openat:error=EOPNOTSUPP"
+        inject = f"-P {self.home} -e trace=openat -e inject=openat:error=EOPNOTSUPP:when=1+2"
         wrapper.write_text(f'#!/bin/sh\nexec strace -D -f -qq -o /dev/null {inject} {find_binary()} "$@"\n')
         wrapper.chmod(0o755)
         return wrapper
