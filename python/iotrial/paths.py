@@ -43,3 +43,8 @@ def guests_folder(environment: Mapping[str, str] | None = None, *, uid: int | No
     environment = os.environ if environment is None else environment
     named = environment.get("IOTRIAL_GUESTS", "")
     return Path(named).expanduser() if named else state_folder(environment, uid=uid) / "guest"
+
+
+def journal_mark(journal: Path) -> Path:
+    """The file next to an undo journal that says that it has entries."""
+    return journal.with_name(f"{journal.name}.open")

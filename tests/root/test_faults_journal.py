@@ -288,3 +288,45 @@ def test_an_undo_journal_that_nobody_may_enter_is_still_undone_by_root(state: Pa
         assert entries(state) == []
     finally:
         PRESSURE.write_text(before)
+
+
+@pytest.mark.parametrize("remove", [_removed, _emptied])
+def test_a_journal_that_was_removed_after_a_trial_was_cut_off_is_status_5_and_said_by_each_command(
+    state: Path, tmp_path: Path, remove: Callable[[Path], None]
+) -> None:
+    journal, before = Journal(state / "journal"), PRESSURE.read_text()
+    try:
+        ours = str(int(before) + 1)
+        journal.record("sysctl", {"path": str(PRESSURE)}, before.strip(), [ours])
+        PRESSURE.write_text(ours)
+        remove(state / "journal")
+        status, rows, err = restored()
+        assert status == 5, err
+        assert [(row["number"], row["outcome"]) for row in rows] == [(0, "removed")]
+        assert "removed" in iotrial("trials").stderr
+        refused = iotrial("run", study(tmp_path), "--trust")
+        assert refused.returncode == 1
+        assert "iotrial restore" in refused.stderr
+        assert iotrial("restore", "--accept", "0").returncode == 0
+        assert iotrial("restore").stdout == "Nothing to restore.\n"
+    finally:
+        PRESSURE.write_text(before)
+
+
+def test_entries_that_cannot_be_taken_off_the_journal_are_said_to_be_put_back(
+    state: Path, tmp_path: Path
+) -> None:
+    journal = state / "journal"
+    with at_work(state, study(tmp_path), "--json") as trial:
+        subprocess.run(["chattr", "+i", str(journal)], check=True)
+        try:
+            send(trial, signal.SIGTERM)
+            status, _, err = trial.end()
+        finally:
+            subprocess.run(["chattr", "-i", str(journal)], check=True)
+    assert status == 5, err
+    assert "all of it was put back from memory" in err
+    assert "not everything could be put back" not in err
+    status, rows, err = restored()
+    assert status == 0, err
+    assert {row["outcome"] for row in rows} == {"already as before"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,9 +60,9 @@ def test_an_entry_is_on_disk_before_record_returns(tmp_path: Path, monkeypatch: 
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    record(Journal(tmp_path))
-    assert [Path(path).suffix for path in synced] == [".draft", ""]
-    assert json.loads((tmp_path / "000001.entry").read_text())["original"] == "64"
+    record(Journal(tmp_path / "journal"))
+    assert [Path(path).name for path in synced] == ["000001.draft", "journal", tmp_path.name]
+    assert json.loads((tmp_path / "journal" / "000001.entry").read_text())["original"] == "64"
 
 
 def test_the_first_original_is_kept_when_the_same_subject_is_recorded_again(tmp_path: Path) -> None:
@@ -269,6 +270,60 @@ def test_a_journal_that_has_become_a_link_is_damage_even_where_it_leads_to_nothi
     assert files.files[REQUESTS] == "64"
     assert set(journal.lost) == {1}
     assert list((tmp_path / "empty").iterdir()) == []
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+def test_entries_that_were_removed_after_a_kill_are_missed_by_the_next_command_until_that_is_accepted(
+    tmp_path: Path, *, emptied: bool
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    record(journal)
+    record(journal, "/sys/block/loop9/queue/scheduler")
+    if emptied:
+        for path in journal.folder.iterdir():
+            path.unlink()
+    else:
+        shutil.rmtree(journal.folder)
+    after = Journal(tmp_path / "journal")
+    entries, (damage,) = after.read()
+    assert entries == ()
+    assert "removed" in damage.reason
+    with pytest.raises(LabError, match="removed"):
+        refuse_leftovers(after)
+    after.dismiss(damage.path)
+    assert after.read() == ((), ())
+
+
+def test_entries_that_iotrial_itself_has_dropped_are_not_missed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    for path in (REQUESTS, "/sys/block/loop9/queue/scheduler"):
+        record(journal, path)
+    first, second = journal.pending()
+    journal.drop(second)
+    assert Journal(tmp_path / "journal").read() == ((first,), ())
+    journal.drop(first)
+    assert Journal(tmp_path / "journal").read() == ((), ())
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+
+
+@pytest.mark.parametrize("killed_before", ["the mark is removed", "the entry is removed"])
+def test_a_kill_while_the_last_entry_is_dropped_is_not_taken_for_a_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_before: str
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    record(journal)
+    (entry,) = journal.pending()
+    real = Path.unlink
+
+    def unlink(path: Path, *, missing_ok: bool = False) -> None:
+        if killed_before == "the mark is removed" or path.suffix == ".entry":
+            raise KeyboardInterrupt
+        real(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    with pytest.raises(KeyboardInterrupt):
+        journal.drop(entry)
+    assert Journal(tmp_path / "journal").read() == ((entry,), ())
 
 
 def test_a_journal_that_nobody_disturbs_has_lost_nothing(tmp_path: Path) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from iotrial.paths import state_folder
+import os
+
+from iotrial.paths import journal_mark, state_folder
 
 
 def mention_leftovers() -> None:
     """One line on standard error, where the journal has entries or cannot be read, and no trial is at work. Never fails."""
     folder = state_folder() / "journal"
     try:
-        entries = sum(path.suffix == ".entry" for path in folder.iterdir())
+        entries = sum(path.suffix == ".entry" for path in folder.iterdir()) if folder.exists() else 0
         what = f"an earlier trial was cut off and left {entries} to put back" if entries else ""
-    except FileNotFoundError:
-        return
+        if not entries and os.path.lexists(journal_mark(folder)):
+            what = f"an earlier trial was cut off, and its entries were removed from the undo journal {folder}"
     except OSError as error:
         what = f"the undo journal {folder} cannot be read: {error.strerror}"
     if not what:

@@ -207,21 +207,25 @@ class Session:
         before = f"{error}; and then " if isinstance(error, IotrialError) else ""
         problems = {r.entry.number: r.problem or "foreign value" for r in self.restored if r.kept}
         pending, damaged = self.journal.read()
+        lost = self.journal.lost
         kept = [entry for entry in pending if entry.trial == self.trial]
+        # an entry that could not be taken off the disk: its change was put back
+        undone = {entry.number for entry in kept if entry.number in lost and entry.number not in problems}
+        left = [entry for entry in kept if entry.number not in undone]
         said = []
-        if kept:
+        if left:
             said.append(
                 "not everything could be put back: "
-                + "; ".join(f"{e.knob} on {e.target}: {problems.get(e.number, 'not tried')}" for e in kept)
+                + "; ".join(f"{e.knob} on {e.target}: {problems.get(e.number, 'not tried')}" for e in left)
             )
-        lost = self.journal.lost
         if lost:
             number = min(lost)
             entry, reason = lost[number]
             said.append(
-                f"the undo journal {self.journal.folder} was removed or damaged while the trial ran: {len(lost)} entries "
+                f"the undo journal {self.journal.folder} was removed or damaged while the trial ran: "
+                f"{len(lost)} {'entry' if len(lost) == 1 else 'entries'} "
                 f"(first: {number}, {entry.knob} on {entry.target}: {reason}); "
-                + ("the others were put back" if kept else "all of it was put back")
+                + ("the others were put back" if left else "all of it was put back")
                 + " from memory"
             )
         damaged = damaged if self._begun else ()

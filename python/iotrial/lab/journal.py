@@ -4,6 +4,9 @@ One small file an entry, in the state folder, fsynced with its folder before the
 made. Undo goes in reverse order. An entry is dropped only when reading back has shown that its
 subject is as it was; whatever cannot be proven keeps its entry, and the next ``iotrial restore``
 tries again.
+
+While there are entries, a mark lies next to the folder. It is made after the first entry and removed before the last one, so
+a mark without entries means that they were removed by somebody else.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from iotrial.errors import LabError
+from iotrial.paths import journal_mark
 
 VERSION = 1
 #: in an entry's ``identity``: why a restore has left its subject as it is
@@ -147,6 +151,7 @@ class Journal:
         its file does not say the same."""
         found: dict[int, Entry] = {}
         damaged: list[Damage] = []
+        marked = self._is_marked  # before the entries are listed, and once more after that: a trial may be ending
         for path in self._files(damaged):
             try:
                 entry = self._read(path)
@@ -164,6 +169,10 @@ class Journal:
                 self._write(entry)
                 damaged = [one for one in damaged if one.number != number]
             found[number] = entry
+        if marked and not found and not damaged and self._is_marked:
+            reason = "a trial has recorded its changes, and their entries were removed: what is left of them is not known"
+            hint = "compare the settings that its report lists under changes with what this machine should have"
+            damaged.append(Damage(self.mark, reason, 0, hint))
         return tuple(found[number] for number in sorted(found)), tuple(damaged)
 
     def pending(self) -> tuple[Entry, ...]:
@@ -186,19 +195,38 @@ class Journal:
     def dismiss(self, path: Path) -> bool:
         """Durably remove the file of one entry; whether it was there. Raises LabError."""
         with self._explained("taking an entry off"):
-            self._refuse_foreign(self.folder)
+            if path != self.mark:
+                self._refuse_foreign(self.folder)
+                if not self._has_others(path):
+                    self.mark.unlink(missing_ok=True)
+                    _sync(self.mark.parent)
             try:
                 path.unlink()
             except FileNotFoundError:
                 return False
-            self._sync_folder()
+            _sync(path.parent)
         return True
+
+    def _has_others(self, path: Path) -> bool:
+        """Whether there is an entry besides this one, here or in memory."""
+        if any(self.path(number) != path for number in self._held):
+            return True
+        return any(other != path for other in self.folder.iterdir() if other.suffix == ".entry")
 
     def _lose(self, entry: Entry, reason: str) -> None:
         self.lost.setdefault(entry.number, (entry, reason))
 
     def path(self, number: int) -> Path:
         return self.folder / f"{number:06d}.entry"
+
+    @property
+    def mark(self) -> Path:
+        """The file that says that the folder has entries."""
+        return journal_mark(self.folder)
+
+    @property
+    def _is_marked(self) -> bool:
+        return os.path.lexists(self.mark)
 
     def _files(self, damaged: list[Damage]) -> list[Path]:
         """The files of entries; a folder that cannot be used is one more damage."""
@@ -233,7 +261,10 @@ class Journal:
                 file.flush()
                 os.fsync(file.fileno())
             draft.rename(path)
-            self._sync_folder()
+            _sync(self.folder)
+            if not self._is_marked:
+                os.close(os.open(self.mark, flags, 0o600))
+                _sync(self.mark.parent)
 
     @contextmanager
     def _explained(self, doing: str) -> Iterator[None]:
@@ -287,12 +318,13 @@ class Journal:
                 )
             )
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class _DamageError(LabError):

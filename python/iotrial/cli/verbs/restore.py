@@ -108,7 +108,7 @@ def _damaged_row(damage: Damage) -> dict[str, Any]:
         "knob": "unknown",
         "target": str(damage.path),
         "original": None,
-        "outcome": "cannot be read",
+        "outcome": "removed" if damage.number == 0 else "cannot be read",
         "problem": f"{damage.reason}{hint}",
         "kept": True,
     }
@@ -116,6 +116,7 @@ def _damaged_row(damage: Damage) -> dict[str, Any]:
 
 def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> None:
     from iotrial.errors import RequestError
+    from iotrial.lab.journal import Damage
 
     entries, damaged = journal.read()
     known: dict[int, Entry | Damage] = {one.number: one for one in damaged if one.number is not None}
@@ -131,8 +132,9 @@ def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> No
         for line in _shown(row):
             tell(line, err=as_json)
     _ask(len(rows))
-    for row in rows:
-        journal.dismiss(journal.path(row["number"]))
+    for number in numbers:
+        one = known[number]
+        journal.dismiss(one.path if isinstance(one, Damage) else journal.path(number))
     if as_json:
         click.echo(json.dumps({"schema": 1, "restored": [], "accepted": rows}, indent=1))
     else:
