@@ -168,6 +168,39 @@ def test_another_users_trial_that_is_at_work_is_named_with_user_and_command(
     assert not lock.is_held()
 
 
+HAND_ON = (
+    "import os\nfrom iotrial.lab.lock import MachineLock\nlock = MachineLock().__enter__()\n"
+    "if os.fork(): os._exit(0)\nprint(os.getpid(), flush=True); sys.stdin.read()\n"
+)
+
+
+def test_a_lock_that_a_process_has_handed_on_is_not_blamed_on_who_has_its_number_now(
+    ended: list[subprocess.Popen[str]],
+) -> None:
+    first = as_nobody(HAND_ON, "iotrial")
+    holder = int(first_line(first))
+    first.wait()
+    innocent = with_number(first.pid, ended)
+    try:
+        with pytest.raises(Busy, match=f"process {holder} of user nobody") as busy, MachineLock():
+            pass
+        assert str(innocent) not in f"{busy.value.message} {busy.value.hint}"
+    finally:
+        os.kill(holder, signal.SIGKILL)
+
+
+def with_number(pid: int, ended: list[subprocess.Popen[str]]) -> int:
+    """Start a program that is called iotrial until it gets this process number, which is free."""
+    for _ in range(100):
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+        ended.append(subprocess.Popen(["iotrial", "600"], executable="/bin/sleep", text=True))
+        if ended[-1].pid == pid:
+            break
+        ended[-1].kill()
+    assert ended[-1].pid == pid
+    return pid
+
+
 def test_roots_trial_keeps_other_users_trials_and_restores_waiting(
     ended: list[subprocess.Popen[str]],
 ) -> None:

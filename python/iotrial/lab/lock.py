@@ -193,16 +193,28 @@ def _holder(lock: os.stat_result, *, any_mode: bool = False) -> Holder | None:
 
 
 def _living(pid: int, file: str) -> int:
-    """The process that took a lock; where it has ended, one that has inherited it and is seen from here, else 0."""
-    if Path(f"/proc/{pid}").exists():
+    """The process that took a lock; where it has ended, one that has inherited it and is seen from here, else 0.
+
+    The kernel goes on giving the number of the first one, which may be another process by now.
+    """
+    if _holds(Path(f"/proc/{pid}"), file) is not False:
         return pid
-    for path in Path("/proc").glob("[0-9]*/fdinfo/*"):
-        with suppress(OSError):
-            if any(
-                line.startswith("lock:") and f" {file} " in line for line in path.read_text().splitlines()
-            ):
-                return int(path.parts[2])
-    return 0
+    return next((int(path.name) for path in Path("/proc").glob("[0-9]*") if _holds(path, file)), 0)
+
+
+def _holds(process: Path, file: str) -> bool | None:
+    """Whether a process has a descriptor with this lock; None where we may not know."""
+    try:
+        for path in (process / "fdinfo").iterdir():
+            with suppress(FileNotFoundError):
+                lines = path.read_text().splitlines()
+                if any(line.startswith("lock:") and f" {file} " in line for line in lines):
+                    return True
+    except PermissionError:
+        return None
+    except OSError:
+        return False
+    return False
 
 
 def _sign(descriptor: int) -> None:
