@@ -208,6 +208,45 @@ def test_a_descriptor_in_flight_is_reason_enough(disk: StandIn, tmp_path: Path) 
     accepted(disk, tmp_path)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_descriptor_that_is_registered_with_an_io_uring_and_closed_is_seen(
+    disk: StandIn, tmp_path: Path, *, named: bool
+) -> None:
+    node = tmp_path / "node"
+    os.mknod(node, stat.S_IFBLK | 0o600, os.stat(disk.path).st_rdev)  # noqa: PTH116
+    descriptor = os.open(node, os.O_RDWR)
+    held = subprocess.Popen(
+        [sys.executable, "-c", REGISTERS], stdin=descriptor, stdout=subprocess.PIPE, text=True
+    )
+    os.close(descriptor)
+    try:
+        assert held.stdout is not None
+        answer = held.stdout.readline()
+        if answer == "refused\n":
+            pytest.skip("this kernel has no io_uring for us")
+        assert answer == "registered\n"
+        assert not _has_open(held.pid, disk)
+        if not named:
+            node.unlink()
+        message = refused(disk, tmp_path)
+        assert f"open in an io_uring of process {held.pid}" in message
+        assert ("perhaps" in message) is not named
+    finally:
+        held.kill()
+        held.communicate()
+
+
+REGISTERS = """
+import ctypes, os, time
+call = ctypes.CDLL(None, use_errno=True).syscall
+ring = call(425, 4, ctypes.create_string_buffer(120))  # io_uring_setup(2)
+done = ring >= 0 and call(427, ring, 2, (ctypes.c_int * 1)(0), 1) == 0  # io_uring_register(2), IORING_REGISTER_FILES
+os.close(0)
+print("registered" if done else "refused", flush=True)
+time.sleep(600)
+"""
+
+
 def test_a_process_whose_first_thread_has_ended_still_has_it_open(disk: StandIn, tmp_path: Path) -> None:
     descriptor = os.open(disk.path, os.O_RDWR)
     held = subprocess.Popen(

@@ -232,6 +232,21 @@ fn descriptors(
         if stack.has(&status) {
             found.insert(format!("open in {}", who()));
         }
+        if fs::read_link(below(proc, &format!("{thread}/fd/{fd}")))
+            .map_or(false, |link| link.as_os_str() == "anon_inode:[io_uring]")
+        {
+            let facts = text(proc, &format!("{thread}/fdinfo/{fd}")).unwrap_or_default();
+            for path in registered(&facts) {
+                match holds(proc, thread, path, stack) {
+                    Some(true) => found.insert(format!("open in an io_uring of {}", who())),
+                    None => found.insert(format!(
+                        "perhaps open in an io_uring of {}, as {path}, to which no path leads",
+                        who()
+                    )),
+                    Some(false) => continue,
+                };
+            }
+        }
         if status.file_type().is_socket() {
             let facts = text(proc, &format!("{thread}/fdinfo/{fd}")).unwrap_or_default();
             let waiting = in_flight(&facts);
@@ -251,6 +266,26 @@ fn in_flight(facts: &str) -> u64 {
         .lines()
         .find_map(|line| line.strip_prefix("scm_fds:")?.trim().parse().ok())
         .unwrap_or(0)
+}
+
+/// What is registered with an io_uring, by name, from its fdinfo. The descriptors may be closed.
+fn registered(facts: &str) -> impl Iterator<Item = &str> {
+    facts
+        .lines()
+        .skip_while(|line| !line.starts_with("UserFiles:"))
+        .skip(1)
+        .map_while(|line| line.strip_prefix(' '))
+        .filter_map(|line| Some(line.split_once(": ")?.1.trim()))
+}
+
+/// Whether a name that the kernel gives of a registered file is of the disk; None where no path leads there. Older kernels give
+/// the last part alone.
+fn holds(proc: &OwnedFd, thread: &str, name: &str, stack: &Stack) -> Option<bool> {
+    if !name.starts_with('/') {
+        return Some(stack.devices.values().any(|device| device == name));
+    }
+    let path = below(proc, &format!("{thread}/root{}", unescaped(name)));
+    fs::metadata(path).ok().map(|status| stack.has(&status))
 }
 
 /// Whether a mapping is of the disk, also one that no descriptor belongs to any more. `maps` has the number of the node and not of
@@ -370,6 +405,16 @@ mod tests {
     fn descriptors_in_flight_are_counted_by_the_kernel() {
         let facts = "pos:\t0\nflags:\t02\nmnt_id:\t8\nino:\t7\nscm_fds: 3\n";
         assert_eq!([in_flight(facts), in_flight("pos:\t0\n")], [3, 0]);
+    }
+
+    #[test]
+    fn what_is_registered_with_an_io_uring_is_listed_by_the_kernel() {
+        let facts = "SqThread:\t-1\nUserFiles:\t3\n    0: /dev/sda\n    1: <none>\n    2: /a b\nUserBufs:\t1\n    0: 7f0/1\n";
+        assert_eq!(
+            registered(facts).collect::<Vec<_>>(),
+            ["/dev/sda", "<none>", "/a b"]
+        );
+        assert_eq!(registered("pos:\t0\n").count(), 0);
     }
 
     #[test]
