@@ -14,7 +14,9 @@ def mention_leftovers() -> None:
         entries = sum(path.suffix == ".entry" for path in folder.iterdir()) if folder.exists() else 0
         what = f"an earlier trial was cut off and left {entries} to put back" if entries else ""
         if not entries and os.path.lexists(journal_mark(folder)):
-            what = f"an earlier trial was cut off, and its entries were removed from the undo journal {folder}"
+            what = (
+                f"an earlier trial was cut off, and its entries were removed from the undo journal {folder}"
+            )
     except OSError as error:
         what = f"the undo journal {folder} cannot be read: {error.strerror}"
     if not what:

@@ -151,7 +151,8 @@ class Journal:
         its file does not say the same."""
         found: dict[int, Entry] = {}
         damaged: list[Damage] = []
-        marked = self._is_marked  # before the entries are listed, and once more after that: a trial may be ending
+        # looked at before the entries are listed, and once more after that: a trial may be ending
+        marked = self._is_marked
         for path in self._files(damaged):
             try:
                 entry = self._read(path)
@@ -171,7 +172,7 @@ class Journal:
             found[number] = entry
         if marked and not found and not damaged and self._is_marked:
             reason = "a trial has recorded its changes, and their entries were removed: what is left of them is not known"
-            hint = "compare the settings that its report lists under changes with what this machine should have"
+            hint = "compare the settings under changes in its report with those that this machine should have"
             damaged.append(Damage(self.mark, reason, 0, hint))
         return tuple(found[number] for number in sorted(found)), tuple(damaged)
 
