@@ -25,6 +25,8 @@ LEAST_ELSEWHERE = 64 << 10
 NOTED_SHARE = 0.5
 #: a smaller share of the bytes that a run moved is negligible
 NEGLIGIBLE = 0.01
+#: what a look at a name reads: a block of a folder or of a table of inodes
+BLOCK_BYTES = 4096
 MOST_PATHS = 5
 NOT_USED = "the work did not use the device under test"
 
@@ -41,6 +43,7 @@ class Touched:
     read: int
     of_bytes: int
     outside_bytes: int
+    outside_read: int
     outside: tuple[str, ...]
 
     @classmethod
@@ -56,6 +59,7 @@ class Touched:
             read=found["inside"]["read"],
             of_bytes=of_bytes,
             outside_bytes=found["outside"]["bytes"],
+            outside_read=found["outside"]["read"],
             outside=tuple(str(path) for path, _ in found["outside"]["paths"][:MOST_PATHS]),
         )
 
@@ -69,6 +73,21 @@ class Touched:
         """Of the bytes that it moved, the share that was not the lab's."""
         moved = self.bytes + self.outside_bytes
         return self.outside_bytes / moved if moved else 0.0
+
+    def is_enough(self, *, cut_down: bool) -> bool:
+        """Whether it used the lab enough for its time to say something about the lab.
+
+        Looking at a name counts as one block. A work that moves no data of the lab is compared with all that it moved
+        elsewhere. One that does is compared with what it read there by calls: a mapping is counted whole, even if a
+        program uses little of it. In a rehearsal (``cut_down``) the lab's files are too small for this second comparison.
+        """
+        if not self.files:
+            return False
+        if self.bytes and cut_down:
+            return True
+        own = self.bytes + self.files * BLOCK_BYTES
+        elsewhere = self.outside_read if self.bytes else self.outside_bytes
+        return elsewhere < LEAST_ELSEWHERE or own >= NEGLIGIBLE * (own + elsewhere)
 
 
 def in_the_lab(turns: Iterable[Turn]) -> tuple[Turn, ...]:
@@ -89,7 +108,7 @@ def needs_lab(turns: Iterable[Turn], state: str) -> bool:
 def refusal(
     workload: str, touched: Touched, turns: Iterable[Turn], subject: Subject, state: str
 ) -> RequestError:
-    """The error for a work that uses nothing of the lab."""
+    """The error for a work that uses nothing of the lab, or next to nothing."""
     place = subject.place
     turned = {
         f"{turn.knob.name} turns {turn.knob.scope}" + (f" ({place.device})" if place.device else "")
@@ -97,9 +116,23 @@ def refusal(
     }
     why = "; ".join(sorted(turned)) or f"cache state {state} is that of {Scope.FILES}"
     used = ", ".join(touched.outside) or "no files at all"
+    how = "uses no file of the lab"
+    if touched.files:
+        how = (
+            f"hardly uses the lab ({format_bytes(touched.bytes)} and {touched.files} name{'s' * (touched.files > 1)}, "
+            f"and {format_bytes(touched.outside_bytes)} of files elsewhere)"
+        )
     return RequestError(
-        f'workload "{workload}" uses no file of the lab, but {why}. It used: {used}',
+        f'workload "{workload}" {how}, but {why}. It used: {used}',
         hint="name the lab's files by {file}, {files} or {dir}, or have a first step copy the data into {out}",
+    )
+
+
+def unseen_note(workload: str) -> str:
+    """In words that a work may have used other files than were seen."""
+    return (
+        f"{workload}: the files that it uses were seen only in part (io_uring, libaio, a 32-bit program or too many system "
+        "calls), and what was seen is hardly the lab's: whether it uses what the study turns is not known"
     )
 
 

@@ -19,7 +19,7 @@ from iotrial.conduct.resolve import Turn
 from iotrial.conduct.runner import Runner
 from iotrial.conduct.session import Session
 from iotrial.conduct.signals import StopSignals
-from iotrial.conduct.touched import NOT_USED, Touched, needs_lab, outside_note, refusal, turns_device
+from iotrial.conduct.touched import NOT_USED, Touched, needs_lab, outside_note, refusal, turns_device, unseen_note
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
@@ -219,8 +219,8 @@ class Conductor:
             self._runner.rehearse(condition, run)
 
     def _look_at(self, condition: Condition) -> bool:
-        """See which files a workload uses; whether a run of it was done for that. Raises RequestError where no arm uses any
-        of the lab's, and what is turned is there. A run that fails shows nothing: the first timed one will say why."""
+        """See which files a workload uses; whether a run of it was done for that. Raises RequestError where no arm uses the
+        lab more than a little, and what is turned is there. A run that fails shows nothing: the first timed one will say why."""
         first: tuple[Touched, Subject, str] | None = None
         turns: list[Turn] = []
         done: set[str] = set()
@@ -243,10 +243,14 @@ class Conductor:
             assert touched is not None
             turns += self._session.resolved.turns_of(condition, planned.arm)
             first = first or (touched, subject, state)
-            if touched.files or not touched.sure or not needs_lab(turns, state):
+            enough = touched.is_enough(cut_down=self._plan.cut_down)
+            if enough or not touched.sure or not needs_lab(turns, state):
                 self._runner.saw(condition.workload, touched)
-                if needs_lab(turns, state) and (note := outside_note(condition.workload, touched)):
-                    self._note_outside(note)
+                if needs_lab(turns, state):
+                    if note := outside_note(condition.workload, touched):
+                        self._note_outside(note)
+                    if not enough:
+                        self._note_outside(unseen_note(condition.workload))
                 return True
         assert first is not None
         raise refusal(condition.workload, first[0], turns, first[1], first[2])
