@@ -185,6 +185,25 @@ def test_a_work_whose_requests_go_to_another_device_in_every_run_is_invalid(
     assert reason in " ".join(iotrial("report", "last", check=3).stdout.split())
 
 
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_io_uring_on_another_disk_is_found_by_the_counters_of_cold_runs(
+    state: Path, tmp_path: Path, elsewhere: Path
+) -> None:
+    """What a ring reads is not seen when the work is looked at. The lab's folder is listed, so its device has requests."""
+    (elsewhere / "huge").write_bytes(os.urandom(8 * MIB))
+    job = (
+        f"fio --name=job --filename={elsewhere}/huge --readonly --rw=read --bs=64k --ioengine=io_uring --direct=1 "
+        "--output=/dev/null"
+    )
+    text = study(f'["sh", "-c", "ls $0; {job}", "{{dir}}"]', more='cache = "cold"\nreads = "names"')
+    done = iotrial(
+        "run", write_study(tmp_path, text), "--no-controls", "--no-stop", "--trust", "--json", check=3
+    )
+    assert all(run["checks"]["bytes_read"] > 0 for run in stored_runs(state))
+    (reason,) = json.loads(done.stdout)["diagnostics"]["invalid_reasons"]
+    assert "the work did not use the device under test" in reason
+
+
 def test_access_times_of_warm_files_need_no_request_to_the_device(state: Path, tmp_path: Path) -> None:
     text = study('["cat", "{file}"]', knob="mount.atime", more='cache = "warm"')
     report = run_json(write_study(tmp_path, text), "--no-controls", "--no-stop")

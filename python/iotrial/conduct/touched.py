@@ -165,14 +165,17 @@ def elsewhere_bytes(
 
 
 def is_unused(answer: Mapping[str, Any], devices: Iterable[str], elsewhere: float | None, state: str) -> bool:
-    """Whether a run made no use of the lab's devices worth the name, though it was cold or had I/O elsewhere."""
+    """Whether a run made no use of the lab's devices worth the name, though it was cold or had I/O elsewhere.
+
+    A cold run reads at least the blocks of the lab's folders, so that there were requests says little. Only where the whole
+    machine was cold (cold-system) are bytes from elsewhere no sign: programs are read from there.
+    """
     if elsewhere is None:
         return False
     devices = list(devices)
     found = summed(answer.get("devices_after_sync") or answer.get("devices"), devices)
     requests = sum(found.get(f"{kind}_ios", 0) for kind in ("read", "write", "flush", "discard"))
-    cold = state.startswith("cold")
     if not requests:
-        return cold or elsewhere >= LEAST_ELSEWHERE
+        return state.startswith("cold") or elsewhere >= LEAST_ELSEWHERE
     own = found["read_bytes"] + found["write_bytes"]
-    return not cold and elsewhere >= LEAST_ELSEWHERE and own < NEGLIGIBLE * (own + elsewhere)
+    return state != "cold-system" and elsewhere >= LEAST_ELSEWHERE and own < NEGLIGIBLE * (own + elsewhere)
