@@ -116,7 +116,9 @@ def test_a_work_that_meets_the_lab_only_by_the_way_is_refused(
 ) -> None:
     """The blocks of the lab's folder are read from its device in every run, so the device's counters cannot tell."""
     (elsewhere / "huge").write_bytes(os.urandom(8 * MIB))
-    text = study(argv.replace("ELSEWHERE", str(elsewhere)), more='cache = "cold"\nreads = "names"\ncwd = "{out}"')
+    text = study(
+        argv.replace("ELSEWHERE", str(elsewhere)), more='cache = "cold"\nreads = "names"\ncwd = "{out}"'
+    )
     how = "--rehearse" if rehearsed else "--no-controls"
     done = iotrial("run", write_study(tmp_path, text), how, "--trust", check=2)
     assert f"{elsewhere}/huge" in done.stderr
@@ -211,6 +213,21 @@ def test_access_times_of_warm_files_need_no_request_to_the_device(state: Path, t
     assert report["diagnostics"]["notes"] == [
         note for note in report["diagnostics"]["notes"] if "outside the lab" not in note
     ]
+
+
+def test_warm_work_says_that_what_is_turned_on_the_device_could_not_matter(
+    state: Path, tmp_path: Path
+) -> None:
+    for cache, told in (("warm", 1), ("cold", 0)):
+        text = study('["cat", "{file}"]', more=f'cache = "{cache}"')
+        report = run_json(write_study(tmp_path, text), "--no-controls", "--no-stop")
+        assert report["trial"]["state"] == "done"
+        notes = [
+            note
+            for note in report["diagnostics"]["notes"]
+            if "had no request while any run was timed" in note
+        ]
+        assert len(notes) == told, cache
 
 
 @pytest.mark.parametrize(
