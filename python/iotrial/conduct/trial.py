@@ -229,8 +229,8 @@ class Conductor:
             self._runner.rehearse(condition, run)
 
     def _look_at(self, condition: Condition) -> bool:
-        """See which files a workload uses; whether a run of it was done for that. Raises RequestError where no arm uses the lab
-        more than a little, and what is turned is there. A run that fails shows nothing: the first timed one will say why."""
+        """See which files a workload uses; whether a run of it was done for that. Raises RequestError where no arm uses the
+        lab more than a little, and what is turned is there. A run that fails shows nothing; the first timed one says why."""
         first: tuple[Touched, Subject, str] | None = None
         turns: list[Turn] = []
         done: set[str] = set()
