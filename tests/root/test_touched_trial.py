@@ -97,6 +97,54 @@ def test_tar_of_a_folder_elsewhere_is_refused(
     assert knob in done.stderr
 
 
+#: programs that meet the lab by the way (their own folder is in it), or read a little there, and work on a file elsewhere
+BY_THE_WAY = {
+    "a listing of the lab": """["sh", "-c", "ls $0; cat ELSEWHERE/huge", "{dir}"]""",
+    "a look at a name": """["sh", "-c", "test -e $0; cat ELSEWHERE/huge", "{file}"]""",
+    "a link out of the lab": """["sh", "-c", "ln -s ELSEWHERE/huge link; cat link"]""",
+    "a mapping of a file elsewhere": (
+        """["python3", "-c", "import mmap, os; os.listdir(); """
+        """print(sum(mmap.mmap(os.open('ELSEWHERE/huge', os.O_RDONLY), 0, prot=mmap.PROT_READ)[::4096]))"]"""
+    ),
+}
+
+
+@pytest.mark.parametrize("argv", BY_THE_WAY.values(), ids=BY_THE_WAY)
+@pytest.mark.parametrize("rehearsed", [True, False])
+def test_a_work_that_meets_the_lab_only_by_the_way_is_refused(
+    state: Path, tmp_path: Path, elsewhere: Path, argv: str, rehearsed: bool
+) -> None:
+    """The blocks of the lab's folder are read from its device in every run, so the device's counters cannot tell."""
+    (elsewhere / "huge").write_bytes(os.urandom(8 * MIB))
+    text = study(
+        argv.replace("ELSEWHERE", str(elsewhere)), more='cache = "cold"\nreads = "names"\ncwd = "{out}"'
+    )
+    how = "--rehearse" if rehearsed else "--no-controls"
+    done = iotrial("run", write_study(tmp_path, text), how, "--trust", check=2)
+    assert f"{elsewhere}/huge" in done.stderr
+    assert "hardly uses the lab" in done.stderr
+    assert not (state / "trials.db").exists() or not stored_runs(state)
+
+
+def test_a_small_file_of_the_lab_beside_a_large_one_elsewhere_is_refused(
+    state: Path, tmp_path: Path, elsewhere: Path
+) -> None:
+    (elsewhere / "huge").write_bytes(os.urandom(8 * MIB))
+    text = study(f'["cat", "{{file}}", "{elsewhere}/huge"]', more='cache = "cold"\nsize = "4 KiB"')
+    done = iotrial("run", write_study(tmp_path, text), "--no-controls", "--trust", check=2)
+    assert "hardly uses the lab (4 KiB and" in done.stderr
+
+
+def test_a_rehearsal_notes_what_was_used_elsewhere(state: Path, tmp_path: Path, elsewhere: Path) -> None:
+    """The lab's files are smaller in it, so it refuses nothing that reads them."""
+    text = study(f'["cat", "{{file}}", "{elsewhere}/large"]', more='cache = "cold"\nsize = "16 MiB"')
+    own = write_study(tmp_path, text)
+    assert f"{elsewhere}/large" in iotrial("run", own, "--rehearse", "--trust").stdout
+    done = iotrial("run", own, "--rehearse", "--trust", "--json")
+    (note,) = json.loads(done.stdout)["rehearsal"]["notes"]
+    assert f"{elsewhere}/large" in note
+
+
 def test_what_turns_the_whole_machine_needs_no_file_of_the_lab_unless_it_is_to_be_cold(
     state: Path, tmp_path: Path, elsewhere: Path
 ) -> None:
@@ -128,7 +176,7 @@ def test_a_work_whose_requests_go_to_another_device_in_every_run_is_invalid(
         f'["sh", "-c", "cat $0 > /dev/null; dd if={elsewhere}/huge of=/dev/null bs=64K iflag=direct status=none", '
         '"{file}"]'
     )
-    own = write_study(tmp_path, study(argv, more='cache = "warm"'))
+    own = write_study(tmp_path, study(argv, more='cache = "warm"\nsize = "256 KiB"'))
     done = iotrial("run", own, "--no-controls", "--no-stop", "--trust", "--json", check=3)
     report = json.loads(done.stdout)
     runs = stored_runs(state)
@@ -139,6 +187,25 @@ def test_a_work_whose_requests_go_to_another_device_in_every_run_is_invalid(
     assert reason in " ".join(iotrial("report", "last", check=3).stdout.split())
 
 
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_io_uring_on_another_disk_is_found_by_the_counters_of_cold_runs(
+    state: Path, tmp_path: Path, elsewhere: Path
+) -> None:
+    """What a ring reads is not seen when the work is looked at. The lab's folder is listed, so its device has requests."""
+    (elsewhere / "huge").write_bytes(os.urandom(8 * MIB))
+    job = (
+        f"fio --name=job --filename={elsewhere}/huge --readonly --rw=read --bs=64k --ioengine=io_uring --direct=1 "
+        "--output=/dev/null"
+    )
+    text = study(f'["sh", "-c", "ls $0; {job}", "{{dir}}"]', more='cache = "cold"\nreads = "names"')
+    done = iotrial(
+        "run", write_study(tmp_path, text), "--no-controls", "--no-stop", "--trust", "--json", check=3
+    )
+    assert all(run["checks"]["bytes_read"] > 0 for run in stored_runs(state))
+    (reason,) = json.loads(done.stdout)["diagnostics"]["invalid_reasons"]
+    assert "the work did not use the device under test" in reason
+
+
 def test_access_times_of_warm_files_need_no_request_to_the_device(state: Path, tmp_path: Path) -> None:
     text = study('["cat", "{file}"]', knob="mount.atime", more='cache = "warm"')
     report = run_json(write_study(tmp_path, text), "--no-controls", "--no-stop")
@@ -146,6 +213,21 @@ def test_access_times_of_warm_files_need_no_request_to_the_device(state: Path, t
     assert report["diagnostics"]["notes"] == [
         note for note in report["diagnostics"]["notes"] if "outside the lab" not in note
     ]
+
+
+def test_warm_work_says_that_what_is_turned_on_the_device_could_not_matter(
+    state: Path, tmp_path: Path
+) -> None:
+    for cache, told in (("warm", 1), ("cold", 0)):
+        text = study('["cat", "{file}"]', more=f'cache = "{cache}"')
+        report = run_json(write_study(tmp_path, text), "--no-controls", "--no-stop")
+        assert report["trial"]["state"] == "done"
+        notes = [
+            note
+            for note in report["diagnostics"]["notes"]
+            if "had no request while any run was timed" in note
+        ]
+        assert len(notes) == told, cache
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def rehearsed(chosen: Study, asked: Asked, *, as_json: bool) -> int:
 
 def _print(chosen: Study, done: Rehearsal) -> None:
     from iotrial.cli.output import tell
+    from iotrial.legible import shown
     from iotrial.units import format_duration
 
     tell(
@@ -62,6 +63,8 @@ def _print(chosen: Study, done: Rehearsal) -> None:
     for one in done.workloads:
         levels = ", ".join(f"{name} {label}" for name, label in one.levels.items())
         tell(f"{one.workload}{f' ({levels})' if levels else ''}: {one.runs} runs, {_said(one)}")
+    for note in done.notes:
+        tell(f"note: {shown(note)}")
     rest = "It cannot run here as it is." if done.failures else "It can run here."
     tell(f"\n{rest} A trial takes up to {format_duration(chosen.budget.time_s)}: iotrial run {chosen.origin}")
 
@@ -75,6 +78,7 @@ def _said(one: Rehearsed) -> str:
 def _as_objects(done: Rehearsal) -> dict[str, object]:
     return {
         "failures": done.failures,
+        "notes": list(done.notes),
         "workloads": [
             {
                 "workload": one.workload,

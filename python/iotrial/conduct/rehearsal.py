@@ -61,9 +61,10 @@ class Rehearsed:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """How a rehearsal went."""
+    """How a rehearsal went. ``notes``: what the works used besides the lab."""
 
     workloads: tuple[Rehearsed, ...]
+    notes: tuple[str, ...]
     ended: Ended
 
     @property
@@ -93,6 +94,8 @@ def cut_down(study: Study) -> Study:
 class ShortPlan(Plan):
     """A plan of which a large block is run in part: as many of its runs as it takes for every level to occur."""
 
+    cut_down = True
+
     def block(self, condition: Condition, index: int) -> Block:
         """Block ``index`` of a condition, or what is run of it."""
         block = super().block(condition, index)
@@ -121,7 +124,7 @@ def conduct_rehearsal(resolved: Resolved, plan: Plan, watcher: Watcher, *, folde
             options={"rehearsal": True, "controls": plan.controls},
         )
         data = store.data(ended.trial.header.id)
-    return Rehearsal(tuple(_told(plan, data)), ended)
+    return Rehearsal(tuple(_told(plan, data)), data.outside, ended)
 
 
 def _told(plan: Plan, data: TrialData) -> list[Rehearsed]:

@@ -25,6 +25,8 @@ LEAST_ELSEWHERE = 64 << 10
 NOTED_SHARE = 0.5
 #: a smaller share of the bytes that a run moved is negligible
 NEGLIGIBLE = 0.01
+#: what a look at a name reads: a block of a folder or of a table of inodes
+BLOCK_BYTES = 4096
 MOST_PATHS = 5
 NOT_USED = "the work did not use the device under test"
 
@@ -41,6 +43,7 @@ class Touched:
     read: int
     of_bytes: int
     outside_bytes: int
+    outside_read: int
     outside: tuple[str, ...]
 
     @classmethod
@@ -56,6 +59,7 @@ class Touched:
             read=found["inside"]["read"],
             of_bytes=of_bytes,
             outside_bytes=found["outside"]["bytes"],
+            outside_read=found["outside"]["read"],
             outside=tuple(str(path) for path, _ in found["outside"]["paths"][:MOST_PATHS]),
         )
 
@@ -69,6 +73,21 @@ class Touched:
         """Of the bytes that it moved, the share that was not the lab's."""
         moved = self.bytes + self.outside_bytes
         return self.outside_bytes / moved if moved else 0.0
+
+    def is_enough(self, *, cut_down: bool) -> bool:
+        """Whether it used the lab enough for its time to say something about the lab.
+
+        Looking at a name counts as one block. A work that moves no data of the lab is compared with all that it moved
+        elsewhere. One that does is compared with what it read there by calls: a mapping is counted whole, even if a
+        program uses little of it. In a rehearsal (``cut_down``) the lab's files are too small for this second comparison.
+        """
+        if not self.files:
+            return False
+        if self.bytes and cut_down:
+            return True
+        own = self.bytes + self.files * BLOCK_BYTES
+        elsewhere = self.outside_read if self.bytes else self.outside_bytes
+        return elsewhere < LEAST_ELSEWHERE or own >= NEGLIGIBLE * (own + elsewhere)
 
 
 def in_the_lab(turns: Iterable[Turn]) -> tuple[Turn, ...]:
@@ -89,7 +108,7 @@ def needs_lab(turns: Iterable[Turn], state: str) -> bool:
 def refusal(
     workload: str, touched: Touched, turns: Iterable[Turn], subject: Subject, state: str
 ) -> RequestError:
-    """The error for a work that uses nothing of the lab."""
+    """The error for a work that uses nothing of the lab, or next to nothing."""
     place = subject.place
     turned = {
         f"{turn.knob.name} turns {turn.knob.scope}" + (f" ({place.device})" if place.device else "")
@@ -97,9 +116,23 @@ def refusal(
     }
     why = "; ".join(sorted(turned)) or f"cache state {state} is that of {Scope.FILES}"
     used = ", ".join(touched.outside) or "no files at all"
+    how = "uses no file of the lab"
+    if touched.files:
+        how = (
+            f"hardly uses the lab ({format_bytes(touched.bytes)} and {touched.files} name{'s' * (touched.files > 1)}, "
+            f"and {format_bytes(touched.outside_bytes)} of files elsewhere)"
+        )
     return RequestError(
-        f'workload "{workload}" uses no file of the lab, but {why}. It used: {used}',
+        f'workload "{workload}" {how}, but {why}. It used: {used}',
         hint="name the lab's files by {file}, {files} or {dir}, or have a first step copy the data into {out}",
+    )
+
+
+def unseen_note(workload: str) -> str:
+    """In words that a work may have used other files than were seen."""
+    return (
+        f"{workload}: the files that it uses were seen only in part (io_uring, libaio, a 32-bit program or too many system "
+        "calls), and what was seen is hardly the lab's: whether it uses what the study turns is not known"
     )
 
 
@@ -132,14 +165,23 @@ def elsewhere_bytes(
 
 
 def is_unused(answer: Mapping[str, Any], devices: Iterable[str], elsewhere: float | None, state: str) -> bool:
-    """Whether a run made no use of the lab's devices worth the name, though it was cold or had I/O elsewhere."""
+    """Whether a run made no use of the lab's devices worth the name, though it was cold or had I/O elsewhere.
+
+    A cold run reads at least the blocks of the lab's folders, so that there were requests says little. Only where the whole
+    machine was cold (cold-system) are bytes from elsewhere no sign: programs are read from there.
+    """
     if elsewhere is None:
         return False
     devices = list(devices)
     found = summed(answer.get("devices_after_sync") or answer.get("devices"), devices)
     requests = sum(found.get(f"{kind}_ios", 0) for kind in ("read", "write", "flush", "discard"))
-    cold = state.startswith("cold")
     if not requests:
-        return cold or elsewhere >= LEAST_ELSEWHERE
+        return state.startswith("cold") or elsewhere >= LEAST_ELSEWHERE
     own = found["read_bytes"] + found["write_bytes"]
-    return not cold and elsewhere >= LEAST_ELSEWHERE and own < NEGLIGIBLE * (own + elsewhere)
+    return state != "cold-system" and elsewhere >= LEAST_ELSEWHERE and own < NEGLIGIBLE * (own + elsewhere)
+
+
+def had_request(evidence: Mapping[str, float]) -> bool:
+    """Whether the lab's device had a request while a run was timed; so too where nobody counted."""
+    counts = [n for name, n in evidence.items() if name.startswith("device_") and name.endswith("_ios")]
+    return not counts or any(counts)

@@ -19,7 +19,16 @@ from iotrial.conduct.resolve import Turn
 from iotrial.conduct.runner import Runner
 from iotrial.conduct.session import Session
 from iotrial.conduct.signals import StopSignals
-from iotrial.conduct.touched import NOT_USED, Touched, needs_lab, outside_note, refusal, turns_device
+from iotrial.conduct.touched import (
+    NOT_USED,
+    Touched,
+    had_request,
+    needs_lab,
+    outside_note,
+    refusal,
+    turns_device,
+    unseen_note,
+)
 from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
@@ -131,7 +140,8 @@ class Conductor:
         self._round = 0
         self._read_backs = 0
         self._unfinished: dict[str, list[RunRecord]] = {}
-        #: by condition, how many runs there were, and how many of them made no use of the device
+        #: by condition, how many runs there were, how many of them made no use of the device, and how many had a request
+        #: to it while they were timed
         self._use: dict[str, list[int]] = {}
         self._done_in_round: set[str] = set()
         if earlier is not None:
@@ -219,8 +229,8 @@ class Conductor:
             self._runner.rehearse(condition, run)
 
     def _look_at(self, condition: Condition) -> bool:
-        """See which files a workload uses; whether a run of it was done for that. Raises RequestError where no arm uses any
-        of the lab's, and what is turned is there. A run that fails shows nothing: the first timed one will say why."""
+        """See which files a workload uses; whether a run of it was done for that. Raises RequestError where no arm uses the
+        lab more than a little, and what is turned is there. A run that fails shows nothing; the first timed one says why."""
         first: tuple[Touched, Subject, str] | None = None
         turns: list[Turn] = []
         done: set[str] = set()
@@ -243,10 +253,14 @@ class Conductor:
             assert touched is not None
             turns += self._session.resolved.turns_of(condition, planned.arm)
             first = first or (touched, subject, state)
-            if touched.files or not touched.sure or not needs_lab(turns, state):
+            enough = touched.is_enough(cut_down=self._plan.cut_down)
+            if enough or not touched.sure or not needs_lab(turns, state):
                 self._runner.saw(condition.workload, touched)
-                if needs_lab(turns, state) and (note := outside_note(condition.workload, touched)):
-                    self._note_outside(note)
+                if needs_lab(turns, state):
+                    if note := outside_note(condition.workload, touched):
+                        self._note_outside(note)
+                    if not enough:
+                        self._note_outside(unseen_note(condition.workload))
                 return True
         assert first is not None
         raise refusal(condition.workload, first[0], turns, first[1], first[2])
@@ -315,20 +329,34 @@ class Conductor:
 
     def _count_use(self, run: RunRecord) -> None:
         if run.failure is None:
-            found = self._use.setdefault(run.condition, [0, 0])
+            found = self._use.setdefault(run.condition, [0, 0, 0])
             found[0] += 1
             found[1] += UNUSED in run.checks
+            found[2] += had_request(run.evidence)
 
     def _not_used(self) -> tuple[str, ...]:
         """Conditions in which the treatment turns the lab's device, and not one run of any arm made use of it: in words."""
         found = []
         for condition in self._plan.conditions:
-            runs, unused = self._use.get(condition.key, (0, 0))
-            arms = self._plan.arms(controls=False)
-            turns = (turn for arm in arms for turn in self._session.resolved.turns_of(condition, arm))
-            if runs and runs == unused and turns_device(turns):
+            runs, unused, _ = self._use.get(condition.key, (0, 0, 0))
+            if runs and runs == unused and self._turns_device(condition):
                 found.append(f"{condition.key}: {NOT_USED}, in none of {runs} runs")
         return tuple(found)
+
+    def _turns_device(self, condition: Condition) -> bool:
+        arms = self._plan.arms(controls=False)
+        return turns_device(turn for arm in arms for turn in self._session.resolved.turns_of(condition, arm))
+
+    def _note_idle(self) -> None:
+        """Note the conditions in which the treatment turns the lab's device and no run had a request to it."""
+        for condition in self._plan.conditions:
+            runs, unused, asked = self._use.get(condition.key, (0, 0, 0))
+            if runs and not asked and unused < runs and self._turns_device(condition):
+                text = (
+                    f"{condition.key}: the lab's device had no request while any run was timed, so what is turned there "
+                    "could not matter; this shows nothing of work that does use it"
+                )
+                self._store.note(self._trial, OUTSIDE, text)
 
     def _count_read_back(self, outcome: Outcome) -> None:
         self._read_backs += 1
@@ -404,6 +432,7 @@ class Conductor:
         blocks = [block for line in self._lines.values() for block in line.blocks]
         unused = self._not_used()
         self._store.note_all(self._trial, NOT_USED_KIND, unused)
+        self._note_idle()
         return state_of(self._spec, blocks, unused)
 
     def _account(self) -> None:

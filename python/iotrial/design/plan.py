@@ -16,6 +16,7 @@ import functools
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar
 
 from iotrial.design.keyed import Stream, new_seed, seed_bytes, seed_from_user
 from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun, Term
@@ -43,6 +44,9 @@ class Plan:
     ``controls_first`` blocks of a condition, then in every second; trials stored without that number have none. Raises
     RequestError where the study leaves nothing to compare or nothing to compare with.
     """
+
+    #: whether the works are smaller than the study declares, as in a rehearsal
+    cut_down: ClassVar[bool] = False
 
     def __init__(self, study: Study, seed: str, *, controls: bool = True, controls_first: int = 0) -> None:
         seed_bytes(seed)
