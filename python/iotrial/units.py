@@ -123,7 +123,7 @@ def scale_of(unit: str) -> tuple[str, int] | None:
         return None if size is None else ("rate", 8 * size)
     if _size_name(unit) in _SIZES:
         return "size", _SIZES[_size_name(unit)]
-    name = unit if unit in _DURATIONS else (_DURATION_ALIASES | _FOREIGN_ALIASES).get(unit.casefold(), "")
+    name = unit if unit in _DURATIONS else {**_DURATION_ALIASES, **_FOREIGN_ALIASES}.get(unit.casefold(), "")
     return ("time", _DURATIONS[name]) if name in _DURATIONS and unit != "m" else None
 
 

@@ -401,7 +401,7 @@ def test_a_column_of_nothing_is_no_condition() -> None:
     data = text("kind,time_s,other_s\na,1,NaN\nb,2,\n")
     assert {o.condition for o in data.observations} == {()}
     assert "other_s" in data.unread[0]
-    with pytest.raises(RequestError, match='time_s.*row 1 "NaN"'):
+    with pytest.raises(RequestError, match=r'time_s.*row 1 "NaN"'):
         text("kind,time_s\na,NaN\nb,NaN\n")
 
 

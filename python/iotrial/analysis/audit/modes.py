@@ -3,10 +3,10 @@
 The best cut of the sorted logarithms into two parts is the one with the largest sum of squares between them; the ratio
 to the sum within is compared with that of normal samples of the same size (Engelman and Hartigan, Journal of the
 American Statistical Association 64, 1969; here by 2,000 samples from a fixed generator, so that an audit repeats).
-A part of one value is an outlier and no heap. Rounded values are first spread evenly over what each may have been, so that
-rounding makes no heaps: four values of 1 s and two of 2 s may be any between 0.5 and 2.5 s. Where the order is known, the number of switches between the heaps is
-compared with random arrangements (the runs of Wald and Wolfowitz, 1940): heaps that alternate come from something
-that alternates, such as two disks of a mirror.
+A part of one value is an outlier and no heap. Rounded values are first spread evenly over what each may have been, so
+that rounding makes no heaps: four values of 1 s and two of 2 s may be any between 0.5 and 2.5 s. Where the order is
+known, the number of switches between the heaps is compared with random arrangements (the runs of Wald and Wolfowitz,
+1940): heaps that alternate come from something that alternates, such as two disks of a mirror.
 """
 
 from __future__ import annotations

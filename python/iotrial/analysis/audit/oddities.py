@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from iotrial.analysis.audit.intervals import mean
-from iotrial.analysis.audit.model import Cell, Condition, FirstRun, Outlier, Trend, Unusable
+from iotrial.analysis.audit.model import Cell, Condition, FirstRun, Observation, Outlier, Trend, Unusable
 from iotrial.analysis.audit.student import two_sided
 
 FIRST_RUN_CHANCE = 0.01
@@ -66,7 +66,7 @@ def _is_ladder(condition: Condition) -> bool:
 
 def unusable(cells: Sequence[Cell]) -> list[Unusable]:
     """Zero and negative values, by group and response."""
-    by_group = defaultdict(list)
+    by_group: dict[tuple[str, str, str], list[Observation]] = defaultdict(list)
     for cell in cells:
         by_group[cell.group, cell.response, cell.unit].extend(cell.observations)
     found = []

@@ -68,7 +68,7 @@ def findings(audit: Audit) -> list[str]:
     said += _repeats(audit.repeats)
     said += _reasons(audit)
     said += _rounding(audit)
-    said += [_unusable(audit, one) for one in audit.unusable[:MOST]]
+    said += _unusable(audit)
     if audit.dataset.traced:
         said.append(
             f"Taken under {shown(audit.dataset.traced)}: a tracer adds about the same time to every call of every "
@@ -302,26 +302,35 @@ def _rounding(audit: Audit) -> Iterator[str]:
         )
 
 
-def _unusable(audit: Audit, one: Unusable) -> str:
-    where = "row" if one.rows else "value"
+def _unusable(audit: Audit) -> Iterator[str]:
+    if not audit.unusable:
+        return
+    more = f"; and {len(audit.unusable) - MOST} more" if len(audit.unusable) > MOST else ""
+    text = f"Zero or negative: {'; '.join(map(_where, audit.unusable[:MOST]))}{more}."
+    if any(one.standing is Standing.NO_RATIO for one in audit.comparisons):
+        text += (
+            " Means include them, but no ratio of geometric means can, so a comparison with them has neither ratio nor "
+            "interval. If such a run failed, or its time was rounded to 0, leave it out and say so."
+        )
+    yield text
+
+
+def _where(one: Unusable) -> str:
+    """E.g. "time of b: zero in rows 6 and 9, negative in row 7 (3 of 5 values)"."""
+    noun = "row" if one.rows else "value"
     parts = [
-        f"{word} in {where} {_places(places)}"
+        f"{word} in {noun if len(places) == 1 else noun + 's'} {_places(places)}"
         for places, word in ((one.zeros, "zero"), (one.negatives, "negative"))
         if places
     ]
     count = f"{len(one.zeros) + len(one.negatives)} of {counted(one.values, 'value')}"
-    text = f"Zero or negative: {shown(one.response)} of {shown(one.group)}: {joined(parts)} ({count})."
-    if any(c.response == one.response and one.group in (c.group, c.reference) for c in audit.comparisons):
-        text += (
-            " They stay in the means, but no ratio of geometric means can hold them: comparisons with them show neither "
-            "ratio nor interval. If such a run failed, or its time was rounded to 0, leave it out and say so."
-        )
-    return text
+    return f"{shown(one.response)} of {shown(one.group)}: {', '.join(parts)} ({count})"
 
 
 def _places(places: Sequence[int]) -> str:
-    more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
-    return ", ".join(map(str, places[:_MOST_PLACES])) + more
+    if len(places) > _MOST_PLACES:
+        return f"{', '.join(map(str, places[:_MOST_PLACES]))} and {len(places) - _MOST_PLACES} more"
+    return joined(map(str, places))
 
 
 def _outliers(audit: Audit) -> Iterator[str]:

@@ -33,10 +33,10 @@ def answering(audit: Audit) -> Answer | None:
         wanted = audit.dataset.study
         return _answer(wanted, find(wanted), _groups(audit)) if wanted in names() else None
     groups = _groups(audit)
-    if len(groups) < 2:
+    measured = {_measures(one.unit) for one in audit.comparisons} - {""}
+    if len(groups) < 2 or not measured:
         return None
     words = _words_of(audit)
-    measured = {_measures(one.unit) for one in audit.comparisons} - {""}
     fitting = []
     for name in names():
         study = find(name)
@@ -45,11 +45,10 @@ def answering(audit: Audit) -> Answer | None:
             if any(_fits(factor, name, groups, words) for factor in study.treatment_factors):
                 fitting.append(((len(own & words), -len(own - words)), name, study))
     fitting.sort(key=lambda one: one[0], reverse=True)
-    if not fitting or (len(fitting) > 1 and fitting[0][0][0] == fitting[1][0][0] == 0):
+    if not fitting or (len(fitting) > 1 and (fitting[0][0] == fitting[1][0] or not fitting[0][0][0])):
         return None
-    if len(fitting) > 1 and fitting[0][0] == fitting[1][0]:
-        return None
-    return _answer(fitting[0][1], fitting[0][2], groups)
+    _, name, study = fitting[0]
+    return _answer(name, study, groups)
 
 
 def _groups(audit: Audit) -> set[str]:
