@@ -62,6 +62,8 @@ _DURATION_ALIASES: Mapping[str, str] = {
     "day": "d",
     "days": "d",
 }
+#: further spellings in results of other programs; study files do not take them
+_FOREIGN_ALIASES: Mapping[str, str] = {"secs": "s", "msec": "ms", "usec": "us", "nsec": "ns", "hrs": "h"}
 _NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,19})?|\.[0-9]{1,19}"
 _QUANTITY = rf"\s*({_NUMBER})\s*([^\W\d_]+)\s*"
 _PERCENT = rf"\s*({_NUMBER})\s*%\s*"
@@ -106,6 +108,37 @@ def parse_duration(text: str) -> float:
     """Seconds in "90 s", "250 ms", "5 min", "5m", "1 h 30 min"; UnitError otherwise."""
     pairs = _quantities(text, "duration", _DURATIONS, _DURATION_ALIASES, example="90 s")
     return float(sum(number * _DURATIONS[unit] for number, unit in pairs) / 10**9)
+
+
+def scale_of(unit: str) -> tuple[str, int] | None:
+    """What a unit measures and how much of it one is: "ms" is ("time", 10**6), in ns; "MiB/s" ("rate", 2**23), in bit/s.
+
+    None for a unit that is no time, size or rate. Case matters where it changes the meaning: "MB" is bytes, "Mb" is not.
+    """
+    if unit.endswith("/s"):
+        amount = unit.removesuffix("/s").strip()
+        if amount in _BIT_RATES:
+            return "rate", _BIT_RATES[amount]
+        size = _SIZES.get(_size_name(amount))
+        return None if size is None else ("rate", 8 * size)
+    if _size_name(unit) in _SIZES:
+        return "size", _SIZES[_size_name(unit)]
+    name = unit if unit in _DURATIONS else {**_DURATION_ALIASES, **_FOREIGN_ALIASES}.get(unit.casefold(), "")
+    return ("time", _DURATIONS[name]) if name in _DURATIONS and unit != "m" else None
+
+
+def _size_name(unit: str) -> str:
+    return "kB" if unit == "KB" else _SIZE_ALIASES.get(unit.casefold(), unit)
+
+
+def converted(value: float, unit: str, to: str) -> float | None:
+    """A value in another unit of the same quantity, correctly rounded; None where the units measure different things."""
+    if unit == to:
+        return value
+    own, other = scale_of(unit), scale_of(to)
+    if own is None or other is None or own[0] != other[0]:
+        return None
+    return value * own[1] / other[1]
 
 
 def parse_margin(value: str | float) -> float:
@@ -178,7 +211,7 @@ def format_duration(seconds: float) -> str:
     for unit, length in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
         if seconds / length < 1000 and seconds and float(scaled := _digits(seconds / length)) < 1000:
             return f"{sign}{scaled} {unit}"
-    if float(_digits(seconds)) < 120:
+    if float(_digits(seconds)) < 120 or seconds >= 1e12:
         return f"{sign}{_digits(seconds)} s"
     parts = []
     step = 1 if seconds < 3600 else 60 if seconds < 86400 else 3600
@@ -207,9 +240,11 @@ def format_percent(fraction: float, *, signed: bool = False) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits without an exponent and without idle zeros."""
+    """Three significant digits without idle zeros; an exponent only from 1e9 on and below 1e-9."""
     if value == 0 or not math.isfinite(value):
         return f"{abs(value):g}" if value == 0 else f"{value}"
+    if not 1e-9 <= abs(value) < 1e9:
+        return f"{value:.3g}"
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -11,7 +11,9 @@ from iotrial.analysis.audit.claims import parse_claim
 from iotrial.analysis.audit.model import Audit, Dataset, Observation, Reading, Standing
 from iotrial.errors import RequestError, UnknownName
 from iotrial.importers import read
-from iotrial.importers.contract import Asked, open_source
+from iotrial.importers.contract import Asked, open_source, source_of
+from iotrial.report.audit import sentences
+from iotrial.report.audit.studies import answering
 
 TABLES = Path(__file__).parents[2] / "docs" / "audits"
 
@@ -202,3 +204,80 @@ def test_every_published_table_is_audited_or_has_no_number(table: Path) -> None:
     found = audit(read([source], Asked()))
     assert found.dataset.title
     assert found.dataset.notes
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ([1.0, 1.0, 1.0, 2.0, 1.0, 2.0], [2.0] * 6),  # 1.49 and 1.51 are written 1 and 2
+        ([1.0] * 6, [2.0] * 6),
+        ([1.0] * 3, [2.0] * 3),
+    ],
+)
+def test_values_rounded_coarsely_are_neither_modes_nor_apart(a: list[float], b: list[float]) -> None:
+    coarse = audit(dataset(*values("a", a, step=1.0), *values("b", b, step=1.0)))
+    assert coarse.modes == ()
+    assert coarse.comparisons[0].standing is Standing.COARSE
+    fine = audit(dataset(*values("a", a, step=0.001), *values("b", b, step=0.001)))
+    assert fine.comparisons[0].standing is Standing.APART
+
+
+def test_differences_beyond_the_rounding_stay_apart_and_modes_stay_modes() -> None:
+    found = audit(dataset(*values("a", [10.0, 11.0] * 3, step=1.0), *values("b", [20.0, 21.0] * 3, step=1.0)))
+    assert found.comparisons[0].standing is Standing.APART
+    heaps = [10.1, 20.1, 10.2, 20.3, 10.1, 20.2, 10.2, 20.1]
+    found = audit(dataset(*values("a", heaps, step=0.1), *values("b", heaps, step=0.1)))
+    assert found.modes
+
+
+def test_equal_within_the_margin_is_not_said_of_values_rounded_more_coarsely_than_it() -> None:
+    a, b = [20.0] * 19 + [21.0], [20.0] * 19 + [21.0]
+    found = audit(dataset(*values("a", a, step=1.0), *values("b", b, step=1.0)))
+    assert found.comparisons[0].standing is Standing.COARSE
+    found = audit(dataset(*values("a", a, step=0.01), *values("b", b, step=0.01)))
+    assert found.comparisons[0].standing is Standing.WITHIN
+
+
+def test_zero_and_negative_values_are_named_with_their_rows() -> None:
+    rows = [("a", 1.0), ("a", 1.1), ("b", 0.0), ("b", -1.0), ("b", 2.0)]
+    found = audit(
+        dataset(*(Observation(group, "time", "s", x, row=i) for i, (group, x) in enumerate(rows, start=1)))
+    )
+    (one,) = found.unusable
+    assert (one.group, one.values, one.zeros, one.negatives) == ("b", 3, (3,), (4,))
+    (sentence,) = (text for text in sentences.findings(found) if text.startswith("Zero"))
+    assert "row 3" in sentence
+    assert "row 4" in sentence
+
+
+def test_a_response_in_two_units_is_no_treatment_measured_twice() -> None:
+    seconds = [Observation(g, "time", "s", x) for g, x in (("a", 1.0), ("b", 2.0))]
+    millis = [Observation(g, "time", "ms", x) for g, x in (("a", 1000.0), ("b", 2000.0))]
+    assert audit(dataset(*seconds, *millis)).repeats == ()
+
+
+def test_apart_holds_only_for_independent_runs_and_says_so() -> None:
+    found = audit(dataset(*values("a", [1.0, 1.01, 1.02, 1.03]), *values("b", [2.0, 2.01, 2.02, 2.03])))
+    assert found.comparisons[0].standing is Standing.APART
+    assert "if the runs are independent" in sentences.summary(found)
+
+
+def table(content: str, name: str = "x.csv") -> Audit:
+    return audit(read([source_of(content.encode(), name=name)], Asked()))
+
+
+@pytest.mark.parametrize(
+    ("content", "study"),
+    [
+        ("atime,read_time_s\nnoatime,1\nstrictatime,2\n", "mount/atime"),
+        ("atime,score\nnoatime,1\nstrictatime,2\n", None),  # no time, no rate
+        ("kind,read_time_s\nnoatime,1\nstrictatime,2\nother,3\n", None),  # a group that it does not have
+        ("load,salary\nread,1\nwrite,2\n", None),
+        ("operation,rate_mb_per_s\nread,1\nwrite,2\n", None),  # labels of raid/rebuild, by accident
+        ("threads_kind,rate_mb_per_s\n1,10\n2,20\n4,30\n", None),
+        ("protocol,rate_mb_per_s\nnfs3,1\nsmb,2\n", None),  # several studies fit as well
+    ],
+)
+def test_a_study_is_proposed_only_where_it_fits(content: str, study: str | None) -> None:
+    answer = answering(table(content))
+    assert (answer.study if answer else None) == study

@@ -285,3 +285,125 @@ def test_the_clones_of_a_job_of_fio_are_one_run_and_a_failed_job_is_none() -> No
     rates = {o.group: o.value for o in data.observations if o.response == "read_bw"}
     assert rates == {"a": 250, "b": 70}
     assert any("error 5" in line for line in data.unread)
+
+
+def measured(data: Dataset) -> list[tuple[str, str, float, str]]:
+    return [(o.group, o.response, o.value, o.unit) for o in data.observations]
+
+
+def test_units_inside_cells_are_honoured() -> None:
+    data = text("kind,time\na,1.0 s\na,1200 ms\nb,1.5s\nb,0m1.25s\n")
+    assert measured(data) == [
+        ("a", "time", 1.0, "s"), ("a", "time", 1.2, "s"), ("b", "time", 1.5, "s"), ("b", "time", 1.25, "s"),
+    ]  # fmt: skip
+    assert [o.step for o in data.observations] == pytest.approx([0.01, 0.001, 0.01, 0.01])
+
+
+def test_the_unit_of_the_column_is_that_of_cells_without_one() -> None:
+    data = text("kind,time_ms\na,1 s\nb,1200\n")
+    assert measured(data) == [("a", "time", 1000.0, "ms"), ("b", "time", 1200.0, "ms")]
+    data = text("kind,time\na,1 s\nb,1200\n", unit="ms")
+    assert [o.value for o in data.observations] == [1000.0, 1200.0]
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("kind,time\na,1 s\nb,1200\n", 'row 2 "1200" has no unit'),
+        ("kind,time_s\na,1 s\nb,30 MB/s\n", 'row 2 "30 MB/s" is no value in s'),
+        ("kind,run1_s,run2_mb\na,1,2\nb,1 MB,2\n", 'row 2 "1 MB" is no value in s'),
+    ],
+)
+def test_units_that_contradict_each_other_are_refused(content: str, match: str) -> None:
+    with pytest.raises(RequestError, match=match) as refused:
+        text(content)
+    assert refused.value.hint
+
+
+def test_quantities_that_differ_are_separate_responses() -> None:
+    data = text("kind,value\na,1.0 s\na,30 MB/s\nb,1200 ms\nb,40 MB/s\n")
+    assert {(o.response, o.unit) for o in data.observations} == {("value (s)", "s"), ("value (MB/s)", "MB/s")}
+    data = text("kind,time_s,time_ms\na,1,1000\nb,2,2000\n")
+    assert {(o.response, o.unit) for o in data.observations} == {("time (s)", "s"), ("time (ms)", "ms")}
+
+
+def test_repeats_side_by_side_may_each_have_a_unit_of_one_quantity() -> None:
+    data = text("kind,run1_s,run2 (s),run3_ms\na,1.0,1.1,1200\n")
+    assert [(o.response, o.unit, o.run, o.value) for o in data.observations] == [
+        ("time", "s", 0, 1.0), ("time", "s", 1, 1.1), ("time", "s", 2, 1.2),
+    ]  # fmt: skip
+
+
+def test_files_of_one_response_are_brought_to_one_unit() -> None:
+    sources = [
+        source_of(b"kind,time_s\na,1.5\n", name="a.csv", alone=False),
+        source_of(b"kind,time_ms\nb,1200\n", name="b.csv", alone=False),
+    ]
+    assert measured(read(sources, Asked())) == [("a", "time", 1.5, "s"), ("b", "time", 1.2, "s")]
+
+
+@pytest.mark.parametrize(
+    ("content", "values"),
+    [
+        ("Konfiguration;Zeit (s)\nalt;1,25\nneu;0,5\n", [1.25, 0.5]),
+        ("Konfiguration;Zeit (s)\nalt;1.234,5\nneu;1.250\n", [1234.5, 1250.0]),
+        ("sep=;\nkind;a (s);b (s)\nx;1,25;1,234\n", [1.25, 1.234]),  # the other column tells
+        ('kind,time_s\na,"1,25"\nb,"1,3"\n', [1.25, 1.3]),
+        ('kind,time_s\na,"1,234.5"\nb,"1,300"\n', [1234.5, 1300.0]),
+        ("kind;time_s\na;1.25\nb;1.234\n", [1.25, 1.234]),
+        ("kind;time_s\na;1\u202f234,5\nb;1\u00a0300,0\n", [1234.5, 1300.0]),
+        ("kind;time\na;1,5 s\nb;1200 ms\n", [1.5, 1.2]),
+        ("#: decimal = comma\nkind;time_s\na;1,234\n", [1.234]),
+        ("#: decimal = point\nkind;time_s\na;1,234\n", [1234.0]),
+    ],
+)
+def test_decimal_commas_are_read_where_they_are_unambiguous(content: str, values: list[float]) -> None:
+    assert [o.value for o in text(content).observations] == values
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("kind;time_s\na;1,234\nb;1,250\n", 'row 1 "1,234"'),
+        ("kind;time_s\na;1,25\nb;1.25\n", 'row 1 "1,25".*row 2 "1.25"'),
+        ("kind;time_s;other_s\na;1,25;1.234\n", 'other_s: row 1 "1.234"'),
+    ],
+)
+def test_ambiguous_decimal_marks_are_refused_and_the_cell_is_named(content: str, match: str) -> None:
+    with pytest.raises(RequestError, match=match) as refused:
+        text(content)
+    assert "--decimal" in str(refused.value.hint)
+
+
+def test_unquoted_decimal_commas_between_commas_are_named() -> None:
+    with pytest.raises(RequestError, match="row 1 has 3 cells") as refused:
+        text("kind,time_s\na,1,25\n")
+    assert "decimal" in str(refused.value.hint)
+
+
+def test_cells_without_a_number_are_named_with_their_rows() -> None:
+    data = text("kind,time_s\na,1\na,NaN\na,\na,failed\na,1e200\nb,2\nb,3\nb,#DIV/0!\n")
+    assert [o.value for o in data.observations] == [1, 2, 3]
+    (note,) = data.unread
+    for part in (
+        "time_s",
+        "5 of 8",
+        'row 2 "NaN"',
+        "row 3 empty",
+        'row 4 "failed"',
+        'row 5 "1e200"',
+        "row 8",
+    ):
+        assert part in note
+
+
+def test_a_column_of_nothing_is_no_condition() -> None:
+    data = text("kind,time_s,other_s\na,1,NaN\nb,2,\n")
+    assert {o.condition for o in data.observations} == {()}
+    assert "other_s" in data.unread[0]
+    with pytest.raises(RequestError, match=r'time_s.*row 1 "NaN"'):
+        text("kind,time_s\na,NaN\nb,NaN\n")
+
+
+def test_observations_know_their_row() -> None:
+    assert [o.row for o in text("kind,time_s\na,1\nb,\nb,2\n").observations] == [1, 3]

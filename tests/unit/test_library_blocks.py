@@ -179,3 +179,12 @@ def test_labels_of_an_audit_do_nothing_in_a_notebook() -> None:
         assert "\x1b" not in written
     assert "<script>" not in found._repr_html_()
     assert "<script>" not in found._repr_markdown_()
+
+
+def test_numbers_that_are_whole_are_taken_for_rounded_ones() -> None:
+    coarse = {"off": [1.0, 1.0, 1.0, 2.0, 1.0, 2.0], "on": [2.0] * 6}
+    found = iotrial.audit(coarse, unit="s")
+    assert "too coarsely" in found.comparisons[0].standing
+    pandas = pytest.importorskip("pandas")
+    rows = [{"setting": name, "time_s": x} for name, numbers in coarse.items() for x in numbers]
+    assert "too coarsely" in iotrial.audit(pandas.DataFrame(rows)).comparisons[0].standing

@@ -128,6 +128,7 @@ def test_a_margin_of_three_asks_whether_per_cent_was_meant() -> None:
         (3599.7, "1 h"),
         (121225, "1 d 10 h"),
         (-0.002, "-2 ms"),
+        (1e99, "1e+99 s"),
         (float("inf"), "inf s"),
     ],
 )
@@ -159,10 +160,32 @@ def test_sizes_are_printed_exactly(size: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "text"),
-    [(0.98412, "0.984"), (1.0, "1.000"), (12.345, "12.3"), (0.01234, "0.0123"), (9.9999, "10")],
-)
+    [(0.98412, "0.984"), (1.0, "1.000"), (12.345, "12.3"), (0.01234, "0.0123"), (9.9999, "10"),
+     (285_700.0, "285700"), (1.027e99, "1.03e+99"), (1e-99, "1e-99")],
+)  # fmt: skip
 def test_ratios_show_three_decimals_near_one(ratio: float, text: str) -> None:
     assert units.format_ratio(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "to", "found"),
+    [
+        (1200.0, "ms", "s", 1.2),
+        (1.5, "min", "seconds", 90.0),
+        (3.0, "\u03bcs", "ns", 3000.0),
+        (1.0, "MiB/s", "kB/s", 1048.576),
+        (1.0, "Gbit/s", "MB/s", 125.0),
+        (1.0, "KB/s", "kB/s", 1.0),
+        (2.0, "disks", "disks", 2.0),
+        (1.0, "s", "MB/s", None),
+        (1.0, "Mb/s", "MB/s", None),  # bits or bytes
+        (1.0, "m", "s", None),  # minutes or metres
+    ],
+)
+def test_values_are_converted_inside_one_quantity_only(
+    value: float, unit: str, to: str, found: float | None
+) -> None:
+    assert units.converted(value, unit, to) == found
 
 
 def test_percentages_carry_a_sign_where_asked() -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from iotrial.analysis.audit.claims import parse_claim
-from iotrial.analysis.audit.model import Dataset
+from iotrial.analysis.audit.model import Dataset, Observation
 from iotrial.errors import RequestError, UnknownName
 from iotrial.importers.contract import MAX_OBSERVATIONS, Asked, Format, Imported, Source
+from iotrial.units import converted
 
 
 def formats() -> Mapping[str, Format]:
@@ -50,7 +52,7 @@ def read(sources: Sequence[Source], asked: Asked, *, form: str | None = None) ->
 
 def _merged(sources: Sequence[Source], imported: Sequence[tuple[Format, Imported]], asked: Asked) -> Dataset:
     parts = [one for _, one in imported]
-    observations = tuple(one for part in parts for one in part.observations)
+    observations = _one_unit_each(tuple(one for part in parts for one in part.observations))
     if len(observations) > MAX_OBSERVATIONS:
         raise RequestError(
             f"more than {MAX_OBSERVATIONS} numbers in {len(sources)} files; audit fewer at a time"
@@ -70,7 +72,32 @@ def _merged(sources: Sequence[Source], imported: Sequence[tuple[Format, Imported
         study=_first(part.study for part in parts),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         unread=tuple(dict.fromkeys(note for part in parts for note in part.unread))[:50],
+        group_column=_first(part.group_column for part in parts) or "",
     )
+
+
+def _one_unit_each(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:
+    """Every response in one unit: converted to the first where that can be done, else told apart by its name."""
+    units: dict[str, list[str]] = {}
+    for one in observations:
+        known = units.setdefault(one.response, [one.unit])
+        if one.unit not in known and all(converted(1.0, one.unit, unit) is None for unit in known):
+            known.append(one.unit)
+    if all(one.unit == units[one.response][0] for one in observations):
+        return observations
+    return tuple(_in_unit_of(one, units[one.response]) for one in observations)
+
+
+def _in_unit_of(one: Observation, units: Sequence[str]) -> Observation:
+    for unit in units:
+        value = converted(one.value, one.unit, unit)
+        if value is not None:
+            break
+    else:
+        raise AssertionError(one.unit)
+    step = None if one.step is None else converted(one.step, one.unit, unit)
+    name = f"{one.response} ({unit})" if len(units) > 1 and unit else one.response
+    return replace(one, response=name, unit=unit, value=value, step=step)
 
 
 def _first(values: Iterable[str | None]) -> str | None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, UnknownName
+from iotrial.importers.cells import DECIMALS, Mark, is_missing, marks_of, parse_cell, unclear
 from iotrial.importers.contract import Asked
-from iotrial.importers.contract import number as plain_number
 from iotrial.importers.iozone import TESTS
 from iotrial.importers.table import Table
+from iotrial.units import converted
 
 #: ends of a column's name, longest first
 _UNITS = (
@@ -90,7 +91,10 @@ _RESPONSES = frozenset({"real", "user", "sys", "wall", "elapsed", "system", "mea
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A column of values: where, of which response and unit, and of which group where the column tells (wide)."""
+    """A column of values: where, of which response, and of which group where the column tells (wide).
+
+    ``unit`` is that of numbers which have none beside them; "" where nothing tells it.
+    """
 
     column: str
     response: str
@@ -101,7 +105,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What each column is. ``order`` may be "rows": the rows stand in order of time."""
+    """What each column is. ``order`` may be "rows": the rows stand in order of time. ``marks`` are decimal marks."""
 
     group: str | None
     values: tuple[Value, ...]
@@ -109,24 +113,19 @@ class Layout:
     order: str | None
     run: str | None
     series: str | None
-
-
-def cell_number(text: str) -> float | None:
-    """A number, whatever unit stands behind it; what has leading zeros (a mode, 0444) is a label."""
-    words = text.split()
-    if len(words) == 2 and not any(character.isdigit() for character in words[1]):
-        text = words[0]
-    if re.fullmatch(r"0[0-9]+", text.strip()):
-        return None
-    return plain_number(text.rstrip("%"))
+    marks: Mapping[str, Mark]
+    empty: tuple[str, ...]
 
 
 def find_layout(table: Table, asked: Asked) -> Layout:
-    """The roles of the columns; RequestError where no column can be the values."""
+    """The roles of the columns; RequestError where no column can be the values, or a decimal mark is unclear."""
     said = {key: values[0] for key, values in table.directives.items()}
     ignored = set(table.directives.get("ignore", ()))
-    left = [name for name in table.columns if name not in ignored]
-    numeric = [name for name in left if _is_numeric(table.cells(name))]
+    cells = {name: table.cells(name) for name in table.columns if name not in ignored}
+    marks = _marks(table.name, cells, asked.decimal or said.get("decimal"))
+    empty = tuple(name for name, column in cells.items() if all(map(is_missing, column)))
+    left = [name for name in cells if name not in empty]
+    numeric = [name for name in left if _is_numeric(name, cells[name], marks[name])]
     group = asked.group or said.get("group")
     order = asked.order or said.get("order")
     run = asked.run or said.get("run") or _named(left, _RUNS, numeric)
@@ -142,32 +141,76 @@ def find_layout(table: Table, asked: Asked) -> Layout:
         table.column(name)
     columns = list(asked_values) or _value_columns([n for n in numeric if n not in taken | set(conditions)])
     if not columns:
-        raise RequestError(
-            f"{table.name}: no column of numbers that could be measured values",
-            hint=f"name it: --value COLUMN (columns: {', '.join(table.columns[:20])})",
-        )
+        raise _no_values(table, cells, marks)
+    for name in (*columns, run, order):
+        if name in cells and marks[name] is Mark.UNCLEAR:
+            raise unclear(name, cells[name], table.name)
     rest = [name for name in left if name not in columns and name not in taken]
     group = group or _group(rest, columns, conditions)
     unit = asked.unit or said.get("unit")
-    values = _values(columns, group, unit, said.get("response"))
+    values = _distinct(_values(columns, group, unit, said.get("response")))
     if not conditions:
         conditions = tuple(name for name in rest if name != group and name.casefold() not in _SPREADS)
-    return Layout(group, values, tuple(conditions), order, run, series)
+    return Layout(group, values, tuple(conditions), order, run, series, marks, empty)
+
+
+def _marks(name: str, cells: Mapping[str, Sequence[str]], decimal: str | None) -> dict[str, Mark]:
+    if decimal is None:
+        return marks_of(cells)
+    if decimal not in DECIMALS:
+        raise UnknownName("decimal mark", decimal[:60], DECIMALS, where=name)
+    return dict.fromkeys(cells, DECIMALS[decimal])
+
+
+def _no_values(table: Table, cells: Mapping[str, Sequence[str]], marks: Mapping[str, Mark]) -> RequestError:
+    """Names the cell in the way of a column whose name sounds measured, or the columns."""
+    for name in filter(_looks_measured, cells):
+        for row, cell in enumerate(cells[name], start=1):
+            if parse_cell(cell, marks[name]) is None:
+                return RequestError(
+                    f'{table.name}: no column of numbers: in {name}, row {row} "{cell[:40]}" is no number',
+                    hint=f"--value {name} leaves such cells out, if others hold numbers; other columns: "
+                    f"{', '.join(one for one in table.columns[:20] if one != name)}",
+                )
+    return RequestError(
+        f"{table.name}: no column of numbers that could be measured values",
+        hint=f"name it: --value COLUMN (columns: {', '.join(table.columns[:20])})",
+    )
 
 
 def _values(
     columns: Sequence[str], group: str | None, unit: str | None, response: str | None
 ) -> tuple[Value, ...]:
-    if len(columns) > 1 and all(_REPEAT.fullmatch(name) for name in columns):
-        found = unit or ""
-        name = response or _plain_response(found)
-        return tuple(Value(column, name, found, run=i) for i, column in enumerate(columns))
     parts = [(column, *split_unit(column)) for column in columns]
+    if len(columns) > 1 and _are_repeats(parts):
+        name = response or _plain_response(unit or parts[0][2])
+        return tuple(Value(column, name, unit or own, run=i) for i, (column, _, own) in enumerate(parts))
     if group is None and len(columns) > 1 and not _are_responses(parts):
         return _wide(parts, unit, response)
     return tuple(
         Value(column, (response if len(columns) == 1 else None) or stem or _plain_response(own), unit or own)
         for column, stem, own in parts
+    )
+
+
+def _are_repeats(parts: Sequence[tuple[str, str, str]]) -> bool:
+    """Whether the columns are called run1, run2, ... and their units are of one quantity."""
+    return all(_REPEAT.fullmatch(stem) for _, stem, _ in parts) and all(
+        converted(1.0, own, parts[0][2]) is not None for _, _, own in parts
+    )
+
+
+def _distinct(values: Sequence[Value]) -> tuple[Value, ...]:
+    """The columns, with their units in the names of responses that would else be one: time (s) and time (ms)."""
+    units = defaultdict(set)
+    for value in values:
+        if value.run is None:
+            units[value.response].add(value.unit)
+    return tuple(
+        replace(value, response=f"{value.response} ({value.unit})")
+        if len(units[value.response]) > 1 and value.unit
+        else value
+        for value in values
     )
 
 
@@ -218,7 +261,7 @@ def split_unit(name: str) -> tuple[str, str]:
 def _value_columns(numeric: Sequence[str]) -> list[str]:
     """The numeric columns that look measured; else the last of them."""
     spread_free = [name for name in numeric if name.casefold() not in _SPREADS]
-    repeats = [name for name in spread_free if _REPEAT.fullmatch(name)]
+    repeats = [name for name in spread_free if _REPEAT.fullmatch(split_unit(name)[0])]
     if len(repeats) > 1:
         return repeats
     found = [name for name in spread_free if _looks_measured(name)]
@@ -267,9 +310,11 @@ def _named(names: Sequence[str], known: Sequence[str], among: Sequence[str]) -> 
     return next((folded[name] for name in known if name in folded), None)
 
 
-def _is_numeric(cells: Sequence[str]) -> bool:
-    filled = [cell for cell in cells if cell and cell not in ("-", "NA", "n/a", "nan", "NaN")]
-    return bool(filled) and all(cell_number(cell) is not None for cell in filled)
+def _is_numeric(name: str, cells: Sequence[str], mark: Mark) -> bool:
+    """Whether all cells with something in them are numbers; half of them, where the name says that it was measured."""
+    filled = [cell for cell in cells if not is_missing(cell)]
+    numbers = sum(parse_cell(cell, mark) is not None for cell in filled)
+    return bool(filled) and (numbers == len(filled) or (2 * numbers >= len(filled) and _looks_measured(name)))
 
 
 def _plain_response(unit: str) -> str:

@@ -50,11 +50,12 @@ class Asked:
     reference: str | None = None
     responses: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
+    decimal: str | None = None  # "comma" or "point"
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What one file holds. ``unread`` tells in words what was left out."""
+    """What one file holds. ``unread`` tells in words what was left out, ``group_column`` is the name of its treatment."""
 
     observations: tuple[Observation, ...]
     reference: str | None = None
@@ -65,6 +66,7 @@ class Imported:
     study: str | None = None
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    group_column: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ says of itself (unit, reference, claims). The keys are in docs/auditing.md.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from iotrial.importers.contract import MAX_COLUMNS, MAX_ROWS, label
 
 KEYS = (
     "title", "group", "value", "response", "unit", "condition", "order", "run", "series", "ignore", "reference",
-    "claim", "same", "traced", "study", "note",
+    "claim", "same", "traced", "study", "note", "decimal",
 )  # fmt: skip
 MANY = frozenset({"claim", "same", "note", "condition", "value", "ignore"})
 _LONGEST_LINE = 100_000
@@ -55,6 +56,10 @@ def read_table(text: str, name: str) -> Table:
             body.append(line)
         if len(body) > MAX_ROWS:
             raise RequestError(f"{name}: more than {MAX_ROWS} rows", hint="audit a part of it")
+    if body and re.fullmatch(
+        r"sep=[,;\t]", body[0].strip(" ")
+    ):  # spreadsheets write it; the header tells as well
+        del body[0]
     if len(body) < 2:
         raise RequestError(f"{name}: no table: wanted a line of column names and rows under it")
     rows = _split(body, name)
@@ -66,7 +71,8 @@ def read_table(text: str, name: str) -> Table:
         if len(row) > len(columns) and any(cell.strip() for cell in row[len(columns) :]):
             raise RequestError(
                 f"{name}: row {at} has {len(row)} cells, the header {len(columns)}",
-                hint="a table has a header, and no more cells in a row than there; --format says what else it is",
+                hint="a row has no more cells than the header. Are commas decimal marks? Then separate the columns by "
+                'semicolons or quote the numbers ("1,25"). Is it no CSV? Then name its --format',
             )
         cells = [cell.strip() for cell in row[: len(columns)]]
         kept.append(tuple(cells + [""] * (len(columns) - len(cells))))
@@ -89,7 +95,8 @@ def _directive(found: dict[str, list[str]], text: str, where: str) -> None:
 
 
 def _split(body: Sequence[str], name: str) -> list[list[str]]:
-    delimiter = max(",;\t", key=body[0].count)
+    # a header such as "setup;time, warm (s)" has as many commas as semicolons
+    delimiter = max(";\t,", key=body[0].count)
     if not body[0].count(delimiter):
         raise RequestError(
             f"{name}: no table: its first line has one column",

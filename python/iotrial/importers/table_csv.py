@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 
 from iotrial.analysis.audit.model import Observation
 from iotrial.errors import RequestError
-from iotrial.importers.columns import Layout, Value, cell_number, find_layout
+from iotrial.importers.cells import Mark, Quantity, parse_cell
+from iotrial.importers.columns import Layout, Value, find_layout
 from iotrial.importers.contract import MAX_OBSERVATIONS, Asked, Format, Imported, Source, label
 from iotrial.importers.table import Table, read_table
+from iotrial.units import converted
 
 ALL = "all"
 ROWS = "rows"
+_MOST_NAMED = 6
 
 
 def recognises(text: str) -> bool:
@@ -24,7 +28,8 @@ def read(source: Source, asked: Asked) -> Imported:
     layout = find_layout(table, asked)
     if len(table.rows) * len(layout.values) > MAX_OBSERVATIONS:
         raise RequestError(f"{source.name}: more than {MAX_OBSERVATIONS} numbers", hint="audit a part of it")
-    observations = tuple(_observations(source, table, layout, asked))
+    unread = [f"{name}: {_named(enumerate(table.cells(name), 1), len(table.rows))}" for name in layout.empty]
+    observations = tuple(_observations(source, table, layout, asked, unread))
     said = {key: values[0] for key, values in table.directives.items()}
     return Imported(
         observations,
@@ -37,10 +42,15 @@ def read(source: Source, asked: Asked) -> Imported:
         title=said.get("title"),
         study=said.get("study"),
         notes=table.directives.get("note", ()),
+        unread=tuple(unread),
+        group_column=layout.group or "",
     )
 
 
-def _observations(source: Source, table: Table, layout: Layout, asked: Asked) -> Iterator[Observation]:
+def _observations(
+    source: Source, table: Table, layout: Layout, asked: Asked, unread: list[str]
+) -> Iterator[Observation]:
+    """The numbers of all value columns; what is left out of a column is named in ``unread``."""
     at = {name: i for i, name in enumerate(table.columns)}
     wanted = set(asked.responses)
     known = {value.response for value in layout.values}
@@ -52,22 +62,79 @@ def _observations(source: Source, table: Table, layout: Layout, asked: Asked) ->
     for value in layout.values:
         if wanted and value.response not in wanted:
             continue
-        step = _step([row[at[value.column]] for row in table.rows])
-        for index, row in enumerate(table.rows):
-            measured = cell_number(row[at[value.column]])
-            if measured is None:
-                continue
+        cells = table.cells(value.column)
+        mark = layout.marks.get(value.column, Mark.POINT)
+        parsed = {row: parse_cell(cell, mark) for row, cell in enumerate(cells, start=1)}
+        quantities = {row: found for row, found in parsed.items() if found is not None and found.measurable}
+        if left_out := [(row, cells[row - 1]) for row in parsed if row not in quantities]:
+            unread.append(f"{value.column}: {_named(left_out, len(cells))}")
+        steps = _steps(quantities.values())
+        for index, found in quantities.items():
+            row = table.rows[index - 1]
+            unit, measured = _in_unit(
+                found,
+                value,
+                steps,
+                f'{source.name}: column {value.column}: row {index} "{cells[index - 1][:40]}"',
+            )
+            step = steps[found.unit]
             yield Observation(
                 group=_group(source, layout, value, row, at),
                 response=label(value.response),
-                unit=label(value.unit) if value.unit else "",
+                unit=unit,
                 value=measured,
                 condition=tuple((name, label(row[at[name]])) for name in layout.conditions if row[at[name]]),
                 series=_series(source, layout, row, at),
-                run=value.run if value.run is not None else _whole(row, at, layout.run),
-                place=_place(layout, row, at, index),
-                step=step,
+                run=value.run if value.run is not None else _whole(row, at, layout),
+                place=_place(layout, row, at, index - 1),
+                step=None if step is None else converted(step, found.unit or unit, unit),
+                row=index,
             )
+
+
+def _in_unit(found: Quantity, value: Value, units: Collection[str], where: str) -> tuple[str, float]:
+    """A cell's number in the column's unit; in its own, if the column has none. ``units`` are all in its cells.
+
+    RequestError where they contradict each other.
+    """
+    declared = label(value.unit) if value.unit else ""
+    if not found.unit:
+        other = next(filter(None, units), None)
+        if other is not None and not declared:
+            raise RequestError(
+                f"{where} has no unit, and other cells have ({other})",
+                hint="write one in each cell, or give the unit of those without: --unit UNIT",
+            )
+        return declared, found.value
+    if not declared:
+        return label(found.unit), found.value
+    measured = converted(found.value, found.unit, declared)
+    if measured is None:
+        raise RequestError(
+            f"{where} is no value in {declared}, the unit of the column",
+            hint="put values of different kinds into columns of their own",
+        )
+    return declared, measured
+
+
+def _named(cells: Iterable[tuple[int, str]], rows: int) -> str:
+    """Which cells of a column are left out, by their rows."""
+    found = [f'row {row} "{label(cell)[:40]}"' if cell else f"row {row} empty" for row, cell in cells]
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return (
+        f"{len(found)} of {rows} cells without a measurable number ({', '.join(found[:_MOST_NAMED])}{more})"
+    )
+
+
+def _steps(quantities: Iterable[Quantity]) -> dict[str, float | None]:
+    """The last digit in which the numbers of a column differ by writing, by unit; None where they have exponents."""
+    decimals: dict[str, list[int | None]] = defaultdict(list)
+    for one in quantities:
+        decimals[one.unit].append(one.decimals)
+    return {
+        unit: None if None in row else 10.0 ** -max(number for number in row if number is not None)
+        for unit, row in decimals.items()
+    }
 
 
 def _group(source: Source, layout: Layout, value: Value, row: tuple[str, ...], at: dict[str, int]) -> str:
@@ -85,30 +152,20 @@ def _series(source: Source, layout: Layout, row: tuple[str, ...], at: dict[str, 
     return " ".join(parts)
 
 
-def _whole(row: tuple[str, ...], at: dict[str, int], name: str | None) -> int | None:
-    found = cell_number(row[at[name]]) if name is not None else None
+def _whole(row: tuple[str, ...], at: dict[str, int], layout: Layout) -> int | None:
+    found = _number(layout, row, at, layout.run)
     return int(found) if found is not None and found == int(found) else None
 
 
 def _place(layout: Layout, row: tuple[str, ...], at: dict[str, int], index: int) -> float | None:
-    if layout.order is None:
+    return float(index) if layout.order == ROWS else _number(layout, row, at, layout.order)
+
+
+def _number(layout: Layout, row: tuple[str, ...], at: dict[str, int], name: str | None) -> float | None:
+    if name is None:
         return None
-    if layout.order == ROWS:
-        return float(index)
-    return cell_number(row[at[layout.order]])
-
-
-def _step(cells: list[str]) -> float | None:
-    """The last digit in which the numbers of a column differ by writing; None where they have exponents."""
-    decimals = 0
-    for cell in cells:
-        words = cell.split()
-        if not words or cell_number(cell) is None:
-            continue
-        if "e" in words[0].casefold():
-            return None
-        decimals = max(decimals, len(words[0].rstrip("%").partition(".")[2]))
-    return 10.0**-decimals
+    found = parse_cell(row[at[name]], layout.marks.get(name, Mark.POINT))
+    return found.value if found is not None and found.measurable else None
 
 
 FORMAT = Format("csv", "CSV", recognises, read, rank=90)

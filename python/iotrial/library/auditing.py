@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,6 +156,7 @@ def audit(
     order: str | None = None,
     reference: str | None = None,
     claims: Sequence[str] = (),
+    decimal: str | None = None,
     alpha: float = 0.05,
     margin: float = 0.03,
 ) -> Audit:
@@ -165,7 +166,8 @@ def audit(
     that is such a table, or a mapping from each treatment to its numbers in the order in which they were measured.
     ``group``, ``values``, ``conditions`` and ``order`` name columns; ``order="rows"`` says that the rows are in the
     order of time, without which nothing can be said of it. ``reference`` is the group that the others are compared
-    with, ``claims`` are published numbers such as "noatime 53.67 % of strictatime".
+    with, ``claims`` are published numbers such as "noatime 53.67 % of strictatime". ``unit`` is that of numbers with none
+    beside them, ``decimal`` ("comma" or "point") the decimal mark of a file, where its numbers leave it open.
 
     RequestError for what cannot be read, UnknownName for a reference that is no group.
     """
@@ -184,6 +186,7 @@ def audit(
             order=order,
             reference=reference,
             claims=tuple(claims),
+            decimal=decimal,
         )
         table = not isinstance(data, str | os.PathLike)
         dataset = read([_source(data)], asked, form="csv" if table else None)
@@ -199,7 +202,9 @@ def _source(data: Any) -> Source:
         raise RequestError(
             f"audit: wanted a file, a data frame or a mapping, found {type(data).__name__}", hint=hint
         )
-    return source_of(data.to_csv(index=False).encode("utf-8", "replace"), name="data frame")
+    return source_of(
+        data.to_csv(index=False, float_format=_digits).encode("utf-8", "replace"), name="data frame"
+    )
 
 
 def _of_groups(
@@ -213,6 +218,7 @@ def _of_groups(
 
 
 def _observed(groups: Mapping[str, Numbers], unit: str) -> Iterator[model.Observation]:
+    step = _step(float(number) for numbers in groups.values() for number in numbers)
     for name, numbers in groups.items():
         for run, number in enumerate(numbers):
             value = finite(float(number))
@@ -221,7 +227,20 @@ def _observed(groups: Mapping[str, Numbers], unit: str) -> Iterator[model.Observ
                     f'audit: group "{name}": wanted numbers between 1e-100 and 1e100, or 0; found {number}',
                     hint="leave out what was not measured, and say so where you publish",
                 )
-            yield model.Observation(str(name), VALUE, unit, value, run=run)
+            yield model.Observation(str(name), VALUE, unit, value, run=run, step=step)
+
+
+def _step(numbers: Iterable[float]) -> float | None:
+    """The last decimal that any of the numbers needs; None where one needs an exponent."""
+    texts = [_digits(number) for number in numbers]
+    if any("e" in text for text in texts):
+        return None
+    return 10.0 ** -max((len(text.partition(".")[2]) for text in texts), default=0)
+
+
+def _digits(number: float) -> str:
+    """The digits that a number needs: 1.0 was as likely measured in whole seconds as 1."""
+    return repr(float(number)).removesuffix(".0")
 
 
 def _comparison(one: model.Comparison) -> Comparison:

@@ -24,7 +24,7 @@ from iotrial.analysis.audit.model import (
     Standing,
 )
 from iotrial.analysis.audit.modes import find_modes
-from iotrial.analysis.audit.oddities import first_run, outliers, trends
+from iotrial.analysis.audit.oddities import first_run, outliers, trends, unusable
 from iotrial.analysis.audit.order import order_fact
 from iotrial.analysis.audit.repeats import find_repeats
 from iotrial.errors import RequestError, UnknownName
@@ -91,6 +91,7 @@ def audit(dataset: Dataset, *, alpha: float = 0.05, margin: float = 0.03) -> Aud
         ),
         outliers=tuple(outliers(cells)),
         trends=tuple(trends(cells)),
+        unusable=tuple(unusable(cells)),
         left_out=left_out,
     )
 

@@ -21,6 +21,7 @@ def compare(
 ) -> Comparison:
     """One comparison. ``together`` is how many share ``alpha``; ``pooled_sd`` the SD of one logarithm."""
     a, b = logs(level.values), logs(reference.values)
+    bounds = rounding(level, reference)
     ratio: float | None
     needs: tuple[Need, ...] = ()
     if a is None or b is None:
@@ -29,8 +30,12 @@ def compare(
     else:
         intervals = (welch(a, b, alpha), welch(a, b, alpha / together), rank(a, b, alpha))
         ratio = math.exp(max(-700.0, min(700.0, mean(a) - mean(b))))
-        timed = level.unit in TIME_UNITS or level.unit.endswith("/s") or not level.unit
-        needs = () if not timed else needed(a, b, abs(mean(a) - mean(b)), alpha, margin, together, pooled_sd)
+    standing = _standing(level, reference, ratio, intervals[1], bounds, margin)
+    if a is not None and b is not None and _is_timed(level.unit):
+        size = abs(mean(a) - mean(b))
+        # the scatter of values that are rounded to a few numbers is not theirs
+        own = ((), (), None) if standing is Standing.COARSE else (a, b, pooled_sd)
+        needs = needed(own[0], own[1], size, alpha, margin, together, own[2])
     return Comparison(
         group=level.group,
         reference=reference.group,
@@ -46,10 +51,14 @@ def compare(
         welch=intervals[0],
         shared=intervals[1],
         rank=intervals[2],
-        rounding=rounding(level, reference),
+        rounding=bounds,
         needs=needs,
-        standing=_standing(len(level.values), len(reference.values), ratio, intervals[1], margin),
+        standing=standing,
     )
+
+
+def _is_timed(unit: str) -> bool:
+    return unit in TIME_UNITS or unit.endswith("/s") or not unit
 
 
 def needed(
@@ -108,27 +117,46 @@ def rounding(level: Cell, reference: Cell) -> tuple[float, float] | None:
 
 
 def _half_step(cell: Cell) -> float | None:
-    """How far rounding can move the mean of a cell: half a step for one value, less by chance for several."""
+    """How far rounding can have moved the mean of a cell.
+
+    Half a step for one value. Errors of several average out only if the values scatter by at least half a step: those that
+    scatter less are all rounded to the same one or two numbers, and may all have moved the same way.
+    """
     steps = [one.step for one in cell.observations]
     known = [step for step in steps if step is not None]
     if len(known) < len(steps):
         return None
-    return max(known) / 2.0 / math.sqrt(len(known))
+    half = max(known) / 2.0
+    hidden = len(known) < 2 or math.sqrt(variance(cell.values)) < half
+    return half if hidden else half / math.sqrt(len(known))
 
 
-def _standing(n: int, n_reference: int, ratio: float | None, shared: Interval, margin: float) -> Standing:
+def _standing(
+    level: Cell,
+    reference: Cell,
+    ratio: float | None,
+    shared: Interval,
+    bounds: tuple[float, float] | None,
+    margin: float,
+) -> Standing:
+    """What the shared interval shows, and still shows when rounding has done its worst."""
     if ratio is None:
         return Standing.NO_RATIO
     if shared.why_not == GROUP_OF_ONE:
         return Standing.SINGLE
-    if min(n, n_reference) < FEWEST_FOR_SD:
+    if min(len(level.values), len(reference.values)) < FEWEST_FOR_SD:
         return Standing.TOO_FEW
-    if (
-        shared.low is not None
-        and shared.high is not None
-        and 1 / (1 + margin) < shared.low <= shared.high < 1 + margin
-    ):
+    # without any scatter there is no interval, and rounding alone decides
+    low, high = (shared.low, shared.high) if shared.bounded else (ratio, ratio)
+    shown = _shows(low or 0.0, high or 0.0, margin, bounded=shared.bounded)
+    if bounds is None or shown is Standing.OPEN:
+        return shown
+    middle = mean(level.values) / mean(reference.values)
+    worst = (low or 0.0) * bounds[0] / middle, (high or 0.0) * bounds[1] / middle
+    return shown if _shows(*worst, margin, bounded=shared.bounded) is shown else Standing.COARSE
+
+
+def _shows(low: float, high: float, margin: float, *, bounded: bool) -> Standing:
+    if bounded and 1 / (1 + margin) < low <= high < 1 + margin:
         return Standing.WITHIN
-    if shared.excludes_one or (not shared.bounded and ratio != 1.0):
-        return Standing.APART
-    return Standing.OPEN
+    return Standing.OPEN if low <= 1.0 <= high else Standing.APART

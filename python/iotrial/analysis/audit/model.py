@@ -7,7 +7,7 @@ file tells when it was taken, it has a place in time. Nothing here knows of file
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 Condition = tuple[tuple[str, str], ...]
@@ -29,6 +29,7 @@ class Observation:
 
     ``run`` numbers the repeats of a group, in order of time; ``place`` is the place among all runs of the file;
     ``series`` names a stretch of measuring (a file, a day, a pair): the same group may occur in several.
+    ``row`` is the row of the table that holds it, counted from 1 below the header.
     """
 
     group: str
@@ -40,6 +41,7 @@ class Observation:
     run: int | None = None
     place: float | None = None
     step: float | None = None
+    row: int | None = None
 
 
 class Reading(StrEnum):
@@ -69,7 +71,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """All observations of the files that are audited together, and what is known about them."""
+    """All observations of the files that are audited together, and what is known about them.
+
+    All values of a response are in one unit. ``group_column`` is what the files call the treatment ("" if they do not).
+    """
 
     name: str
     form: str
@@ -82,6 +87,7 @@ class Dataset:
     study: str | None = None
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    group_column: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +138,11 @@ class Need:
 class Standing(StrEnum):
     """What the numbers of one comparison can show."""
 
-    NO_RATIO = "no_ratio"  # zero or missing values
+    NO_RATIO = "no_ratio"  # zero or negative values
     SINGLE = "single"  # a group of one
     TOO_FEW = "too_few"  # two values somewhere: an interval that is no use
     OPEN = "open"  # the interval holds 1
+    COARSE = "coarse"  # it says something that the rounding of the values could undo
     WITHIN = "within"  # it lies inside the margin
     APART = "apart"  # the interval excludes 1, and nothing speaks against it
     CONFOUNDED = "confounded"  # it excludes 1, but order or repeats explain as much
@@ -163,6 +170,22 @@ class Comparison:
     needs: tuple[Need, ...]
     standing: Standing
     reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Zero and negative values of one group and response, which have no logarithm.
+
+    ``zeros`` and ``negatives`` say where each stands: its row in the table, else its place among the group's values, from 1.
+    """
+
+    group: str
+    response: str
+    unit: str
+    values: int
+    zeros: tuple[int, ...]
+    negatives: tuple[int, ...]
+    rows: bool  # whether the places are rows of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,5 +311,5 @@ class Audit:
     claims: tuple[ClaimCheck, ...]
     outliers: tuple[Outlier, ...]
     trends: tuple[Trend, ...]
+    unusable: tuple[Unusable, ...] = ()
     left_out: int = 0
-    notes: tuple[str, ...] = field(default_factory=tuple)

@@ -3,21 +3,23 @@
 The best cut of the sorted logarithms into two parts is the one with the largest sum of squares between them; the ratio
 to the sum within is compared with that of normal samples of the same size (Engelman and Hartigan, Journal of the
 American Statistical Association 64, 1969; here by 2,000 samples from a fixed generator, so that an audit repeats).
-A part of one value is an outlier and no heap. Where the order is known, the number of switches between the heaps is
-compared with random arrangements (the runs of Wald and Wolfowitz, 1940): heaps that alternate come from something
-that alternates, such as two disks of a mirror.
+A part of one value is an outlier and no heap. Rounded values are first spread evenly over what each may have been, so
+that rounding makes no heaps: four values of 1 s and two of 2 s may be any between 0.5 and 2.5 s. Where the order is
+known, the number of switches between the heaps is compared with random arrangements (the runs of Wald and Wolfowitz,
+1940): heaps that alternate come from something that alternates, such as two disks of a mirror.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from iotrial.analysis.audit.intervals import mean
-from iotrial.analysis.audit.model import Cell, Modes
+from iotrial.analysis.audit.model import Cell, Modes, Observation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +39,7 @@ def find_modes(cells: Sequence[Cell]) -> Modes | None:
     pooled = [(one, cell.group) for cell in cells for one in cell.observations]
     if len(pooled) < FEWEST or any(one.value <= 0.0 for one, _ in pooled):
         return None
-    values = sorted(math.log(one.value) for one, _ in pooled)
+    values = sorted(math.log(value) for value in unrounded([one for one, _ in pooled]))
     thinned = (
         values if len(values) <= LARGEST else [values[i * len(values) // LARGEST] for i in range(LARGEST)]
     )
@@ -76,6 +78,18 @@ def find_modes(cells: Sequence[Cell]) -> Modes | None:
         switches=switches,
         switches_p=switches_p,
     )
+
+
+def unrounded(observations: Sequence[Observation]) -> list[float]:
+    """The values, equal ones spread evenly over the step in which they were written, if it is known."""
+    steps: dict[float, list[float]] = defaultdict(list)
+    for one in observations:
+        steps[one.value].append(one.step or 0.0)
+    return [
+        max(value + max(row) * ((i + 0.5) / len(row) - 0.5), value / 10.0)
+        for value, row in steps.items()
+        for i in range(len(row))
+    ]
 
 
 def best_split(values: Sequence[float]) -> tuple[float, int] | None:

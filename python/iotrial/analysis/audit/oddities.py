@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from iotrial.analysis.audit.intervals import mean
-from iotrial.analysis.audit.model import Cell, Condition, FirstRun, Outlier, Trend
+from iotrial.analysis.audit.model import Cell, Condition, FirstRun, Observation, Outlier, Trend, Unusable
 from iotrial.analysis.audit.student import two_sided
 
 FIRST_RUN_CHANCE = 0.01
@@ -62,6 +62,25 @@ def outliers(cells: Sequence[Cell]) -> list[Outlier]:
 def _is_ladder(condition: Condition) -> bool:
     """Whether the condition is made of numbers only (sizes, say), so that its cells are steps of one ladder."""
     return bool(condition) and all(text.replace(".", "", 1).isdigit() for _, text in condition)
+
+
+def unusable(cells: Sequence[Cell]) -> list[Unusable]:
+    """Zero and negative values, by group and response."""
+    by_group: dict[tuple[str, str, str], list[Observation]] = defaultdict(list)
+    for cell in cells:
+        by_group[cell.group, cell.response, cell.unit].extend(cell.observations)
+    found = []
+    for (group, response, unit), observations in by_group.items():
+        if all(one.value > 0.0 for one in observations):
+            continue
+        rows = all(one.row is not None for one in observations)
+        placed = [
+            (one.value, i if one.row is None else one.row) for i, one in enumerate(observations, start=1)
+        ]
+        zeros = tuple(at for value, at in placed if value == 0.0)
+        negatives = tuple(at for value, at in placed if value < 0.0)
+        found.append(Unusable(group, response, unit, len(observations), zeros, negatives, rows))
+    return found
 
 
 def trends(cells: Sequence[Cell]) -> list[Trend]:

@@ -45,11 +45,11 @@ def _held(one: Repeat, effects: Sequence[float]) -> Repeat:
 def _across_series(cells: Sequence[Cell]) -> list[Repeat]:
     rows = defaultdict(list)
     for cell in cells:
-        rows[cell.group, cell.response, cell.condition].append(cell)
+        rows[cell.group, cell.response, cell.unit, cell.condition].append(cell)
     found = []
     for row in rows.values():
         for first, second in itertools.pairwise(row):
-            found += _pair(first, second, first.group, f"series {first.series}", f"series {second.series}")
+            found += _pair(first, second, first.group, first.series, second.series)
     return found
 
 
@@ -87,9 +87,10 @@ def _declared(cells: Sequence[Cell], same: Sequence[Sequence[str]]) -> list[Repe
         for label, other in itertools.pairwise(labels):
             for first in cells:
                 for second in cells:
-                    key = (first.response, first.condition, first.series)
+                    key = (first.response, first.unit, first.condition, first.series)
                     if (first.group, second.group) == (label, other) and key == (
                         second.response,
+                        second.unit,
                         second.condition,
                         second.series,
                     ):
@@ -101,7 +102,7 @@ def _pair(first: Cell, second: Cell, other: str, where: str, where_other: str) -
     if not all(value > 0.0 for value in (*first.values, *second.values)):
         return []
     a, b = (math.exp(mean([math.log(value) for value in cell.values])) for cell in (first, second))
-    mark = [(("series", place.removeprefix("series ")),) if place else () for place in (where, where_other)]
+    mark = [(("series", series),) if series else () for series in (where, where_other)]
     return [
         Repeat(
             first.group,

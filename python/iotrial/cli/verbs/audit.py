@@ -28,7 +28,12 @@ MOST_FILES = 200
 @click.option(
     "--value", "values", multiple=True, metavar="COLUMN", help="Column of measured values (repeatable)."
 )
-@click.option("--unit", metavar="UNIT", help="Unit of the values (s, ms, MB/s, ...).")
+@click.option("--unit", metavar="UNIT", help="Unit of values that have none beside them (s, ms, MB/s, ...).")
+@click.option(
+    "--decimal",
+    type=click.Choice(("comma", "point")),
+    help="Decimal mark of the numbers (else found out from them).",
+)
 @click.option(
     "--condition", "conditions", multiple=True, metavar="COLUMN", help="Column of a condition (repeatable)."
 )
@@ -81,6 +86,7 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
         reference=values["reference"],
         responses=values["responses"],
         claims=values["claims"],
+        decimal=values["decimal"],
     )
     if values["markdown"]:
         from iotrial.cli.ending import refuse_missing_folder

@@ -59,6 +59,7 @@ def audit_json(audit: Audit, answer: Answer | None) -> dict[str, Any]:
         ],
         "outliers": [_plain(one) for one in audit.outliers],
         "trends": [_plain(one) for one in audit.trends],
+        "unusable": [_plain(one) for one in audit.unusable],
         "sentences": {"findings": findings(audit), "needs": needs(audit), "claims": claims(audit)},
         "notes": list(data.notes),
         "unread": list(data.unread),

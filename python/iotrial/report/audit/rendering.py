@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from iotrial.analysis.audit.model import Audit, Comparison, Interval
@@ -41,7 +42,8 @@ def text_lines(audit: Audit, answer: Answer | None) -> Iterator[str]:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         if len(audit.comparisons) > MOST_ROWS:
             yield f"... {len(audit.comparisons) - MOST_ROWS} more rows (--json has all)"
-        yield from _key(audit)
+        for line in _key(audit):
+            yield from textwrap.wrap(line, 110)
     for title, sentences in _sections(audit, answer):
         yield ""
         yield title

@@ -15,19 +15,22 @@ from iotrial.analysis.audit.model import (
     OrderFact,
     Repeat,
     Standing,
+    Unusable,
 )
 from iotrial.legible import shown
-from iotrial.report.notation import counted, joined, percent, quantity
+from iotrial.report.notation import counted, joined, percent, plain, quantity
 from iotrial.units import format_ratio
 
 MOST = 12
+_MOST_PLACES = 6
 SHOWS = {
-    Standing.NO_RATIO: "no ratio: a value is zero",
+    Standing.NO_RATIO: "no ratio: a value is zero or negative",
     Standing.SINGLE: "a group of one: no interval",
     Standing.TOO_FEW: "two values: no usable interval",
     Standing.OPEN: "open: the interval holds 1",
+    Standing.COARSE: "open: values rounded too coarsely to tell",
     Standing.WITHIN: "no effect beyond the margin, if the runs are independent",
-    Standing.APART: "apart: the interval excludes 1",
+    Standing.APART: "apart, if the runs are independent",
     Standing.CONFOUNDED: "apart, but not by the treatment alone",
 }
 REASONS = {
@@ -45,7 +48,7 @@ def summary(audit: Audit) -> str:
     by_standing: dict[Standing, int] = defaultdict(int)
     for one in main:
         by_standing[one.standing] += 1
-    if by_standing[Standing.SINGLE] + by_standing[Standing.NO_RATIO] == len(main):
+    if all(min(one.n, one.n_reference) == 1 for one in main):
         if {one.unit for one in main} == {"1"}:
             return (
                 f"{_all(len(main))} on a group of one, and compare counts. A count that a program makes is often the same "
@@ -65,6 +68,7 @@ def findings(audit: Audit) -> list[str]:
     said += _repeats(audit.repeats)
     said += _reasons(audit)
     said += _rounding(audit)
+    said += _unusable(audit)
     if audit.dataset.traced:
         said.append(
             f"Taken under {shown(audit.dataset.traced)}: a tracer adds about the same time to every call of every "
@@ -112,7 +116,7 @@ def claims(audit: Audit) -> list[str]:
         found = (
             "no number"
             if check.found is None
-            else f"{check.found:.2f} {'times' if claim.reading == 'times' else '%'}"
+            else f"{_recomputed(check.found)} {'times' if claim.reading == 'times' else '%'}"
         )
         statistic = f", from the {check.statistic.removeprefix('the ')}" if check.statistic else ""
         needed = f" A trial of the claimed effect: {_needed(audit, check.needs)}." if check.needs else ""
@@ -121,6 +125,11 @@ def claims(audit: Audit) -> list[str]:
             f"(as it is worded: {found}{statistic}).{needed}"
         )
     return said
+
+
+def _recomputed(number: float) -> str:
+    """Two decimals, as claims have at most; three digits of what is too large to be one."""
+    return f"{number:.2f}" if abs(number) < 1e6 else plain(number)
 
 
 def condition_text(condition: Condition, series: str = "") -> str:
@@ -291,6 +300,37 @@ def _rounding(audit: Audit) -> Iterator[str]:
             f"Resolution: {_named(one)}, {shown(one.response)}: the rounding of the raw values alone leaves the ratio "
             f"between {format_ratio(low)} and {format_ratio(high)}."
         )
+
+
+def _unusable(audit: Audit) -> Iterator[str]:
+    if not audit.unusable:
+        return
+    more = f"; and {len(audit.unusable) - MOST} more" if len(audit.unusable) > MOST else ""
+    text = f"Zero or negative: {'; '.join(map(_where, audit.unusable[:MOST]))}{more}."
+    if any(one.standing is Standing.NO_RATIO for one in audit.comparisons):
+        text += (
+            " Means include them, but no ratio of geometric means can, so a comparison with them has neither ratio nor "
+            "interval. If such a run failed, or its time was rounded to 0, leave it out and say so."
+        )
+    yield text
+
+
+def _where(one: Unusable) -> str:
+    """E.g. "time of b: zero in rows 6 and 9, negative in row 7 (3 of 5 values)"."""
+    noun = "row" if one.rows else "value"
+    parts = [
+        f"{word} in {noun if len(places) == 1 else noun + 's'} {_places(places)}"
+        for places, word in ((one.zeros, "zero"), (one.negatives, "negative"))
+        if places
+    ]
+    count = f"{len(one.zeros) + len(one.negatives)} of {counted(one.values, 'value')}"
+    return f"{shown(one.response)} of {shown(one.group)}: {', '.join(parts)} ({count})"
+
+
+def _places(places: Sequence[int]) -> str:
+    if len(places) > _MOST_PLACES:
+        return f"{', '.join(map(str, places[:_MOST_PLACES]))} and {len(places) - _MOST_PLACES} more"
+    return joined(map(str, places))
 
 
 def _outliers(audit: Audit) -> Iterator[str]:

@@ -1,11 +1,15 @@
-"""The study of the catalogue that would answer an audited claim: named by the table, or found by its labels."""
+"""The study of the catalogue that would answer an audited claim: named by the table, or found by what it compares."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from iotrial.analysis.audit.model import Audit
 from iotrial.study.catalogue import find, names
+from iotrial.study.model import Factor, Study
+from iotrial.units import scale_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,25 +22,76 @@ class Answer:
 
 
 def answering(audit: Audit) -> Answer | None:
-    """The study that the table names, if it ships; else one with a treatment factor that has two of the groups."""
-    shipped = names()
+    """The study that the table names, if it ships; else the one study that fits the table best.
+
+    A study fits if one of its factors has all groups that are compared as levels, it measures what the table does (times
+    and rates are one: how long work takes), and the table speaks of the factor or the study: in its name, its title, a
+    column or its labels. "none" and "read" alone say nothing. Of several that fit, the one that has most words in common
+    with the table is meant; none where two have as many.
+    """
     if audit.dataset.study is not None:
         wanted = audit.dataset.study
-        return _answer(wanted, audit) if wanted in shipped else None
-    return next((found for name in shipped if (found := _answer(name, audit, by_labels=True))), None)
+        return _answer(wanted, find(wanted), _groups(audit)) if wanted in names() else None
+    groups = _groups(audit)
+    measured = {_measures(one.unit) for one in audit.comparisons} - {""}
+    if len(groups) < 2 or not measured:
+        return None
+    words = _words_of(audit)
+    fitting = []
+    for name in names():
+        study = find(name)
+        if measured & {_measures(one.unit) for one in study.responses if one.primary}:
+            own = _words((name, study.title, *(one.name for one in study.responses if one.primary)))
+            if any(_fits(factor, name, groups, words) for factor in study.treatment_factors):
+                fitting.append(((len(own & words), -len(own - words)), name, study))
+    fitting.sort(key=lambda one: one[0], reverse=True)
+    if not fitting or (len(fitting) > 1 and (fitting[0][0] == fitting[1][0] or not fitting[0][0][0])):
+        return None
+    _, name, study = fitting[0]
+    return _answer(name, study, groups)
 
 
-def _answer(name: str, audit: Audit, *, by_labels: bool = False) -> Answer | None:
-    study = find(name)
-    groups = {group.casefold() for group in audit.groups}
+def _groups(audit: Audit) -> set[str]:
+    """The labels that are compared, in lower case."""
+    return {group.casefold() for one in audit.comparisons for group in (one.group, one.reference)}
+
+
+def _fits(factor: Factor, study: str, groups: set[str], words: set[str]) -> bool:
+    if not groups <= {level.label.casefold() for level in factor.levels}:
+        return False
+    own = _words((factor.name, study))
+    return bool(own & words) or any(sum(word in group for group in groups) > 1 for word in own)
+
+
+def _words_of(audit: Audit) -> set[str]:
+    """The words in which a table speaks of itself."""
+    data = audit.dataset
+    said = {
+        name for one in audit.comparisons for name in (one.response, *(pair[0] for pair in one.condition))
+    }
+    found = _words((data.name.rpartition("/")[2], data.title, data.group_column, *said))
+    return found | ({"filesystem"} if data.group_column.casefold() == "fs" else set())
+
+
+def _words(texts: Iterable[str]) -> set[str]:
+    return {word for text in texts for word in re.findall(r"[a-z0-9]{3,}", text.casefold())}
+
+
+def _measures(unit: str) -> str:
+    """What a unit is of, times and rates being one; "" where nothing tells it."""
+    scale = scale_of(unit)
+    if unit.endswith("/s") or (scale is not None and scale[0] in ("time", "rate")):
+        return "speed"
+    return unit if scale is None else scale[0]
+
+
+def _answer(name: str, study: Study, groups: set[str]) -> Answer:
+    """``--set`` names the levels, where the table compares some of them only."""
     command = f"iotrial run {name}"
-    matched = False
     for factor in study.treatment_factors:
         labels = [level.label for level in factor.levels if level.label.casefold() in groups]
-        if len(labels) < 2:
-            continue
-        matched = True
-        if len(labels) == len(groups) < len(factor.levels):
-            command += f" --set {factor.name}={','.join(labels)}"
-        break
-    return Answer(name, study.question, command) if matched or not by_labels else None
+        if len(labels) > 1:
+            if len(labels) == len(groups) < len(factor.levels):
+                command += f" --set {factor.name}={','.join(labels)}"
+            break
+    return Answer(name, study.question, command)
