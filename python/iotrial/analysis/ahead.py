@@ -30,11 +30,11 @@ from iotrial.workers import end_worker, start_worker
 #: contrasts in all from which on it is worth a process, which takes half a second to begin: some seconds of work
 WORTH_HELP = 250_000
 MOST = 8
-#: contrasts, and their level; then as many doubles as contrasts
-HEAD = struct.Struct("<Qd")
+#: contrasts, their level and the margin; then as many doubles as contrasts
+HEAD = struct.Struct("<Qdd")
 
 _processes: ContextVar[int] = ContextVar("processes", default=1)
-_Asked = tuple[bytes, Floats, float]
+_Asked = tuple[bytes, Floats, float, float]
 
 
 @contextmanager
@@ -47,22 +47,22 @@ def in_processes(count: int) -> Iterator[None]:
         _processes.reset(token)
 
 
-def find_ahead(asked: Sequence[tuple[Sequence[float], float]]) -> None:
-    """Seek the intervals of these contrasts, each with its level, where that takes long and several processes may.
+def find_ahead(asked: Sequence[tuple[Sequence[float], float, float]]) -> None:
+    """Seek the intervals of these contrasts, each with its level and margin, where that takes long and several processes may.
 
     Finds nothing without a recall to put it to (``recalling``), or where little is left to be found.
     """
     recall, processes = recall_in_use(), min(_processes.get(), MOST)
     if recall is None or processes < 2:
         return
-    wanted: dict[bytes, tuple[Floats, float]] = {}
-    for contrasts, alpha in asked:
+    wanted: dict[bytes, tuple[Floats, float, float]] = {}
+    for contrasts, alpha, margin in asked:
         if len(contrasts) >= WORTH_KEEPING:
             values: Floats = np.asarray(contrasts, dtype=np.float64)
-            key = key_of(values, alpha)
+            key = key_of(values, alpha, margin)
             if key not in wanted and recall.get(key) is None:
-                wanted[key] = values, alpha
-    if sum(values.size for values, _ in wanted.values()) < WORTH_HELP:
+                wanted[key] = values, alpha, margin
+    if sum(values.size for values, _, _ in wanted.values()) < WORTH_HELP:
         return
     left: deque[_Asked] = deque((key, *one) for key, one in wanted.items())
     found: dict[bytes, Interval] = {}
@@ -72,8 +72,8 @@ def find_ahead(asked: Sequence[tuple[Sequence[float], float]]) -> None:
                 running.enter_context(_Helper(left, found))
         while left:
             with suppress(IndexError):  # a helper has just taken the last one
-                _, values, alpha = left.popleft()
-                interval(values, alpha)  # which keeps it
+                _, values, alpha, margin = left.popleft()
+                interval(values, alpha, margin=margin)  # which keeps it
     for key, one in found.items():
         recall.put(key, one)
 
@@ -106,8 +106,10 @@ class _Helper:
         assert self._process.stdout is not None
         with suppress(OSError, ValueError, IndexError):  # it died, it said something else, or all is done
             while True:
-                key, values, alpha = self._left.pop()
-                self._process.stdin.write(HEAD.pack(values.size, alpha) + values.astype("<f8").tobytes())
+                key, values, alpha, margin = self._left.pop()
+                self._process.stdin.write(
+                    HEAD.pack(values.size, alpha, margin) + values.astype("<f8").tobytes()
+                )
                 self._process.stdin.flush()
                 one = of_list(json.loads(self._process.stdout.readline()))
                 if one is None or one.blocks != values.size:

@@ -65,7 +65,7 @@ def analyse_condition(spec: Spec, condition_key: str, blocks: Sequence[ObservedB
     runs = Runs(blocks)
     controls = judge_controls(spec, condition, runs)
     asked = _asked(spec, condition, runs, controls, primary=True)
-    effects = tuple(_effect(one, margin=spec.margin) for one in asked)
+    effects = tuple(_effect(one, spec) for one in asked)
     return ConditionState(
         condition=condition,
         effects=effects,
@@ -97,9 +97,11 @@ def analyse(
         exploratory += _asked(spec, condition, runs, judged, primary=False)
         diagnostics += diagnose(spec, condition, own)
     exploratory += _asked_pooled(spec, laid_out, controls)
-    find_ahead([(one.contrasts.values, one.alpha) for one in (*primary, *exploratory)])
-    main = tuple(_effect(one, margin=spec.margin) for one in primary)
-    others = [_held_together(_effect(one, margin=spec.margin), main) for one in exploratory]
+    find_ahead(
+        [(one.contrasts.values, one.alpha, spec.margin_of(one.response)) for one in (*primary, *exploratory)]
+    )
+    main = tuple(_effect(one, spec) for one in primary)
+    others = [_held_together(_effect(one, spec), main) for one in exploratory]
     void_notes, void_reasons = compare_void_rates(blocks)
     failures = count_failures(blocks)
     reasons += [*void_reasons, *unused]
@@ -189,16 +191,17 @@ def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[C
     return found
 
 
-def _effect(asked: _Asked, *, margin: float) -> Effect:
+def _effect(asked: _Asked, spec: Spec) -> Effect:
     term, response, contrasts = asked.term, asked.response, asked.contrasts
-    found = interval(contrasts.values, asked.alpha)
+    found = interval(contrasts.values, asked.alpha, margin=spec.margin_of(response))
     judgement = judge(
         found,
         response,
-        margin=margin,
+        margin=spec.margin,
         failures=contrasts.failures,
         unusable=contrasts.unusable,
         control_seen=asked.control_seen,
+        precise=spec.precise,
     )
     cross_check = t_interval(contrasts.values, asked.alpha)
     return Effect(
@@ -226,13 +229,16 @@ def _effect(asked: _Asked, *, margin: float) -> Effect:
         failures=contrasts.failures,
         decided=judgement.decided,
         block_sd=float(np.std(contrasts.values, ddof=1)) if found.blocks > 1 else None,
-        margin=margin,
+        margin=spec.margin,
         cross_check=None
         if cross_check is None
         else (_end(cross_check[0], response), _end(cross_check[1], response)),
         e_value=found.e_value,
         aliases=term.aliases,
         leaning=found.leaning,
+        bounds=None
+        if found.bounds is None
+        else (_end(found.bounds[0], response), _end(found.bounds[1], response)),
     )
 
 
@@ -267,15 +273,15 @@ def _why_invalid(control: Control, condition: Condition) -> str:
 
 
 def _on_leaning(effects: Sequence[Effect]) -> list[str]:
-    """A word on estimates that all blocks together would have elsewhere than the first ones left room for."""
+    """A note on comparisons in which all blocks together contradict the first ones."""
     notes = []
     for effect in effects:
         if effect.leaning:
             at = " ".join(effect.condition.values())
             notes.append(
-                f"{effect.level or effect.factor} ({at}, {effect.response}): the estimate is an end of its interval. All "
-                "blocks together lean beyond it, to what the first ones excluded: their luck, or an effect that changed. Run "
-                "the trial again before you rely on this one"
+                f"{effect.level or effect.factor} ({at}, {effect.response}): all blocks together speak for an effect that "
+                "the first ones excluded: their luck, or an effect that changed. The interval is the wider one that rests on "
+                "all blocks alike. Run the trial again before you rely on this one"
             )
     return notes
 

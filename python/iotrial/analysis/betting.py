@@ -1,14 +1,18 @@
-"""The products that the e-process bets with, of many candidate effects at once, in logarithms.
+"""The products that the e-process bets with, in logarithms.
 
-For a candidate d: x_b = D_b - d, s_b = sqrt(mean of x_i**2 over i <= b), and the ten products over b of 1 +-
-tanh(theta * x_b / s_b), theta one of five bets. ``eprocess.py`` says what they are for. Sums of logarithms
-neither overflow nor lose the small products, at any number of blocks. ``chunked.py`` asks less of many candidates,
-faster.
+For a candidate effect d: x_b = D_b - d, s_b = sqrt(mean of x_i**2 over i <= b), and for each bet the two products over b of
+1 +- tanh(z_b), one for a larger and one for a smaller effect than d. Five bets have z_b = theta x_b / s_b. Where the response
+has a margin m a sixth, *aimed* bet has z_b = m x_b / s_b**2: for normal contrasts the bet that gains most when the effect is
+a margin away from d. Its stake depends on magnitudes only, like those of the others, so each product has mean 1.
+
+``eprocess.py`` says what they are for. Sums of logarithms neither overflow nor lose the small products, at any number of
+blocks. ``chunked.py`` answers fewer questions about many candidates, faster.
 """
 
 from __future__ import annotations
 
 import math
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -16,52 +20,82 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 BETS = (0.15, 0.3, 0.6, 1.0, 1.6)
+#: share of the stake that the aimed bet gets where there is one; the five others share the rest equally
+AIMED_SHARE = 1.0 / 3.0
 
-_LN2 = math.log(2.0)
-_COMPONENTS = 2 * len(BETS)
+
+class Side(IntEnum):
+    """Which bets take part: that the effect is larger than the candidate, that it is smaller, or both with half of the stake
+    each."""
+
+    SMALLER = -1
+    BOTH = 0
+    LARGER = 1
 
 
-def log_process(contrasts: Floats, candidate: float) -> tuple[float, float]:
+def log_weights(aim: float) -> Floats:
+    """ln of the share of each bet: the five of ``BETS``, then the aimed one where ``aim`` is positive."""
+    if aim <= 0.0:
+        return np.full(len(BETS), -math.log(len(BETS)))
+    return np.log([*[(1.0 - AIMED_SHARE) / len(BETS)] * len(BETS), AIMED_SHARE])
+
+
+def log_process(
+    contrasts: Floats, candidate: float, *, aim: float = 0.0, side: Side = Side.BOTH
+) -> tuple[float, float]:
     """ln f and ln M_n at one candidate: the largest value of the process so far, and its last."""
-    log_m = log_paths((contrasts - candidate)[None, :])[0]
+    log_m = log_paths((contrasts - candidate)[None, :], aim=aim, side=side)[0]
     return float(max(log_m.max(), 0.0)), float(log_m[-1])
 
 
-def log_paths(x: Floats) -> Floats:
-    """ln M after every block, for each row of ``x`` (x_b = D_b - d of one series, in time order)."""
+def log_paths(x: Floats, *, aim: float = 0.0, side: Side = Side.BOTH) -> Floats:
+    """ln M after every block, for each row of ``x`` (x_b = D_b - d of one series, in time order).
+
+    ``aim`` is the margin on the contrasts' own scale (0 where there is none).
+    """
     x = np.atleast_2d(x)
-    ratio = _ratios(x)
-    logs = np.empty((x.shape[0], _COMPONENTS, x.shape[1]))
-    for k, theta in enumerate(BETS):
-        # ln(1 + tanh z) = ln 2 - ln(1 + exp(-2z)), and ln(1 - tanh z) is less by 2z: exact also where
-        # tanh z is 1.
-        doubled = (2.0 * theta) * ratio
-        gain = _LN2 - np.log1p(np.exp(-np.abs(doubled)))
-        logs[:, 2 * k, :] = gain + np.minimum(doubled, 0.0)
-        logs[:, 2 * k + 1, :] = gain - np.maximum(doubled, 0.0)
-    return _log_mean(np.cumsum(logs, axis=2, out=logs))
-
-
-def log_largest(contrasts: Floats, candidates: Floats) -> Floats:
-    """ln f, the largest ln M_i over i <= n, of each candidate."""
-    return np.array([log_process(contrasts, candidate)[0] for candidate in candidates.tolist()])
-
-
-def log_agreeing(blocks: int, share: float) -> float:
-    """A lower bound of ln M_n where all x_b have one sign and |x_b| / s_b >= ``share``."""
-    logs = [blocks * math.log1p(math.tanh(theta * share)) for theta in BETS]
-    top = max(logs)
-    return top + math.log(sum(math.exp(log - top) for log in logs)) - math.log(_COMPONENTS)
-
-
-def _ratios(x: Floats) -> Floats:
-    """x_b / s_b, 0 where both are 0."""
     rms = np.sqrt(np.cumsum(x * x, axis=1) / np.arange(1, x.shape[1] + 1))
+    ratio = _divided(x, rms)
+    weights = log_weights(aim)
+    logs = np.empty((weights.size, x.shape[0], x.shape[1]))
+    for k in range(weights.size):
+        stake = BETS[k] * ratio if k < len(BETS) else _divided(aim * ratio, rms)
+        # ln(1 + tanh z) = z - ln cosh z, and ln cosh z = |z| + ln(1 + exp(-2|z|)) - ln 2: exact also where tanh z is 1
+        size = np.abs(stake)
+        against = np.cumsum(size + np.log1p(np.exp(-2.0 * size)) - math.log(2.0), axis=1)
+        logs[k] = log_side(np.cumsum(stake, axis=1), against, side)
+    return log_sum(logs + weights[:, None, None])
+
+
+def _divided(x: Floats, rms: Floats) -> Floats:
+    """x / rms, 0 where all x so far are 0."""
     ratio: Floats = np.divide(x, rms, out=np.zeros_like(x), where=rms > 0.0)
     return ratio
 
 
-def _log_mean(logs: Floats) -> Floats:
-    top: Floats = logs.max(axis=1)
-    mean: Floats = top + np.log(np.exp(logs - top[:, None, :]).mean(axis=1))
+def log_side(towards: Floats, against: Floats, side: Side) -> Floats:
+    """ln of exp(+-S - C): of the bets on one side, or of the mean of both."""
+    if side is not Side.BOTH:
+        return side * towards - against
+    size = np.abs(towards)
+    mean: Floats = size + np.log1p(np.exp(-2.0 * size)) - math.log(2.0) - against
     return mean
+
+
+def log_sum(logs: Floats) -> Floats:
+    """ln of the sum of the exponentials over the first axis."""
+    top: Floats = logs.max(axis=0)
+    total: Floats = top + np.log(np.exp(logs - top).sum(axis=0))
+    return total
+
+
+def log_largest(contrasts: Floats, candidates: Floats, *, aim: float, side: Side) -> Floats:
+    """ln f, the largest ln M_i over i <= n, of each candidate."""
+    return np.array([log_process(contrasts, one, aim=aim, side=side)[0] for one in candidates.tolist()])
+
+
+def log_agreeing(blocks: int, share: float, *, aimed: bool, side: Side) -> float:
+    """A lower bound of ln M_n where all x_b have the sign that the bets of ``side`` are on, and |x_b| / s_b >= ``share``."""
+    weight = log_weights(1.0 if aimed else 0.0)[0] - (math.log(2.0) if side is Side.BOTH else 0.0)
+    logs = np.array([blocks * math.log1p(math.tanh(theta * share)) for theta in BETS])
+    return float(log_sum(logs)) + float(weight)

@@ -58,10 +58,11 @@ def _judge(
 ) -> Control:
     whole = spec.copied_stretch and kind is ArmKind.NEGATIVE
     contrasts = Responses(runs, response).contrasts(spec.control_weights[kind], whole=whole)
-    found = interval(contrasts.values, spec.control_alpha)
+    margin = spec.margin_of(response)
+    found = interval(contrasts.values, spec.control_alpha, margin=margin)
     log = response.scale is Scale.LOG
     truth = math.log(injected) if log else injected
-    told = excluded(contrasts.values, 0.0, spec.alpha)
+    told = excluded(contrasts.values, 0.0, spec.alpha, margin=margin)
     if kind is ArmKind.POSITIVE and found.estimate is not None:
         # A control that moves the wrong way has not been seen.
         told = told and found.estimate * truth > 0.0
@@ -73,7 +74,7 @@ def _judge(
         ratio=on_scale(found.estimate, response),
         low=on_scale(found.low, response),
         high=on_scale(found.high, response),
-        passed=not excluded(contrasts.values, truth, spec.control_alpha),
+        passed=not excluded(contrasts.values, truth, spec.control_alpha, margin=margin),
         told_from_zero=told,
         blocks=found.blocks,
     )

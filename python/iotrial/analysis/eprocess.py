@@ -1,17 +1,25 @@
 """The randomisation e-process: test, estimate and interval of one contrast, valid at every look.
 
 For a candidate effect d, with D_b the contrast of block b in time order: x_b = D_b - d,
-s_b = sqrt(mean of x_i**2 over i <= b), and M_n(d) is the mean over five bets theta and both signs of
-prod_{b <= n} (1 +- tanh(theta * x_b / s_b)); a block with x_b = s_b = 0 has factor 1.
+s_b = sqrt(mean of x_i**2 over i <= b), and M_n(d) is the mean over the bets of ``betting.py`` and both signs of
+prod_{b <= n} (1 +- tanh(z_b)), z_b = theta x_b / s_b (or m x_b / s_b**2); a block with x_b = s_b = 0 has factor 1.
 
 If d is the effect, the sign of x_b is a fair coin given all magnitudes (the order was drawn so), hence M_n(d)
 is a martingale of mean 1 and, by Ville's inequality, P(M_n(d) >= 1/alpha for any n) <= alpha. What is left
 after n blocks are the d whose f(d) = max over n of M_n(d) stayed below 1/alpha; the interval is the hull of
 those.
 
+Where the estimate is driven to an end of that hull, blocks of different times contradict each other. Then the interval is the
+hull of the d with M_n(d) < 1/alpha after the last block alone: it is wider, holds at the block where one stops, and rests on
+all blocks alike.
+
+Whether all effects beyond a margin are excluded is asked of one side's bets alone: those on a smaller effect must exclude
+every d >= m, those on a larger one every d <= -m, each at alpha. The effect is on one side only, so the error is alpha, not
+twice that.
+
 Sources: Vovk and Wang, arXiv 2208.08925; Ramdas et al., arXiv 2210.01948; Waudby-Smith and Ramdas,
-"Estimating means of bounded random variables by betting" (2024). The mixture is ours; METHOD.md shows its
-calibration. The products are in ``betting.py``; how the hull is found is in ``hull.py``.
+"Estimating means of bounded random variables by betting" (2024); two one-sided tests: Schuirmann (1987). The mixture is ours;
+METHOD.md shows its calibration. How the hulls are found is in ``hull.py``.
 """
 
 from __future__ import annotations
@@ -22,44 +30,77 @@ from collections.abc import Sequence
 import numpy as np
 
 from iotrial.analysis.betting import Floats, log_process
-from iotrial.analysis.hull import estimate, hull
+from iotrial.analysis.hull import estimate, hull, hull_at_last, upper_bound
 from iotrial.analysis.model import Interval
 from iotrial.analysis.recall import recalled
 
 # exp(690) is still finite; an e-value beyond it says no more.
 _LOG_LARGEST = 690.0
+_LEAN = 1e-3  # of the width of the hull
 
 
-def interval(contrasts: Sequence[float] | Floats, alpha: float) -> Interval:
+def interval(contrasts: Sequence[float] | Floats, alpha: float, *, margin: float = 0.0) -> Interval:
     """Interval, estimate and p-value of the contrasts ``D_1 .. D_n`` (time order) at level ``alpha``.
 
     The ends are those of the hull of all candidates left, to a millionth of its width. The estimate is the
-    candidate of the hull that M_n speaks least against. ValueError for contrasts that are not finite.
+    candidate of the hull that M_n speaks least against. ``margin`` is on the contrasts' own scale (the logarithm of 1 + m for
+    ratios), 0 where the response has none. ValueError for contrasts that are not finite.
     """
     values = _checked(contrasts, alpha)
     if values.size == 0:
         return Interval(None, None, None, 1.0, 1.0, 0)
-    return recalled(values, alpha, lambda: _interval(values, alpha))
+    return recalled(values, alpha, margin, lambda: _interval(values, alpha, margin))
 
 
-def _interval(values: Floats, alpha: float) -> Interval:
-    left = hull(values, math.log(1.0 / alpha))
-    log_largest, log_last = log_process(values, 0.0)
+def _interval(values: Floats, alpha: float, margin: float) -> Interval:
+    threshold = math.log(1.0 / alpha)
+    left = hull(values, threshold, aim=margin)
+    best = estimate(values, left, aim=margin)
+    leaning = left is not None and _at_an_end(best, left)
+    if left is not None and leaning:
+        left = hull_at_last(values, left, threshold, aim=margin)
+        best = estimate(values, left, aim=margin)
+    log_largest, log_last = log_process(values, 0.0, aim=margin)
     return Interval(
-        estimate=estimate(values, left),
+        estimate=best,
         low=None if left is None or math.isinf(left[0]) else left[0],
         high=None if left is None or math.isinf(left[1]) else left[1],
         p_anytime=min(1.0, math.exp(-log_largest)),
         e_value=math.exp(min(log_last, _LOG_LARGEST)),
         blocks=int(values.size),
         empty=left is None,
+        leaning=leaning,
+        bounds=None if left is None or leaning or margin <= 0.0 else _inside(values, threshold, margin, left),
     )
 
 
-def excluded(contrasts: Sequence[float] | Floats, candidate: float, alpha: float) -> bool:
+def _at_an_end(best: float, left: tuple[float, float]) -> bool:
+    """Whether all blocks together lean beyond the hull, to what the first of them excluded."""
+    low, high = left
+    if math.isinf(low) or math.isinf(high) or low >= high:
+        return False
+    return min(best - low, high - best) <= _LEAN * (high - low)
+
+
+def _inside(
+    values: Floats, threshold: float, margin: float, left: tuple[float, float]
+) -> tuple[float, float] | None:
+    """The one-sided bounds, where they exclude every effect beyond the margin on either side."""
+    if left[0] == left[1]:
+        return left if -margin <= left[0] <= margin else None
+    if left[0] > margin or left[1] < -margin or math.isinf(left[0]) or math.isinf(left[1]):
+        return None
+    high = upper_bound(values, threshold, margin, aim=margin)
+    low = None if high is None else upper_bound(-values, threshold, margin, aim=margin)
+    return None if high is None or low is None else (-low, high)
+
+
+def excluded(
+    contrasts: Sequence[float] | Floats, candidate: float, alpha: float, *, margin: float = 0.0
+) -> bool:
     """Whether the effect ``candidate`` is excluded at level ``alpha``: f(candidate) >= 1/alpha."""
     values = _checked(contrasts, alpha)
-    return values.size > 0 and log_process(values, candidate)[0] >= math.log(1.0 / alpha)
+    return values.size > 0 and log_process(values, candidate, aim=margin)[0] >= math.log(1.0 / alpha)
 
 
 def _checked(contrasts: Sequence[float] | Floats, alpha: float) -> Floats:

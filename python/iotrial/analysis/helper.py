@@ -16,9 +16,9 @@ from iotrial.analysis.recall import as_list
 def main(asked: BinaryIO, told: TextIO) -> None:
     """A line of JSON for each series of contrasts."""
     while len(head := asked.read(HEAD.size)) == HEAD.size:
-        count, alpha = HEAD.unpack(head)
+        count, alpha, margin = HEAD.unpack(head)
         values = np.frombuffer(asked.read(8 * count), dtype="<f8")
-        print(json.dumps(as_list(interval(values, alpha))), file=told, flush=True)
+        print(json.dumps(as_list(interval(values, alpha, margin=margin))), file=told, flush=True)
 
 
 if __name__ == "__main__":

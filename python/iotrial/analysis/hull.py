@@ -9,6 +9,9 @@ what is left further out. It is looked for from outside inwards instead. Two fac
 * beyond the contrasts by k times their range all |x_b| / s_b are at least k/(k+1), which bounds f from below
   and gives an outer end that nothing lies beyond.
 
+Two more questions are asked of the same grids: which candidates the bets of one side leave (``upper_bound``), and which ones
+M_n leaves at the last block alone (``hull_at_last``).
+
 f jumps only at D_1 (where s_b is 0) and is steep near the contrasts after it, so every grid is dense around
 the first few: what is left may be the point D_1 alone, or a sliver on one side of it.
 """
@@ -16,11 +19,12 @@ the first few: what is left may be the point D_1 alone, or a sliver on one side 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from iotrial.analysis.betting import Floats, log_agreeing, log_largest
-from iotrial.analysis.chunked import Series, log_last, survives
+from iotrial.analysis.betting import Floats, Side, log_agreeing, log_largest
+from iotrial.analysis.chunked import Flags, Series
 
 _POINTS = 33
 _BATCH = 8
@@ -31,46 +35,90 @@ _ROUNDS = 24
 _STEEP = 4
 
 Hull = tuple[float, float]
+#: (outside, inside) of the low end and (inside, outside) of the high one
+Ends = tuple[Hull, Hull]
 UNBOUNDED: Hull = (-math.inf, math.inf)
 
 
-def hull(contrasts: Floats, threshold: float) -> Hull | None:
+def hull(contrasts: Floats, threshold: float, *, aim: float = 0.0) -> Hull | None:
     """The outermost d with ln f(d) < ``threshold``: infinite where unbounded, None where no d is left."""
-    stage = blocks_to_bound(threshold)
+    stage = blocks_to_bound(threshold, aimed=aim > 0.0)
     if contrasts.size < stage:
         return UNBOUNDED
-    centre = float(np.median(contrasts))
-    values = contrasts - centre
-    scale = _power_of_two(values)
-    values = values / scale
-    grid = _first_grid(values[:stage], threshold)
+    values, scale, centre = _scaled(contrasts)
+    grid = _first_grid(values[:stage], threshold, aimed=aim > 0.0)
     while True:
-        found = _outermost(values[:stage], grid, threshold)
+        series = Series(values[:stage], aim=aim / scale)
+        found = _outermost(series, grid, threshold)
         if found is None:
             return None
         if stage == values.size:
-            low, high = _refined(values, found, threshold)
-            return low * scale + centre, high * scale + centre
+            break
         stage = min(2 * stage, int(values.size))
         (outer_low, _), (_, outer_high) = found
         grid = _narrower_grid(values, outer_low, outer_high)
+    low, high = _refined(lambda points: series.survives(points, threshold), found)
+    return low * scale + centre, high * scale + centre
 
 
-def estimate(contrasts: Floats, left: Hull | None) -> float:
+def hull_at_last(contrasts: Floats, left: Hull, threshold: float, *, aim: float = 0.0) -> Hull:
+    """The outermost d with ln M_n(d) < ``threshold`` at the last block: ``left``, the hull of f, lies inside."""
+    values, scale, centre = _scaled(contrasts)
+    series = Series(values, aim=aim / scale)
+    low, high = ((end - centre) / scale for end in left)
+    beyond = float(np.ptp(values)) * _reach(values.size, threshold, aimed=aim > 0.0)
+    outer = min(low, float(values.min()) - beyond), max(high, float(values.max()) + beyond)
+    grid = np.unique(
+        np.concatenate(
+            [
+                np.linspace(*outer, 2 * _POINTS - 1),
+                low - np.append(0.0, np.geomspace(1e-6, 1.0, _POINTS)) * (low - outer[0]),
+                high + np.append(0.0, np.geomspace(1e-6, 1.0, _POINTS)) * (outer[1] - high),
+            ]
+        )
+    )
+    places = np.flatnonzero(series.log_last(grid) < threshold)
+    first, last = (int(places[0]), int(places[-1])) if places.size else _both_at(grid, low)
+    low, high = _refined(lambda points: series.log_last(points) < threshold, _with_outside(grid, first, last))
+    return low * scale + centre, high * scale + centre
+
+
+def upper_bound(contrasts: Floats, threshold: float, limit: float, *, aim: float = 0.0) -> float | None:
+    """The largest d that the bets on a smaller effect leave, where they leave none from ``limit`` on; None where they do.
+
+    ``threshold`` is ln 1/alpha for these bets alone, so the effect is above the bound with probability alpha at most.
+    """
+    values, scale, centre = _scaled(contrasts)
+    series = Series(values, aim=aim / scale, side=Side.SMALLER)
+    end, least, most = (limit - centre) / scale, float(values.min()), float(values.max())
+    if contrasts.size == 0 or most == least or end <= least or series.survives(np.array([end]), threshold)[0]:
+        return None
+    reach = (most - least) * _reach(values.size, threshold, aimed=aim > 0.0, side=Side.SMALLER)
+    far = max(most + reach, end)
+    if series.survives(_narrower_grid(values, end, far), threshold).any():
+        return None
+    grid = _narrower_grid(values, least, end)
+    found = _first_left(series, grid, threshold)
+    if found is None:
+        return least * scale + centre
+    _, last = found
+    at = _with_outside(grid, last, last)[1]
+    _, bound = _refined(lambda points: series.survives(points, threshold), ((at[0], at[0]), at))
+    return bound * scale + centre
+
+
+def estimate(contrasts: Floats, left: Hull | None, *, aim: float = 0.0) -> float:
     """The candidate within ``left`` (None: anywhere) with the least M_n at the last block."""
-    centre = float(np.median(contrasts))
-    values = contrasts - centre
-    scale = _power_of_two(values)
-    values = values / scale
+    values, scale, centre = _scaled(contrasts)
     low, high = UNBOUNDED if left is None else ((left[0] - centre) / scale, (left[1] - centre) / scale)
     low, high = max(low, float(values.min())), min(high, float(values.max()))
     if low >= high:
         return float(min(max(0.0, min(low, high)), max(low, high))) * scale + centre
     few = values[:_POINTS]
     grid = np.union1d(np.linspace(low, high, _POINTS // 2 + 1), _within(few, low, high))
-    series = Series(values)
+    series = Series(values, aim=aim / scale)
     for _ in range(_ROUNDS):
-        against = log_last(series, grid)
+        against = series.log_last(grid)
         ties = np.flatnonzero(against <= against.min() + 1e-12)
         best = int(ties[np.argmin(np.abs(grid[ties]))])
         before, after = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
@@ -80,21 +128,29 @@ def estimate(contrasts: Floats, left: Hull | None) -> float:
     return float(grid[best]) * scale + centre
 
 
-def blocks_to_bound(threshold: float) -> int:
+def blocks_to_bound(threshold: float, *, aimed: bool = False) -> int:
     """How many blocks it takes until any interval at ln(1/alpha) = ``threshold`` can be finite."""
     blocks = 1
-    while log_agreeing(blocks, 1.0) < threshold:
+    while log_agreeing(blocks, 1.0, aimed=aimed, side=Side.BOTH) < threshold:
         blocks += 1
     return blocks
 
 
-def _first_grid(values: Floats, threshold: float) -> Floats:
+def _scaled(contrasts: Floats) -> tuple[Floats, float, float]:
+    """The contrasts about their median, divided by a power of two near their largest magnitude; that power; the median."""
+    centre = float(np.median(contrasts)) if contrasts.size else 0.0
+    values = contrasts - centre
+    scale = _power_of_two(values)
+    return values / scale, scale, centre
+
+
+def _first_grid(values: Floats, threshold: float, *, aimed: bool) -> Floats:
     """Candidates at the scales that the first few contrasts have, out to where nothing can be left."""
     low, high = float(values.min()), float(values.max())
     if low == high:
         return np.array([low])
     spread = high - low
-    reach = spread * _reach(values.size, threshold)
+    reach = spread * _reach(values.size, threshold, aimed=aimed)
     beyond = (
         np.append(spread * np.geomspace(1e-4, reach / spread, 48), reach)
         if reach > 1e-4 * spread
@@ -129,33 +185,45 @@ def _narrower_grid(values: Floats, low: float, high: float) -> Floats:
     return np.unique(np.concatenate([np.linspace(low, high, _POINTS), *dense]))
 
 
-def _reach(blocks: int, threshold: float) -> float:
+def _reach(blocks: int, threshold: float, *, aimed: bool, side: Side = Side.BOTH) -> float:
     """How many ranges beyond the contrasts nothing is left: k/(k+1) is the least |x|/s that suffices."""
     low, high = 0.0, 1.0
     for _ in range(60):
         share = (low + high) / 2
-        low, high = (low, share) if log_agreeing(blocks, share) >= threshold else (share, high)
+        low, high = (
+            (low, share)
+            if log_agreeing(blocks, share, aimed=aimed, side=side) >= threshold
+            else (share, high)
+        )
     return min(high / (1.0 - high), 1e9) if high < 1.0 else 1e9
 
 
-def _outermost(values: Floats, grid: Floats, threshold: float) -> tuple[Hull, Hull] | None:
-    """The lowest and the highest grid point left, each with its neighbour outside: (out, in), (in, out)."""
-    left = _first_left(Series(values), grid, threshold)
+def _outermost(series: Series, grid: Floats, threshold: float) -> Ends | None:
+    """The lowest and the highest grid point left, each with its neighbour outside."""
+    left = _first_left(series, grid, threshold)
     if left is None:
-        point = _lowest_point(values, grid, threshold)
+        point = _lowest_point(series, grid, threshold)
         if point is None:
             return None
         grid = np.union1d(grid, point)
-        at = int(np.searchsorted(grid, point))
-        return (float(grid[max(at - 1, 0)]), point), (point, float(grid[min(at + 1, grid.size - 1)]))
-    lowest, top = left
+        left = _both_at(grid, point)
+    return _with_outside(grid, *left)
+
+
+def _both_at(grid: Floats, point: float) -> tuple[int, int]:
+    at = int(np.searchsorted(grid, point))
+    return at, at
+
+
+def _with_outside(grid: Floats, lowest: int, highest: int) -> Ends:
+    """Two places of a grid as (outside, inside) and (inside, outside)."""
     return (
         (float(grid[max(lowest - 1, 0)]), float(grid[lowest])),
-        (float(grid[top]), float(grid[min(top + 1, grid.size - 1)])),
+        (float(grid[highest]), float(grid[min(highest + 1, grid.size - 1)])),
     )
 
 
-def _first_left(values: Series, grid: Floats, threshold: float) -> tuple[int, int] | None:
+def _first_left(series: Series, grid: Floats, threshold: float) -> tuple[int, int] | None:
     """Where the lowest and the highest grid point left are. Looked for from both ends at once, some points at a time, until
     each end has found one."""
     alive: list[bool | None] = [None] * grid.size
@@ -165,7 +233,7 @@ def _first_left(values: Series, grid: Floats, threshold: float) -> tuple[int, in
         above = range(grid.size - 1 - start, max(grid.size - 1 - start - _BATCH, -1), -1)
         asked = {*below, *(above if highest is None else ())}
         places = [place for place in asked if alive[place] is None]
-        for place, left in zip(places, survives(values, grid[places], threshold).tolist(), strict=True):
+        for place, left in zip(places, series.survives(grid[places], threshold).tolist(), strict=True):
             alive[place] = left
         if lowest is None:
             lowest = next((place for place in below if alive[place]), None)
@@ -176,15 +244,15 @@ def _first_left(values: Series, grid: Floats, threshold: float) -> tuple[int, in
     return None
 
 
-def _lowest_point(values: Floats, grid: Floats, threshold: float) -> float | None:
+def _lowest_point(series: Series, grid: Floats, threshold: float) -> float | None:
     """Where the grid stepped over all that is left: follow f down from its three lowest grid points."""
-    heights = log_largest(values, grid)
+    heights = log_largest(series.contrasts, grid, aim=series.aim, side=series.side)
     for start in np.argsort(heights)[:3].tolist():
         points, at = grid, start
         for _ in range(_ROUNDS):
             before, after = float(points[max(at - 1, 0)]), float(points[min(at + 1, points.size - 1)])
             points = np.union1d(np.linspace(before, after, _BATCH + 1), points[at])
-            levels = log_largest(values, points)
+            levels = log_largest(series.contrasts, points, aim=series.aim, side=series.side)
             at = int(np.argmin(levels))
             if levels[at] < threshold:
                 return float(points[at])
@@ -193,19 +261,18 @@ def _lowest_point(values: Floats, grid: Floats, threshold: float) -> float | Non
     return None
 
 
-def _refined(values: Floats, found: tuple[Hull, Hull], threshold: float) -> Hull:
+def _refined(left: Callable[[Floats], Flags], ends: Ends) -> Hull:
     """Both ends of the hull, each between a point left and its neighbour outside, to a millionth of the
-    width."""
-    (out_low, low), (high, out_high) = found
+    width. ``left`` says of candidates whether they are."""
+    (out_low, low), (high, out_high) = ends
     steps = np.arange(1, _INNER + 1) / (_INNER + 1)
-    series = Series(values)
     for _ in range(_ROUNDS):
-        enough = _PRECISION * (high - low)
+        enough = _PRECISION * max(high - low, 1e-9 * (out_high - out_low))
         below = out_low + steps * (low - out_low) if low - out_low > enough else np.empty(0)
         above = out_high - steps * (out_high - high) if out_high - high > enough else np.empty(0)
         if below.size + above.size == 0:
             break
-        alive = survives(series, np.concatenate([below, above]), threshold)
+        alive = left(np.concatenate([below, above]))
         if below.size:
             out_low, low = _closer(np.concatenate([[out_low], below, [low]]), alive[: below.size])
         if above.size:
@@ -213,7 +280,7 @@ def _refined(values: Floats, found: tuple[Hull, Hull], threshold: float) -> Hull
     return low, high
 
 
-def _closer(points: Floats, alive: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Hull:
+def _closer(points: Floats, alive: Flags) -> Hull:
     """Of points from outside inwards (the last one left) the first one left, after its neighbour outside."""
     first = int(np.argmax(np.append(alive, True)))
     return float(points[first]), float(points[first + 1])

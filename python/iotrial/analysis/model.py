@@ -96,15 +96,14 @@ class ObservedBlock:
     gap: bool = False
 
 
-_LEAN = 1e-3  # of the interval's width
-
-
 @dataclass(frozen=True, slots=True)
 class Interval:
     """Anytime-valid interval of one contrast, on the contrast's own scale (natural log for ratios).
 
     ``low``/``high`` are None where unbounded. ``p_anytime`` = min(1, 1/max M(0)). ``e_value`` is M(0) at
-    the last block, for e-BH. ``empty`` is true when no candidate is left (the effect moved).
+    the last block, for e-BH. ``empty`` is true when no candidate is left (the effect moved). ``leaning``: all blocks together
+    speak for an effect that the first of them excluded; the interval is then the wider one that rests on all of them alike.
+    ``bounds``: the one-sided bounds, each at alpha, where they exclude every effect beyond the margin.
     """
 
     estimate: float | None
@@ -114,14 +113,8 @@ class Interval:
     e_value: float
     blocks: int
     empty: bool = False
-
-    @property
-    def leaning(self) -> bool:
-        """Whether the estimate is an end: all blocks together lean beyond it, to what the first of them excluded."""
-        if self.estimate is None or self.low is None or self.high is None or self.low >= self.high:
-            return False
-        least = _LEAN * (self.high - self.low)
-        return min(self.estimate - self.low, self.high - self.estimate) <= least
+    leaning: bool = False
+    bounds: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +122,9 @@ class Effect:
     """One contrast with its verdict. ``value``, ``low``, ``high`` are ratios (scale log) or differences.
 
     ``kind`` is ``main``, ``interaction`` or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
-    ``aliases`` are interactions that the design cannot tell from this one. ``leaning`` is ``Interval.leaning``. ``blocks``
-    counts the contrasts that it rests on: one a block, or one for each repeat in the stretches of a study with whole plots.
+    ``aliases`` are interactions that the design cannot tell from this one. ``leaning`` and ``bounds`` (ratios) are those of
+    ``Interval``. ``blocks`` counts the contrasts that it rests on: one a block, or one for each repeat in the stretches of a
+    study with whole plots.
     ``margin`` is relative. ``agree``, of a pooled effect: whether its conditions show the same effect, so that their mean
     stands for each of them (``pooling.agree``); None for other effects. ``span``: where they do not, the conditions
     with the smallest and the largest estimate, and how many there are.
@@ -168,6 +162,7 @@ class Effect:
     leaning: bool = False
     agree: bool | None = None
     span: Span | None = None
+    bounds: tuple[float, float] | None = None
 
     @property
     def conclusion(self) -> Conclusion:

@@ -1,7 +1,7 @@
 """Intervals of long series, found once: whoever keeps them hands them back when the same contrasts come again.
 
-An interval is a function of its contrasts and its level and of nothing else. So what is kept is kept under a digest of just
-these: a trial that has gone on, or a store that was changed, asks for other contrasts and is reckoned anew.
+An interval is a function of its contrasts, its level and the margin and of nothing else. So what is kept is kept under a
+digest of just these: a trial that has gone on, or a store that was changed, asks for other contrasts and is reckoned anew.
 """
 
 from __future__ import annotations
@@ -51,17 +51,19 @@ def recall_in_use() -> Recall | None:
     return _recall.get()
 
 
-def key_of(values: npt.NDArray[np.float64], alpha: float) -> bytes:
+def key_of(values: npt.NDArray[np.float64], alpha: float, margin: float) -> bytes:
     """What the interval of these contrasts at this level is kept under."""
-    return hashlib.sha256(struct.pack("<d", alpha) + values.astype("<f8").tobytes()).digest()
+    return hashlib.sha256(struct.pack("<dd", alpha, margin) + values.astype("<f8").tobytes()).digest()
 
 
-def recalled(values: npt.NDArray[np.float64], alpha: float, made: Callable[[], Interval]) -> Interval:
-    """What is kept of these contrasts at this level, or else ``made``."""
+def recalled(
+    values: npt.NDArray[np.float64], alpha: float, margin: float, made: Callable[[], Interval]
+) -> Interval:
+    """What is kept of these contrasts at this level and margin, or else ``made``."""
     recall = _recall.get()
     if recall is None or values.size < WORTH_KEEPING:
         return made()
-    key = key_of(values, alpha)
+    key = key_of(values, alpha, margin)
     found = recall.get(key)
     if found is None or found.blocks != values.size:
         found = made()
@@ -71,19 +73,37 @@ def recalled(values: npt.NDArray[np.float64], alpha: float, made: Callable[[], I
 
 def as_list(found: Interval) -> list[float | int | bool | None]:
     """What JSON takes, and gives back digit by digit."""
-    return [found.estimate, found.low, found.high, found.p_anytime, found.e_value, found.blocks, found.empty]
+    return [
+        found.estimate,
+        found.low,
+        found.high,
+        found.p_anytime,
+        found.e_value,
+        found.blocks,
+        found.empty,
+        found.leaning,
+        *(found.bounds or (None, None)),
+    ]
 
 
 def of_list(found: object) -> Interval | None:
     """An interval as it can come out of a search, or None."""
-    if not isinstance(found, list) or len(found) != 7:
+    if not isinstance(found, list) or len(found) != 10:
         return None
-    estimate, low, high, p_anytime, e_value, blocks, empty = found
-    if type(blocks) is not int or type(empty) is not bool or type(estimate) is not float:
+    estimate, low, high, p_anytime, e_value, blocks, empty, leaning, lower, upper = found
+    if type(blocks) is not int or {type(empty), type(leaning)} != {bool} or type(estimate) is not float:
         return None
-    ends = [end for end in (low, high) if end is not None]
+    if (lower is None) is not (upper is None):
+        return None
+    ends = [end for end in (low, high, lower, upper) if end is not None]
     if not all(type(one) is float and math.isfinite(one) for one in (estimate, p_anytime, e_value, *ends)):
         return None
-    if not 0.0 <= p_anytime <= 1.0 or e_value < 0.0 or (len(ends) == 2 and low > high) or (empty and ends):
+    if (
+        not 0.0 <= p_anytime <= 1.0
+        or e_value < 0.0
+        or (low is not None and high is not None and low > high)
+        or (empty and ends)
+    ):
         return None
-    return Interval(estimate, low, high, p_anytime, e_value, blocks, empty)
+    bounds = None if lower is None else (lower, upper)
+    return Interval(estimate, low, high, p_anytime, e_value, blocks, empty, leaning, bounds)

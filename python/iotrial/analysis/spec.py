@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -23,7 +24,8 @@ class Spec:
 
     ``terms`` are the contrasts that are judged, ``control_weights`` those of the controls. ``primary_effects`` is how many
     effects share ``alpha`` equally. ``copied_stretch``: the negative control is a stretch of its own. ``stretched_each``
-    names the workloads whose every time is stretched by itself.
+    names the workloads whose every time is stretched by itself. ``precise``: a trial goes on to the width, however large the
+    effect.
     """
 
     conditions: tuple[Condition, ...]
@@ -38,9 +40,12 @@ class Spec:
     whole_plots: bool = False
     copied_stretch: bool = False
     stretched_each: frozenset[str] = frozenset()
+    precise: bool = False
 
     @classmethod
-    def from_plan(cls, plan: Plan, *, alpha: float | None = None, margin: float | None = None) -> Spec:
+    def from_plan(
+        cls, plan: Plan, *, alpha: float | None = None, margin: float | None = None, precise: bool = False
+    ) -> Spec:
         """The comparisons of a plan, at the study's alpha and margin unless others are given."""
         study = plan.study
         margin = study.margin if margin is None else margin
@@ -57,7 +62,12 @@ class Spec:
             whole_plots=plan.whole_plots,
             copied_stretch=plan.whole_plots and not plan.control_columns,
             stretched_each=frozenset(w.name for w in study.workloads if kind(w.kind).stretches_each),
+            precise=precise,
         )
+
+    def margin_of(self, response: Response) -> float:
+        """The margin on the scale that contrasts of the response have; 0 where it has none."""
+        return math.log1p(self.margin) if response.scale is Scale.LOG else 0.0
 
     @property
     def primary_alpha(self) -> float:

@@ -1,15 +1,17 @@
 """The verdict on one effect: what its interval allows to be said, and whether more blocks could change it.
 
-With margin m and the interval [L, U] of the log ratio:
+With margin m, M = ln(1+m) and the interval [L, U] of the log ratio:
 
-* equivalent where it lies inside +-ln(1+m), "but detectably" slower or faster where it excludes 0 too, and
-  only where the positive control has been told from zero: who cannot see 2m cannot exclude m;
-* otherwise slower or faster where it excludes 0;
+* equivalent where every effect beyond +-M is excluded: by the interval, or by the bets of each side (``Interval.bounds``);
+  "but detectably" slower or faster where the interval excludes 0 too; and only where the positive control has been told from
+  zero: who cannot see 2m cannot exclude m;
+* otherwise slower or faster where the interval excludes 0;
 * otherwise inconclusive.
 
-Excluding 0 is not enough to stop: at a margin of 3 % a true 1 % would be called slower or equivalent by luck.
-One goes on until the half-width is at most max(ln(1+m), |estimate|/4); ``decided`` says that this is reached.
-Where the budget ends before, the verdict that the interval allows stands.
+``decided`` says when to stop: at equivalence; at an interval that lies beyond the margin as a whole; and, for the effects in
+between, at a half-width of at most max(M, |estimate|/4) with 0 excluded, since at a margin of 3 % a true 1 % would else be
+called slower or equivalent by luck. A trial that is to be ``precise`` goes on to that width for every effect. Where the
+budget ends before, the verdict that the interval allows stands.
 
 A difference (a count, say) has no margin. It is higher or lower where 0 is excluded, and equivalent only
 where the interval is exactly the point 0, which means the same count in every block.
@@ -54,15 +56,17 @@ def judge(
     failures: int = 0,
     unusable: int = 0,
     control_seen: bool = True,
+    precise: bool = False,
 ) -> Judgement:
     """The verdict on an effect of ``response`` with this interval.
 
     ``control_seen``: whether the positive control of the condition has been told from zero (true also
-    where there are no controls). ``margin`` is relative (.03 for 3 %).
+    where there are no controls). ``margin`` is relative (.03 for 3 %). ``precise``: go on to the width, however large the
+    effect.
     """
     if failures or unusable:
         hopeless = failures + unusable >= HOPELESS_FAILURES
-        calm = judge(interval, response, margin=margin, control_seen=control_seen)
+        calm = judge(interval, response, margin=margin, control_seen=control_seen, precise=precise)
         reason = FAILURES if failures else UNUSABLE
         return _inconclusive(interval, response, reason, decided=calm.decided or hopeless)
     if interval.blocks == 0:
@@ -72,13 +76,14 @@ def judge(
         return _inconclusive(interval, response, EFFECT_NOT_CONSTANT, decided=True)
     low, high = _ends(interval)
     direction = direction_of(response, rising=low > 0.0) if low > 0.0 or high < 0.0 else None
-    if _inside_margin(low, high, response, margin):
+    if interval.bounds is not None or _inside_margin(low, high, response, margin):
         if not control_seen:
             detectably = None if direction is None else direction.value
             return _inconclusive(interval, response, CONTROL_NOT_SEEN, detectably=detectably)
         return Judgement(Verdict.EQUIVALENT, None if direction is None else direction.value, decided=True)
     if direction is not None:
-        return Judgement(direction, decided=_narrow(interval, low, high, response, margin))
+        beyond = not precise and response.scale is Scale.LOG and _beyond_margin(low, high, margin)
+        return Judgement(direction, decided=beyond or _narrow(interval, low, high, response, margin))
     return _inconclusive(interval, response, BUDGET_SPENT)
 
 
@@ -115,6 +120,10 @@ def _inside_margin(low: float, high: float, response: Response, margin: float) -
     if response.scale is Scale.DIFFERENCE:
         return low == high == 0.0
     return -math.log1p(margin) <= low and high <= math.log1p(margin)
+
+
+def _beyond_margin(low: float, high: float, margin: float) -> bool:
+    return low > math.log1p(margin) or high < -math.log1p(margin)
 
 
 def _narrow(interval: Interval, low: float, high: float, response: Response, margin: float) -> bool:
