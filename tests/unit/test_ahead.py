@@ -26,7 +26,7 @@ from iotrial.store import Store
 from iotrial.store.packed import open_packed, read_packed
 
 PACKED = Path(__file__).parents[2] / "docs" / "catalogue" / "application" / "database-restart.iotrial"
-ALPHA = 0.01
+ALPHA, MARGIN = 0.01, 0.03
 
 
 class Kept(dict[bytes, Interval]):
@@ -46,28 +46,30 @@ def own(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How long the series were that this process looked at itself; it does so only once another has found something."""
     lengths: list[int] = []
 
-    def noted(values: Floats, alpha: float) -> Interval:
+    def noted(values: Floats, alpha: float, *, margin: float) -> Interval:
         lengths.append(len(values))
-        return interval(values, alpha)
+        return interval(values, alpha, margin=margin)
 
     monkeypatch.setattr(ahead, "interval", noted)
     return lengths
 
 
-def series(count: int, blocks: int = 300) -> list[tuple[Sequence[float], float]]:
+def series(count: int, blocks: int = 300) -> list[tuple[Sequence[float], float, float]]:
     draw = random.Random(7)
-    return [(tuple(draw.gauss(0.01 * place, 0.1) for _ in range(blocks)), ALPHA) for place in range(count)]
+    return [
+        (tuple(draw.gauss(0.01 * place, 0.1) for _ in range(blocks)), ALPHA, MARGIN) for place in range(count)
+    ]
 
 
-def ends(asked: Sequence[tuple[Sequence[float], float]]) -> list[Interval]:
-    return [interval(values, alpha) for values, alpha in asked]
+def ends(asked: Sequence[tuple[Sequence[float], float, float]]) -> list[Interval]:
+    return [interval(values, alpha, margin=margin) for values, alpha, margin in asked]
 
 
 def test_a_helper_finds_what_this_process_would_find(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, kept = series(4), Kept()
     looked: list[int] = []
 
-    def late(values: Floats, alpha: float) -> Interval:
+    def late(values: Floats, alpha: float, *, margin: float) -> Interval:
         looked.append(len(values))
         until = time.monotonic() + 60
         while (
@@ -75,7 +77,7 @@ def test_a_helper_finds_what_this_process_would_find(monkeypatch: pytest.MonkeyP
         ):  # the first is not begun before the helper found one
             assert time.monotonic() < until
             time.sleep(0.01)
-        return interval(values, alpha)
+        return interval(values, alpha, margin=margin)
 
     waiting: list[ahead._Helper] = []
     real = ahead._Helper.__enter__
@@ -93,7 +95,9 @@ def test_a_helper_finds_what_this_process_would_find(monkeypatch: pytest.MonkeyP
     assert len(kept) == 4
     assert waiting[0]._process.poll() is not None
     monkeypatch.setattr(recall, "WORTH_KEEPING", 10**9)  # what follows is found here
-    assert ends(asked) == [kept[recall.key_of(ahead.np.asarray(values), alpha)] for values, alpha in asked]
+    assert ends(asked) == [
+        kept[recall.key_of(ahead.np.asarray(values), alpha, margin)] for values, alpha, margin in asked
+    ]
 
 
 @pytest.mark.parametrize(
@@ -101,8 +105,8 @@ def test_a_helper_finds_what_this_process_would_find(monkeypatch: pytest.MonkeyP
     [
         "#!/bin/sh\nexit 1\n",
         "#!/bin/sh\necho 'no interval'\nexec cat\n",
-        "#!/bin/sh\nwhile true; do echo '[0.5, 1.0, 0.0, 0.5, 1.0, 300, false]'; sleep 1; done\n",
-        "#!/bin/sh\nwhile true; do echo '[0.5, 0.0, 1.0, 0.5, 1.0, 299, false]'; sleep 1; done\n",
+        "#!/bin/sh\nwhile true; do echo '[0.5, 1.0, 0.0, 0.5, 1.0, 300, false, false, null, null]'; sleep 1; done\n",
+        "#!/bin/sh\nwhile true; do echo '[0.5, 0.0, 1.0, 0.5, 1.0, 299, false, false, null, null]'; sleep 1; done\n",
         None,
     ],
     ids=["dies", "says something else", "ends crossed", "another series", "cannot be started"],
@@ -162,6 +166,8 @@ def test_an_interval_comes_back_from_its_list_digit_by_digit() -> None:
         *ends(series(2)),
         Interval(0.1, None, None, 1.0, 1.0, 3),
         Interval(0.1, None, None, 0.0, 1.0, 9, True),
+        Interval(0.1, 0.0, 0.2, 0.5, 1.0, 40, leaning=True),
+        Interval(0.0, -0.1, 0.1, 0.5, 1.0, 40, bounds=(-0.02, 0.02)),
     ):
         assert of_list(json.loads(json.dumps(as_list(found)))) == found
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iotrial.analysis import chunked
-from iotrial.analysis.betting import log_paths
-from iotrial.analysis.chunked import log_last, survives
+from iotrial.analysis.betting import Side, log_paths
+from iotrial.analysis.chunked import Series
 
 LENGTHS = (1, 2, 31, 32, 33, 64, 1000, 1023, 1024, 1025, 2500)
 
@@ -41,14 +41,20 @@ def candidates_of(d: np.ndarray, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("blocks", LENGTHS)
 @pytest.mark.parametrize("seed", range(6))
-def test_chunks_and_single_blocks_agree_on_every_candidate(seed: int, blocks: int) -> None:
+@pytest.mark.parametrize(
+    ("aim", "side"), [(0.0, Side.BOTH), (0.2, Side.BOTH), (0.2, Side.LARGER), (0.0, Side.SMALLER)]
+)
+def test_chunks_and_single_blocks_agree_on_every_candidate(
+    seed: int, blocks: int, aim: float, side: Side
+) -> None:
     d = series(seed, blocks)
     candidates = candidates_of(d, seed)
-    paths = log_paths(d[None, :] - candidates[:, None])
-    assert log_last(d, candidates) == pytest.approx(paths[:, -1], abs=1e-9, rel=1e-9)
+    paths = log_paths(d[None, :] - candidates[:, None], aim=aim, side=side)
+    chunked = Series(d, aim=aim, side=side)
+    assert chunked.log_last(candidates) == pytest.approx(paths[:, -1], abs=1e-9, rel=1e-9)
     largest = paths.max(axis=1)
     for threshold in (math.log(20.0), math.log(1000.0), 12.0):
-        assert survives(d, candidates, threshold).tolist() == (largest < threshold).tolist()
+        assert chunked.survives(candidates, threshold).tolist() == (largest < threshold).tolist()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -62,24 +68,27 @@ def test_a_threshold_that_is_met_in_the_middle_of_a_chunk_only_is_met(seed: int)
         # also nearer to the highest value than two ways of summing agree
         for step in (-1e-3, -1e-6, -1e-8, -1e-12, 0.0, 1e-12, 1e-8, 1e-6, 1e-3):
             threshold = highest + step
-            assert survives(d, candidates[[place]], threshold)[0] == (highest < threshold), (place, step)
+            assert Series(d).survives(candidates[[place]], threshold)[0] == (highest < threshold), (
+                place,
+                step,
+            )
 
 
 def test_many_candidates_at_once_say_what_each_says_alone() -> None:
     d = series(0, 1500)
     candidates = np.linspace(-0.5, 0.7, 60)
-    together = survives(d, candidates, 5.0)
-    assert [bool(survives(d, np.array([one]), 5.0)[0]) for one in candidates] == together.tolist()
-    alone = np.array([log_last(d, np.array([one]))[0] for one in candidates])
-    assert log_last(d, candidates) == pytest.approx(alone, abs=1e-9)
+    together = Series(d).survives(candidates, 5.0)
+    assert [bool(Series(d).survives(np.array([one]), 5.0)[0]) for one in candidates] == together.tolist()
+    alone = np.array([Series(d).log_last(np.array([one]))[0] for one in candidates])
+    assert Series(d).log_last(candidates) == pytest.approx(alone, abs=1e-9)
 
 
 def test_what_is_reckoned_for_one_does_not_reach_the_next() -> None:
     d, other = series(0, 700), series(1, 90)
     candidates = np.linspace(-1.0, 1.0, 9)
-    before = log_last(d, candidates)
-    survives(other, candidates, 3.0)
-    assert log_last(d, candidates).tolist() == before.tolist()
+    before = Series(d).log_last(candidates)
+    Series(other).survives(candidates, 3.0)
+    assert Series(d).log_last(candidates).tolist() == before.tolist()
 
 
 @settings(max_examples=60, deadline=None)
@@ -95,7 +104,7 @@ def test_any_contrasts_give_the_same_last_value(contrasts: list[float], candidat
     d = np.array(contrasts)
     for at in (candidate, contrasts[0]):
         plain = log_paths((d - at)[None, :])[0]
-        assert log_last(d, np.array([at]))[0] == pytest.approx(plain[-1], abs=1e-9, rel=1e-9)
+        assert Series(d).log_last(np.array([at]))[0] == pytest.approx(plain[-1], abs=1e-9, rel=1e-9)
 
 
 def test_a_factor_is_one_and_an_exponential_of_its_bet() -> None:

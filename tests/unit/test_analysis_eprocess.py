@@ -11,28 +11,34 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from iotrial.analysis.betting import log_paths, log_process
-from iotrial.analysis.chunked import log_last, survives
+from iotrial.analysis.betting import AIMED_SHARE, Side, log_paths, log_process
+from iotrial.analysis.chunked import Series
 from iotrial.analysis.eprocess import excluded, interval
 from iotrial.analysis.hull import blocks_to_bound
 
 BETS = (0.15, 0.3, 0.6, 1.0, 1.6)
 
 
-def slow_process(contrasts: Sequence[float], d: float) -> list[float]:
+def slow_process(
+    contrasts: Sequence[float], d: float, margin: float = 0.0, side: Side = Side.BOTH
+) -> list[float]:
     """M_1(d) .. M_n(d), straight from the definition."""
-    up, down = [1.0] * 5, [1.0] * 5
+    shares = [0.2] * 5 if margin == 0.0 else [(1 - AIMED_SHARE) / 5] * 5 + [AIMED_SHARE]
+    up, down = [1.0] * len(shares), [1.0] * len(shares)
     squares = 0.0
     out = []
     for b, value in enumerate(contrasts, start=1):
         x = value - d
         squares += x * x
         s = math.sqrt(squares / b)
-        for k, theta in enumerate(BETS):
+        for k in range(len(shares)):
+            theta = BETS[k] if k < 5 else 0.0 if s == 0.0 else margin / s
             t = 0.0 if s == 0.0 else math.tanh(theta * x / s)
             up[k] *= 1.0 + t
             down[k] *= 1.0 - t
-        out.append((sum(up) + sum(down)) / 10.0)
+        larger = math.fsum(share * one for share, one in zip(shares, up, strict=True))
+        smaller = math.fsum(share * one for share, one in zip(shares, down, strict=True))
+        out.append({Side.LARGER: larger, Side.SMALLER: smaller, Side.BOTH: (larger + smaller) / 2}[side])
     return out
 
 
@@ -56,25 +62,33 @@ def series(seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_the_process_is_the_one_of_the_definition(seed: int) -> None:
+@pytest.mark.parametrize("margin", [0.0, 0.3])
+@pytest.mark.parametrize("side", list(Side))
+def test_the_process_is_the_one_of_the_definition(seed: int, margin: float, side: Side) -> None:
     d = series(seed)
+    chunked = Series(d, aim=margin, side=side)
     for candidate in (0.0, 0.1, float(d[0]), float(np.median(d)), float(d.max()) + 1.0):
-        slow = slow_process(d.tolist(), candidate)
-        log_f, log_m = log_process(d, candidate)
-        assert log_f == pytest.approx(math.log(max(slow)), abs=1e-9)
+        slow = slow_process(d.tolist(), candidate, margin, side)
+        log_f, log_m = log_process(d, candidate, aim=margin, side=side)
+        assert log_f == pytest.approx(max(0.0, math.log(max(slow))), abs=1e-9)
         assert log_m == pytest.approx(math.log(slow[-1]), abs=1e-9)
-        assert log_last(d, np.array([candidate]))[0] == pytest.approx(math.log(slow[-1]), abs=1e-9)
+        assert chunked.log_last(np.array([candidate]))[0] == pytest.approx(math.log(slow[-1]), abs=1e-9)
         for alpha in (0.05, 0.001):
-            assert survives(d, np.array([candidate]), math.log(1 / alpha))[0] == (max(slow) < 1 / alpha)
-            assert excluded(d, candidate, alpha) == (max(slow) >= 1 / alpha)
+            left = chunked.survives(np.array([candidate]), math.log(1 / alpha))[0]
+            assert left == (max(slow) < 1 / alpha)
+            if side is Side.BOTH:
+                assert excluded(d, candidate, alpha, margin=margin) == (max(slow) >= 1 / alpha)
 
 
 @pytest.mark.parametrize("seed", range(48))
 @pytest.mark.parametrize("alpha", [0.05, 0.001])
-def test_no_candidate_of_a_dense_grid_is_left_outside_the_interval(seed: int, alpha: float) -> None:
+@pytest.mark.parametrize("margin", [0.0, 0.3])
+def test_no_candidate_of_a_dense_grid_is_left_outside_the_interval(
+    seed: int, alpha: float, margin: float
+) -> None:
     d = series(seed)
-    found = interval(d, alpha)
-    if len(d) < (8 if alpha == 0.05 else 14):
+    found = interval(d, alpha, margin=margin)
+    if len(d) < blocks_to_bound(math.log(1 / alpha), aimed=margin > 0):
         assert (found.low, found.high) == (None, None)
         return
     spread = float(np.ptp(d))
@@ -86,8 +100,10 @@ def test_no_candidate_of_a_dense_grid_is_left_outside_the_interval(seed: int, al
         width = found.high - found.low
         grid.append(np.linspace(found.low - width, found.high + width, 2001))
     candidates = np.unique(np.concatenate(grid))
-    paths = log_paths(d[None, :] - candidates[:, None])
-    left = candidates[paths.max(axis=1) < math.log(1 / alpha)]
+    paths = log_paths(d[None, :] - candidates[:, None], aim=margin)
+    # where all blocks together contradict the first ones, what counts is the last block alone
+    heights = paths[:, -1] if found.leaning else paths.max(axis=1)
+    left = candidates[heights < math.log(1 / alpha)]
     if found.empty:
         assert left.size == 0
         return
@@ -96,9 +112,10 @@ def test_no_candidate_of_a_dense_grid_is_left_outside_the_interval(seed: int, al
     tolerance = 2e-6 * (found.high - found.low) + 1e-12
     assert left.min() >= found.low - tolerance
     assert left.max() <= found.high + tolerance
-    # and both ends are themselves left
-    for end in (found.low, found.high):
-        assert max(slow_process(d.tolist(), end)) < (1 / alpha) * (1 + 1e-6)
+    # and both ends are themselves left (a hair inside: at the first contrast the process jumps)
+    for end in (found.low + tolerance, found.high - tolerance):
+        slow = slow_process(d.tolist(), end if found.low < found.high else found.low, margin)
+        assert (slow[-1] if found.leaning else max(slow)) < (1 / alpha) * (1 + 1e-6)
     assert found.estimate is not None
     assert found.low <= found.estimate <= found.high
 
@@ -114,8 +131,44 @@ def test_the_estimate_is_the_candidate_with_the_least_evidence_against_it(seed: 
     assert found.high is not None
     assert found.estimate is not None
     grid = np.linspace(found.low, found.high, 2001)
-    best = log_last(d, grid).min()
-    assert log_last(d, np.array([found.estimate]))[0] <= best + 1e-3
+    best = Series(d).log_last(grid).min()
+    assert Series(d).log_last(np.array([found.estimate]))[0] <= best + 1e-3
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_the_bounds_are_where_the_bets_of_one_side_stop_and_stand_only_inside_the_margin(seed: int) -> None:
+    d = series(seed) - np.median(series(seed))
+    for margin in (0.5, 3.0):
+        found = interval(d, 0.05, margin=margin)
+        spread = max(float(np.ptp(d)), 2 * margin)
+        candidates = np.unique(
+            np.concatenate([np.linspace(-3 * spread, 3 * spread, 4001), d, [margin, -margin]])
+        )
+        x = d[None, :] - candidates[:, None]
+        lower = log_paths(x, aim=margin, side=Side.LARGER).max(axis=1) < math.log(20)
+        upper = log_paths(x, aim=margin, side=Side.SMALLER).max(axis=1) < math.log(20)
+        inside = not (lower & (candidates <= -margin)).any() and not (upper & (candidates >= margin)).any()
+        if found.bounds is None:
+            assert not inside or found.empty or found.leaning or found.low is None
+            continue
+        assert inside
+        step = 6 * spread / 4000
+        assert found.bounds[0] == pytest.approx(candidates[lower].min(), abs=step)
+        assert found.bounds[1] == pytest.approx(candidates[upper].max(), abs=step)
+
+
+def test_where_all_blocks_contradict_the_first_the_interval_is_the_wider_one_of_the_last_block() -> None:
+    rng = np.random.default_rng(0)
+    d = np.concatenate([rng.normal(0, 1, 40), rng.normal(0.6, 1, 160)])
+    found = interval(d, 0.05)
+    candidates = np.linspace(-1, 3, 8001)
+    paths = log_paths(d[None, :] - candidates[:, None])
+    ever, last = (candidates[heights < math.log(20)] for heights in (paths.max(axis=1), paths[:, -1]))
+    assert found.leaning
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.low, found.high) == pytest.approx((last.min(), last.max()), abs=1e-3)
+    assert np.ptp(last) > np.ptp(ever)
 
 
 MAGNITUDES = st.lists(
@@ -129,10 +182,11 @@ def test_over_all_signs_of_given_magnitudes_the_process_has_mean_one_and_rarely_
     magnitudes: list[float],
 ) -> None:
     signs = np.array(list(itertools.product([-1.0, 1.0], repeat=len(magnitudes))))
-    m = np.exp(log_paths(signs * np.array(magnitudes)))
-    assert m.mean(axis=0) == pytest.approx(np.ones(len(magnitudes)), abs=1e-9)
-    for alpha in (0.3, 0.1, 0.05):
-        assert (m.max(axis=1) >= 1 / alpha).mean() <= alpha
+    for margin, side in itertools.product((0.0, 0.5), Side):
+        m = np.exp(log_paths(signs * np.array(magnitudes), aim=margin, side=side))
+        assert m.mean(axis=0) == pytest.approx(np.ones(len(magnitudes)), abs=1e-9)
+        for alpha in (0.3, 0.1, 0.05):
+            assert (m.max(axis=1) >= 1 / alpha).mean() <= alpha
 
 
 def test_ten_blocks_of_normal_magnitudes_reach_twenty_in_at_most_five_of_a_hundred_sign_patterns() -> None:

@@ -59,9 +59,29 @@ def test_excluding_zero_is_not_enough_to_stop() -> None:
     # half-width .0295 is within ln 1.03, .03 is not
     assert verdict(0.001, 0.060).decided
     assert not verdict(0.001, 0.061).decided
-    # a quarter of a large effect: half-width .1 at .4
-    assert verdict(0.3, 0.5).decided
-    assert not verdict(0.29, 0.5).decided
+
+
+def test_an_effect_beyond_the_margin_as_a_whole_is_decided_however_wide_its_interval() -> None:
+    assert verdict(0.03, 0.5).decided
+    assert verdict(-0.5, -0.03).decided
+    assert not verdict(0.0295, 0.5).decided  # ln 1.03 = .02956
+
+
+def test_a_precise_trial_goes_on_to_a_quarter_of_a_large_effect() -> None:
+    def decided(low: float, high: float) -> bool:
+        return judge(of(low, high), TIME, margin=0.03, precise=True).decided
+
+    assert decided(0.3, 0.5)  # half-width .1 at .4
+    assert not decided(0.29, 0.5)
+    assert not decided(0.03, 0.5)
+
+
+def test_one_sided_bounds_inside_the_margin_are_equivalence_though_the_interval_is_wider() -> None:
+    found = dataclasses.replace(of(-0.033, 0.02), bounds=(-0.028, 0.018))
+    assert judge(found, TIME, margin=0.03) == Judgement(Verdict.EQUIVALENT, decided=True)
+    unseen = judge(found, TIME, margin=0.03, control_seen=False)
+    assert (unseen.verdict, unseen.reason) == (Verdict.INCONCLUSIVE, "control_not_seen")
+    assert judge(of(-0.033, 0.02), TIME, margin=0.03).verdict is Verdict.INCONCLUSIVE
 
 
 def test_an_open_question_names_the_smallest_effect_that_is_excluded() -> None:

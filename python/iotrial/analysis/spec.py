@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from iotrial.analysis.verdict import is_rate, is_time
 from iotrial.design.model import ArmKind, Condition, Term
@@ -44,9 +45,17 @@ class Spec:
 
     @classmethod
     def from_plan(
-        cls, plan: Plan, *, alpha: float | None = None, margin: float | None = None, precise: bool = False
+        cls,
+        plan: Plan,
+        options: Mapping[str, object] = MappingProxyType({}),
+        *,
+        alpha: float | None = None,
+        margin: float | None = None,
     ) -> Spec:
-        """The comparisons of a plan, at the study's alpha and margin unless others are given."""
+        """The comparisons of a plan, at the study's alpha and margin unless others are given.
+
+        ``options``: those of the trial's header, which say how it was to be run.
+        """
         study = plan.study
         margin = study.margin if margin is None else margin
         return cls(
@@ -62,7 +71,7 @@ class Spec:
             whole_plots=plan.whole_plots,
             copied_stretch=plan.whole_plots and not plan.control_columns,
             stretched_each=frozenset(w.name for w in study.workloads if kind(w.kind).stretches_each),
-            precise=precise,
+            precise=options.get("precise") is True,
         )
 
     def margin_of(self, response: Response) -> float:

@@ -41,6 +41,7 @@ class Asked:
     seed: str | None
     controls: bool
     no_stop: bool
+    precise: bool
     trust: bool
     consent: Consent | None
     like: str | None = None
@@ -81,6 +82,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         seed=_seed(values["seed"]),
         controls=not values["no_controls"],
         no_stop=values["no_stop"],
+        precise=values["precise"],
         account=not values["no_account"],
         servers=_servers(values["servers"]),
         clients=tuple(values["clients"]),
@@ -234,6 +236,7 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
         lab=asked.lab or (str(options["lab"]) if "lab" in options else None),
         controls=asked.controls and options.get("controls") is not False,
         no_stop=asked.no_stop or options.get("no_stop") is True,
+        precise=asked.precise or options.get("precise") is True,
         named=tuple(sorted({*asked.named, *(named if isinstance(named, list) else ())})),
     )
 

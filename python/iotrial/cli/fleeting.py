@@ -34,6 +34,7 @@ _FLAGS = {
     "no_controls": "no-controls",
     "no_account": "no-account",
     "no_stop": "no-stop",
+    "precise": "precise",
     "trust": "trust",
     "foreign": "foreign",
 }

@@ -112,6 +112,11 @@ def study_options(function: F) -> F:
             is_flag=True,
             help="Do not count system calls and requests in repetitions that are not timed.",
         ),
+        click.option(
+            "--precise",
+            is_flag=True,
+            help="Measure the size of a large effect too, and not only that it exceeds the margin.",
+        ),
         click.option("--no-stop", is_flag=True, help="Spend the whole budget even when all is decided."),
         click.option(
             "--foreign", is_flag=True, help="Take the study for somebody else's, although the file is yours."

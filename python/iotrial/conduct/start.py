@@ -332,9 +332,8 @@ def _conduct(
     state = TrialState.FAILED
     failed: BaseException | None = None
     try:
-        conductor = Conductor(
-            session, plan, Spec.from_plan(plan), store, trial, limits, watcher, signals, earlier
-        )
+        spec = Spec.from_plan(plan, trial.header.options)
+        conductor = Conductor(session, plan, spec, store, trial, limits, watcher, signals, earlier)
         state = conductor.run()
     except Stopped as stopped:
         signal = stopped.number

@@ -19,7 +19,7 @@ from iotrial.fleet.values import FLEET_ID, HOST_NAME, Distrusted, Fields, parsed
 VALUES = (
     "set", "condition", "lab", "disk", "size", "on", "place", "time", "blocks", "server", "margin", "alpha", "sample",
 )  # fmt: skip
-FLAGS = ("full", "no-controls", "no-account", "no-stop", "foreign", "trust")
+FLAGS = ("full", "no-controls", "no-account", "no-stop", "precise", "foreign", "trust")
 LABS = (
     "directory",
     "image",

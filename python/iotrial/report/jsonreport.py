@@ -135,6 +135,7 @@ def _effect(effect: Effect, study: Study) -> dict[str, object]:
         "conclusion": effect.conclusion.value,
         "agree": effect.agree,
         "detectably": effect.detectably,
+        "bounds": effect.bounds,
         "reason": effect.reason,
         "detectable": _number(effect.detectable),
         "blocks": effect.blocks,

@@ -55,4 +55,5 @@ def processes_to_spare() -> int:
 def spec_of(header: TrialHeader, *, alpha: float | None = None) -> Spec:
     """The comparisons of a trial, at its own level unless another is given."""
     plan = Plan.stored(header.study, header.seed, header.options)
-    return Spec.from_plan(plan, alpha=header.alpha if alpha is None else alpha, margin=header.margin)
+    alpha = header.alpha if alpha is None else alpha
+    return Spec.from_plan(plan, header.options, alpha=alpha, margin=header.margin)

@@ -99,7 +99,7 @@ def _further(
 
     number, options = data.trial.number, data.trial.header.options
     stop = limits_so_far(data).stop_when_decided and not no_stop
-    if stop and is_decided(plan, Spec.from_plan(plan), data):
+    if stop and is_decided(plan, Spec.from_plan(plan, options), data):
         raise RequestError(
             f"trial {number} is decided: more blocks would change no verdict",
             hint=f"`iotrial continue {number} --no-stop` measures all the same, for narrower intervals",

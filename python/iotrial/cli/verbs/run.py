@@ -130,6 +130,7 @@ def command(
                 "time_s": budget.time_s,
                 "blocks": budget.blocks,
                 "no_stop": asked.no_stop,
+                "precise": asked.precise,
                 "controls": asked.controls,
                 "asked": list(asked.named),
                 **({} if resolved.study.trusted else {"consented": True}),

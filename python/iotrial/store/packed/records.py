@@ -31,7 +31,7 @@ MAX_VALUE = 1e18
 MAX_UNIX_S = 1e11
 MAX_SPAN_S = 1e10
 
-OPTIONS = ("argv", "time_s", "blocks", "no_stop", "controls", "controls_first", "asked", "lab")
+OPTIONS = ("argv", "time_s", "blocks", "no_stop", "precise", "controls", "controls_first", "asked", "lab")
 """What a packed trial keeps of how its user asked. The rest are folders and processes of another machine."""
 
 _ID = re.compile(r"[0-9a-f]{8,64}")
@@ -209,6 +209,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         "time_s": lambda: table.number("time_s", 0, MAX_SPAN_S),
         "blocks": lambda: table.whole("blocks", 0, 2 * MAX_BLOCK),
         "no_stop": lambda: table.flag("no_stop"),
+        "precise": lambda: table.flag("precise"),
         "controls": lambda: table.flag("controls"),
         "controls_first": lambda: table.whole("controls_first", 0, 2 * MAX_BLOCK),
         "lab": lambda: table.text("lab", 64),
