@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 
-from iotrial.analysis.model import Effect, Verdict
+from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import counted, joined, percent
@@ -163,6 +163,8 @@ def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
             most = max(found, key=strength)
             where = conditions.of_levels(most.condition, most.workload).text
             text += f" ({'most: ' if len(found) > 1 else ''}{interval(most)}, {where})"
+        elif found[0].verdict is Verdict.INCONCLUSIVE:
+            text += _left_open(found)
         parts.append(text)
     return joined(parts)
 
@@ -170,7 +172,8 @@ def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
 def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     """Many levels that do not agree: of how many what may be said, and the largest effect."""
     count = Counter(effect.conclusion.words for effect in effects)
-    numbers = joined(f"{number} {words}" for words, number in count.most_common())
+    left = {Conclusion.UNDECIDED.words: _left_open([e for e in effects if e.verdict is Verdict.INCONCLUSIVE])}
+    numbers = joined([f"{number} {words}{left.get(words, '')}" for words, number in count.most_common()])
     number, rest = numbers.split(" ", 1)
     said = f"of {counted(len(effects), 'comparison')}, {number} {'is' if number == '1' else 'are'} {rest}"
     loud = [effect for effect in effects if effect.verdict not in QUIET]
@@ -179,6 +182,14 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     most = max(loud, key=strength)
     where = conditions.of_levels(most.condition, most.workload).text
     return f"{said}; the largest effect: {effect_of(most)} ({where})"
+
+
+def _left_open(undecided: Sequence[Effect]) -> str:
+    """E.g. " (any effect is smaller than -12.5 % / +5.8 %)" of undecided ones among others; "" where not all have bounds."""
+    if not undecided or any(e.scale is Scale.DIFFERENCE or e.low is None or e.high is None for e in undecided):
+        return ""
+    left = still_possible(_hull(undecided))
+    return f" ({left[:1].lower()}{left[1:]})"
 
 
 def effect_of(effect: Effect) -> str:

@@ -80,9 +80,9 @@ def null_value(effect: Effect) -> float:
 
 
 def interval(effect: Effect) -> str:
-    """E.g. "0.53 [0.50, 0.56]", with the unit where the effect is a difference; "0.389 to 0.998" of a mean over conditions
-    that hides such a span."""
-    if effect.conclusion is Conclusion.VARIES and effect.span is not None:
+    """E.g. "0.53 [0.50, 0.56]", with the unit where the effect is a difference; "0.389 to 0.998" of conditions that do not
+    agree, also where their mean is undecided."""
+    if effect.agree is False and effect.span is not None:
         return " to ".join(span_ends(effect))
     return interval_of(effect, (effect.value, effect.low, effect.high))
 

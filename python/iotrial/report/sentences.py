@@ -101,8 +101,9 @@ def summarise(
     note = safety_note(every, study)
     tone = Tone.AT_RISK if note else _tone(every)
     found += note
-    if all(effect.conclusion is Conclusion.UNDECIDED for effect in every):
-        found += _how_long(trial, every)
+    undecided = [effect for effect in every if effect.conclusion is Conclusion.UNDECIDED]
+    if undecided:
+        found += _how_long(trial, undecided, rest=len(undecided) < len(every))
     if without_controls(trial, analysis):
         found += " (without controls)"
     if prefix := _standing(trial):
@@ -110,20 +111,23 @@ def summarise(
     return Summary(f"{found[:1].upper()}{found[1:]}.", details, tone)
 
 
-def _how_long(trial: StoredTrial, effects: Sequence[Effect]) -> str:
-    """E.g. ". A verdict would take some 4 min to 8 min more: `iotrial continue 12 --time 4m` goes on"."""
+def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> str:
+    """E.g. ". A verdict would take some 4 min to 8 min more: `iotrial continue 12 --time 4m` goes on".
+
+    ``effects`` are the undecided ones; ``rest``: others are decided.
+    """
     if trial.state is not TrialState.DONE or any(e.reason not in _FOR_WANT_OF_BLOCKS for e in effects):
         return ""
-    header = trial.header
+    header, verdict = trial.header, "a verdict on the rest" if rest else "a verdict"
     try:
         plan = Plan.stored(header.study, header.seed, header.options)
     except RequestError:
         return ""
     seconds = further_s(plan, effects, duration_s=trial.duration_s)
     if seconds is None:
-        return ". How long a verdict would take is not known yet"
+        return f". How long {verdict} would take is not known yet"
     seconds = max(1.0, round(seconds))
-    said = f". A verdict would take some {format_duration(seconds)} to {format_duration(2 * seconds)} more"
+    said = f". {verdict.capitalize()} would take some {format_duration(seconds)} to {format_duration(2 * seconds)} more"
     if trial.imported is not None:
         return said
     time = f"{math.ceil(seconds / 60)}m" if seconds >= 60 else f"{seconds:.0f}s"

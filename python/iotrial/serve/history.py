@@ -208,7 +208,7 @@ def _mark(point: Point) -> Mark:
     tone = ("higher" if point.risk else effect.conclusion.tone) if point.valid else ""
     name = point.row.started[:10]
     value, low, high = effect.value, effect.low, effect.high
-    if effect.conclusion is Conclusion.VARIES and effect.span is not None:
+    if effect.agree is False and effect.span is not None:
         value, low, high = None, effect.span.least, effect.span.most
     return Mark(value, low, high, tone, name, said, f"/trials/{point.row.trial.number}")
 

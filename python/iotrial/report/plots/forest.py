@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from iotrial.analysis.model import Conclusion, Verdict
+from iotrial.analysis.model import Verdict
 from iotrial.legible import shown
 from iotrial.report.notation import elided, percent, suited_unit
 from iotrial.report.phrases import interval, null_value, spoken
@@ -200,7 +200,7 @@ def _row(axes: Axes, row: EffectRow, line: float, *, low_shift: float) -> None:
             bbox={"facecolor": PAPER, "linewidth": 0, "pad": 1},
         )
         return
-    if effect.conclusion is Conclusion.VARIES and effect.span is not None:
+    if effect.agree is False and effect.span is not None:
         # a mean of conditions that differ has no place: what they span is drawn, without a mark
         ends = (effect.span.least, effect.span.most)
         places = [left if end <= _floor(row) else min(max(_position(row, end), left), right) for end in ends]

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from iotrial.analysis.model import Conclusion
 from iotrial.legible import shown
 from iotrial.report.comparison import Cell, Comparison, Row
 from iotrial.report.comparison_words import agreement_words, cell_numbers, cell_verdict, title
@@ -204,7 +203,7 @@ def _mark(axes: Axes, cell: Cell, position: int, y: float) -> None:
     def at(value: float) -> float:
         return math.log(value) if log else value
 
-    if effect.conclusion is Conclusion.VARIES and effect.span is not None:
+    if effect.agree is False and effect.span is not None:
         # a mean of conditions that differ has no place: what they span is drawn, without a mark
         places = [
             left if log and end <= 0 else min(max(at(end), left), right)
