@@ -46,6 +46,7 @@ TABLES: dict[str, Table] = {
     "fleet-mean": fleets.mean_table,
     "fleet-stopped": fleets.stopped_table,
     "conclusions": words.conclusions,
+    "equivalence": alarms.equivalence,
 }
 
 

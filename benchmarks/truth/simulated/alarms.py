@@ -11,7 +11,7 @@ from exact import rate
 from iotrial.design.keyed import new_seed
 from simulated import group_sequential, order, others
 from simulated.noise import NOISES, Floats, Rng
-from simulated.process import alarms, largest, misses
+from simulated.process import alarms, equivalent, first_beyond, largest, misses
 
 ARMS, CONTROLS = 2, 2
 EFFECT = 0.3
@@ -145,4 +145,43 @@ def assumptions(rng: Rng, scale: float) -> str:
         reached = largest(d)
         cells = [rate(int((reached >= math.log(1 / a)).sum()), trials) for a in (0.05, 0.01, 0.001)]
         out.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
+def equivalence(rng: Rng, scale: float) -> str:
+    """Trials called equivalent at exactly the margin, and the blocks that it takes where there is no effect."""
+    trials, blocks = max(50, int(1000 * scale)), 400
+    design = Design(trials, blocks)
+    out = [
+        f"**Called equivalent at .05 although the effect is exactly the margin: {trials} trials of {blocks} blocks** "
+        "[95 % bounds]",
+        "",
+        "A look after every block.",
+        "",
+        "| noise | margin .3 block SDs | margin 1 block SD |",
+        "| --- | --- | --- |",
+    ]
+    for name, make in NOISES.items():
+        d = design.arms(make(rng, trials, design.slots)).contrasts
+        cells = []
+        for share in (0.3, 1.0):
+            margin = share * float(d.std())
+            cells.append(rate(int(np.isfinite(equivalent(d + margin, margin)).sum()), trials))
+        out.append(f"| {name} | {' | '.join(cells)} |")
+    out += [
+        "",
+        f"**Blocks until equivalent, no effect, normal noise: median of {max(50, int(300 * scale))} trials**",
+        "",
+        "| block SD at a margin of 3 % | iotrial | two-sided interval inside the margin | without the aimed bet too |",
+        "| --- | --- | --- | --- |",
+    ]
+    limit = math.log1p(0.03)
+    for sd, most in ((0.03, 100), (0.05, 300), (0.10, 800), (0.15, 1600), (0.33, 8000)):
+        d = rng.normal(0.0, sd, (max(50, int(300 * scale)), most))
+        found = [equivalent(d, limit)]
+        for aim in (limit, 0.0):
+            ends = [first_beyond(d, candidate, aim) for candidate in (limit, -limit)]
+            found.append(np.maximum(*ends))
+        cells = [f"{np.median(one):.0f}" if np.isfinite(np.median(one)) else f"> {most}" for one in found]
+        out.append(f"| {sd:.0%} | {' | '.join(cells)} |")
     return "\n".join(out)

@@ -1,23 +1,56 @@
-"""The product's own test over many simulated trials at once."""
+"""The product's own test over many simulated trials at once, with a margin of so many block SDs (``MARGIN``)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
-from iotrial.analysis.betting import log_paths
+from iotrial.analysis.betting import Side, log_paths
 from iotrial.analysis.eprocess import interval
 from simulated.noise import Floats
 
 ALPHA = 0.05
+MARGIN = 0.3
 _ROWS = 250
 
 
 def largest(contrasts: Floats) -> Floats:
     """ln f(0) of each trial after its last block: the largest that the process has been (trials by blocks)."""
-    parts = np.array_split(contrasts, -(-len(contrasts) // _ROWS))
-    return np.concatenate([log_paths(part).max(axis=1) for part in parts])
+    return np.concatenate([paths.max(axis=1) for paths in _paths(contrasts)])
+
+
+def equivalent(contrasts: Floats, margin: float, alpha: float = ALPHA) -> Floats:
+    """The block after which the bets of each side have excluded every effect beyond the margin, infinite where never.
+
+    Asked at the margin itself, where exclusion comes last.
+    """
+    threshold = math.log(1 / alpha)
+    above = _paths(contrasts - margin, aim=margin, side=Side.SMALLER)
+    below = _paths(contrasts + margin, aim=margin, side=Side.LARGER)
+    found = []
+    for one, other in zip(above, below, strict=True):
+        out = (np.maximum.accumulate(one, axis=1) >= threshold) & (
+            np.maximum.accumulate(other, axis=1) >= threshold
+        )
+        found.append(np.where(out.any(axis=1), out.argmax(axis=1) + 1.0, np.inf))
+    return np.concatenate(found)
+
+
+def first_beyond(contrasts: Floats, candidate: float, aim: float, alpha: float = ALPHA) -> Floats:
+    """The block after which a candidate is first excluded by the bets of both sides, infinite where it never is."""
+    found = []
+    for paths in _paths(contrasts - candidate, aim=aim):
+        out = paths >= math.log(1 / alpha)
+        found.append(np.where(out.any(axis=1), out.argmax(axis=1) + 1.0, np.inf))
+    return np.concatenate(found)
+
+
+def _paths(contrasts: Floats, *, aim: float | None = None, side: Side = Side.BOTH) -> Iterator[Floats]:
+    aim = MARGIN * float(contrasts.std()) if aim is None else aim
+    for part in np.array_split(contrasts, -(-len(contrasts) // _ROWS)):
+        yield log_paths(part, aim=aim, side=side)
 
 
 def alarms(contrasts: Floats, alpha: float = ALPHA) -> int:
@@ -27,18 +60,14 @@ def alarms(contrasts: Floats, alpha: float = ALPHA) -> int:
 
 def first_exclusion(contrasts: Floats, alpha: float = ALPHA) -> Floats:
     """The block after which 0 is first excluded, infinite where it never is."""
-    found = []
-    for part in np.array_split(contrasts, -(-len(contrasts) // _ROWS)):
-        out = log_paths(part) >= math.log(1 / alpha)
-        found.append(np.where(out.any(axis=1), out.argmax(axis=1) + 1.0, np.inf))
-    return np.concatenate(found)
+    return first_beyond(contrasts, 0.0, MARGIN * float(contrasts.std()), alpha)
 
 
 def misses(contrasts: Floats, effect: float, alpha: float = ALPHA) -> int:
     """Trials whose reported interval misses ``effect`` after the last block, and so has missed it for good."""
-    missed = 0
+    missed, margin = 0, MARGIN * float(contrasts.std())
     for row in contrasts:
-        found = interval(row, alpha)
+        found = interval(row, alpha, margin=margin)
         low = -math.inf if found.low is None else found.low
         high = math.inf if found.high is None else found.high
         missed += found.empty or not low <= effect <= high

@@ -112,7 +112,7 @@ def analyse(
         diagnostics=tuple(diagnostics),
         valid=not reasons,
         invalid_reasons=tuple(reasons),
-        notes=(*remarks, *_notes(spec, blocks, failures), *_on_leaning(main), *void_notes),
+        notes=(*remarks, *_notes(spec, blocks, failures), *void_notes),
         failures=failures,
     )
 
@@ -270,20 +270,6 @@ def _why_invalid(control: Control, condition: Condition) -> str:
     if control.kind == ArmKind.NEGATIVE.value:
         return f"{condition.key}: {control.response} tells two identical arms apart"
     return f"{condition.key}: {control.response} misses the injected ratio {control.injected:.4g}"
-
-
-def _on_leaning(effects: Sequence[Effect]) -> list[str]:
-    """A note on comparisons in which all blocks together contradict the first ones."""
-    notes = []
-    for effect in effects:
-        if effect.leaning:
-            at = " ".join(effect.condition.values())
-            notes.append(
-                f"{effect.level or effect.factor} ({at}, {effect.response}): all blocks together speak for an effect that "
-                "the first ones excluded: their luck, or an effect that changed. The interval is the wider one that rests on "
-                "all blocks alike. Run the trial again before you rely on this one"
-            )
-    return notes
 
 
 def _notes(spec: Spec, blocks: Sequence[ObservedBlock], failures: FailureCounts) -> list[str]:

@@ -26,10 +26,10 @@ class BlockComparison:
 
     ``value``, ``low`` and ``high`` are ratios (level over reference) or differences (level less reference); None: not
     bounded yet, or nothing is left. ``p`` and the interval hold at level ``alpha`` at every look. ``moved``: no
-    single effect fits all blocks, so it changed on the way. ``leaning``: the estimate is an end of the interval,
-    since all blocks together lean to what the first ones excluded; measure again. ``block_sd`` is the scatter of the
-    contrast from block to block (natural logarithms for ratios); ``t_low`` and ``t_high`` a cross-check that assumes
-    normal contrasts.
+    single effect fits all blocks, so it changed on the way. ``leaning``: all blocks together speak for what the first
+    ones excluded, and the interval is the wider one that rests on all alike; measure again. ``block_sd`` is the scatter
+    of the contrast from block to block (natural logarithms for ratios); ``t_low`` and ``t_high`` a cross-check that
+    assumes normal contrasts.
     """
 
     scale: Scale
@@ -91,7 +91,7 @@ class BlockComparison:
         excludes = "excludes" if self.detected else "does not exclude"
         said += f": the interval ({level}) {excludes} {null:g}, p {_p(self.p)}"
         if self.leaning:
-            said += ". The estimate is an end of the interval: measure again before you rely on it"
+            said += ". All blocks together contradict the first ones: measure again before you rely on it"
         return f"{said}."
 
     def __repr__(self) -> str:

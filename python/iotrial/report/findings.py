@@ -186,7 +186,9 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
 
 def _left_open(undecided: Sequence[Effect]) -> str:
     """E.g. " (any effect is smaller than -12.5 % / +5.8 %)" of undecided ones among others; "" where not all have bounds."""
-    if not undecided or any(e.scale is Scale.DIFFERENCE or e.low is None or e.high is None for e in undecided):
+    if not undecided or any(
+        e.scale is Scale.DIFFERENCE or e.low is None or e.high is None for e in undecided
+    ):
         return ""
     left = still_possible(_hull(undecided))
     return f" ({left[:1].lower()}{left[1:]})"

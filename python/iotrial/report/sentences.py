@@ -29,10 +29,9 @@ from iotrial.report.interplay import OnlyTogether, interaction_sentence, only_to
 from iotrial.report.invalid import reason_sentences
 from iotrial.report.notation import bracketed, counted, joined, percent, quantity
 from iotrial.report.outlook import further_s
-from iotrial.report.phrases import spoken
+from iotrial.report.phrases import level_name, spoken
 from iotrial.report.safety import safety_note
 from iotrial.report.screens import is_screen, screen_details, screen_finding
-from iotrial.report.shifting import on_shifting
 from iotrial.store.model import StoredTrial, TrialState
 from iotrial.study.kinds import kind_of
 from iotrial.study.model import Scale, Study, Workload
@@ -42,6 +41,7 @@ from iotrial.units import format_duration, format_ratio
 #: how the detail begins that says so
 ELSEWHERE = "This trial was measured on another machine"
 _MOST_LEVELS = 8
+_MOST_LEANING = 3
 _FOR_WANT_OF_BLOCKS = frozenset({None, BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS})
 #: of the load that was asked for; the rest is the time of the last operations
 KEPT_UP = 0.9
@@ -270,8 +270,8 @@ def _details(
             + (f", with {conditions.constant}" if conditions.constant else "")
             + f"; {_counts(effects, header.margin)}."
         )
-    if not is_invalid(trial, analysis) and (shifting := on_shifting(effects, conditions)):
-        yield shifting
+    if not is_invalid(trial, analysis) and (leaning := _on_leaning(effects, conditions)):
+        yield leaning
     together = header.lab.get("shared")
     known = (
         [one for one in together if isinstance(one, Mapping)] if isinstance(together, list | tuple) else []
@@ -354,6 +354,24 @@ def _by_level(
     loud = sorted((e for e in effects if e.verdict not in QUIET), key=strength, reverse=True)
     said = by_level(loud, conditions, margin=margin)[:_MOST_LEVELS] if len(loud) > 3 else ()
     return (*said, *screen_details(effects, margin=margin, together=together))
+
+
+def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None:
+    """One sentence on comparisons in which all blocks together contradict the first ones; None where there is none."""
+    found = [effect for effect in effects if effect.leaning]
+    if not found:
+        return None
+    named = []
+    for effect in found[:_MOST_LEANING]:
+        where = conditions.of_levels(effect.condition, effect.workload).text
+        named.append(level_name(effect) + (f" ({where})" if where else ""))
+    if len(found) > _MOST_LEANING:
+        named.append(f"{len(found) - _MOST_LEANING} more")
+    return (
+        f"In {counted(len(found), 'comparison')} all blocks together speak for an effect that the first ones excluded: "
+        f"{joined(named)}. That is their luck, or an effect that changed: look at the runs over time, and run the trial "
+        "again before you rely on it. The interval there rests on all blocks alike and is wider than others."
+    )
 
 
 def _on_interactions(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
