@@ -228,10 +228,11 @@ def _shift(response: Response, blocks: Sequence[ObservedBlock], path: Path) -> f
         answers.append(y - y.mean())
     if not table:
         return None
-    design, answer = np.vstack(table), np.concatenate(answers)
+    design: Floats = np.vstack(table)
+    answer: Floats = np.concatenate(answers)
     if np.linalg.matrix_rank(design) == np.linalg.matrix_rank(design[:, :-1]):
         return None  # following the level cannot be told from being a certain arm
-    solution: Floats = np.linalg.lstsq(design, answer, rcond=None)[0]
+    solution: Floats = np.asarray(np.linalg.lstsq(design, answer, rcond=None)[0], dtype=np.float64)
     return float(solution[-1])
 
 
@@ -455,7 +456,7 @@ def _path_inside(factor: str, level: str, inside: Sequence[_Inside], history: _H
         # of the arms in slots before s
         share = np.cumsum(held, axis=1)[:, :-1] / np.arange(1, held.shape[1])
         factors = _log_factors(part.z, share, held[:, :-1], held.mean(axis=1, keepdims=True)).sum(axis=1)
-        coin = ((share > 0.0) & (share < 1.0) & np.isfinite(part.z)).any(axis=1)
+        coin: Flags = np.any((share > 0.0) & (share < 1.0) & np.isfinite(part.z), axis=1, keepdims=True)[:, 0]
         gains.update({row: factors[i] for i, row in enumerate(part.rows) if coin[i]})
     rows = sorted(gains)
     keys = tuple(history.units[row].key for row in rows)
