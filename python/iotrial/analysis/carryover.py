@@ -28,7 +28,6 @@ Each of the two ever reaches 1/alpha with probability at most alpha (Ville's ine
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,7 +88,8 @@ def judge_carry_over(
     most = max(found, key=lambda path: path.largest)
     passed = most.largest < math.log(1.0 / alpha)
     others = [label for factor, label in _labels(spec.terms) if factor == most.factor and label != most.level]
-    shift = _shift(response, blocks, most)
+    after = _followers(every or blocks, most)
+    shift = _shift(response, blocks, after)
     return CarryOver(
         condition={**condition.levels, "workload": condition.workload},
         response=response.name,
@@ -105,7 +105,7 @@ def judge_carry_over(
         passed=passed,
         blocks=len(set(most.keys)),
         wash_in=all(block.wash_in for block in blocks),
-        unaffected=() if passed else tuple(_unaffected(spec, condition, blocks, most)),
+        unaffected=() if passed else tuple(_unaffected(spec, condition, blocks, after)),
     )
 
 
@@ -165,11 +165,8 @@ def _units(
     """What was drawn, in the order in which it ran. Blocks that do not count have no values."""
     own = {(block.condition, block.index) for block in blocks}
     whole = {term.factor for term in spec.terms if term.whole}
-    timed = [block for block in every if block.observations]
     found: list[Unit] = []
-    for key, block in enumerate(
-        sorted(timed, key=lambda one: min(run.started_s for run in one.observations))
-    ):
+    for key, block in enumerate(_in_time(every)):
         mine = (block.condition, block.index) in own
         runs = sorted(block.observations, key=lambda run: run.slot)
         parts: list[list[int]] = []
@@ -201,14 +198,28 @@ def _units(
     return found
 
 
-def _follows(block: ObservedBlock, factor: str, level: str) -> Iterator[tuple[int, bool]]:
-    """By slot, from the second on, whether the run before it in the block has the level."""
-    runs = sorted(block.observations, key=lambda run: run.slot)
-    for before, run in itertools.pairwise(runs):
-        yield run.slot, before.treatment.get(factor) == level
+def _in_time(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
+    """Blocks with runs, in the order in which they ran."""
+    timed = [block for block in blocks if block.observations]
+    return sorted(timed, key=lambda block: min(run.started_s for run in block.observations))
 
 
-def _shift(response: Response, blocks: Sequence[ObservedBlock], path: Path) -> float | None:
+def _followers(every: Sequence[ObservedBlock], path: Path) -> dict[tuple[str, int], dict[int, bool]]:
+    """By block and slot whether the run before has the level; the first run of a trial follows none."""
+    found: dict[tuple[str, int], dict[int, bool]] = {}
+    last: Mapping[str, str] | None = None
+    for block in _in_time(every):
+        own = found.setdefault((block.condition, block.index), {})
+        for run in sorted(block.observations, key=lambda run: run.slot):
+            if last is not None:
+                own[run.slot] = last.get(path.factor) == path.level
+            last = run.treatment
+    return found
+
+
+def _shift(
+    response: Response, blocks: Sequence[ObservedBlock], after: Mapping[tuple[str, int], Mapping[int, bool]]
+) -> float | None:
     """How much slower runs after the level are than runs after others (least squares, with arms and blocks as effects)."""
     names = sorted({run.arm for block in blocks for run in block.observations})
     table: list[Floats] = []
@@ -216,13 +227,13 @@ def _shift(response: Response, blocks: Sequence[ObservedBlock], path: Path) -> f
     for block in blocks:
         if block.void is not None:
             continue
-        after = dict(_follows(block, path.factor, path.level))
-        own = [(run, usable(run, response)) for run in block.observations if run.slot in after]
+        slots = after[block.condition, block.index]
+        own = [(run, usable(run, response)) for run in block.observations if run.slot in slots]
         if len(own) < 2 or any(value is None for _, value in own):
             continue
         y = np.array([value for _, value in own], dtype=np.float64)
         x: Floats = np.array(
-            [[*(float(run.arm == name) for name in names), float(after[run.slot])] for run, _ in own]
+            [[*(float(run.arm == name) for name in names), float(slots[run.slot])] for run, _ in own]
         )
         table.append(x - x.mean(axis=0))
         answers.append(y - y.mean())
@@ -237,7 +248,10 @@ def _shift(response: Response, blocks: Sequence[ObservedBlock], path: Path) -> f
 
 
 def _unaffected(
-    spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock], path: Path
+    spec: Spec,
+    condition: Condition,
+    blocks: Sequence[ObservedBlock],
+    after: Mapping[tuple[str, int], Mapping[int, bool]],
 ) -> Iterator[Unaffected]:
     """Each primary comparison on the blocks in which none of its runs follows the level. The order selects these blocks,
     so the estimates are exploratory."""
@@ -249,10 +263,8 @@ def _unaffected(
                 block
                 for block in blocks
                 if not any(
-                    hit and run.arm in term.weights
+                    run.arm in term.weights and after[block.condition, block.index].get(run.slot, False)
                     for run in block.observations
-                    for slot, hit in _follows(block, path.factor, path.level)
-                    if slot == run.slot
                 )
             ]
             contrasts = Responses(Runs(clear), response).contrasts(term.weights, whole=term.whole)

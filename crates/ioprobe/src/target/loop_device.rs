@@ -270,6 +270,27 @@ impl LoopDevice {
         }
     }
 
+    /// Brings the image to one state, whatever was on it: zeros, allocated and not written (FALLOC_FL_ZERO_RANGE), on the disk.
+    /// Which of its extents a run has written would else decide what the next one's writes cost the file system below.
+    pub fn renew(&self) -> Result<()> {
+        let doing = || format!("renew the image of {}", self.path());
+        if self.image.window.is_some() {
+            return Err(Error::unsupported(format!(
+                "{}: it is a part of a disk, not a file",
+                doing()
+            )));
+        }
+        self.evict()?;
+        let image = self.image.file.as_raw_fd();
+        let size = stat_of(&self.image.file, "the image")?.st_size;
+        let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: no pointers are involved.
+        check(unsafe { libc::fallocate(image, mode, 0, size) }, doing)?;
+        // SAFETY: no pointers are involved.
+        check(unsafe { libc::fsync(image) }, doing)?;
+        self.evict()
+    }
+
     /// Closes device and image, and waits until the kernel has cleared it: a program that looks at new disks may hold it
     /// for a moment. Refused while it is mounted here.
     pub fn detach(self) -> std::result::Result<(), (Option<LoopDevice>, Error)> {
