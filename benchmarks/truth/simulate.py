@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from marked import put
-from simulated import alarms, designs, families, fleets, levels, power, stopping, widths, words
+from simulated import alarms, carry, designs, families, fleets, levels, power, stopping, widths, words
 
 Table = Callable[[np.random.Generator, float], str]
 
@@ -47,6 +47,7 @@ TABLES: dict[str, Table] = {
     "fleet-stopped": fleets.stopped_table,
     "conclusions": words.conclusions,
     "equivalence": alarms.equivalence,
+    "carry-over": carry.carry_over,
 }
 
 

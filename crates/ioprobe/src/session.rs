@@ -131,6 +131,7 @@ impl Session {
             "loop_remove" => loop_table::remove(&fields(verb, given)?),
             "loop_detach" => devices.detach(&fields(verb, given)?),
             "evict_device" => devices.evict(&fields(verb, given)?),
+            "image_renew" => devices.renew(&fields(verb, given)?),
             "device_claim" => devices.claim(&fields(verb, given)?, proc),
             "device_users" => {
                 let request: wire::OfDevice = fields(verb, given)?;

@@ -14,13 +14,22 @@ import numpy as np
 
 from iotrial.analysis.ahead import find_ahead
 from iotrial.analysis.anytime_t import t_interval
+from iotrial.analysis.carryover import in_words, judge_carry_over, judged
 from iotrial.analysis.contrast import Contrasts, Responses, Runs, pooled
 from iotrial.analysis.controls import judge_controls, on_scale, positive_seen
 from iotrial.analysis.diagnostics import diagnose
 from iotrial.analysis.ebh import discoveries
 from iotrial.analysis.eprocess import interval
 from iotrial.analysis.failures import count_failures
-from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect, FailureCounts, ObservedBlock
+from iotrial.analysis.model import (
+    Analysis,
+    CarryOver,
+    Control,
+    Diagnostic,
+    Effect,
+    FailureCounts,
+    ObservedBlock,
+)
 from iotrial.analysis.pooling import agree, span_of
 from iotrial.analysis.spec import Spec
 from iotrial.analysis.verdict import judge
@@ -38,7 +47,8 @@ class ConditionState:
     """Where one condition stands after its complete blocks: its primary effects and its controls.
 
     ``blocks`` counts blocks that are not void. ``decided``: no primary effect needs another block.
-    ``control_failed``: the trial is invalid.
+    ``control_failed``: the trial is invalid. ``carried_over``: settings influence the run that follows, so further
+    blocks need a wash-in; ``carry_over`` is that control on the blocks that are judged.
     """
 
     condition: Condition
@@ -47,6 +57,8 @@ class ConditionState:
     blocks: int
     decided: bool
     control_failed: bool
+    carry_over: CarryOver | None = None
+    carried_over: bool = False
 
 
 def look_due(blocks: int, last_look: int) -> bool:
@@ -59,10 +71,17 @@ def look_due(blocks: int, last_look: int) -> bool:
     return 20 * (blocks - last_look) >= last_look and blocks > last_look
 
 
-def analyse_condition(spec: Spec, condition_key: str, blocks: Sequence[ObservedBlock]) -> ConditionState:
-    """The primary effects and controls of one condition after its blocks so far (in time order)."""
+def analyse_condition(
+    spec: Spec, condition_key: str, blocks: Sequence[ObservedBlock], every: Sequence[ObservedBlock] = ()
+) -> ConditionState:
+    """The primary effects and controls of one condition after its blocks so far (in time order). ``every``: the blocks of
+    all conditions, for the carry-over between them."""
     condition = spec.condition(condition_key)
-    runs = Runs(blocks)
+    counted = judged(blocks)
+    washed = any(block.wash_in for block in counted)
+    runs = Runs(counted)
+    carry_over = judge_carry_over(spec, condition, counted, every)
+    carried_over = carry_over is not None and not carry_over.passed
     controls = judge_controls(spec, condition, runs)
     asked = _asked(spec, condition, runs, controls, primary=True)
     effects = tuple(_effect(one, spec) for one in asked)
@@ -71,8 +90,10 @@ def analyse_condition(spec: Spec, condition_key: str, blocks: Sequence[ObservedB
         effects=effects,
         controls=controls,
         blocks=sum(block.void is None for block in blocks),
-        decided=bool(effects) and all(effect.decided for effect in effects),
-        control_failed=not all(control.passed for control in controls),
+        decided=bool(effects) and all(effect.decided for effect in effects) and not carried_over,
+        control_failed=not all(control.passed for control in controls) or (carried_over and washed),
+        carry_over=carry_over,
+        carried_over=carried_over,
     )
 
 
@@ -87,14 +108,17 @@ def analyse(
     diagnostics: list[Diagnostic] = []
     reasons: list[str] = []
     laid_out: dict[str, Runs] = {}
+    carried: list[tuple[Condition, CarryOver]] = []
     for condition in spec.conditions:
-        own = [block for block in blocks if block.condition == condition.key]
+        own = judged([block for block in blocks if block.condition == condition.key])
         laid_out[condition.key] = runs = Runs(own)
-        judged = judge_controls(spec, condition, runs)
-        controls += judged
-        reasons += [_why_invalid(control, condition) for control in judged if not control.passed]
-        primary += _asked(spec, condition, runs, judged, primary=True)
-        exploratory += _asked(spec, condition, runs, judged, primary=False)
+        controlled = judge_controls(spec, condition, runs)
+        controls += controlled
+        reasons += [_why_invalid(control, condition) for control in controlled if not control.passed]
+        if (carry_over := judge_carry_over(spec, condition, own, blocks)) is not None:
+            carried.append((condition, carry_over))
+        primary += _asked(spec, condition, runs, controlled, primary=True)
+        exploratory += _asked(spec, condition, runs, controlled, primary=False)
         diagnostics += diagnose(spec, condition, own)
     exploratory += _asked_pooled(spec, laid_out, controls)
     find_ahead(
@@ -102,6 +126,7 @@ def analyse(
     )
     main = tuple(_effect(one, spec) for one in primary)
     others = [_held_together(_effect(one, spec), main) for one in exploratory]
+    reasons += [f"{condition.key}: {in_words(one)}" for condition, one in carried if not one.passed]
     void_notes, void_reasons = compare_void_rates(blocks)
     failures = count_failures(blocks)
     reasons += [*void_reasons, *unused]
@@ -114,6 +139,7 @@ def analyse(
         invalid_reasons=tuple(reasons),
         notes=(*remarks, *_notes(spec, blocks, failures), *void_notes),
         failures=failures,
+        carry_over=tuple(one for _, one in carried),
     )
 
 

@@ -86,7 +86,8 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ObservedBlock:
-    """A complete block of one condition in time order; ``void`` names the rule that threw it out."""
+    """A complete block of one condition in time order; ``void`` names the rule that threw it out. ``wash_in``: each of its
+    runs came after a neutral one that was not measured."""
 
     condition: str
     index: int
@@ -94,6 +95,7 @@ class ObservedBlock:
     void: str | None = None
     void_level: str | None = None
     gap: bool = False
+    wash_in: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,50 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
+class Unaffected:
+    """One comparison on the blocks in which none of its runs follows the level that carries over: exploratory.
+
+    ``ratio`` is a difference where ``scale`` says so; the interval is at the effect's own level, None where unbounded."""
+
+    factor: str
+    level: str
+    reference: str
+    response: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    scale: Scale
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOver:
+    """Whether runs of a condition depend on which level ran just before, in the main response (``carryover.py``).
+
+    ``factor`` and ``level``: the one with the most evidence. ``ratio``: runs after it against runs after ``others`` (a
+    difference if ``scale`` says so, None if too few blocks tell). ``e_value`` is the largest value of the e-process so far;
+    the control fails at 1 / ``alpha``. ``across``: between blocks, else inside them. ``blocks`` counts those that gave a bet.
+    ``wash_in``: judged on blocks with a neutral run before each measured one.
+    """
+
+    condition: Mapping[str, str]
+    response: str
+    factor: str
+    level: str
+    others: tuple[str, ...]
+    across: bool
+    ratio: float | None
+    unit: str
+    scale: Scale
+    e_value: float
+    alpha: float
+    passed: bool
+    blocks: int
+    wash_in: bool = False
+    unaffected: tuple[Unaffected, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class VoidCount:
     """How many blocks a void rule threw out, by the level whose check failed."""
 
@@ -277,3 +323,4 @@ class Analysis:
     invalid_reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
     failures: FailureCounts = FailureCounts()
+    carry_over: tuple[CarryOver, ...] = ()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iotrial.analysis.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
+from iotrial.analysis.carryover import in_words
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.conduct.accounting import Accounting
 from iotrial.conduct.outcome import READ_BACK_FAILED, UNUSED, Outcome
@@ -39,9 +40,11 @@ from iotrial.lab.knob import Subject
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_USED as NOT_USED_KIND
 from iotrial.store.accounted import OUTSIDE
-from iotrial.store.model import BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
+from iotrial.store.model import WASH_IN, BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
+from iotrial.store.records import washed_in
 
 FAILURES_TO_DROP = 3
+WASH_IN_FAILED = "wash_in_failed"
 READ_BACKS_TO_FAIL = 3
 VOIDS_TO_DROP = 20  # with not one complete block between them
 
@@ -82,11 +85,18 @@ class _Line:
     def complete(self) -> int:
         return sum(block.void is None for block in self.blocks)
 
-    def look(self, spec: Spec) -> None:
-        """Ask what the blocks say, once there is one that counts."""
+    def look(self, spec: Spec, every: Sequence[ObservedBlock]) -> None:
+        """Ask what the blocks say, once there is one that counts; ``every``: those of all conditions."""
         if self.complete:
-            self.state = analyse_condition(spec, self.condition.key, self.blocks)
+            self.state = analyse_condition(spec, self.condition.key, self.blocks, every)
             self.last_look = self.complete
+
+    @property
+    def washes_in(self) -> bool:
+        """Whether the next block has a neutral run before each measured one: from the block on after which runs were found
+        to depend on the run before. A function of the stored blocks, so a resumed trial goes on as it would have."""
+        found = self.state is not None and self.state.carried_over
+        return found or any(block.wash_in for block in self.blocks)
 
 
 def _lines_of(plan: Plan, spec: Spec, earlier: TrialData) -> dict[str, _Line]:
@@ -101,7 +111,7 @@ def _lines_of(plan: Plan, spec: Spec, earlier: TrialData) -> dict[str, _Line]:
         line = lines[end.condition]
         line.next_index = max(line.next_index, end.block + 1)
     for line in lines.values():
-        line.look(spec)
+        line.look(spec, earlier.blocks)
     return lines
 
 
@@ -279,6 +289,8 @@ class Conductor:
         }
         void: tuple[str, str] | None = None
         observations: list[Observation] = []
+        # a begun block is finished as it was begun
+        wash_in = washed_in(earlier.values()) if earlier else self._washes_in(line)
         for planned in block.runs:
             kept = earlier.get(planned.slot)
             if kept is not None:
@@ -286,7 +298,7 @@ class Conductor:
                 void = void or _void_of_record(kept)
                 continue
             with self._signals.interruptible():
-                outcome = self._run(line.condition, planned, block)
+                outcome = self._run(line.condition, planned, block, wash_in=wash_in)
             record = self._record(line.condition, block, planned, outcome)
             self._store.append_run(self._trial, record)
             self._count_use(record)
@@ -303,7 +315,13 @@ class Conductor:
         line.next_index = block.index + 1
         line.blocks.append(
             ObservedBlock(
-                line.condition.key, block.index, tuple(observations), void=rule, void_level=level, gap=gap
+                line.condition.key,
+                block.index,
+                tuple(observations),
+                void=rule,
+                void_level=level,
+                gap=gap,
+                wash_in=wash_in,
             )
         )
         line.void += rule is not None
@@ -311,13 +329,45 @@ class Conductor:
         line.block_s = time.monotonic() - began
         self._look(line)
 
-    def _run(self, condition: Condition, planned: PlannedRun, block: Block) -> Outcome:
-        """One run. A guest that dies over it is the run's failure; it is booted anew, and the trial goes on."""
+    def _run(self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: bool) -> Outcome:
+        """One run, after a neutral one where the block has wash-in. A guest that dies over it is the run's failure; it is
+        booted anew, and the trial goes on."""
+        if wash_in and (wrong := self._wash_in(condition, planned, block)) is not None:
+            return wrong
         try:
-            return self._runner.run(condition, planned, block=block.index)
+            outcome = self._runner.run(condition, planned, block=block.index)
         except ProbeError as error:
             self._revive(error)
-            return Outcome(failure=error.message)
+            outcome = Outcome(failure=error.message)
+        return replace(outcome, checks={**outcome.checks, WASH_IN: True}) if wash_in else outcome
+
+    def _wash_in(self, condition: Condition, planned: PlannedRun, block: Block) -> Outcome | None:
+        """Do the neutral run, of which nothing is kept. If it fails, what follows does not start from the common state: the
+        block is void, whichever arm comes next."""
+        try:
+            outcome = self._runner.run(condition, self._plan.wash_in(planned), block=block.index)
+        except ProbeError as error:
+            self._revive(error)
+            outcome = Outcome(failure=error.message)
+        if outcome.void is None and outcome.failure is None:
+            return None
+        return Outcome(
+            void=outcome.void or WASH_IN_FAILED,
+            problem=outcome.problem or outcome.failure,
+            checks={WASH_IN: True},
+        )
+
+    def _washes_in(self, line: _Line) -> bool:
+        """Whether the next block of a condition has wash-in; says so where it begins."""
+        if self._plan.study.wash_in:
+            return True
+        if line.washes_in and not any(block.wash_in for block in line.blocks):
+            carry_over = None if line.state is None else line.state.carry_over
+            assert carry_over is not None
+            text = f"{line.condition.key}: {in_words(carry_over)}. From here on each run comes after a neutral one (wash-in)"
+            self._watcher.say(text)
+            self._store.note(self._trial, WASH_IN, text)
+        return line.washes_in
 
     def _revive(self, error: ProbeError) -> None:
         """Boot a guest anew that has died or hung; ``error`` goes on where it has not, or there is none."""
@@ -396,7 +446,7 @@ class Conductor:
 
     def _look(self, line: _Line, *, always: bool = False) -> None:
         if always or look_due(line.complete, line.last_look):
-            line.look(self._spec)
+            line.look(self._spec, [block for other in self._lines.values() for block in other.blocks])
 
     def _upcoming(self, rest: Sequence[Condition]) -> tuple[str, int] | None:
         """The block that follows, if time is left: of the rest of this round, or of the next one."""

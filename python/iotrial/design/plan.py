@@ -16,6 +16,7 @@ import functools
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from iotrial.design.keyed import Stream, new_seed, seed_bytes, seed_from_user
@@ -183,6 +184,23 @@ class Plan:
             for arm in arms:
                 runs.append(PlannedRun(len(runs), arm, files[arm.name], stretch))
         return Block(condition, index, any(run.arm.of_control for run in runs), tuple(runs))
+
+    def wash_in(self, run: PlannedRun) -> PlannedRun:
+        """The neutral run that comes before a run in a block with wash-in: the reference's work, never slowed, on the files
+        of the run that follows. It is the same for all arms. In a study with whole plots it is, of the run's own stretch,
+        the arm that corresponds to the reference."""
+        arm = self.reference
+        if self.whole_plots:
+            own = self._own_stretch(run.arm)
+            arm = self.reference if own is None else self._base(own)
+        return replace(run, arm=replace(arm, stretched=False))
+
+    def _own_stretch(self, arm: Arm) -> int | None:
+        """The stretch that an arm belongs to; None for a copy, which stands for the reference's."""
+        for number, stretch in enumerate(self._made.stretches):
+            if arm in stretch or arm == self._positive_arm(self._base(number)):
+                return number
+        return None
 
     def order(self, condition: Condition, index: int) -> tuple[Arm, ...]:
         """The arms of ``block(condition, index)`` in the order of its slots, without drawing its files."""

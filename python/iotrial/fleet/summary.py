@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from iotrial.analysis.analyse import analyse_condition
+from iotrial.analysis.carryover import in_words
 from iotrial.analysis.model import Effect, Span, Verdict
 from iotrial.analysis.voids import compare_void_rates
 from iotrial.legible import shown
@@ -62,10 +63,15 @@ def summary_of(store: Store, number: int, host: str) -> HostTrial:
     reasons: list[str] = []
     for condition in spec.conditions:
         found = analyse_condition(
-            spec, condition.key, [block for block in data.blocks if block.condition == condition.key]
+            spec,
+            condition.key,
+            [block for block in data.blocks if block.condition == condition.key],
+            data.blocks,
         )
         effects += found.effects
         reasons += [f"{one.response} {_missed(one.kind)}" for one in found.controls if not one.passed]
+        if found.carry_over is not None and not found.carry_over.passed:
+            reasons.append(in_words(found.carry_over))
     reasons += compare_void_rates(data.blocks)[1]
     return HostTrial(
         number=trial.number,

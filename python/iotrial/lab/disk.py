@@ -172,9 +172,13 @@ class DiskPlace(Place):
             if self._mounted is not None:
                 self._unmount()
             kind, options = self._take_wishes()
+            self._renew()
         self.filesystem, self._made_log = kind.name, self._wanted_log
         self.sets.clear()
         return tuple(kind.mkfs_on(self.source, volume_bytes or self._size, options))
+
+    def _renew(self) -> None:
+        """Bring what lies below the device to one state, whatever was on it. Nothing to do where that is the disk itself."""
 
     def _take_wishes(self) -> tuple[Filesystem, tuple[str, ...]]:
         """The type and the options to make a file system with now."""

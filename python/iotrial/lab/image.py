@@ -52,6 +52,11 @@ class ImagePlace(DiskPlace):
         self._open_log()
         self.format()
 
+    def _renew(self) -> None:
+        # mkfs.xfs leaves the device with blocks of 512 bytes, in which the next mkfs then writes: ext4's takes 1.6 times as long.
+        if self.device is not None:
+            self.target.call("image_renew", device=f"/dev/{self.device}")
+
     def close(self) -> None:
         if self._mounted is not None:
             self._unmount()

@@ -34,11 +34,13 @@ from iotrial.report.matrices import Matrix, matrices_of
 from iotrial.report.pages import PagesPanel, pages_of, sentences, unlike_of
 from iotrial.report.plan import continued_in_words, plan_rows
 from iotrial.report.rows import (
+    CarryOverRow,
     ControlRow,
     DiagnosticRow,
     EffectRow,
     FailedRun,
     VoidBlock,
+    carry_over_rows,
     control_rows,
     diagnostic_rows,
     effect_rows,
@@ -70,6 +72,7 @@ class Document:
     claims: tuple[HeldClaim, ...]
     evidence: tuple[EvidenceRow, ...]
     controls: tuple[ControlRow, ...]
+    carry_over: tuple[CarryOverRow, ...]
     with_controls: bool
     void: tuple[VoidBlock, ...]
     failures: tuple[FailedRun, ...]
@@ -180,6 +183,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         ),
         evidence=evidence,
         controls=tuple(control_rows(analysis.controls, conditions)),
+        carry_over=tuple(carry_over_rows(analysis.carry_over, conditions)),
         with_controls=not without_controls(trial, analysis),
         void=tuple(void_blocks(data, conditions)),
         failures=tuple(failed_runs(data, conditions)),

@@ -25,8 +25,9 @@ def reason_sentences(analysis: Analysis, reasons: Sequence[Reason], conditions: 
             "Nothing that was recorded explains it. Run the study again with a new seed: one sound trial in a thousand "
             "fails its controls by chance. If it fails again, something that is not recorded differs between the arms."
         )
-    # The analysis gives one reason for each failed control, said already, then the others.
-    if failed and (others := analysis.invalid_reasons[failed:]):
+    # The analysis gives one reason for each failed control, then for each carry-over, said already, then the others.
+    carried = sum(not one.passed for one in analysis.carry_over)
+    if failed and (others := analysis.invalid_reasons[failed + carried :]):
         yield f"Also: {joined(shown(reason) for reason in others)}."
     yield "Effects below are shown for the search of the cause; they are no verdicts."
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from iotrial.analysis.model import Control, Diagnostic, Effect
+from iotrial.analysis.model import CarryOver, Control, Diagnostic, Effect
 from iotrial.analysis.reasons import Reason
 from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
@@ -46,6 +46,7 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
             "likely_reasons": [_reason(reason) for reason in document.reasons],
             "notes": list(document.analysis.notes),
             "not_accounted": list(document.data.not_accounted),
+            "carry_over": [_carry_over(row.carry_over) for row in document.carry_over],
             "conditions": [_diagnostic(row.diagnostic) for row in document.diagnostics],
             "within_runs": [_within(one) for one in changes_within(document.data, document.conditions)],
         },
@@ -156,6 +157,37 @@ def _control(control: Control) -> dict[str, object]:
         "high": _number(control.high),
         "passed": control.passed,
         "told_from_zero": control.told_from_zero,
+    }
+
+
+def _carry_over(one: CarryOver) -> dict[str, object]:
+    size = "ratio" if one.scale is Scale.LOG else "difference"
+    return {
+        "condition": dict(one.condition),
+        "response": one.response,
+        "factor": one.factor,
+        "level": one.level,
+        "others": list(one.others),
+        size: _number(one.ratio),
+        "between_blocks": one.across,
+        "e_value": _number(one.e_value),
+        "fails_at": _number(1.0 / one.alpha),
+        "passed": one.passed,
+        "blocks": one.blocks,
+        "wash_in": one.wash_in,
+        "unaffected": [
+            {
+                "factor": other.factor,
+                "level": other.level,
+                "reference": other.reference,
+                "response": other.response,
+                "ratio" if other.scale is Scale.LOG else "difference": _number(other.ratio),
+                "low": _number(other.low),
+                "high": _number(other.high),
+                "blocks": other.blocks,
+            }
+            for other in one.unaffected
+        ],
     }
 
 

@@ -93,6 +93,8 @@ def _lines(document: Document) -> Iterator[str]:
         yield from brief(
             "Controls", [f"- {escaped(r.condition.text)}: {escaped(r.sentence)}" for r in document.controls]
         )
+    if document.carry_over:
+        yield from brief("Does a run depend on the one before?", list(_carry_over(document)))
     if document.void or document.failures:
         yield from brief("Void blocks and failed runs", list(_losses(document)))
     about = [f"- {escaped(name)}: {escaped(value)}" for name, value in (*document.plan, *document.machine)]
@@ -110,6 +112,12 @@ def brief(title: str, lines: Sequence[str]) -> Iterator[str]:
             yield from folded(title, [*lines[:number], "", f"and {more}, in the JSON and HTML reports"])
             return
     yield from folded(title, lines)
+
+
+def _carry_over(document: Document) -> Iterator[str]:
+    for row in document.carry_over:
+        yield f"- {escaped(row.condition.text)}: {escaped(row.sentence)}"
+        yield from (f"  - {escaped(sentence)}" for sentence in row.unaffected)
 
 
 def safety_list(lines: Sequence[tuple[Safety, str]]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from iotrial.analysis.model import Conclusion, Control, Diagnostic, Effect
+from iotrial.analysis.model import CarryOver, Conclusion, Control, Diagnostic, Effect
 from iotrial.legible import shown
 from iotrial.report.adjusted import Adjusted
 from iotrial.report.conditions import Conditions, ConditionText
@@ -24,7 +24,7 @@ from iotrial.report.interplay import (
 from iotrial.report.phrases import effect_sentence, label
 from iotrial.report.safety import risk_of, risks_of
 from iotrial.report.screens import is_screen
-from iotrial.report.sentences import control_sentence
+from iotrial.report.sentences import carry_over_sentences, control_sentence
 from iotrial.store.model import TrialData
 from iotrial.study.model import Study
 
@@ -51,6 +51,16 @@ class EffectRow:
     def place(self) -> str:
         """The condition in words; what a pooled effect is pooled over."""
         return f"pooled over {self.condition.text}" if self.effect.kind == "pooled" else self.condition.text
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOverRow:
+    """The carry-over control of one condition; ``unaffected``: a sentence for each comparison on unaffected blocks."""
+
+    carry_over: CarryOver
+    condition: ConditionText
+    sentence: str
+    unaffected: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +169,14 @@ def control_rows(controls: Sequence[Control], conditions: Conditions) -> Iterato
     for control in controls:
         condition = conditions.of_levels(control.condition, control.condition.get("workload", ""))
         yield ControlRow(control, condition, control_sentence(control, condition.text))
+
+
+def carry_over_rows(found: Sequence[CarryOver], conditions: Conditions) -> Iterator[CarryOverRow]:
+    """One a condition, as the analysis lists them."""
+    for one in found:
+        condition = conditions.of_levels(one.condition, one.condition.get("workload", ""))
+        sentence, *unaffected = carry_over_sentences(one)
+        yield CarryOverRow(one, condition, sentence, tuple(unaffected))
 
 
 def void_blocks(data: TrialData, conditions: Conditions) -> Iterator[VoidBlock]:

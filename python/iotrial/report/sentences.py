@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iotrial.analysis.model import Analysis, Conclusion, Control, Effect, FailureCounts, Verdict
+from iotrial.analysis.carryover import in_words
+from iotrial.analysis.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Verdict
 from iotrial.analysis.reasons import Reason
 from iotrial.analysis.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
 from iotrial.conduct.sharing import notes
@@ -172,6 +173,38 @@ def control_sentence(control: Control, where: str) -> str:
     return f"the injected slowdown of {put_in} times was found: {size}"
 
 
+def carry_over_sentences(one: CarryOver) -> Iterator[str]:
+    """What the carry-over control found, then, if it failed, each comparison on unaffected blocks."""
+    yield shown(in_words(one))
+    for other in one.unaffected:
+        null = 1.0 if other.scale is Scale.LOG else 0.0
+        size = bracketed(other.ratio, other.low, other.high, null=null)
+        comparison = f"{other.factor} {other.level} against {other.reference}"
+        blocks = f"the {counted(other.blocks, 'block')} in which neither run follows {one.factor}={one.level}"
+        yield shown(f"{comparison}: {size} in {blocks} (exploratory)")
+
+
+def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[str]:
+    failed = [one for one in analysis.carry_over if not one.passed]
+    for one in failed[:_MOST_LEVELS]:
+        where = conditions.of_levels(one.condition, one.condition.get("workload", "")).text
+        sentence, *unaffected = carry_over_sentences(one)
+        at = f" ({where})" if where and where != EVERYWHERE else ""
+        yield f"Carry-over{at}: {sentence}."
+        yield from (f"{shown_[:1].upper()}{shown_[1:]}." for shown_ in unaffected[:_MOST_LEVELS])
+    if failed and not any(one.wash_in for one in failed):
+        yield (
+            "What to do: bring the lab to the same state before every run, or set `wash_in = true` under [study]: "
+            "it puts a neutral, unmeasured run before each measured one."
+        )
+    washed = [one for one in analysis.carry_over if one.wash_in]
+    if washed and not failed:
+        yield (
+            f"Wash-in: in {counted(len(washed), 'condition')} a neutral, unmeasured run came before each measured one. "
+            "Only blocks with wash-in are judged there."
+        )
+
+
 def _invalid(analysis: Analysis, conditions: Conditions) -> str:
     """Why the trial gives no verdict, by its controls where they say so."""
     failed = [control for control in analysis.controls if not control.passed]
@@ -181,6 +214,11 @@ def _invalid(analysis: Analysis, conditions: Conditions) -> str:
         because = control_sentence(first, where)
         if len(failed) > 1:
             because += f"; {counted(len(failed), 'control effect')} failed in all"
+    elif carried := [one for one in analysis.carry_over if not one.passed]:
+        where = conditions.of_levels(carried[0].condition, carried[0].condition.get("workload", "")).text
+        because = shown(in_words(carried[0])) + (f" ({where})" if where and where != EVERYWHERE else "")
+        if len(carried) > 1:
+            because += f"; so in {counted(len(carried), 'condition')} in all"
     else:
         because = joined(shown(reason) for reason in analysis.invalid_reasons) or "its controls failed"
     return f"No verdict, the trial is invalid: {because}."
@@ -292,6 +330,7 @@ def _details(
         onward = "" if trial.imported is not None else f"; iotrial resume {trial.number} completes it"
         yield f"The trial was interrupted{why}{onward}."
     yield from _on_controls(trial, analysis)
+    yield from _on_carry_over(analysis, conditions)
     if analysis.failures.factors > 1 and analysis.failures.count:
         yield _on_failures(analysis.failures)
     elif failures := sum(effect.failures for effect in effects):

@@ -60,6 +60,10 @@ class RunRecord:
     files: tuple[int, ...] | None = None
 
 
+#: among the checks of a run that came after a neutral, unmeasured one
+WASH_IN = "wash_in"
+
+
 @dataclass(frozen=True, slots=True)
 class BlockEnd:
     """Written once a block is over: complete, or thrown out by the void rule ``void``."""

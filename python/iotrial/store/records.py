@@ -15,7 +15,7 @@ from typing import Any
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.design.model import ArmKind
 from iotrial.errors import StoreError, StudyError
-from iotrial.store.model import BlockEnd, Event, RunRecord, TrialHeader, TrialState
+from iotrial.store.model import WASH_IN, BlockEnd, Event, RunRecord, TrialHeader, TrialState
 from iotrial.study.codec import study_from_json, study_to_json
 
 HEADER_COLUMNS = "id, study, seed, seed_chosen, alpha, margin, started, lab, host, options, version"
@@ -171,6 +171,7 @@ def text_of(value: object) -> str | None:
 
 def observed(end: BlockEnd, runs: Iterable[RunRecord]) -> ObservedBlock:
     """A complete block as analysis takes it: its runs in the order they were made."""
+    made = tuple(runs)
     return ObservedBlock(
         condition=end.condition,
         index=end.block,
@@ -184,12 +185,18 @@ def observed(end: BlockEnd, runs: Iterable[RunRecord]) -> ObservedBlock:
                 responses=run.responses,
                 failure=run.failure,
             )
-            for run in runs
+            for run in made
         ),
         void=end.void,
         void_level=end.void_level,
         gap=end.gap,
+        wash_in=washed_in(made),
     )
+
+
+def washed_in(runs: Iterable[RunRecord]) -> bool:
+    """Whether the runs of a block were made with a neutral one before each."""
+    return any(run.checks.get(WASH_IN) is True for run in runs)
 
 
 def to_json(value: object) -> str:

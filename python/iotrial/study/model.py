@@ -260,6 +260,8 @@ class Study:
     trusted: bool = False
     design: Design = field(default_factory=Design)
     account: bool = True
+    #: a neutral, unmeasured run before each measured one, from the first block on
+    wash_in: bool = False
     places: tuple[PlaceSpec, ...] = ()
 
     @property

@@ -123,6 +123,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
         trusted=trusted,
         design=read_design(source, document.design, factors),
         account=head.account,
+        wash_in=head.wash_in,
         places=places,
     )
 

@@ -179,6 +179,7 @@ class StudyTable(Table):
     margin: Margin = 0.03
     alpha: Alpha = 0.05
     account: bool = True
+    wash_in: bool = False
 
 
 class LabTable(Table):

@@ -73,7 +73,8 @@ class StreamWork:
     """Sequential reading or writing as dd and hdparm do it, done and timed inside the probe (workload kind ``stream``).
 
     ``on`` is ``file`` (one of the run's) or ``device`` (the lab's own, for reading, from the share ``position`` of it on; in
-    order, or, where ``within`` is not 0, blocks drawn from that share behind the position). ``volume_bytes`` 0: all of it;
+    order, or, where ``within`` is not 0, blocks drawn from that share behind the position; ``lead_in_bytes`` are
+    read before the time begins). ``volume_bytes`` 0: all of it;
     ``time_s`` 0: no limit. ``data`` is what is written: ``zeros``, ``random``, ``50 % random``. ``as_published``: start on
     whatever is cached, and do with each block what the original does besides. ``streams`` work at once, ``shared`` on one
     file, else on one each; a copy takes as many files more, and ``copy_with`` says by which calls it is made.
@@ -83,6 +84,7 @@ class StreamWork:
     on: str = "file"
     position: float = 0.0
     within: float = 0.0
+    lead_in_bytes: int = 0
     streams: int = 1
     shared: bool = False
     copy_with: str = "read-write"

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from probe_client import MIB, Lab, Probe, ProbeError, attached_over, eventually, make_set, processes_with
+from probe_client import (
+    MIB,
+    Lab,
+    Probe,
+    ProbeError,
+    attached_over,
+    descriptors,
+    eventually,
+    make_set,
+    processes_with,
+)
 
 
 @pytest.mark.root
@@ -142,3 +153,36 @@ def test_a_loop_device_that_the_kernel_had_to_add_is_taken_away_again(isolated: 
     for device in reversed(attached):
         isolated("loop_detach", device=device)
     assert not added & devices()
+
+
+@pytest.mark.root
+def test_a_renewed_image_is_zeros_that_are_allocated_and_unwritten_whatever_was_on_it(lab: Lab) -> None:
+    (lab.mounted / "file").write_bytes(os.urandom(4 * MIB))
+    lab.unmount()
+    folder = str(lab.mounted.parent)
+    image = next(fd for fd in descriptors(lab.probe) if str(fd.readlink()).startswith(f"{folder}/#"))
+    assert set(_extents(image)) == {"", "unwritten"}  # mkfs zeroes some of it and writes some
+    # as mkfs.xfs does; the probe holds the device open, so it would stay
+    subprocess.run(["blockdev", "--setbsz", "512", lab.device], check=True)
+    assert _block_size(lab) == 512
+    lab.probe("image_renew", device=lab.device)
+    assert _block_size(lab) == 4096
+    assert Path(lab.device).read_bytes() == bytes(64 * MIB)
+    assert set(_extents(image)) == {"unwritten"}
+    assert image.stat().st_blocks * 512 >= 64 * MIB
+    assert lab.probe("run", argv=["mkfs.ext4", "-q", lab.device])["exit"] == 0
+    lab.mount()
+
+
+def _block_size(lab: Lab) -> int:
+    return int(subprocess.run(["blockdev", "--getbsz", lab.device], capture_output=True, check=True).stdout)
+
+
+def _extents(image: Path) -> list[str]:
+    """By extent of a file "unwritten" or "", as e2fsprogs' filefrag has it from the kernel; they cover the file."""
+    done = subprocess.run(
+        ["filefrag", "-v", "-b1024", str(image)], capture_output=True, text=True, check=True
+    )
+    rows = [line.split(":") for line in done.stdout.splitlines() if re.match(r" +\d+: ", line)]
+    assert sum(int(row[3]) for row in rows) == 64 * 1024
+    return ["unwritten" if "unwritten" in row[-1] else "" for row in rows]

@@ -17,6 +17,7 @@ from probe_client import (
     MIB,
     Lab,
     Probe,
+    ProbeError,
     content,
     make_set,
     mixed,
@@ -359,3 +360,18 @@ def test_a_time_limit_ends_with_the_block_that_passes_it(probe: Probe, folder: P
     assert done["bytes"] == 512 * done["blocks"]
     whole = probe("stream", set="s", operation="read", block_size=4096, seconds=60)
     assert (whole["bytes"], whole["ended"]) == (4 * MIB, "end")
+
+
+@pytest.mark.root
+def test_what_leads_in_is_read_from_the_device_before_the_counted_part(lab: Lab) -> None:
+    lab.unmount()
+    counted = Path(f"/sys/block/{lab.name}/stat")
+    before = int(counted.read_text().split()[2])
+    done = lab.probe("stream", operation="read", device=lab.name, position=0.5, lead_in=MIB, block_size=MIB // 4,
+                     volume=4 * MIB, direct=True, devices=[lab.name])  # fmt: skip
+    assert done["bytes"] == 4 * MIB
+    assert done["devices"][lab.name]["read_bytes"] == 4 * MIB
+    assert (int(counted.read_text().split()[2]) - before) * 512 == 5 * MIB
+    with pytest.raises(ProbeError, match="whole blocks"):
+        lab.probe("stream", operation="read", device=lab.name, lead_in=MIB + 512, block_size=MIB, volume=MIB)
+    lab.mount()

@@ -154,6 +154,14 @@ impl Devices {
         Ok(json!({}))
     }
 
+    pub fn renew(&self, request: &wire::EvictDevice) -> Result<Value> {
+        match self.loops.get(&request.device) {
+            Some(device) => device.renew()?,
+            None => return Err(self.not_attached("renew", &request.device)),
+        }
+        Ok(json!({}))
+    }
+
     fn not_attached(&self, doing: &str, path: &str) -> Error {
         Error::bad(format!(
             "{doing} {path}: wanted one that is attached here, found {:?}",

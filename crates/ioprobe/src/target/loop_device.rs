@@ -21,6 +21,7 @@ const LOOP_CONFIGURE: c_ulong = 0x4c0a;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 const BLKFLSBUF: c_ulong = 0x1261;
+const BLKBSZSET: c_ulong = 0x4008_1271;
 const ATTEMPTS: u32 = 64;
 
 /// `struct loop_info64` of linux/loop.h.
@@ -268,6 +269,50 @@ impl LoopDevice {
                 errno,
             )),
         }
+    }
+
+    /// Brings device and image to one state, whatever was on them.
+    ///
+    /// The device's soft block size: mkfs.xfs sets it to 512 bytes, and since the device is held open here the kernel does not
+    /// put it back at the last close. Then mkfs.btrfs makes 113 write requests instead of 54, mkfs.ext4 92 instead of 57. The
+    /// image: zeros, allocated and not written (FALLOC_FL_ZERO_RANGE), on the disk; which extents the run before has written
+    /// would else decide what writes cost the file system below.
+    pub fn renew(&self) -> Result<()> {
+        let doing = || format!("renew the image of {}", self.path());
+        if self.image.window.is_some() {
+            return Err(Error::unsupported(format!(
+                "{}: it is a part of a disk, not a file",
+                doing()
+            )));
+        }
+        self.evict()?;
+        self.reset_block_size()?;
+        let image = self.image.file.as_raw_fd();
+        let size = stat_of(&self.image.file, "the image")?.st_size;
+        let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: no pointers are involved.
+        check(unsafe { libc::fallocate(image, mode, 0, size) }, doing)?;
+        // SAFETY: no pointers are involved.
+        check(unsafe { libc::fsync(image) }, doing)?;
+        self.evict()
+    }
+
+    /// A file system lets go of the device a moment after it is unmounted; until then this is refused.
+    fn reset_block_size(&self) -> Result<()> {
+        let size: c_int = 4096;
+        for attempt in 1.. {
+            // SAFETY: the kernel reads one number.
+            if unsafe { libc::ioctl(self.device.as_raw_fd(), BLKBSZSET, &size) } == 0 {
+                break;
+            }
+            let errno = last_errno();
+            if errno != libc::EBUSY || attempt == 200 {
+                let doing = format!("set the block size of {} to {size}", self.path());
+                return Err(Error::errno(doing, errno));
+            }
+            sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// Closes device and image, and waits until the kernel has cleared it: a program that looks at new disks may hold it

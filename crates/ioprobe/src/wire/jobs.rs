@@ -67,6 +67,7 @@ requests! {
         device: Option<String> = None,
         position: f64 = 0.0,
         within: Option<f64> = None,
+        lead_in: u64 = 0,
         block_size: usize = 1 << 20,
         volume: Option<u64> = None,
         streams: usize = 1,

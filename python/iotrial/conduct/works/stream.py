@@ -33,7 +33,11 @@ class Stream(WorkDriver[StreamWork]):
             "histograms": True,
         }
         if work.on == "device":
-            common |= {"position": work.position, "within": work.within or None}
+            common |= {
+                "position": work.position,
+                "within": work.within or None,
+                "lead_in": work.lead_in_bytes,
+            }
         if work.operation == "read":
             return common
         common |= {"sync": work.sync, "flush": work.flush, "truncate": work.truncate}
@@ -73,6 +77,7 @@ class Stream(WorkDriver[StreamWork]):
             words = [f"{work.streams} streams, on {'one file' if work.shared else 'a file each'}, {words[0]}"]
         words += [f"at {format_percent(work.position)} of it"] if work.position else []
         words += [f"drawn from {format_percent(work.within)} of it"] if work.within else []
+        words += [f"after {format_size(work.lead_in_bytes)} untimed"] if work.lead_in_bytes else []
         words += ["by copy_file_range"] if work.copy_with != "read-write" else []
         words += [format_size(work.volume_bytes)] if work.volume_bytes else []
         words += [f"for {format_duration(work.time_s)}"] if work.time_s else []

@@ -48,6 +48,13 @@ class StreamKeys(FileSetKeys):
         description="blocks are drawn at random from so much of the device behind the position, the same ones at each; "
         "0: they are read in order",
     )
+    lead_in: Size = Field(
+        0,
+        ge=0,
+        le=1 << 30,
+        description="bytes of the device that are read before the time begins, in whole blocks, so that a disk's arm is "
+        "where the work is and not where the run before has left it",
+    )
     streams: int = Field(
         1,
         ge=1,
@@ -128,6 +135,8 @@ def build(keys: StreamKeys) -> StreamWork:
     if keys.on == "file" and (keys.position or keys.within):
         name = "position" if keys.position else "within"
         raise KeyProblem(f'"{name}" is of a device', name, hint='on = "device"')
+    if keys.lead_in and (keys.on == "file" or keys.lead_in % keys.block_size):
+        raise KeyProblem("only of a device can whole blocks lead in", "lead_in", hint='on = "device"')
     if keys.within and not keys.volume:
         raise KeyProblem("how many blocks are drawn is not said", "volume")
     if keys.on == "device" and keys.operation != "read":
@@ -147,6 +156,7 @@ def build(keys: StreamKeys) -> StreamWork:
         on=keys.on,
         position=keys.position,
         within=keys.within,
+        lead_in_bytes=keys.lead_in,
         streams=keys.streams,
         shared=keys.shared,
         copy_with=keys.copy_with,

@@ -62,6 +62,7 @@ impl Timer<'_> {
         if own.evict {
             device.evict()?;
         }
+        lead_in(&opened, &part, own.block_size)?;
         let start = Start::of(&opened, part.end, NAME)?;
         let reading = Reading {
             from: opened,
@@ -87,6 +88,30 @@ impl Timer<'_> {
         device.evict()?;
         Ok(outcome)
     }
+}
+
+/// Reads what comes before the timed part, so that it does not begin with a seek from where the run before has ended.
+fn lead_in(opened: &OwnedFd, part: &Part, block: usize) -> Result<()> {
+    let mut memory = Memory::zeroed(block);
+    for at in &part.lead_in {
+        // SAFETY: the memory is ours and of this length.
+        let got = unsafe {
+            libc::pread(
+                opened.as_raw_fd(),
+                memory.as_mut_ptr().cast(),
+                block,
+                *at as i64,
+            )
+        };
+        if got != block as isize {
+            let doing = format!("read {block} bytes at {at} of {NAME}, before the time begins");
+            return Err(match got {
+                -1 => Error::last_os(doing),
+                _ => Error::verify(format!("{doing}: got {got}")),
+            });
+        }
+    }
+    Ok(())
 }
 
 const NAME: &str = "the lab's device";

@@ -19,13 +19,20 @@ pub struct Part {
     pub end: u64,
     /// Where each block is, drawn from the part; None: one after the other.
     pub places: Option<Vec<u64>>,
+    /// Blocks that are read before the time begins, so that the disk's arm is where the work is.
+    pub lead_in: Vec<u64>,
 }
 
 impl Part {
     /// Whole blocks only: hdparm never reads the rest of a device. As many as are asked for; in order no more than there are.
     pub fn of(own: &StreamJob, size: u64) -> Result<Self> {
         let block = own.block_size as u64;
-        let first = (size as f64 * own.position) as u64 / UNIT * UNIT;
+        let at = (size as f64 * own.position) as u64 / UNIT * UNIT;
+        let lead = own.lead_in / block;
+        let first = match own.within {
+            Some(_) => at,
+            None => at.saturating_add(own.lead_in).min(size),
+        };
         let left = size - first;
         let part = match own.within {
             Some(share) => left.min((size as f64 * share) as u64),
@@ -46,6 +53,10 @@ impl Part {
             let draw = mix(mix(SEED) ^ mix(n + 1)) >> 32;
             first + ((draw * there) >> 32) * block
         };
+        let lead_in = match own.within {
+            Some(_) => (blocks..blocks.saturating_add(lead)).map(place).collect(),
+            None => (0..lead).map(|n| at + n * block).collect(),
+        };
         let places = own.within.map(|_| (0..blocks).map(place).collect());
         let end = first + there * block;
         Ok(Part {
@@ -56,6 +67,7 @@ impl Part {
                 None => first + blocks * block,
             },
             places,
+            lead_in,
         })
     }
 
@@ -114,6 +126,33 @@ mod tests {
         distinct.dedup();
         // Of 1024 places 1000 draws with replacement reach 1024 (1 - e^(-1000/1024)) = 638.
         assert!((600..680).contains(&distinct.len()), "{}", distinct.len());
+    }
+
+    #[test]
+    fn what_leads_in_is_read_before_and_is_no_part_of_what_is_timed() {
+        let size = 1 << 24;
+        let given = |within: Option<f64>| {
+            json!({"operation": "read", "device": "loop0", "position": 0.5, "within": within, "lead_in": 8192,
+                "block_size": 4096, "volume": 16384})
+        };
+        let of = |within| {
+            let given = given(within).as_object().cloned().unwrap_or_default();
+            Part::of(&fields("stream", given).unwrap(), size).unwrap()
+        };
+        let order = of(None);
+        assert_eq!(order.lead_in, [size / 2, size / 2 + 4096]);
+        assert_eq!((order.first, order.blocks), (size / 2 + 8192, 4));
+        let drawn = of(Some(0.25));
+        assert_eq!((drawn.lead_in.len(), drawn.blocks), (2, 4));
+        assert!(drawn
+            .lead_in
+            .iter()
+            .all(|place| (size / 2..size / 4 * 3).contains(place)));
+        // what is timed is the same as without
+        assert_eq!(
+            drawn.places,
+            part(0.5, Some(0.25), Some(16384), size).unwrap().places
+        );
     }
 
     #[test]

@@ -38,9 +38,15 @@ pub fn check(common: &Common, own: &StreamJob) -> Result<()> {
             "device: it is read only, by the probe itself, once and without a set".to_string(),
         );
     }
-    let placed = own.position != 0.0 || own.within.is_some();
+    let placed = own.position != 0.0 || own.within.is_some() || own.lead_in != 0;
     if placed && own.device.is_none() {
-        return bad("position, within: of a device only".to_string());
+        return bad("position, within, lead_in: of a device only".to_string());
+    }
+    if own.lead_in % own.block_size.max(1) as u64 != 0 {
+        return bad(format!(
+            "lead_in: wanted whole blocks of {} bytes, found {}",
+            own.block_size, own.lead_in
+        ));
     }
     let within = own.within.unwrap_or(1.0);
     if !((0.0..1.0).contains(&own.position) && within > 0.0 && within <= 1.0) {

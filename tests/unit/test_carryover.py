@@ -1,0 +1,239 @@
+"""The carry-over control: exact means over all orders of small blocks, and planted carry-over."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from iotrial.analysis.analyse import analyse, analyse_condition
+from iotrial.analysis.carryover import Unit, judged, levels_tried, paths
+from iotrial.analysis.model import Observation, ObservedBlock
+from iotrial.analysis.spec import Spec
+from iotrial.design.keyed import new_seed
+from iotrial.design.model import ArmKind
+from iotrial.design.plan import Plan
+from iotrial.study.model import (
+    Better,
+    Budget,
+    Factor,
+    FilesWork,
+    LabSpec,
+    Level,
+    Response,
+    Role,
+    Scale,
+    Setting,
+    Study,
+    Workload,
+)
+
+ARMS = ("A", "B", "copy", "slowed")
+STUDY = Study(
+    name="two",
+    title="",
+    question="",
+    why="",
+    margin=0.03,
+    alpha=0.05,
+    lab=LabSpec(),
+    budget=Budget(),
+    factors=(
+        Factor(
+            "fs",
+            Role.TREATMENT,
+            tuple(Level(label, (Setting("knob", label),)) for label in ("ext4", "xfs")),
+            reference="ext4",
+            default=("ext4", "xfs"),
+        ),
+    ),
+    fixed=(),
+    workloads=(Workload("w", "files", FilesWork(("read",), files=5, pool=5)),),
+    claims=(),
+    text="",
+    origin="here",
+    responses=(Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True),),
+)
+LEVELS = {"A": "A", "B": "B", "copy": "A", "slowed": "A", "C": "C"}
+
+
+def unit(key: int, order: Sequence[str], values: Sequence[float], *, own: bool = True) -> Unit:
+    return Unit(
+        key=key,
+        arms=tuple(order),
+        levels=tuple({"fs": LEVELS[arm]} for arm in order),
+        values=tuple(values),
+        control=tuple(arm in ("copy", "slowed") for arm in order),
+        own=own,
+    )
+
+
+def earlier(rng: np.random.Generator, arms: Sequence[str], count: int) -> list[Unit]:
+    found = []
+    for key in range(count):
+        order = [arms[i] for i in rng.permutation(len(arms))]
+        found.append(unit(key, order, rng.normal(size=len(arms)).tolist()))
+    return found
+
+
+@pytest.mark.parametrize("arms", [("A", "B", "C"), ("A", "B", "copy"), ARMS])
+@pytest.mark.parametrize("level", ["B", "C", "A"])
+def test_the_mean_factor_over_all_orders_of_a_block_is_one_whatever_each_arm_does_in_each_slot(
+    arms: tuple[str, ...], level: str
+) -> None:
+    rng = np.random.default_rng(7)
+    before = earlier(rng, arms, 6)
+    # a result of its own for every arm in every slot, stalls among them: nothing is additive
+    result = {arm: np.exp(rng.normal(0.0, 2.0, size=len(arms))) for arm in arms}
+    start = paths(before, [("fs", level)])[0].log_e
+    ends = []
+    for order in itertools.permutations(arms):
+        now = unit(6, order, [float(result[arm][slot]) for slot, arm in enumerate(order)])
+        inside, _ = paths([*before, now], [("fs", level)])
+        ends.append(float(np.exp(inside.log_e[-1])) if inside.log_e.size else 1.0)
+    if level not in {LEVELS[arm] for arm in arms}:
+        assert ends == [1.0] * len(ends)
+        return
+    assert len(set(ends)) > 1
+    assert np.mean(ends) == pytest.approx(math.exp(start[-1]) if start.size else 1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("arms", [("A", "B"), ("A", "B", "C"), ARMS])
+def test_the_mean_factor_between_blocks_over_all_orders_of_the_earlier_block_is_one(
+    arms: tuple[str, ...],
+) -> None:
+    rng = np.random.default_rng(11)
+    before = earlier(rng, arms, 6)
+    result = {arm: rng.standard_t(2, size=len(arms)) for arm in arms}
+    later = unit(7, ("B", "A"), [2.5, -0.5])
+    started = paths(before, [("fs", "B")])[1].log_e
+    ends = []
+    for order in itertools.permutations(arms):
+        now = unit(6, order, [float(result[arm][slot]) for slot, arm in enumerate(order)], own=False)
+        ends.append(float(np.exp(paths([*before, now, later], [("fs", "B")])[1].log_e[-1])))
+    assert len(set(ends)) > 1
+    assert np.mean(ends) == pytest.approx(math.exp(started[-1]) if started.size else 1.0, rel=1e-12)
+
+
+def test_two_pairs_of_blocks_multiplied_have_mean_one_over_the_orders_of_all_four() -> None:
+    # The block that was bet with is not bet on: its first arm is known from its results.
+    rng = np.random.default_rng(13)
+    before = earlier(rng, ("A", "B"), 7)  # the last of them has been bet with
+    results = [{arm: rng.normal(size=2) for arm in "AB"} for _ in range(4)]
+    ends = []
+    for orders in itertools.product(itertools.permutations("AB"), repeat=4):
+        now = [
+            unit(7 + i, order, [float(results[i][arm][slot]) for slot, arm in enumerate(order)])
+            for i, order in enumerate(orders)
+        ]
+        ends.append(float(np.exp(paths([*before, *now], [("fs", "B")])[1].log_e[-1])))
+    start = paths(before, [("fs", "B")])[1].log_e
+    assert np.mean(ends) == pytest.approx(float(np.exp(start[-1])) if start.size else 1.0, rel=1e-12)
+
+
+def test_blocks_of_two_runs_give_no_bet_inside() -> None:
+    rng = np.random.default_rng(17)
+    inside, between = paths(earlier(rng, ("A", "B"), 20), [("fs", "B")])
+    assert inside.log_e.size == 0
+    assert between.log_e.size > 0
+
+
+def test_of_two_levels_the_one_that_is_no_reference_is_tried_and_of_three_all() -> None:
+    assert levels_tried(Plan(STUDY, new_seed()).terms) == [("fs", "xfs")]
+    (factor,) = STUDY.factors
+    labels = ("ext4", "xfs", "btrfs")
+    levels = tuple(Level(label, (Setting("knob", label),)) for label in labels)
+    three = replace(STUDY, factors=(replace(factor, levels=levels, default=labels),))
+    assert levels_tried(Plan(three, new_seed()).terms) == [("fs", label) for label in labels]
+
+
+def trial(
+    seed: str, *, blocks: int, carry: float, wash_in_from: int | None = None, washes: bool = True
+) -> tuple[Spec, list[ObservedBlock]]:
+    """A trial without true effect, block SD .05, in which the run after the other level is slower by ``carry``."""
+    plan = Plan(STUDY, seed, controls_first=24)
+    spec = Spec.from_plan(plan)
+    condition = plan.conditions[0]
+    factor = plan.study.treatment_factors[0]
+    response = next(r for r in plan.study.responses if r.primary)
+    rng = np.random.default_rng(int(seed, 16))
+    found = []
+    at, last = 0.0, None
+    for index in range(blocks):
+        washed = wash_in_from is not None and index >= wash_in_from
+        observations = []
+        for run in plan.block(condition, index).runs:
+            label = run.arm.treatment[factor.name]
+            value = rng.normal(0.0, 0.05 / math.sqrt(2.0))
+            value += carry * (last is not None and last != factor.reference and not (washed and washes))
+            value += math.log(spec.injected) * (run.arm.kind is ArmKind.POSITIVE)
+            observations.append(
+                Observation(
+                    run.arm.name,
+                    run.arm.kind,
+                    run.arm.treatment,
+                    run.slot,
+                    at,
+                    {response.name: math.exp(value)},
+                )
+            )
+            at, last = at + 1.0, label
+        found.append(ObservedBlock(condition.key, index, tuple(observations), wash_in=washed))
+    return spec, found
+
+
+def test_planted_carry_over_makes_the_trial_invalid_and_says_so_in_plain_words() -> None:
+    spec, blocks = trial(f"{1:032x}", blocks=120, carry=math.log(1.1))
+    found = analyse(spec, blocks)
+    assert not found.valid
+    (one,) = found.carry_over
+    assert not one.passed
+    assert one.ratio == pytest.approx(1.1, abs=0.03)
+    (reason,) = found.invalid_reasons
+    assert "runs after fs=xfs take " in reason
+    assert reason.endswith("longer than after fs=ext4: settings influence the run that follows")
+    (clear,) = [other for other in one.unaffected if other.response == one.response]
+    # runs of the reference follow the other level in every second to third block, and are 10 % slower then
+    (main,) = [effect for effect in found.effects if effect.primary]
+    assert main.value is not None
+    assert main.value < 0.98
+    assert clear.ratio == pytest.approx(1.0, abs=0.02)
+    assert 40 < clear.blocks < 80
+
+
+def test_planted_carry_over_is_found_in_every_trial_of_a_hundred_blocks() -> None:
+    failed = []
+    for number in range(20):
+        spec, blocks = trial(f"{100 + number:032x}", blocks=100, carry=math.log(1.1))
+        state = analyse_condition(spec, spec.conditions[0].key, blocks)
+        failed.append(state.carried_over)
+        assert not state.decided
+    assert all(failed)
+
+
+def test_a_sound_trial_passes() -> None:
+    spec, blocks = trial(f"{2:032x}", blocks=100, carry=0.0)
+    found = analyse(spec, blocks)
+    assert [one.passed for one in found.carry_over] == [True]
+
+
+def test_blocks_with_wash_in_are_judged_alone() -> None:
+    spec, blocks = trial(f"{3:032x}", blocks=140, carry=math.log(1.1), wash_in_from=60)
+    assert [block.index for block in judged(blocks)] == list(range(60, 140))
+    found = analyse(spec, blocks)
+    (one,) = found.carry_over
+    assert one.passed
+    assert one.wash_in
+    assert found.valid
+    assert all(effect.blocks <= 80 for effect in found.effects)
+
+
+def test_carry_over_that_a_wash_in_does_not_stop_makes_the_trial_invalid() -> None:
+    spec, blocks = trial(f"{4:032x}", blocks=180, carry=math.log(1.1), wash_in_from=60, washes=False)
+    state = analyse_condition(spec, spec.conditions[0].key, blocks)
+    assert state.control_failed
+    assert not analyse(spec, blocks).valid
