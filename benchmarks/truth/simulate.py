@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from marked import put
-from simulated import alarms, designs, families, fleets, levels, power, stopping, widths, words
+from simulated import alarms, designs, families, fleets, levels, power, stalls, stopping, widths, words
 
 Table = Callable[[np.random.Generator, float], str]
 
@@ -46,6 +46,8 @@ TABLES: dict[str, Table] = {
     "fleet-mean": fleets.mean_table,
     "fleet-stopped": fleets.stopped_table,
     "conclusions": words.conclusions,
+    "slow-runs": stalls.slow_runs_table,
+    "mean-ratio": stalls.mean_ratio_table,
 }
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from iotrial.analysis.ahead import find_ahead
 from iotrial.analysis.anytime_t import t_interval
-from iotrial.analysis.contrast import Contrasts, Responses, Runs, pooled
+from iotrial.analysis.beyond_typical import mean_ratio, slow_runs
+from iotrial.analysis.contrast import Contrasts, PairedRuns, Responses, Runs, pooled
 from iotrial.analysis.controls import judge_controls, on_scale, positive_seen
 from iotrial.analysis.diagnostics import diagnose
 from iotrial.analysis.ebh import discoveries
@@ -127,6 +128,7 @@ class _Asked:
     contrasts: Contrasts
     control_seen: bool
     pooled: bool = False
+    pairs: PairedRuns | None = None
 
     @property
     def kind(self) -> str:
@@ -167,6 +169,7 @@ def _asked(
                 workload=condition.workload,
                 contrasts=tables[response.name].contrasts(term.weights, whole=term.whole),
                 control_seen=positive_seen(controls, response.name) or spec.only_counts(condition),
+                pairs=tables[response.name].pairs(term) if primary else None,
             )
             found.append(asked)
     return found
@@ -233,6 +236,8 @@ def _effect(asked: _Asked, *, margin: float) -> Effect:
         e_value=found.e_value,
         aliases=term.aliases,
         leaning=found.leaning,
+        slow_runs=slow_runs(asked.pairs, response, asked.alpha),
+        mean_ratio=mean_ratio(asked.pairs, contrasts, response),
     )
 
 

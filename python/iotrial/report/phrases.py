@@ -179,10 +179,11 @@ def effect_sentence(effect: Effect, *, margin: float) -> str:
     if effect.conclusion is Conclusion.UNDECIDED:
         why = f" ({reason_in_words(effect.reason)})" if effect.reason else ""
         return f"{name} vs {reference}: undecided{why}: {interval(effect)}. {still_possible(effect)}."
-    if effect.conclusion.equivalent:
+    if effect.conclusion.equivalent or effect.conclusion.only_typically:
         same = "as fast as" if is_speed(effect) else "the same as"
+        within = f"within {percent(margin)}{'' if effect.slow_runs is None else ' in typical runs'}"
         though = f", though detectably {shown(effect.detectably)}" if effect.detectably else ""
-        return f"{name} is {same} {reference} within {percent(margin)}{though}: {interval(effect)}."
+        return f"{name} is {same} {reference} {within}{though}: {interval(effect)}."
     return f"{statement(effect)}: {size_in_words(effect)}."
 
 
