@@ -3,25 +3,26 @@
 The interval of a log ratio is about its centre of symmetry, which some dozen blocks show well and which a run in a hundred
 that takes ten times as long hardly moves. Two questions are therefore answered beside it.
 
-**Slow runs.** A run is slow if it takes more than ``SLOW`` times as long as is typical. Typical is the larger of the medians of
-the two arms, each over the last ``WINDOW`` blocks before this one. Both arms of a block thus have the same threshold, fixed
-before the block. Exchanging the two runs of a block exchanges who was slow, so where the level changes nothing, the sign of
+**Slow runs.** A run is slow if it takes more than ``SLOW`` times as long as is typical. Typical is the larger of the medians
+of the two arms, each over the last ``WINDOW`` blocks before this one. Both arms of a block thus have the same threshold,
+fixed before the block. Exchanging the two runs of a block exchanges who was slow, so where the level changes nothing, the
+sign of
 
     Z = share of slow runs at the level - share of slow runs at the reference
 
-is a fair coin in each block with Z other than 0, whatever went before: stalls may come in bursts. The first ``FEWEST`` blocks only
-say what is typical. Bets are of the form of Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting" (2024):
-a candidate mean m is given up from above where
+is a fair coin in each block with Z other than 0, whatever went before: stalls may come in bursts. The first ``FEWEST``
+blocks only say what is typical. Bets are of the form of Waudby-Smith and Ramdas, "Estimating means of bounded random
+variables by betting" (2024): a candidate mean m is given up from above where
 
     U(m) = sum over c of w_c * product over blocks of (1 - c' (Z - m)),  c' = c / max(1, 1 - m),  0 < c <= 1
 
-reaches 2/alpha, and from below by the mirror image. Each product is a non-negative martingale if m is the mean of Z given the past,
-so by Ville's inequality the bounds hold at every look at once with probability at least 1 - alpha. U rises with m, so each bound
-is found by bisection. Where the mean changes over time and m >= 0, ln is concave and the bound from above holds for the average of the
-means so far. At m = 0 this is a bet on the sign of Z alone.
+reaches 2/alpha, and from below by the mirror image. Each product is a non-negative martingale if m is the mean of Z given
+the past, so by Ville's inequality the bounds hold at every look at once with probability at least 1 - alpha. U rises with m,
+so each bound is found by bisection. Where the mean changes over time and m >= 0, ln is concave and the bound from above
+holds for the average of the means so far. At m = 0 this is a bet on the sign of Z alone.
 
-**Means.** ``mean_ratio`` compares the ratio of the arms' mean values with the ratio of typical runs. Where a constant factor is all that
-differs they are the same, however skewed the runs are; where the level adds a constant, they are not.
+**Means.** ``mean_ratio`` compares the ratio of the arms' mean values with the ratio of typical runs. Where a constant factor
+is all that differs they are the same, however skewed the runs are; where the level adds a constant, they are not.
 """
 
 from __future__ import annotations
@@ -38,16 +39,18 @@ from iotrial.analysis.verdict import is_rate, is_time
 from iotrial.study.model import Better, Response, Scale
 
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 SLOW = 1.5
 FEWEST = 5
 WINDOW = 100
-#: the parts of the capital that are bet, and what each strategy begins with. Betting all of it is best while nothing was slow.
+#: the parts of the capital that are bet, and what each strategy begins with; all of it is best while nothing was slow
 _PARTS = np.array([1.0, 0.9, 0.75, 0.6, 0.45, 0.32, 0.22, 0.15, 0.1, 0.06])
 _WEIGHTS = np.array([0.5] + [0.5 / (len(_PARTS) - 1)] * (len(_PARTS) - 1))
 _ROWS = 4096
-_STEPS = 60  # halvings of an interval of length 2
+_STEPS = 40  # halvings of an interval of length 2
 _SMALLEST = 1e-12
+_ROUNDING = 1e-9  # of a logarithm of a ratio of means
 #: blocks from which on the two ratios are compared, and the p below which they are said to differ
 FEWEST_FOR_MEANS = 20
 MEANS_DIFFER = 0.03
@@ -58,14 +61,10 @@ def slow_runs(pairs: PairedRuns | None, response: Response, alpha: float) -> Slo
 
     None for what is neither a time nor a rate compared by ratio, and where no block came after the first ``FEWEST``.
     """
-    sign = _towards_slow(response)
-    if pairs is None or sign is None or len(pairs.level) <= FEWEST:
+    flags = None if pairs is None else which_slow(pairs, response)
+    if flags is None:
         return None
-    level, reference = sign * pairs.level, sign * pairs.reference
-    typical = np.maximum(_medians_before(level), _medians_before(reference))
-    limit = typical + math.log(SLOW)
-    slow_level = level[FEWEST:] > limit
-    slow_reference = reference[FEWEST:] > limit
+    slow_level, slow_reference = flags
     shares = slow_level.mean(axis=1), slow_reference.mean(axis=1)
     low, high = mean_bounds(shares[0] - shares[1], alpha)
     return SlowRuns(
@@ -77,6 +76,19 @@ def slow_runs(pairs: PairedRuns | None, response: Response, alpha: float) -> Slo
         high=high,
         alpha=alpha,
     )
+
+
+def which_slow(pairs: PairedRuns, response: Response) -> tuple[Flags, Flags] | None:
+    """Which runs of the level and of the reference were slow, units by runs, from the unit after the first ``FEWEST`` on.
+
+    None for what is neither a time nor a rate compared by ratio, and where no unit is left.
+    """
+    sign = _towards_slow(response)
+    if sign is None or len(pairs.level) <= FEWEST:
+        return None
+    level, reference = sign * pairs.level, sign * pairs.reference
+    limit = np.maximum(_medians_before(level), _medians_before(reference)) + math.log(SLOW)
+    return level[FEWEST:] > limit, reference[FEWEST:] > limit
 
 
 def mean_bounds(values: Floats, alpha: float, *, least: float = -1.0) -> tuple[float, float]:
@@ -101,9 +113,9 @@ def mean_bounds(values: Floats, alpha: float, *, least: float = -1.0) -> tuple[f
 def mean_ratio(pairs: PairedRuns | None, contrasts: Contrasts, response: Response) -> MeanRatio | None:
     """The ratio of the arms' mean values, and whether it differs from the ratio of typical runs (the mean of D).
 
-    With r the mean of D, z = y(level) exp(-r/2) - y(reference) exp(r/2) changes its sign where the runs of a block are exchanged and a
-    constant factor is all that differs. The test is the sum of z over the root of the sum of squares of its influence, r being
-    estimated, which sign symmetry keeps near normal whatever the tails (Efron 1969). One look, no verdict.
+    With r the mean of D, z = y(level) exp(-r/2) - y(reference) exp(r/2) changes its sign where the runs of a block are
+    exchanged and a constant factor is all that differs. The test is the sum of z over the root of the sum of squares of its
+    influence, r being estimated, which sign symmetry keeps near normal whatever the tails (Efron 1969). One look, no verdict.
     None for differences, for fewer than ``FEWEST_FOR_MEANS`` blocks and for more than one pair of arms.
     """
     if pairs is None or response.scale is not Scale.LOG or pairs.level.shape[1] != 1:
@@ -121,7 +133,8 @@ def mean_ratio(pairs: PairedRuns | None, contrasts: Contrasts, response: Respons
     influence = z - z.mean() + slope * (d - centre)
     error = math.sqrt(float((influence**2).sum()))
     ratio = float(y.mean() / x.mean())
-    p = 1.0 if error == 0.0 else math.erfc(abs(float(z.sum()) / error) / math.sqrt(2.0))
+    same = abs(math.log(ratio) - centre) <= _ROUNDING
+    p = 1.0 if same or error == 0.0 else math.erfc(abs(float(z.sum()) / error) / math.sqrt(2.0))
     return MeanRatio(ratio=ratio, typical=math.exp(centre), p=p, differs=p < MEANS_DIFFER)
 
 
@@ -135,7 +148,8 @@ def _towards_slow(response: Response) -> float | None:
 
 
 def _medians_before(values: Floats) -> Floats:
-    """Of each block from the ``FEWEST``-th on the median of the blocks before it, of the last ``WINDOW`` where there are more."""
+    """Of each block from the ``FEWEST``-th on the median of the blocks before it, of the last ``WINDOW`` where there are
+    more."""
     blocks = len(values)
     out = np.empty((blocks - FEWEST, values.shape[1]))
     for at in range(FEWEST, min(WINDOW, blocks)):
@@ -147,7 +161,7 @@ def _medians_before(values: Floats) -> Floats:
     return out
 
 
-def _share(slow: npt.NDArray[np.bool_], shares: Floats, alpha: float) -> Share:
+def _share(slow: Flags, shares: Floats, alpha: float) -> Share:
     low, high = mean_bounds(shares, alpha, least=0.0)
     return Share(slow=int(slow.sum()), runs=int(slow.size), low=low, high=high)
 
@@ -163,7 +177,8 @@ def _log_capital(values: Floats, counts: npt.NDArray[np.intp], mean: float, *, m
 
 
 def _first_at(rising: Callable[[float], float], limit: float, low: float, high: float) -> float:
-    """Where a rising function reaches ``limit`` between ``low`` and ``high``; ``high`` where it does not. Rounded outwards."""
+    """Where a rising function reaches ``limit`` between ``low`` and ``high``; ``high`` where it does not. Rounded
+    outwards."""
     if rising(high) < limit:
         return high
     for _ in range(_STEPS):

@@ -47,10 +47,11 @@ class Contrasts:
 
 @dataclass(frozen=True, slots=True)
 class PairedRuns:
-    """The runs of a level, and of the reference with the same levels of all other factors, on the scale that they are compared on.
+    """The runs of a level, and of the reference with the same levels of all other factors, on the scale that they are
+    compared on.
 
-    Both arrays are units by runs, in time order. A unit is what an order was drawn for by itself: a block, or a repeat within a
-    stretch. In a crossed design it holds a run for each combination of the other factors.
+    Both arrays are units by runs, in time order. A unit is what an order was drawn for by itself: a block, or a repeat
+    within a stretch. In a crossed design it holds a run for each combination of the other factors.
     """
 
     level: Floats

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Self
 
 from iotrial.design.model import ArmKind
 from iotrial.study.model import Better, Scale
@@ -143,8 +144,8 @@ class Effect:
     counts the contrasts that it rests on: one a block, or one for each repeat in the stretches of a study with whole plots.
     ``margin`` is relative. ``agree``, of a pooled effect: whether its conditions show the same effect, so that their mean
     stands for each of them (``pooling.agree``); None for other effects. ``span``: where they do not, the conditions
-    with the smallest and the largest estimate, and how many there are. ``slow_runs`` and ``mean_ratio``, of a main effect on a
-    time or a rate: what the ratio of typical runs does not show (``analysis.beyond_typical``).
+    with the smallest and the largest estimate, and how many there are. ``slow_runs`` and ``mean_ratio``, of a main effect on
+    a time or a rate: what the ratio of typical runs does not show (``analysis.beyond_typical``).
     """
 
     kind: str
@@ -235,6 +236,13 @@ class SlowRuns:
     high: float
     alpha: float
 
+    @classmethod
+    def of(cls, found: Mapping[str, Any] | None) -> Self | None:
+        """What ``asdict`` made of one, or of none."""
+        if found is None:
+            return None
+        return cls(**{**found, "level": Share(**found["level"]), "reference": Share(**found["reference"])})
+
     @property
     def differ(self) -> bool:
         """Whether one of the two has more slow runs: 0 is excluded."""
@@ -249,6 +257,11 @@ class MeanRatio:
     typical: float
     p: float
     differs: bool
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any] | None) -> Self | None:
+        """What ``asdict`` made of one, or of none."""
+        return None if found is None else cls(**found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from iotrial.analysis.analyse import analyse_condition
-from iotrial.analysis.model import Effect, Span, Verdict
+from iotrial.analysis.model import Effect, MeanRatio, SlowRuns, Span, Verdict
 from iotrial.analysis.voids import compare_void_rates
 from iotrial.legible import shown
 from iotrial.report.opening import spec_of
@@ -143,6 +143,8 @@ def _effect(found: Mapping[str, Any]) -> Effect:
             "aliases": tuple(found["aliases"]),
             "cross_check": None if cross is None else (cross[0], cross[1]),
             "span": None if found["span"] is None else Span(**found["span"]),
+            "slow_runs": SlowRuns.of(found.get("slow_runs")),
+            "mean_ratio": MeanRatio.of(found.get("mean_ratio")),
         }
     )
 

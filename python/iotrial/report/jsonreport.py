@@ -168,7 +168,12 @@ def _mean_ratio(effect: Effect) -> dict[str, object] | None:
     found = effect.mean_ratio
     if found is None:
         return None
-    return {"ratio": _number(found.ratio), "typical": _number(found.typical), "p": found.p, "differs": found.differs}
+    return {
+        "ratio": _number(found.ratio),
+        "typical": _number(found.typical),
+        "p": found.p,
+        "differs": found.differs,
+    }
 
 
 def _control(control: Control) -> dict[str, object]:

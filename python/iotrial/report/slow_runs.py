@@ -1,7 +1,7 @@
 """Words for what the ratio of typical runs does not show: rare slow runs, and mean times with another ratio.
 
-Three places say it: the first sentence of a trial, where it changes what a verdict means; one sentence among the details; and the
-sentence of each effect. Bounds are rounded outwards.
+Three places say it: the first sentence of a trial, where it changes what a verdict means; one sentence among the details;
+and the sentence of each effect. Bounds are rounded outwards.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_NAMED = 3
 
 
 def covers_typical(effects: Sequence[Effect]) -> str:
-    """" in typical runs" where slow runs of all these effects were counted apart, else nothing."""
+    """ " in typical runs" where slow runs of all these effects were counted apart, else nothing."""
     return TYPICALLY if effects and all(effect.slow_runs is not None for effect in effects) else ""
 
 
@@ -34,14 +34,17 @@ def headline_note(effects: Sequence[Effect], conditions: Conditions) -> str:
         said = shown_difference(most) + (f" ({where})" if where else "")
         if len(found) == 1:
             return f"; but {said}"
-        return f"; but slow runs differ in {len(found)} of {counted(len(effects), 'comparison')}, most: {said}"
+        return (
+            f"; but slow runs differ in {len(found)} of {counted(len(effects), 'comparison')}, most: {said}"
+        )
     if all(effect.verdict is Verdict.EQUIVALENT for effect in effects) and covers_typical(effects):
         return f"; {bounds(effects)}"
     return ""
 
 
 def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
-    """One sentence on the slow runs of all these effects, where the first sentence does not say it; None where none were counted."""
+    """One sentence on the slow runs of all these effects, where the first sentence does not say it; None where none were
+    counted."""
     counted_ones = [effect for effect in effects if effect.slow_runs is not None]
     if not counted_ones:
         return None
@@ -58,8 +61,8 @@ def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     if len(differing) > _MOST_NAMED:
         named.append(f"{len(differing) - _MOST_NAMED} more")
     return (
-        f"Slow runs take more than {plain(_slow(differing[0]).factor)} times as long as is typical, and move the ratio hardly at all: "
-        f"{'; '.join(named)}."
+        f"Slow runs take more than {plain(_slow(differing[0]).factor)} times as long as is typical, and move the ratio "
+        f"hardly at all: {'; '.join(named)}."
     )
 
 
@@ -91,24 +94,29 @@ def more_slow_runs(effect: Effect) -> str:
 
 
 def bounds(effects: Sequence[Effect]) -> str:
-    """What is left open where no difference in slow runs is shown: "slow runs (over 1.5 times the typical time): none in 60 of
-    either; up to 8 % could be slow unseen"."""
+    """What is left open where no difference in slow runs is shown: "slow runs (over 1.5 times the typical time): none in 60
+    of either; up to 8 % could be slow unseen"."""
     found = [_slow(effect) for effect in effects]
     what = f"slow runs (over {plain(found[0].factor)} times the typical time)"
     number = sum(one.level.slow + one.reference.slow for one in found)
     if not number:
         runs = min(one.level.runs for one in found)
         unseen = max(max(one.level.high, one.reference.high) for one in found)
-        each = "of either" if len(found) == 1 else f"or more of each side in all {counted(len(found), 'comparison')}"
+        each = (
+            "of either"
+            if len(found) == 1
+            else f"or more of each side in all {counted(len(found), 'comparison')}"
+        )
         return f"{what}: none in {runs:,} {each}; up to {_up(unseen)} of runs could be slow unseen"
     more, fewer = _up(max(one.high for one in found)), _up(-min(one.low for one in found))
     if len(found) == 1:
-        counts = f"{_of(found[0].level)} with {label(effects[0].level)}, {_of(found[0].reference)} with {label(effects[0].reference)}"
+        level, reference = label(effects[0].level), label(effects[0].reference)
+        counts = f"{_of(found[0].level)} with {level}, {_of(found[0].reference)} with {reference}"
         return f"{what}: {counts}; no difference shown, {fewer} fewer to {more} more are possible"
     runs = sum(one.level.runs + one.reference.runs for one in found)
     return (
-        f"{what}: {number:,} of {runs:,} in {counted(len(found), 'comparison')}; no difference shown, {fewer} fewer to {more} more "
-        "are possible in one of them"
+        f"{what}: {number:,} of {runs:,} in {counted(len(found), 'comparison')}; no difference shown, {fewer} fewer "
+        f"to {more} more are possible in one of them"
     )
 
 
@@ -122,13 +130,15 @@ def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
         assert effect.mean_ratio is not None
         where = conditions.of_levels(effect.condition, effect.workload).text
         at = f" ({where})" if where and len(effects) > 1 else ""
-        named.append(f"{level_name(effect)}{at} {plain(effect.mean_ratio.ratio)}, typical runs {interval(effect)}")
+        named.append(
+            f"{level_name(effect)}{at} {plain(effect.mean_ratio.ratio)}, typical runs {interval(effect)}"
+        )
     if len(found) > _MOST_NAMED:
         named.append(f"{len(found) - _MOST_NAMED} more")
     what = "rate" if all(kind_of(effect) is Kind.RATE for effect in found) else "time"
     return (
-        f"The mean {what} changes by another ratio than a typical run does: {joined(named)}. The effect is no constant factor here; "
-        f'if the mean is what counts, ask for statistic = "mean" in [[response]].'
+        f"The mean {what} changes by another ratio than a typical run does: {joined(named)}. The effect is no constant "
+        f'factor here; if the mean is what counts, ask for statistic = "mean" in [[response]].'
     )
 
 
@@ -142,8 +152,14 @@ def _of(share: Share) -> str:
 
 
 def _up(fraction: float) -> str:
-    return percent(math.ceil(fraction * 1000.0 - 1e-9) / 1000.0 if fraction < 0.01 else math.ceil(fraction * 100.0 - 1e-9) / 100.0)
+    return percent(
+        math.ceil(fraction * 1000.0 - 1e-9) / 1000.0
+        if fraction < 0.01
+        else math.ceil(fraction * 100.0 - 1e-9) / 100.0
+    )
 
 
 def _down(fraction: float) -> str:
-    return percent(math.floor(fraction * 1000.0) / 1000.0 if fraction < 0.01 else math.floor(fraction * 100.0) / 100.0)
+    return percent(
+        math.floor(fraction * 1000.0) / 1000.0 if fraction < 0.01 else math.floor(fraction * 100.0) / 100.0
+    )
