@@ -48,6 +48,7 @@ TABLES: dict[str, Table] = {
     "conclusions": words.conclusions,
     "slow-runs": stalls.slow_runs_table,
     "mean-ratio": stalls.mean_ratio_table,
+    "statistics": stalls.statistics_table,
 }
 
 

@@ -3,9 +3,10 @@ them."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,13 +14,14 @@ from exact import rate
 from iotrial.analysis.beyond_typical import FEWEST, mean_bounds, mean_ratio, which_slow
 from iotrial.analysis.contrast import Contrasts, PairedRuns
 from iotrial.analysis.eprocess import interval
+from iotrial.analysis.run_statistics import statistic_interval
 from iotrial.analysis.verdict import judge
 from iotrial.study.model import Better, Response, Scale
-from simulated.noise import Floats, Rng
+from simulated.noise import Floats, Rng, correlated, drifting
 
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
-MARGIN, SD, BLOCKS, ALPHA = 0.03, 0.10, 1000, 0.05
-LOOKS = sorted({round(20 * 1.15**step) for step in range(29)} & set(range(BLOCKS + 1)))
+MARGIN, SDS, BLOCKS, ALPHA = 0.03, (0.03, 0.10), 1000, 0.05
+LOOKS = sorted({round(12 * 1.15**step) for step in range(33)} & set(range(BLOCKS + 1)))
 Arms = tuple[Floats, Floats]
 
 
@@ -32,7 +34,7 @@ class _Stalls:
     times: float
     burst: float = 1.0
 
-    def arms(self, rng: Rng, blocks: int) -> Arms:
+    def arms(self, rng: Rng, blocks: int, sd: float) -> Arms:
         """ln of the run times of level and reference, in an order drawn in each block."""
         slots = rng.random((blocks, 2)).argsort(axis=1)
         chance = np.array([self.level, self.reference])
@@ -40,7 +42,7 @@ class _Stalls:
         if self.burst > 1.0:
             in_time = _bursts(rng, 2 * blocks, self.level, self.burst).reshape(blocks, 2)
             stalled = np.take_along_axis(in_time, slots, axis=1)
-        runs = rng.normal(0.0, SD / math.sqrt(2.0), (blocks, 2)) + math.log(self.times) * stalled
+        runs = rng.normal(0.0, sd / math.sqrt(2.0), (blocks, 2)) + math.log(self.times) * stalled
         return runs[:, 0], runs[:, 1]
 
     @property
@@ -64,21 +66,21 @@ def slow_runs_table(rng: Rng, scale: float) -> str:
     """What trials of equally fast arms say of stalls where they stop, and which bounds ever miss."""
     trials = max(40, int(300 * scale))
     out = [
-        f"**Equally fast typical runs, margin {MARGIN:.0%}, block SD {SD:.0%}, alpha {ALPHA}: {trials} trials of at "
+        f"**Equally fast typical runs, margin {MARGIN:.0%}, alpha {ALPHA}: {trials} trials of at "
         f"most {BLOCKS} blocks** [95 % bounds]",
         "",
         "The first columns are of the block at which the verdict is final, the last two of every look up to the last block.",
         "",
-        "| runs that stall | inside the margin | plainly equivalent | more slow runs found | blocks | at most more slow | "
+        "| block SD | runs that stall | inside the margin | plainly equivalent | more slow runs found | blocks | at most more slow | "
         f"found in {BLOCKS} blocks | bounds ever miss |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name, stalls in STALLS.items():
-        found = [_trial(*stalls.arms(rng, BLOCKS), stalls.difference) for _ in range(trials)]
+    for sd, (name, stalls) in itertools.product(SDS, STALLS.items()):
+        found = [_trial(*stalls.arms(rng, BLOCKS, sd), stalls.difference) for _ in range(trials)]
         inside = sum(one.inside for one in found)
         plain = sum(one.inside and not one.found for one in found)
         out.append(
-            f"| {name} | {inside / trials:.3f} | {plain / trials:.3f} | {rate(sum(one.found for one in found), trials)} | "
+            f"| {sd:.0%} | {name} | {inside / trials:.3f} | {plain / trials:.3f} | {rate(sum(one.found for one in found), trials)} | "
             f"{np.median([one.blocks for one in found]):.0f} | {np.median([one.high for one in found]):.1%} | "
             f"{rate(sum(one.ever for one in found), trials)} | {rate(sum(one.missed for one in found), trials)} |"
         )
@@ -210,3 +212,99 @@ def mean_ratio_table(rng: Rng, scale: float) -> str:
             cells.append(f"{missed / trials:.2f} / {pointed / trials:.3f} / {among}")
         out.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(out)
+
+
+# ratios of means and of quantiles, with what they truly are
+
+STATISTICS = ("mean", "p90", "p99")
+STATISTIC_LOOKS = (20, 40, 70, 120, 200, 350, 600, 1000)
+_CAP = 10.0
+_MANY = 400_000
+
+
+def _stalling(rng: Rng, n: int) -> Arms:
+    """Noise of 7 % a run; 1 % of the level's runs take ten times as long."""
+    runs = rng.normal(0.0, 0.07, (2, n))
+    return runs[0] + math.log(10.0) * (rng.random(n) < 0.01), runs[1]
+
+
+def _in_bursts(rng: Rng, n: int) -> Arms:
+    """The same noise; the machine stalls fivefold for 10 runs in a row, 5 % of the time, whatever runs."""
+    slots = rng.random((n, 2)).argsort(axis=1)
+    stalled = np.take_along_axis(_bursts(rng, 2 * n, 0.05, 10.0).reshape(n, 2), slots, axis=1)
+    runs = rng.normal(0.0, 0.07, (n, 2)) + math.log(5.0) * stalled
+    return math.log(1.1) + runs[:, 0], runs[:, 1]
+
+
+def _in_time(noise: Callable[[Rng, int], Floats]) -> Callable[[Rng, int], Arms]:
+    """A factor of 1.1 on noise in the order of time, in units of .2 of the logarithm."""
+
+    def arms(rng: Rng, n: int) -> Arms:
+        slots = rng.random((n, 2)).argsort(axis=1)
+        runs = 0.2 * np.take_along_axis(noise(rng, 2 * n).reshape(n, 2), slots, axis=1)
+        return math.log(1.1) + runs[:, 0], runs[:, 1]
+
+    return arms
+
+
+#: arms, and their ratio where it is one factor of everything; None: of a large sample
+_STATISTIC_CASES: dict[str, tuple[Callable[[Rng, int], Arms], float | None]] = {
+    "log-normal, .8, times 1.3": (_factor(_SKEWED["log-normal, .8"][0]), 1.3),
+    "log-normal, .8, + 30 %": (_alone(*_SKEWED["log-normal, .8"], 0.3), None),
+    "exponential + .05, + 30 %": (_alone(*_SKEWED["exponential + .05"], 0.3), None),
+    "noise of 7 %, 1 % of the level's runs tenfold": (_stalling, None),
+    "both stall fivefold, 10 runs in a row, times 1.1": (_in_bursts, 1.1),
+    "autocorrelated (.9), times 1.1": (_in_time(lambda rng, n: correlated(rng, 1, n, 0.9)[0]), 1.1),
+    "drifting, times 1.1": (_in_time(lambda rng, n: drifting(rng, 1, n)[0]), 1.1),
+}
+
+
+def statistics_table(rng: Rng, scale: float) -> str:
+    """Whether the intervals of means and quantiles ever miss, and how wide they are."""
+    trials = max(40, int(300 * scale))
+    out = [
+        f"**Ratios of means (capped at ten times the typical time) and of quantiles, alpha {ALPHA}: {trials} trials of {BLOCKS} blocks, "
+        f"{len(STATISTIC_LOOKS)} looks** [95 % bounds]",
+        "",
+        f"Each cell: the interval ever misses the true ratio; median of its ends after {BLOCKS} blocks (… none yet).",
+        "",
+        "| run times | " + " | ".join(STATISTICS) + " |",
+        "| --- |" + " --- |" * len(STATISTICS),
+    ]
+    for name, (draw, factor) in _STATISTIC_CASES.items():
+        arms = [draw(rng, BLOCKS) for _ in range(trials)]
+        cells = []
+        for statistic in STATISTICS:
+            response = replace(TIME, statistic=statistic, cap=_CAP)
+            truth = math.log(factor) if factor is not None else _true_ratio(statistic, *draw(rng, _MANY))
+            missed, lows, highs = 0, [], []
+            for level, reference in arms:
+                ends = []
+                for n in STATISTIC_LOOKS:
+                    found = statistic_interval(
+                        PairedRuns(level[:n, None], reference[:n, None]), response, ALPHA
+                    )
+                    low = -math.inf if found.low is None else found.low
+                    high = math.inf if found.high is None else found.high
+                    ends.append((low, high))
+                missed += not all(low <= truth <= high for low, high in ends)
+                lows.append(ends[-1][0])
+                highs.append(ends[-1][1])
+            cells.append(f"{math.exp(truth):.3f}: {rate(missed, trials)}; {_end(lows)} to {_end(highs)}")
+        out.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(out)
+
+
+def _true_ratio(statistic: str, level: Floats, reference: Floats) -> float:
+    """ln of the ratio in a large sample."""
+    if statistic != "mean":
+        share = float(statistic[1:]) / 100.0
+        return float(np.quantile(level, share) - np.quantile(reference, share))
+    cap = max(float(np.median(level)), float(np.median(reference))) + math.log(_CAP)
+    means = [np.exp(np.minimum(one, cap)).mean() for one in (level, reference)]
+    return math.log(means[0] / means[1])
+
+
+def _end(ends: list[float]) -> str:
+    middle = float(np.median(ends))
+    return f"{math.exp(middle):.2f}" if math.isfinite(middle) else "…"

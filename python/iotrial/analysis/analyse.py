@@ -23,11 +23,12 @@ from iotrial.analysis.eprocess import interval
 from iotrial.analysis.failures import count_failures
 from iotrial.analysis.model import Analysis, Control, Diagnostic, Effect, FailureCounts, ObservedBlock
 from iotrial.analysis.pooling import agree, span_of
+from iotrial.analysis.run_statistics import statistic_interval
 from iotrial.analysis.spec import Spec
 from iotrial.analysis.verdict import judge
 from iotrial.analysis.voids import compare_void_rates, count_voids
 from iotrial.design.model import ArmKind, Condition, Term, TermKind
-from iotrial.study.model import Response
+from iotrial.study.model import TYPICAL, Response
 
 __all__ = ["ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
 
@@ -98,7 +99,8 @@ def analyse(
         exploratory += _asked(spec, condition, runs, judged, primary=False)
         diagnostics += diagnose(spec, condition, own)
     exploratory += _asked_pooled(spec, laid_out, controls)
-    find_ahead([(one.contrasts.values, one.alpha) for one in (*primary, *exploratory)])
+    typical = [one for one in (*primary, *exploratory) if one.response.statistic == TYPICAL]
+    find_ahead([(one.contrasts.values, one.alpha) for one in typical])
     main = tuple(_effect(one, margin=spec.margin) for one in primary)
     others = [_held_together(_effect(one, margin=spec.margin), main) for one in exploratory]
     void_notes, void_reasons = compare_void_rates(blocks)
@@ -161,6 +163,8 @@ def _asked(
         if term.kind is TermKind.INTERACTION and not primary and term.primary:
             continue
         for response in responses:
+            if term.kind is not TermKind.MAIN and response.statistic != TYPICAL:
+                continue  # a mean or a quantile has no interaction on the scale of logarithms
             asked = _Asked(
                 term=term,
                 response=response,
@@ -181,6 +185,8 @@ def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[C
     for workload, conditions in spec.pools.items():
         own = [control for control in controls if control.condition["workload"] == workload]
         for response in spec.responses_of(conditions[0], primary=True):
+            if response.statistic != TYPICAL:
+                continue
             seen = positive_seen(own, response.name) or spec.only_counts(conditions[0])
             tables = [Responses(laid_out[condition.key], response) for condition in conditions]
             for term in spec.terms:
@@ -194,7 +200,9 @@ def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[C
 
 def _effect(asked: _Asked, *, margin: float) -> Effect:
     term, response, contrasts = asked.term, asked.response, asked.contrasts
-    found = interval(contrasts.values, asked.alpha)
+    typical = response.statistic == TYPICAL
+    alpha = asked.alpha
+    found = interval(contrasts.values, alpha) if typical else statistic_interval(asked.pairs, response, alpha)
     judgement = judge(
         found,
         response,
@@ -203,7 +211,7 @@ def _effect(asked: _Asked, *, margin: float) -> Effect:
         unusable=contrasts.unusable,
         control_seen=asked.control_seen,
     )
-    cross_check = t_interval(contrasts.values, asked.alpha)
+    cross_check = t_interval(contrasts.values, asked.alpha) if typical else None
     return Effect(
         kind=asked.kind,
         factor=term.factor,
@@ -236,8 +244,9 @@ def _effect(asked: _Asked, *, margin: float) -> Effect:
         e_value=found.e_value,
         aliases=term.aliases,
         leaning=found.leaning,
-        slow_runs=slow_runs(asked.pairs, response, asked.alpha),
-        mean_ratio=mean_ratio(asked.pairs, contrasts, response),
+        slow_runs=slow_runs(asked.pairs, response, asked.alpha) if typical else None,
+        mean_ratio=mean_ratio(asked.pairs, contrasts, response) if typical else None,
+        statistic=response.statistic,
     )
 
 

@@ -45,15 +45,15 @@ SLOW = 1.5
 FEWEST = 5
 WINDOW = 100
 #: the parts of the capital that are bet, and what each strategy begins with; all of it is best while nothing was slow
-_PARTS = np.array([1.0, 0.9, 0.75, 0.6, 0.45, 0.32, 0.22, 0.15, 0.1, 0.06])
-_WEIGHTS = np.array([0.5] + [0.5 / (len(_PARTS) - 1)] * (len(_PARTS) - 1))
+PARTS = np.array([1.0, 0.9, 0.75, 0.6, 0.45, 0.32, 0.22, 0.15, 0.1, 0.06])
+WEIGHTS = np.array([0.5] + [0.5 / (len(PARTS) - 1)] * (len(PARTS) - 1))
 _ROWS = 4096
 _STEPS = 40  # halvings of an interval of length 2
 _SMALLEST = 1e-12
 _ROUNDING = 1e-9  # of a logarithm of a ratio of means
 #: blocks from which on the two ratios are compared, and the p below which they are said to differ
 FEWEST_FOR_MEANS = 20
-MEANS_DIFFER = 0.03
+MEANS_DIFFER = 0.02
 
 
 def slow_runs(pairs: PairedRuns | None, response: Response, alpha: float) -> SlowRuns | None:
@@ -87,8 +87,15 @@ def which_slow(pairs: PairedRuns, response: Response) -> tuple[Flags, Flags] | N
     if sign is None or len(pairs.level) <= FEWEST:
         return None
     level, reference = sign * pairs.level, sign * pairs.reference
-    limit = np.maximum(_medians_before(level), _medians_before(reference)) + math.log(SLOW)
+    towards = PairedRuns(level, reference)
+    limit = typical_before(towards) + math.log(SLOW)
     return level[FEWEST:] > limit, reference[FEWEST:] > limit
+
+
+def typical_before(pairs: PairedRuns) -> Floats:
+    """ln of what is typical before each unit from the ``FEWEST``-th on, the same for both arms: the larger of their
+    medians."""
+    return np.maximum(_medians_before(pairs.level), _medians_before(pairs.reference))
 
 
 def mean_bounds(values: Floats, alpha: float, *, least: float = -1.0) -> tuple[float, float]:
@@ -105,8 +112,8 @@ def mean_bounds(values: Floats, alpha: float, *, least: float = -1.0) -> tuple[f
     def from_below(mirrored: float) -> float:
         return _log_capital(-found, counts, mirrored, most=-least)
 
-    high = _first_at(from_above, log_limit, least, 1.0)
-    low = -_first_at(from_below, log_limit, -1.0, -least)
+    high = first_at(from_above, log_limit, least, 1.0)
+    low = -first_at(from_below, log_limit, -1.0, -least)
     return low, high
 
 
@@ -131,7 +138,8 @@ def mean_ratio(pairs: PairedRuns | None, contrasts: Contrasts, response: Respons
     z = scaled_y - scaled_x
     slope = -float((scaled_y + scaled_x).mean()) / 2.0
     influence = z - z.mean() + slope * (d - centre)
-    error = math.sqrt(float((influence**2).sum()))
+    # two numbers are estimated beside it: the mean of D and the slope
+    error = math.sqrt(float((influence**2).sum()) * len(z) / (len(z) - 2))
     ratio = float(y.mean() / x.mean())
     same = abs(math.log(ratio) - centre) <= _ROUNDING
     p = 1.0 if same or error == 0.0 else math.erfc(abs(float(z.sum()) / error) / math.sqrt(2.0))
@@ -169,14 +177,18 @@ def _share(slow: Flags, shares: Floats, alpha: float) -> Share:
 def _log_capital(values: Floats, counts: npt.NDArray[np.intp], mean: float, *, most: float) -> float:
     """ln U(mean) of values that occur ``counts`` times and are at most ``most`` (1 or 0). The bets are as large as leaves
     every factor at least 0; for a mean of at least 0 they do not depend on it."""
-    parts = _PARTS / max(most, most - mean, _SMALLEST)
+    parts = PARTS / max(most, most - mean, _SMALLEST)
     factors = 1.0 - parts[:, None] * (values - mean)
     with np.errstate(divide="ignore"):
-        logs = (np.log(np.maximum(factors, 0.0)) * counts).sum(axis=1) + np.log(_WEIGHTS)
-    return float(np.logaddexp.reduce(logs))
+        return log_mixture((np.log(np.maximum(factors, 0.0)) * counts).sum(axis=1))
 
 
-def _first_at(rising: Callable[[float], float], limit: float, low: float, high: float) -> float:
+def log_mixture(logs: Floats) -> float:
+    """ln of the capital of all strategies together, ``logs`` being ln of what each made of 1."""
+    return float(np.logaddexp.reduce(logs + np.log(WEIGHTS)))
+
+
+def first_at(rising: Callable[[float], float], limit: float, low: float, high: float) -> float:
     """Where a rising function reaches ``limit`` between ``low`` and ``high``; ``high`` where it does not. Rounded
     outwards."""
     if rising(high) < limit:

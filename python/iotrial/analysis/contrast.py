@@ -156,16 +156,20 @@ class Responses:
     def pairs(self, term: Term) -> PairedRuns | None:
         """The runs of a main effect, arm by arm, of the blocks that give it a contrast; None where arms have no counterpart
         that differs in this factor alone, as in a fraction of a factorial."""
+        counterparts = self._runs.counterparts(term)
+        return None if counterparts is None else self.paired(counterparts, whole=term.whole)
+
+    def paired(self, counterparts: Sequence[tuple[str, str]], *, whole: bool = False) -> PairedRuns | None:
+        """The same of these arms, each with its counterpart; None where one has not been run."""
         runs = self._runs
-        counterparts = runs.counterparts(term)
-        if counterparts is None:
+        if not all(arm in runs.arms for pair in counterparts for arm in pair):
             return None
         arms = [runs.arms[arm] for pair in counterparts for arm in pair]
         rows = self._usable(arms)
         count = int(runs.present[arms[0], rows].min()) if rows.any() else 1
         values = self._values[arms][:, rows, :count]
         blocks, pairs = values.shape[1], len(counterparts)
-        shape = (blocks, count * pairs) if term.whole else (blocks * count, pairs)
+        shape = (blocks, count * pairs) if whole else (blocks * count, pairs)
         level, reference = (side.transpose(1, 2, 0).reshape(shape) for side in (values[0::2], values[1::2]))
         return PairedRuns(level, reference)
 

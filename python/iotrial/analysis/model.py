@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from iotrial.design.model import ArmKind
-from iotrial.study.model import Better, Scale
+from iotrial.study.model import TYPICAL, Better, Scale
 
 
 class Verdict(StrEnum):
@@ -145,7 +145,8 @@ class Effect:
     ``margin`` is relative. ``agree``, of a pooled effect: whether its conditions show the same effect, so that their mean
     stands for each of them (``pooling.agree``); None for other effects. ``span``: where they do not, the conditions
     with the smallest and the largest estimate, and how many there are. ``slow_runs`` and ``mean_ratio``, of a main effect on
-    a time or a rate: what the ratio of typical runs does not show (``analysis.beyond_typical``).
+    a time or a rate: what the ratio of typical runs does not show (``analysis.beyond_typical``). ``statistic`` is the
+    response's: what of an arm's runs is compared.
     """
 
     kind: str
@@ -182,6 +183,7 @@ class Effect:
     span: Span | None = None
     slow_runs: SlowRuns | None = None
     mean_ratio: MeanRatio | None = None
+    statistic: str = TYPICAL
 
     @property
     def conclusion(self) -> Conclusion:

@@ -140,6 +140,7 @@ def _effect(effect: Effect, study: Study) -> dict[str, object]:
         "blocks": effect.blocks,
         "failures": effect.failures,
         "aliases": list(effect.aliases),
+        "statistic": effect.statistic,
         "slow_runs": _slow_runs(effect),
         "mean_ratio": _mean_ratio(effect),
         **effect_json(effect, study),
