@@ -4,6 +4,7 @@ hand."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from iotrial.analysis.beyond_typical import FEWEST, mean_bounds, mean_ratio, slo
 from iotrial.analysis.contrast import Contrasts, PairedRuns, Responses
 from iotrial.analysis.model import (
     Conclusion,
+    Interval,
     MeanRatio,
     Observation,
     ObservedBlock,
@@ -233,9 +235,30 @@ def test_a_constant_amount_changes_the_mean_of_skewed_times_by_less_than_typical
     assert found.differs
 
 
+OPEN = Interval(0.0, None, None, 1.0, 1.0, 400)
+
+
+def test_a_difference_of_the_two_ratios_that_does_not_matter_is_not_pointed_to() -> None:
+    rng = np.random.default_rng()
+    x = np.exp(rng.normal(0, 0.6, 400))
+    both = pairs((x + 0.3 * x.mean()).tolist(), x.tolist())
+    contrasts = Contrasts(tuple((both.level - both.reference)[:, 0].tolist()), 0)
+    mean = math.log(1.3)
+    for found, margin, differs in (
+        (OPEN, 0.5, False),
+        (replace(OPEN, low=mean - 0.1, high=mean + 0.1), 0.5, False),
+        (replace(OPEN, low=mean + 0.01, high=mean + 0.1), 0.5, True),
+        (OPEN, 0.001, True),
+    ):
+        one = mean_ratio(both, contrasts, TIME, found, margin)
+        assert one is not None
+        assert one.differs is differs
+
+
 def _ratio(level: np.ndarray, reference: np.ndarray) -> MeanRatio:
     both = pairs(level.tolist(), reference.tolist())
-    found = mean_ratio(both, Contrasts(tuple((both.level - both.reference)[:, 0].tolist()), 0), TIME)
+    contrasts = Contrasts(tuple((both.level - both.reference)[:, 0].tolist()), 0)
+    found = mean_ratio(both, contrasts, TIME, OPEN, margin=0.01)
     assert found is not None
     return found
 

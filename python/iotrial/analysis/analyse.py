@@ -245,7 +245,7 @@ def _effect(asked: _Asked, *, margin: float) -> Effect:
         aliases=term.aliases,
         leaning=found.leaning,
         slow_runs=slow_runs(asked.pairs, response, asked.alpha) if typical else None,
-        mean_ratio=mean_ratio(asked.pairs, contrasts, response) if typical else None,
+        mean_ratio=mean_ratio(asked.pairs, contrasts, response, found, margin) if typical else None,
         statistic=response.statistic,
     )
 

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iotrial.analysis.contrast import Contrasts, PairedRuns
-from iotrial.analysis.model import MeanRatio, Share, SlowRuns
+from iotrial.analysis.model import Interval, MeanRatio, Share, SlowRuns
 from iotrial.analysis.verdict import is_rate, is_time
 from iotrial.study.model import Better, Response, Scale
 
@@ -117,8 +117,11 @@ def mean_bounds(values: Floats, alpha: float, *, least: float = -1.0) -> tuple[f
     return low, high
 
 
-def mean_ratio(pairs: PairedRuns | None, contrasts: Contrasts, response: Response) -> MeanRatio | None:
-    """The ratio of the arms' mean values, and whether it differs from the ratio of typical runs (the mean of D).
+def mean_ratio(
+    pairs: PairedRuns | None, contrasts: Contrasts, response: Response, found: Interval, margin: float
+) -> MeanRatio | None:
+    """The ratio of the arms' mean values, and whether it differs from the ratio of typical runs (the mean of D) in a way that
+    matters: by more than the margin, or so far that it lies outside the interval ``found``.
 
     With r the mean of D, z = y(level) exp(-r/2) - y(reference) exp(r/2) changes its sign where the runs of a block are
     exchanged and a constant factor is all that differs. The test is the sum of z over the root of the sum of squares of its
@@ -141,9 +144,14 @@ def mean_ratio(pairs: PairedRuns | None, contrasts: Contrasts, response: Respons
     # two numbers are estimated beside it: the mean of D and the slope
     error = math.sqrt(float((influence**2).sum()) * len(z) / (len(z) - 2))
     ratio = float(y.mean() / x.mean())
-    same = abs(math.log(ratio) - centre) <= _ROUNDING
+    apart = abs(math.log(ratio) - centre)
+    same = apart <= _ROUNDING
+    outside = (found.low is not None and math.log(ratio) < found.low) or (
+        found.high is not None and math.log(ratio) > found.high
+    )
+    matters = outside or apart > math.log1p(margin)
     p = 1.0 if same or error == 0.0 else math.erfc(abs(float(z.sum()) / error) / math.sqrt(2.0))
-    return MeanRatio(ratio=ratio, typical=math.exp(centre), p=p, differs=p < MEANS_DIFFER)
+    return MeanRatio(ratio=ratio, typical=math.exp(centre), p=p, differs=p < MEANS_DIFFER and matters)
 
 
 def _towards_slow(response: Response) -> float | None:

@@ -40,7 +40,7 @@ QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 # What the numbers beside it say already.
 _TOO_WIDE = "budget_spent"
 _MOST_CLAUSES = 3
-_LONGEST = 200
+_LONGEST = 220
 _MOST_LABELS = 6
 
 

@@ -17,6 +17,9 @@ from iotrial.report.phrases import Kind, interval, kind_of, label, level_name
 #: said of an effect whose slow runs were counted: what its ratio, and so its verdict, is about
 TYPICALLY = " in typical runs"
 _MOST_NAMED = 3
+#: a bound above this is none that a reader could use
+_MOST = 0.5
+TOO_FEW = "too few blocks to bound their share"
 
 
 def covers_typical(effects: Sequence[Effect]) -> str:
@@ -61,7 +64,7 @@ def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     if len(differing) > _MOST_NAMED:
         named.append(f"{len(differing) - _MOST_NAMED} more")
     return (
-        f"Slow runs take more than {plain(_slow(differing[0]).factor)} times as long as is typical, and move the ratio "
+        f"Slow runs take more than {_slow(differing[0]).factor:g} times as long as is typical, and move the ratio "
         f"hardly at all: {'; '.join(named)}."
     )
 
@@ -97,27 +100,30 @@ def bounds(effects: Sequence[Effect]) -> str:
     """What is left open where no difference in slow runs is shown: "slow runs (over 1.5 times the typical time): none in 60
     of either; up to 8 % could be slow unseen"."""
     found = [_slow(effect) for effect in effects]
-    what = f"slow runs (over {plain(found[0].factor)} times the typical time)"
+    what = f"slow runs (over {found[0].factor:g} times the typical time)"
     number = sum(one.level.slow + one.reference.slow for one in found)
     if not number:
         runs = min(one.level.runs for one in found)
         unseen = max(max(one.level.high, one.reference.high) for one in found)
-        each = (
-            "of either"
-            if len(found) == 1
-            else f"or more of each side in all {counted(len(found), 'comparison')}"
+        each = "of either" if len(found) == 1 else "or more of each arm"
+        text = f"{what}: none in {runs:,} {each}"
+        return (
+            f"{text}; {TOO_FEW}"
+            if unseen > _MOST
+            else f"{text}; up to {_up(unseen)} of runs could be slow unseen"
         )
-        return f"{what}: none in {runs:,} {each}; up to {_up(unseen)} of runs could be slow unseen"
-    more, fewer = _up(max(one.high for one in found)), _up(-min(one.low for one in found))
+    most, least = max(one.high for one in found), -min(one.low for one in found)
+    open_ = f"no difference shown, {_up(least)} fewer to {_up(most)} more are possible"
+    if max(most, least) > _MOST:
+        open_ = f"no difference shown, and {TOO_FEW}"
     if len(found) == 1:
         level, reference = label(effects[0].level), label(effects[0].reference)
-        counts = f"{_of(found[0].level)} with {level}, {_of(found[0].reference)} with {reference}"
-        return f"{what}: {counts}; no difference shown, {fewer} fewer to {more} more are possible"
+        return (
+            f"{what}: {_of(found[0].level)} with {level}, {_of(found[0].reference)} with {reference}; {open_}"
+        )
     runs = sum(one.level.runs + one.reference.runs for one in found)
-    return (
-        f"{what}: {number:,} of {runs:,} in {counted(len(found), 'comparison')}; no difference shown, {fewer} fewer "
-        f"to {more} more are possible in one of them"
-    )
+    inside = "" if max(most, least) > _MOST else " in one of them"
+    return f"{what}: {number:,} of {runs:,} in {counted(len(found), 'comparison')}; {open_}{inside}"
 
 
 def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
