@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from marked import put
-from simulated import alarms, carry, designs, families, fleets, levels, power, stopping, widths, words
+from simulated import alarms, carry, designs, families, fleets, levels, power, stalls, stopping, widths, words
 
 Table = Callable[[np.random.Generator, float], str]
 
@@ -48,6 +48,9 @@ TABLES: dict[str, Table] = {
     "conclusions": words.conclusions,
     "equivalence": alarms.equivalence,
     "carry-over": carry.carry_over,
+    "slow-runs": stalls.slow_runs_table,
+    "mean-ratio": stalls.mean_ratio_table,
+    "statistics": stalls.statistics_table,
 }
 
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from iotrial.analysis.ahead import find_ahead
 from iotrial.analysis.anytime_t import t_interval
+from iotrial.analysis.beyond_typical import mean_ratio, slow_runs
 from iotrial.analysis.carryover import in_words, judge_carry_over, judged
-from iotrial.analysis.contrast import Contrasts, Responses, Runs, pooled
+from iotrial.analysis.contrast import Contrasts, PairedRuns, Responses, Runs, pooled
 from iotrial.analysis.controls import judge_controls, on_scale, positive_seen
 from iotrial.analysis.diagnostics import diagnose
 from iotrial.analysis.ebh import discoveries
@@ -31,11 +32,12 @@ from iotrial.analysis.model import (
     ObservedBlock,
 )
 from iotrial.analysis.pooling import agree, span_of
+from iotrial.analysis.run_statistics import statistic_interval
 from iotrial.analysis.spec import Spec
 from iotrial.analysis.verdict import judge
 from iotrial.analysis.voids import compare_void_rates, count_voids
 from iotrial.design.model import ArmKind, Condition, Term, TermKind
-from iotrial.study.model import Response
+from iotrial.study.model import TYPICAL, Response
 
 __all__ = ["ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
 
@@ -121,9 +123,8 @@ def analyse(
         exploratory += _asked(spec, condition, runs, controlled, primary=False)
         diagnostics += diagnose(spec, condition, own)
     exploratory += _asked_pooled(spec, laid_out, controls)
-    find_ahead(
-        [(one.contrasts.values, one.alpha, spec.margin_of(one.response)) for one in (*primary, *exploratory)]
-    )
+    typical = [one for one in (*primary, *exploratory) if one.response.statistic == TYPICAL]
+    find_ahead([(one.contrasts.values, one.alpha, spec.margin_of(one.response)) for one in typical])
     main = tuple(_effect(one, spec) for one in primary)
     others = [_held_together(_effect(one, spec), main) for one in exploratory]
     reasons += [f"{condition.key}: {in_words(one)}" for condition, one in carried if not one.passed]
@@ -155,6 +156,7 @@ class _Asked:
     contrasts: Contrasts
     control_seen: bool
     pooled: bool = False
+    pairs: PairedRuns | None = None
 
     @property
     def kind(self) -> str:
@@ -187,6 +189,8 @@ def _asked(
         if term.kind is TermKind.INTERACTION and not primary and term.primary:
             continue
         for response in responses:
+            if term.kind is not TermKind.MAIN and response.statistic != TYPICAL:
+                continue  # a mean or a quantile has no interaction on the scale of logarithms
             asked = _Asked(
                 term=term,
                 response=response,
@@ -195,6 +199,7 @@ def _asked(
                 workload=condition.workload,
                 contrasts=tables[response.name].contrasts(term.weights, whole=term.whole),
                 control_seen=positive_seen(controls, response.name) or spec.only_counts(condition),
+                pairs=tables[response.name].pairs(term) if primary else None,
             )
             found.append(asked)
     return found
@@ -206,6 +211,8 @@ def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[C
     for workload, conditions in spec.pools.items():
         own = [control for control in controls if control.condition["workload"] == workload]
         for response in spec.responses_of(conditions[0], primary=True):
+            if response.statistic != TYPICAL:
+                continue
             seen = positive_seen(own, response.name) or spec.only_counts(conditions[0])
             tables = [Responses(laid_out[condition.key], response) for condition in conditions]
             for term in spec.terms:
@@ -219,17 +226,22 @@ def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[C
 
 def _effect(asked: _Asked, spec: Spec) -> Effect:
     term, response, contrasts = asked.term, asked.response, asked.contrasts
-    found = interval(contrasts.values, asked.alpha, margin=spec.margin_of(response))
+    typical, margin = response.statistic == TYPICAL, spec.margin
+    found = (
+        interval(contrasts.values, asked.alpha, margin=spec.margin_of(response))
+        if typical
+        else statistic_interval(asked.pairs, response, asked.alpha)
+    )
     judgement = judge(
         found,
         response,
-        margin=spec.margin,
+        margin=margin,
         failures=contrasts.failures,
         unusable=contrasts.unusable,
         control_seen=asked.control_seen,
         precise=spec.precise,
     )
-    cross_check = t_interval(contrasts.values, asked.alpha)
+    cross_check = t_interval(contrasts.values, asked.alpha) if typical else None
     return Effect(
         kind=asked.kind,
         factor=term.factor,
@@ -255,7 +267,7 @@ def _effect(asked: _Asked, spec: Spec) -> Effect:
         failures=contrasts.failures,
         decided=judgement.decided,
         block_sd=float(np.std(contrasts.values, ddof=1)) if found.blocks > 1 else None,
-        margin=spec.margin,
+        margin=margin,
         cross_check=None
         if cross_check is None
         else (_end(cross_check[0], response), _end(cross_check[1], response)),
@@ -265,6 +277,9 @@ def _effect(asked: _Asked, spec: Spec) -> Effect:
         bounds=None
         if found.bounds is None
         else (_end(found.bounds[0], response), _end(found.bounds[1], response)),
+        slow_runs=slow_runs(asked.pairs, response, asked.alpha) if typical else None,
+        mean_ratio=mean_ratio(asked.pairs, contrasts, response, found, margin) if typical else None,
+        statistic=response.statistic,
     )
 
 

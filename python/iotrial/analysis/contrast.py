@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iotrial.analysis.model import Observation, ObservedBlock
+from iotrial.design.model import Term, TermKind
 from iotrial.study.model import Response, Scale
 
 Floats = npt.NDArray[np.float64]
@@ -42,6 +43,19 @@ class Contrasts:
     failures: int
     unusable: int = 0
     blocks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PairedRuns:
+    """The runs of a level, and of the reference with the same levels of all other factors, on the scale that they are
+    compared on.
+
+    Both arrays are units by runs, in time order. A unit is what an order was drawn for by itself: a block, or a repeat
+    within a stretch. In a crossed design it holds a run for each combination of the other factors.
+    """
+
+    level: Floats
+    reference: Floats
 
 
 class Runs:
@@ -75,6 +89,22 @@ class Runs:
         counts: Counts = np.zeros(self.shape[:2], dtype=np.intp)
         np.add.at(counts, (self.places[0][which], self.places[1][which]), 1)
         return counts
+
+    def counterparts(self, term: Term) -> list[tuple[str, str]] | None:
+        """For each arm at the level of a main effect, the one that differs from it in this factor alone; None where one has
+        none, and for effects of other kinds."""
+        if term.kind is not TermKind.MAIN or not all(arm in self.arms for arm in term.weights):
+            return None
+        treatments = {run.arm: run.treatment for run in self.runs if run.arm in term.weights}
+        by_treatment = {tuple(sorted(levels.items())): arm for arm, levels in treatments.items()}
+        found = []
+        for arm, levels in treatments.items():
+            if levels.get(term.factor) == term.level:
+                other = by_treatment.get(tuple(sorted({**levels, term.factor: term.reference}.items())))
+                if other is None:
+                    return None
+                found.append((arm, other))
+        return found if found and 2 * len(found) == len(treatments) else None
 
     def values(self, response: Response) -> Floats:
         """By arm, block and repeat, on the scale that the response is compared on; NaN where there is no usable value."""
@@ -123,6 +153,34 @@ class Responses:
         self._values = self._runs.values(response)
         self._lacking: Counts = self._runs.present - np.isfinite(self._values).sum(axis=2)
 
+    def pairs(self, term: Term) -> PairedRuns | None:
+        """The runs of a main effect, arm by arm, of the blocks that give it a contrast; None where arms have no counterpart
+        that differs in this factor alone, as in a fraction of a factorial."""
+        counterparts = self._runs.counterparts(term)
+        return None if counterparts is None else self.paired(counterparts, whole=term.whole)
+
+    def paired(self, counterparts: Sequence[tuple[str, str]], *, whole: bool = False) -> PairedRuns | None:
+        """The same of these arms, each with its counterpart; None where one has not been run."""
+        runs = self._runs
+        if not all(arm in runs.arms for pair in counterparts for arm in pair):
+            return None
+        arms = [runs.arms[arm] for pair in counterparts for arm in pair]
+        rows = self._usable(arms)
+        count = int(runs.present[arms[0], rows].min()) if rows.any() else 1
+        values = self._values[arms][:, rows, :count]
+        blocks, pairs = values.shape[1], len(counterparts)
+        shape = (blocks, count * pairs) if whole else (blocks * count, pairs)
+        level, reference = (side.transpose(1, 2, 0).reshape(shape) for side in (values[0::2], values[1::2]))
+        return PairedRuns(level, reference)
+
+    def _usable(self, arms: Sequence[int]) -> Flags:
+        """By block, whether it holds every one of these arms, as often as the others and with a usable value."""
+        runs = self._runs
+        present = runs.present[arms]
+        lacking = self._lacking[arms].sum(axis=0)
+        usable: Flags = ~runs.void & (lacking == 0) & (present[0] > 0) & (present == present[0]).all(axis=0)
+        return usable
+
     def contrasts(self, weights: Mapping[str, float], *, whole: bool = False) -> Contrasts:
         """The contrast of these weights (by name of the arm). Blocks that lack one of the arms are passed over.
 
@@ -136,12 +194,10 @@ class Responses:
         if len(arms) < len(weights) or not arms:
             return Contrasts((), int(failed.sum()), unusable)
         # Only blocks that hold every arm compare like with like.
-        present = runs.present[arms]
-        repeats = present[0]
-        usable_ones = ~runs.void & (lacking == 0) & (repeats > 0) & (present == repeats).all(axis=0)
+        repeats = runs.present[arms[0]]
         values: list[float] = []
         blocks: list[int] = []
-        rows = np.flatnonzero(usable_ones)
+        rows = np.flatnonzero(self._usable(arms))
         sums = _weighted(np.array(list(weights.values())), self._values[arms][:, rows])
         if sums.shape[1] == 1:  # a run of each arm in a block, as in most designs
             indices = [runs.indices[row] for row in rows.tolist()]

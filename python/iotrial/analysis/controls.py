@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from iotrial.analysis.contrast import Responses, Runs
 from iotrial.analysis.eprocess import excluded, interval
 from iotrial.analysis.model import Control
+from iotrial.analysis.run_statistics import statistic_interval
 from iotrial.analysis.spec import Spec
 from iotrial.design.model import ArmKind, Condition
-from iotrial.study.model import Response, Scale
+from iotrial.study.model import TYPICAL, Response, Scale
 
 
 def judge_controls(spec: Spec, condition: Condition, runs: Runs) -> tuple[Control, ...]:
@@ -63,6 +64,8 @@ def _judge(
     log = response.scale is Scale.LOG
     truth = math.log(injected) if log else injected
     told = excluded(contrasts.values, 0.0, spec.alpha, margin=margin)
+    if told and kind is ArmKind.POSITIVE and response.statistic != TYPICAL:
+        told = _seen_in_statistic(spec, runs, response)
     if kind is ArmKind.POSITIVE and found.estimate is not None:
         # A control that moves the wrong way has not been seen.
         told = told and found.estimate * truth > 0.0
@@ -78,6 +81,20 @@ def _judge(
         told_from_zero=told,
         blocks=found.blocks,
     )
+
+
+def _seen_in_statistic(spec: Spec, runs: Runs, response: Response) -> bool:
+    """Whether the mean or the quantile that is compared tells the slow-down from none too: who cannot see it there cannot
+    call two levels equivalent there. The copy and the size of the slow-down are judged by typical runs, which they change by
+    a factor."""
+    weights = spec.control_weights[ArmKind.POSITIVE]
+    sides = ([arm for arm, weight in weights.items() if sign * weight > 0.0] for sign in (1.0, -1.0))
+    stretched, originals = sides
+    if len(stretched) != 1 or len(originals) != 1:
+        return False
+    pairs = Responses(runs, response).paired([(stretched[0], originals[0])])
+    found = statistic_interval(pairs, response, spec.alpha)
+    return found.low is not None and found.low > 0.0
 
 
 def on_scale(value: float | None, response: Response) -> float | None:

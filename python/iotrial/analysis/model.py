@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Self
 
 from iotrial.design.model import ArmKind
-from iotrial.study.model import Better, Scale
+from iotrial.study.model import TYPICAL, Better, Scale
 
 
 class Verdict(StrEnum):
@@ -45,6 +46,8 @@ class Conclusion(StrEnum):
     PROBABLY_WORSE = "probably_worse"
     EQUIVALENT = "equivalent"
     EQUIVALENT_DETECTABLE = "equivalent_detectable"
+    EQUIVALENT_MORE_SLOW_RUNS = "equivalent_more_slow_runs"
+    EQUIVALENT_FEWER_SLOW_RUNS = "equivalent_fewer_slow_runs"
     UNDECIDED = "undecided"
     VARIES = "varies"
 
@@ -55,20 +58,28 @@ class Conclusion(StrEnum):
 
     @property
     def equivalent(self) -> bool:
-        """Whether the whole interval is inside the margin."""
+        """Whether the whole interval is inside the margin, and slow runs are not shown to differ."""
         return self in (Conclusion.EQUIVALENT, Conclusion.EQUIVALENT_DETECTABLE)
+
+    @property
+    def only_typically(self) -> bool:
+        """Whether the whole interval is inside the margin, but one side has more slow runs."""
+        return self in (Conclusion.EQUIVALENT_MORE_SLOW_RUNS, Conclusion.EQUIVALENT_FEWER_SLOW_RUNS)
 
     @property
     def words(self) -> str:
         """As reports print it, e.g. "probably slower". Whether an equivalent effect is detectable is said apart."""
         if self is Conclusion.VARIES:
             return "differs by condition"
+        if self.only_typically:
+            more = "more" if self is Conclusion.EQUIVALENT_MORE_SLOW_RUNS else "fewer"
+            return f"typical runs equivalent, but {more} slow runs"
         return "equivalent" if self.equivalent else self.value.replace("_", " ")
 
     @property
     def tone(self) -> str:
         """The class that colours it on a page: never a plain direction's for what is only probable."""
-        return "probable" if self.probable or self is Conclusion.VARIES else self.words
+        return "probable" if self.probable or self.only_typically or self is Conclusion.VARIES else self.words
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +140,9 @@ class Effect:
     study with whole plots.
     ``margin`` is relative. ``agree``, of a pooled effect: whether its conditions show the same effect, so that their mean
     stands for each of them (``pooling.agree``); None for other effects. ``span``: where they do not, the conditions
-    with the smallest and the largest estimate, and how many there are.
+    with the smallest and the largest estimate, and how many there are. ``slow_runs`` and ``mean_ratio``, of a main effect on
+    a time or a rate: what the ratio of typical runs does not show (``analysis.beyond_typical``). ``statistic`` is the
+    response's: what of an arm's runs is compared.
     """
 
     kind: str
@@ -165,6 +178,9 @@ class Effect:
     agree: bool | None = None
     span: Span | None = None
     bounds: tuple[float, float] | None = None
+    slow_runs: SlowRuns | None = None
+    mean_ratio: MeanRatio | None = None
+    statistic: str = TYPICAL
 
     @property
     def conclusion(self) -> Conclusion:
@@ -174,6 +190,9 @@ class Effect:
         match self.verdict:
             case Verdict.INCONCLUSIVE:
                 return Conclusion.UNDECIDED
+            case Verdict.EQUIVALENT if self.slow_runs is not None and self.slow_runs.differ:
+                more = self.slow_runs.difference > 0.0
+                return Conclusion.EQUIVALENT_MORE_SLOW_RUNS if more else Conclusion.EQUIVALENT_FEWER_SLOW_RUNS
             case Verdict.EQUIVALENT:
                 return Conclusion.EQUIVALENT_DETECTABLE if self.detectably else Conclusion.EQUIVALENT
             case direction:
@@ -188,6 +207,60 @@ class Effect:
         above = self.low is not None and self.low > 0.0 and math.log(self.low) > limit
         below = self.high is not None and (self.high <= 0.0 or math.log(self.high) < -limit)
         return above or below
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Slow runs of one arm: how many of how many, and between which bounds their share lies."""
+
+    slow: int
+    runs: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRuns:
+    """Runs that took more than ``factor`` times as long as is typical, at the level and at the reference.
+
+    ``difference`` is the share at the level less the share at the reference, ``low`` and ``high`` are its bounds. All
+    three pairs of bounds hold at any look, each at ``alpha``.
+    """
+
+    factor: float
+    level: Share
+    reference: Share
+    difference: float
+    low: float
+    high: float
+    alpha: float
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any] | None) -> Self | None:
+        """What ``asdict`` made of one, or of none."""
+        if found is None:
+            return None
+        return cls(**{**found, "level": Share(**found["level"]), "reference": Share(**found["reference"])})
+
+    @property
+    def differ(self) -> bool:
+        """Whether one of the two has more slow runs: 0 is excluded."""
+        return self.low > 0.0 or self.high < 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeanRatio:
+    """The ratio of the arms' mean values beside that of ``typical`` runs; ``p`` of the test that they are the same."""
+
+    ratio: float
+    typical: float
+    p: float
+    differs: bool
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any] | None) -> Self | None:
+        """What ``asdict`` made of one, or of none."""
+        return None if found is None else cls(**found)
 
 
 @dataclass(frozen=True, slots=True)

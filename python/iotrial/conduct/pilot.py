@@ -18,6 +18,7 @@ from iotrial.analysis.analyse import Spec
 from iotrial.analysis.contrast import Responses, usable
 from iotrial.analysis.forecast import Comparison, Forecast, Line, Rules, forecast
 from iotrial.analysis.model import ObservedBlock
+from iotrial.analysis.run_statistics import fewest_blocks
 from iotrial.analysis.scatter import FEWEST_BLOCKS, Scatter, scatter_of, scatter_of_contrasts
 from iotrial.conduct.progress import Snapshot, Watcher
 from iotrial.conduct.resolve import Resolved
@@ -27,7 +28,7 @@ from iotrial.design.model import ArmKind, Condition
 from iotrial.design.plan import Plan
 from iotrial.store import Store
 from iotrial.store.model import TrialData
-from iotrial.study.model import Response, Role, Scale
+from iotrial.study.model import TYPICAL, Response, Role, Scale
 
 MOST_BLOCKS = 100_000
 
@@ -124,6 +125,10 @@ def line_of(pilot: Pilot, spec: Spec, condition: Condition) -> Line:
     for response in spec.responses_of(condition, primary=True):
         if response.scale is Scale.DIFFERENCE:
             why = "it is compared by difference, which has no margin"
+            found.append(Comparison(response.name, None, reason=why))
+        elif response.statistic != TYPICAL:
+            least = fewest_blocks(response, spec)
+            why = f"equivalence of its {response.statistic} takes at least {least:,} blocks, however little runs scatter"
             found.append(Comparison(response.name, None, reason=why))
         elif spec.whole_plots:
             found += _of_stretches(blocks, spec, response)

@@ -13,7 +13,7 @@ from typing import Any
 
 from iotrial.analysis.analyse import analyse_condition
 from iotrial.analysis.carryover import in_words
-from iotrial.analysis.model import Effect, Span, Verdict
+from iotrial.analysis.model import Effect, MeanRatio, SlowRuns, Span, Verdict
 from iotrial.analysis.voids import compare_void_rates
 from iotrial.legible import shown
 from iotrial.report.opening import spec_of
@@ -149,6 +149,8 @@ def _effect(found: Mapping[str, Any]) -> Effect:
             "aliases": tuple(found["aliases"]),
             "cross_check": None if cross is None else (cross[0], cross[1]),
             "span": None if found["span"] is None else Span(**found["span"]),
+            "slow_runs": SlowRuns.of(found.get("slow_runs")),
+            "mean_ratio": MeanRatio.of(found.get("mean_ratio")),
         }
     )
 

@@ -53,7 +53,7 @@ class ImagePlace(DiskPlace):
         self.format()
 
     def _renew(self) -> None:
-        # mkfs.xfs leaves the device with blocks of 512 bytes, in which the next mkfs then writes: ext4's takes 1.6 times as long.
+        # mkfs.xfs leaves the device with blocks of 512 bytes, in which the next mkfs then writes: 1.6 times as long for ext4.
         if self.device is not None:
             self.target.call("image_renew", device=f"/dev/{self.device}")
 

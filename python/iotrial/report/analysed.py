@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from iotrial.analysis.analyse import analyse
-from iotrial.analysis.model import Analysis, Effect, Span, Verdict
+from iotrial.analysis.model import Analysis, Effect, MeanRatio, SlowRuns, Span, Verdict
 from iotrial.design.model import ArmKind
 from iotrial.legible import shown
 from iotrial.report.document import Document, flattened
@@ -179,6 +179,8 @@ def _effect(found: Mapping[str, Any]) -> Effect:
             "aliases": tuple(found["aliases"]),
             "cross_check": None if cross is None else (cross[0], cross[1]),
             "span": None if found["span"] is None else Span(**found["span"]),
+            "slow_runs": SlowRuns.of(found.get("slow_runs")),
+            "mean_ratio": MeanRatio.of(found.get("mean_ratio")),
         }
     )
 

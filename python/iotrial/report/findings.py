@@ -32,6 +32,7 @@ from iotrial.report.phrases import (
     statement,
     still_possible,
 )
+from iotrial.report.slow_runs import covers_typical
 from iotrial.study.model import Scale
 
 QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
@@ -39,7 +40,7 @@ QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 # What the numbers beside it say already.
 _TOO_WIDE = "budget_spent"
 _MOST_CLAUSES = 3
-_LONGEST = 200
+_LONGEST = 220
 _MOST_LABELS = 6
 
 
@@ -275,9 +276,10 @@ def _beyond(effects: Sequence[Effect], margin: float) -> str:
 
 def _same(effects: Sequence[Effect]) -> str:
     references = joined(dict.fromkeys(label(effect.reference) for effect in effects))
+    typically = covers_typical(effects)
     if all(is_speed(effect) for effect in effects):
-        return f"as fast as {references}"
-    return f"the same as {references} in {_subject(effects)}"
+        return f"as fast as {references}{typically}"
+    return f"the same as {references} in {_subject(effects)}{typically}"
 
 
 def _subject(effects: Sequence[Effect]) -> str:

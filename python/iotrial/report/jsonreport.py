@@ -142,7 +142,40 @@ def _effect(effect: Effect, study: Study) -> dict[str, object]:
         "blocks": effect.blocks,
         "failures": effect.failures,
         "aliases": list(effect.aliases),
+        "statistic": effect.statistic,
+        "slow_runs": _slow_runs(effect),
+        "mean_ratio": _mean_ratio(effect),
         **effect_json(effect, study),
+    }
+
+
+def _slow_runs(effect: Effect) -> dict[str, object] | None:
+    slow = effect.slow_runs
+    if slow is None:
+        return None
+    sides = {
+        name: {"slow": one.slow, "runs": one.runs, "low": one.low, "high": one.high}
+        for name, one in (("level", slow.level), ("reference", slow.reference))
+    }
+    return {
+        "factor": slow.factor,
+        **sides,
+        "difference": slow.difference,
+        "low": slow.low,
+        "high": slow.high,
+        "differ": slow.differ,
+    }
+
+
+def _mean_ratio(effect: Effect) -> dict[str, object] | None:
+    found = effect.mean_ratio
+    if found is None:
+        return None
+    return {
+        "ratio": _number(found.ratio),
+        "typical": _number(found.typical),
+        "p": found.p,
+        "differs": found.differs,
     }
 
 

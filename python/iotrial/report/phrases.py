@@ -21,7 +21,7 @@ from iotrial.report.notation import (
     plain,
     quantity,
 )
-from iotrial.study.model import Better, Scale
+from iotrial.study.model import MEAN, TYPICAL, Better, Scale
 
 _LONGEST_LABEL = 48
 #: behind a direction whose size may be below the margin
@@ -131,8 +131,11 @@ def level_name(effect: Effect) -> str:
 
 
 def response_name(effect: Effect) -> str:
-    """The response as a reader says it: ``read_time`` is "read time"."""
-    return spoken(effect.response)
+    """The response as a reader says it: ``read_time`` is "read time", "mean read time" or "p99 of read time"."""
+    name = spoken(effect.response)
+    if effect.statistic == TYPICAL:
+        return name
+    return f"mean {name}" if effect.statistic == MEAN else f"{shown(effect.statistic)} of {name}"
 
 
 def spoken(name: str) -> str:
@@ -142,7 +145,7 @@ def spoken(name: str) -> str:
 
 def is_speed(effect: Effect) -> bool:
     """Whether the response is a time or a rate, so that one may say faster and slower."""
-    return kind_of(effect) in (Kind.TIME, Kind.RATE)
+    return kind_of(effect) in (Kind.TIME, Kind.RATE) and effect.statistic == TYPICAL
 
 
 def statement(effect: Effect) -> str:
@@ -162,6 +165,8 @@ def size_in_words(effect: Effect) -> str:
     bounds = f"[{low}, {high}]"
     percentage = _in_percent(effect)
     match kind_of(effect):
+        case Kind.TIME if effect.statistic != TYPICAL:
+            return f"{estimate} times that of {reference} {bounds}{percentage}"
         case Kind.TIME:
             return f"it takes {estimate} times the time of {reference} {bounds}{percentage}"
         case Kind.RATE:
@@ -179,10 +184,11 @@ def effect_sentence(effect: Effect, *, margin: float) -> str:
     if effect.conclusion is Conclusion.UNDECIDED:
         why = f" ({reason_in_words(effect.reason)})" if effect.reason else ""
         return f"{name} vs {reference}: undecided{why}: {interval(effect)}. {still_possible(effect)}."
-    if effect.conclusion.equivalent:
+    if effect.conclusion.equivalent or effect.conclusion.only_typically:
         same = "as fast as" if is_speed(effect) else "the same as"
+        within = f"within {percent(margin)}{'' if effect.slow_runs is None else ' in typical runs'}"
         though = f", though detectably {shown(effect.detectably)}" if effect.detectably else ""
-        return f"{name} is {same} {reference} within {percent(margin)}{though}: {interval(effect)}."
+        return f"{name} is {same} {reference} {within}{though}: {interval(effect)}."
     return f"{statement(effect)}: {size_in_words(effect)}."
 
 

@@ -25,6 +25,8 @@ from iotrial.report.phrases import effect_sentence, label
 from iotrial.report.safety import risk_of, risks_of
 from iotrial.report.screens import is_screen
 from iotrial.report.sentences import carry_over_sentences, control_sentence
+from iotrial.report.slow_runs import more_slow_runs
+from iotrial.report.slow_runs import sentence as slow_sentence
 from iotrial.store.model import TrialData
 from iotrial.study.model import Study
 
@@ -137,7 +139,7 @@ def effect_rows(
         sentence = (
             f"{_capital(interaction_sentence(effect, study, margin=margin))}."
             if crossed
-            else effect_sentence(effect, margin=margin)
+            else effect_sentence(effect, margin=margin) + slow_sentence(effect)
         )
         if effect.conclusion is Conclusion.VARIES:
             sentence = f"{span_sentence(effect, conditions)}."
@@ -148,7 +150,7 @@ def effect_rows(
                 condition,
                 sentence,
                 comparison(effect, study),
-                verdict_word(effect) + partners.get(id(effect), ""),
+                verdict_word(effect) + more_slow_runs(effect) + partners.get(id(effect), ""),
                 at_levels(effect, study, means) if crossed else (),
                 aliases_in_words(effect),
                 risk_of(effect, risks),

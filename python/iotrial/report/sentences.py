@@ -33,6 +33,8 @@ from iotrial.report.outlook import further_s
 from iotrial.report.phrases import level_name, spoken
 from iotrial.report.safety import safety_note
 from iotrial.report.screens import is_screen, screen_details, screen_finding
+from iotrial.report.slow_runs import detail as on_slow_runs
+from iotrial.report.slow_runs import headline_note, on_means
 from iotrial.store.model import StoredTrial, TrialState
 from iotrial.study.kinds import kind_of
 from iotrial.study.model import Scale, Study, Workload
@@ -99,6 +101,7 @@ def summarise(
     elif effects:
         clauses.append(finding(effects, conditions, margin=margin))
     found = "; ".join(clauses)
+    found += headline_note(every, conditions)
     note = safety_note(every, study)
     tone = Tone.AT_RISK if note else _tone(every)
     found += note
@@ -308,8 +311,10 @@ def _details(
             + (f", with {conditions.constant}" if conditions.constant else "")
             + f"; {_counts(effects, header.margin)}."
         )
-    if not is_invalid(trial, analysis) and (leaning := _on_leaning(effects, conditions)):
-        yield leaning
+    if not is_invalid(trial, analysis):
+        for said in (on_slow_runs, on_means, _on_leaning):
+            if sentence := said(effects, conditions):
+                yield sentence
     together = header.lab.get("shared")
     known = (
         [one for one in together if isinstance(one, Mapping)] if isinstance(together, list | tuple) else []

@@ -21,7 +21,19 @@ from iotrial.study.factors import WORKLOAD, check_distinct_knobs
 from iotrial.study.kinds import KeyProblem, kinds
 from iotrial.study.kinds.varied import table_of
 from iotrial.study.labels import fold
-from iotrial.study.model import Claim, DesignKind, Factor, PlaceSpec, Role, Setting, Study, Workload
+from iotrial.study.model import (
+    TYPICAL,
+    Claim,
+    DesignKind,
+    Factor,
+    PlaceSpec,
+    Response,
+    Role,
+    Scale,
+    Setting,
+    Study,
+    Workload,
+)
 from iotrial.study.reader import MAX_BYTES, MAX_LINE
 from iotrial.study.responses import nameable
 from iotrial.study.source import Source
@@ -201,9 +213,24 @@ class _Check:
                     f"workload {wire.shown(response.workload)} measures no {wire.shown(response.name)} "
                     f"in {wire.shown(response.unit)}"
                 )
+            if response.statistic != TYPICAL:
+                self.statistic(response, study)
         for workload in study.workloads:
             if not any(r.primary for r in study.responses if r.workload == workload.name):
                 raise self.error(f"workload {workload.name}: no response is primary")
+
+    def statistic(self, response: Response, study: Study) -> None:
+        try:
+            wire.ResponseTable.model_validate(
+                {"name": response.name, "statistic": response.statistic, "cap": response.cap}
+            )
+        except ValidationError as error:
+            raise self.error(f"a response: {error.errors()[0]['msg']}") from None
+        timed = response.unit == "s" and response.scale is Scale.LOG
+        if not (timed and response.primary and study.design.kind is DesignKind.FULL):
+            raise self.error(
+                f"no study file could ask for the {response.statistic} of {wire.shown(response.name)}"
+            )
 
     def design(self, study: Study) -> None:
         design, names = study.design, [factor.name for factor in study.treatment_factors]

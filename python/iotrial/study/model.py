@@ -34,6 +34,9 @@ from iotrial.study.works import (
 )
 
 __all__ = [
+    "DEFAULT_CAP",
+    "MEAN",
+    "TYPICAL",
     "AtimeWork",
     "Better",
     "Budget",
@@ -144,6 +147,10 @@ class Workload:
     default: bool = True
 
 
+TYPICAL, MEAN = "typical", "mean"
+DEFAULT_CAP = 10.0
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """One number measured by a run of one workload. ``unit`` is ``s``, ``bytes``, ``1`` ..."""
@@ -156,6 +163,10 @@ class Response:
     primary: bool
     #: whether a known slow-down can be put into it; not into what a program says of itself
     stretchable: bool = True
+    #: what is compared of an arm's runs: ``typical``, ``mean``, or a quantile such as ``p99``
+    statistic: str = TYPICAL
+    #: of a mean: a run counts as at most so many times what is typical
+    cap: float = DEFAULT_CAP
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,8 @@ def _read(source: Source, *, trusted: bool) -> Study:
     places = read_places(source, document.place, factors, fixed)
     workloads = read_workloads(source, document.workload, factors)
     check_placeholders(source, factors, fixed, workloads)
-    responses = read_responses(source, document.response, workloads)
+    design = read_design(source, document.design, factors)
+    responses = read_responses(source, document.response, workloads, design)
     return Study(
         name=head.name,
         title=head.title or head.name,
@@ -121,7 +122,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
         text=text,
         origin=origin,
         trusted=trusted,
-        design=read_design(source, document.design, factors),
+        design=design,
         account=head.account,
         wash_in=head.wash_in,
         places=places,

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from iotrial.study import wire
 from iotrial.study.kinds import ResponseSpec, kinds
 from iotrial.study.kinds.contract import ACTIVITY_RESPONSES, SERVED_RESPONSES
-from iotrial.study.model import Better, Response, Scale, Workload
+from iotrial.study.model import (
+    DEFAULT_CAP,
+    MEAN,
+    TYPICAL,
+    Better,
+    Design,
+    DesignKind,
+    Response,
+    Scale,
+    Workload,
+)
 from iotrial.study.source import Source
 
 _Named = dict[str, tuple[int, wire.ResponseTable]]
 
 
 def read_responses(
-    source: Source, tables: Sequence[dict[str, Any]], workloads: Sequence[Workload]
+    source: Source, tables: Sequence[dict[str, Any]], workloads: Sequence[Workload], design: Design
 ) -> tuple[Response, ...]:
     """The responses of every workload: named ones first, then what its kind measures besides.
 
@@ -33,11 +44,32 @@ def read_responses(
                 message = f'the response "{entry.name}" of workload "{workload}" is declared twice'
                 raise source.error(message, "response", index)
             named[workload][entry.name] = (index, entry)
+    if design.kind is not DesignKind.FULL:
+        for index, entry in enumerate(entries):
+            if entry.statistic != TYPICAL:
+                message = f'a "{design.kind.value}" design has no two arms that differ in one factor alone'
+                raise source.error(message, "response", index, "statistic")
     return tuple(
         response
         for workload in workloads
         for response in _responses(source, workload.name, specs[workload.name], named[workload.name])
     )
+
+
+def _with_statistic(source: Source, response: Response, index: int, entry: wire.ResponseTable) -> Response:
+    path = ("response", index, "statistic")
+    if entry.cap is not None and entry.statistic != MEAN:
+        raise source.error('only a response with statistic = "mean" has a cap', "response", index, "cap")
+    if entry.statistic == TYPICAL:
+        return response
+    if response.scale is not Scale.LOG or response.unit != "s":
+        raise source.error(
+            f'"{response.name}" is no time compared by ratio, so it has no mean or tail to compare', *path
+        )
+    if not response.primary:
+        hint = "or leave statistic out: exploratory responses are compared by typical runs"
+        raise source.error(f'"{response.name}" is not primary', *path, hint=f"add primary = true, {hint}")
+    return replace(response, statistic=entry.statistic, cap=DEFAULT_CAP if entry.cap is None else entry.cap)
 
 
 def nameable(specs: tuple[ResponseSpec, ...]) -> tuple[ResponseSpec, ...]:
@@ -78,7 +110,8 @@ def _responses(
                 raise source.error(message, "response", index, "unit")
             scale = Scale(entry.scale) if entry.scale else scale
             better = Better(entry.better) if entry.better else better
-        responses.append(
-            Response(workload, name, spec.unit, scale, better, name in primary, spec.stretchable)
-        )
+        response = Response(workload, name, spec.unit, scale, better, name in primary, spec.stretchable)
+        if name in named:
+            response = _with_statistic(source, response, *named[name])
+        responses.append(response)
     return responses

@@ -276,6 +276,8 @@ class ResponseTable(Table):
     scale: Literal["log", "difference"] | None = None
     better: Literal["lower", "higher", "none"] | None = None
     unit: Line | None = None
+    statistic: str = Field("typical", pattern=r"^(typical|mean|p([5-9]\d)(\.\d{1,2})?)$")
+    cap: float | None = Field(None, ge=2, le=1000)
 
 
 _One = TypeVar("_One")

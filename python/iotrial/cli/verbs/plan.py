@@ -90,6 +90,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
             "primary_effects": plan.primary_effects,
             "conditions": [c.key for c in plan.conditions],
             "design": design_json(design_of(plan)),
+            "statistics": _statistics(plan),
             "changes": list(resolved.changes),
             "notes": list(resolved.notes),
             "safety": safety_json(resolved.study),
@@ -109,6 +110,25 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
     for line in forecast_lines(found[1], found[0], resolved.study):
         tell(line, fold=_COLUMN)
     return ending
+
+
+def _statistics(plan: Any) -> list[dict[str, Any]]:
+    """What equivalence of a mean or a quantile takes at least, of each response that asks for one."""
+    from iotrial.analysis.run_statistics import fewest_blocks
+    from iotrial.analysis.spec import Spec
+    from iotrial.study.model import TYPICAL
+
+    spec = Spec.from_plan(plan)
+    return [
+        {
+            "workload": response.workload,
+            "response": response.name,
+            "statistic": response.statistic,
+            "blocks_at_least": fewest_blocks(response, spec),
+        }
+        for response in plan.study.responses
+        if response.statistic != TYPICAL
+    ]
 
 
 def _print(
@@ -136,6 +156,17 @@ def _print(
         f"alpha {study.alpha:g} shared by {plan.primary_effects} primary effects",
         fold=_COLUMN,
     )
+    for one in _statistics(plan):
+        tell(
+            f"           {one['statistic']} of {one['response']} ({one['workload']}): no verdict of equivalence before "
+            f"{one['blocks_at_least']:,} blocks of a condition, however alike its runs are"
+            + (
+                f"; the budget ends at {study.budget.blocks:,}"
+                if one["blocks_at_least"] > study.budget.blocks
+                else ""
+            ),
+            fold=_COLUMN,
+        )
     tell(f"seed       {plan.seed} (a run without --seed draws its own)\n")
     tell("first blocks, each in the order of its runs:")
     for block in listed:

@@ -1,0 +1,311 @@
+"""Rare slow runs, and effects that are no constant factor: what is said where the ratio of typical runs does not show
+them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from exact import rate
+from iotrial.analysis.beyond_typical import FEWEST, mean_bounds, mean_ratio, which_slow
+from iotrial.analysis.contrast import Contrasts, PairedRuns
+from iotrial.analysis.eprocess import interval
+from iotrial.analysis.run_statistics import statistic_interval
+from iotrial.analysis.verdict import judge
+from iotrial.study.model import Better, Response, Scale
+from simulated.noise import Floats, Rng, correlated, drifting
+
+TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
+MARGIN, SDS, BLOCKS, ALPHA = 0.03, (0.03, 0.10), 1000, 0.05
+LOOKS = sorted({round(12 * 1.15**step) for step in range(33)} & set(range(BLOCKS + 1)))
+Arms = tuple[Floats, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stalls:
+    """Runs of each arm that take ``times`` as long; ``burst`` is the mean number of runs in a row, of either arm."""
+
+    level: float
+    reference: float
+    times: float
+    burst: float = 1.0
+
+    def arms(self, rng: Rng, blocks: int, sd: float) -> Arms:
+        """ln of the run times of level and reference, in an order drawn in each block."""
+        slots = rng.random((blocks, 2)).argsort(axis=1)
+        chance = np.array([self.level, self.reference])
+        stalled = rng.random((blocks, 2)) < chance
+        if self.burst > 1.0:
+            in_time = _bursts(rng, 2 * blocks, self.level, self.burst).reshape(blocks, 2)
+            stalled = np.take_along_axis(in_time, slots, axis=1)
+        runs = rng.normal(0.0, sd / math.sqrt(2.0), (blocks, 2)) + math.log(self.times) * stalled
+        return runs[:, 0], runs[:, 1]
+
+    @property
+    def difference(self) -> float:
+        """The true difference in the share of slow runs."""
+        return self.level - self.reference
+
+
+STALLS = {
+    "no stalls": _Stalls(0.0, 0.0, 10.0),
+    "2 % of all runs tenfold": _Stalls(0.02, 0.02, 10.0),
+    "5 % of all runs tenfold, 10 in a row": _Stalls(0.05, 0.05, 10.0, burst=10.0),
+    "1 % of the level's runs tenfold": _Stalls(0.01, 0.0, 10.0),
+    "5 % of the level's runs doubled": _Stalls(0.05, 0.0, 2.0),
+    "5 % of the level's runs tenfold": _Stalls(0.05, 0.0, 10.0),
+    "5 % at the level, 1 % at the reference, tenfold": _Stalls(0.05, 0.01, 10.0),
+}
+
+
+def slow_runs_table(rng: Rng, scale: float) -> str:
+    """What trials of equally fast arms say of stalls where they stop, and which bounds ever miss."""
+    trials = max(40, int(300 * scale))
+    out = [
+        f"**Equally fast typical runs, margin {MARGIN:.0%}, alpha {ALPHA}: {trials} trials of at "
+        f"most {BLOCKS} blocks** [95 % bounds]",
+        "",
+        "The first columns are of the block at which the verdict is final, the last two of every look up to the last block.",
+        "",
+        "| block SD | runs that stall | inside the margin | plainly equivalent | more slow runs found | blocks "
+        f"| at most more slow | found in {BLOCKS} blocks | bounds ever miss |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for sd, (name, stalls) in itertools.product(SDS, STALLS.items()):
+        found = [_trial(*stalls.arms(rng, BLOCKS, sd), stalls.difference) for _ in range(trials)]
+        inside = sum(one.inside for one in found)
+        plain = sum(one.inside and not one.found for one in found)
+        shown = rate(sum(one.found for one in found), trials)
+        out.append(
+            f"| {sd:.0%} | {name} | {inside / trials:.3f} | {plain / trials:.3f} | {shown} | "
+            f"{np.median([one.blocks for one in found]):.0f} | {np.median([one.high for one in found]):.1%} | "
+            f"{rate(sum(one.ever for one in found), trials)} | {rate(sum(one.missed for one in found), trials)} |"
+        )
+    return "\n".join(out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Of one trial: where it stopped, and over all its looks."""
+
+    inside: bool
+    found: bool
+    blocks: int
+    high: float
+    ever: bool
+    missed: bool
+
+
+def _trial(level: Floats, reference: Floats, truth: float) -> _Said:
+    stop = BLOCKS
+    inside = False
+    for blocks in LOOKS:
+        judged = judge(interval(level[:blocks] - reference[:blocks], ALPHA), TIME, margin=MARGIN)
+        if judged.decided:
+            stop, inside = blocks, judged.verdict == "equivalent"
+            break
+    flags = which_slow(PairedRuns(level[:, None], reference[:, None]), TIME)
+    assert flags is not None
+    z = flags[0][:, 0].astype(float) - flags[1][:, 0]
+    looks = {blocks: mean_bounds(z[: blocks - FEWEST], ALPHA) for blocks in LOOKS}
+    low, high = looks[max(blocks for blocks in LOOKS if blocks <= stop)]
+    return _Said(
+        inside=inside,
+        found=low > 0.0 or high < 0.0,
+        blocks=stop,
+        high=high,
+        ever=any(low > 0.0 or high < 0.0 for low, high in looks.values()),
+        missed=not all(low <= truth <= high for low, high in looks.values()),
+    )
+
+
+def _bursts(rng: Rng, slots: int, share: float, length: float) -> np.ndarray:
+    """Runs in the order of time of which a share stalls, ``length`` in a row on average: a two-state Markov chain."""
+    begins, ends = share / (1.0 - share) / length, 1.0 / length
+    out = np.empty(slots, dtype=bool)
+    state = rng.random() < share
+    for slot in range(slots):
+        out[slot] = state
+        state = rng.random() >= ends if state else rng.random() < begins
+    return out
+
+
+# times of a run before anything is added, with their mean
+_SKEWED: dict[str, tuple[Callable[[Rng, int], Floats], float]] = {
+    "exponential + .05": (lambda rng, n: 0.05 + rng.exponential(size=n), 1.05),
+    "exponential + .2": (lambda rng, n: 0.2 + rng.exponential(size=n), 1.2),
+    "log-normal, .8": (lambda rng, n: np.exp(rng.normal(0, 0.8, n)), math.exp(0.32)),
+    "log-normal, .5": (lambda rng, n: np.exp(rng.normal(0, 0.5, n)), math.exp(0.125)),
+}
+
+
+def _alone(draw: Callable[[Rng, int], Floats], mean: float, added: float) -> Callable[[Rng, int], Arms]:
+    return lambda rng, n: (np.log(draw(rng, n) + added * mean), np.log(draw(rng, n)))
+
+
+def _shared(sd: float, added: float) -> Callable[[Rng, int], Arms]:
+    """Log-normal times that the runs of a block share, with noise of 10 % of their own."""
+
+    def arms(rng: Rng, n: int) -> Arms:
+        block = np.exp(rng.normal(0, sd, n))
+        level = block * np.exp(rng.normal(0, 0.1, n)) + added * math.exp(sd**2 / 2 + 0.005)
+        return np.log(level), np.log(block) + rng.normal(0, 0.1, n)
+
+    return arms
+
+
+def _factor(draw: Callable[[Rng, int], Floats]) -> Callable[[Rng, int], Arms]:
+    return lambda rng, n: (math.log(1.3) + np.log(draw(rng, n)), np.log(draw(rng, n)))
+
+
+def _symmetric() -> dict[str, Callable[[Rng, int], Arms]]:
+    return {
+        "+30 % as a factor, normal, 10 %": _factor(lambda rng, n: np.exp(rng.normal(0, 0.1, n))),
+        "+30 % as a factor, heavy-tailed (t, 3 df)": _factor(
+            lambda rng, n: np.exp(0.1 * rng.standard_t(3, n))
+        ),
+        "+30 % as a factor, log-normal, .8": _factor(_SKEWED["log-normal, .8"][0]),
+        "+30 % as a factor, exponential + .05": _factor(_SKEWED["exponential + .05"][0]),
+        "+30 % as a factor, 1 run in 20 stalls": _factor(
+            lambda rng, n: (
+                np.exp(rng.normal(0, 0.1, n)) * np.where(rng.random(n) < 0.05, rng.uniform(2, 20, n), 1.0)
+            )
+        ),
+    }
+
+
+def mean_ratio_table(rng: Rng, scale: float) -> str:
+    """How often the interval of the ratio misses the ratio of mean times, and how often the report says that they differ."""
+    trials = max(40, int(400 * scale))
+    kinds = {f"+30 % added, {name}": _alone(draw, mean, 0.3) for name, (draw, mean) in _SKEWED.items()}
+    kinds["+30 % added, log-normal, .6, shared by a block"] = _shared(0.6, 0.3)
+    kinds |= _symmetric()
+    sizes = (30, 100, 300)
+    out = [
+        f"**The ratio of mean times is 1.3, the margin 3 %: the interval at .05 misses it, the report points to the mean, "
+        f"{trials} trials**",
+        "",
+        "Each cell: interval misses / report points to the mean / the same among trials that miss.",
+        "",
+        "| effect and run times | " + " | ".join(f"{n} blocks" for n in sizes) + " |",
+        "| --- |" + " --- |" * len(sizes),
+    ]
+    for name, draw in kinds.items():
+        cells = []
+        for blocks in sizes:
+            missed = pointed = both = 0
+            for _ in range(trials):
+                level, reference = draw(rng, blocks)
+                pairs = PairedRuns(level[:, None], reference[:, None])
+                d = level - reference
+                ends = interval(d, ALPHA)
+                found = mean_ratio(pairs, Contrasts(tuple(d.tolist()), 0), TIME, ends, MARGIN)
+                low = -math.inf if ends.low is None else ends.low
+                high = math.inf if ends.high is None else ends.high
+                misses = ends.empty or not low <= math.log(1.3) <= high
+                points = found is not None and found.differs
+                missed, pointed, both = missed + misses, pointed + points, both + (misses and points)
+            among = f"{both / missed:.2f}" if missed else "–"
+            cells.append(f"{missed / trials:.2f} / {pointed / trials:.3f} / {among}")
+        out.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(out)
+
+
+# ratios of means and of quantiles, with what they truly are
+
+STATISTICS = ("mean", "p90", "p99")
+STATISTIC_LOOKS = (20, 40, 70, 120, 200, 350, 600, 1000)
+_CAP = 10.0
+_MANY = 400_000
+
+
+def _stalling(rng: Rng, n: int) -> Arms:
+    """Noise of 7 % a run; 1 % of the level's runs take ten times as long."""
+    runs = rng.normal(0.0, 0.07, (2, n))
+    return runs[0] + math.log(10.0) * (rng.random(n) < 0.01), runs[1]
+
+
+def _in_bursts(rng: Rng, n: int) -> Arms:
+    """The same noise; the machine stalls fivefold for 10 runs in a row, 5 % of the time, whatever runs."""
+    slots = rng.random((n, 2)).argsort(axis=1)
+    stalled = np.take_along_axis(_bursts(rng, 2 * n, 0.05, 10.0).reshape(n, 2), slots, axis=1)
+    runs = rng.normal(0.0, 0.07, (n, 2)) + math.log(5.0) * stalled
+    return math.log(1.1) + runs[:, 0], runs[:, 1]
+
+
+def _in_time(noise: Callable[[Rng, int], Floats]) -> Callable[[Rng, int], Arms]:
+    """A factor of 1.1 on noise in the order of time, in units of .2 of the logarithm."""
+
+    def arms(rng: Rng, n: int) -> Arms:
+        slots = rng.random((n, 2)).argsort(axis=1)
+        runs = 0.2 * np.take_along_axis(noise(rng, 2 * n).reshape(n, 2), slots, axis=1)
+        return math.log(1.1) + runs[:, 0], runs[:, 1]
+
+    return arms
+
+
+#: arms, and their ratio where it is one factor of everything; None: of a large sample
+_STATISTIC_CASES: dict[str, tuple[Callable[[Rng, int], Arms], float | None]] = {
+    "log-normal, .8, times 1.3": (_factor(_SKEWED["log-normal, .8"][0]), 1.3),
+    "log-normal, .8, + 30 %": (_alone(*_SKEWED["log-normal, .8"], 0.3), None),
+    "exponential + .05, + 30 %": (_alone(*_SKEWED["exponential + .05"], 0.3), None),
+    "noise of 7 %, 1 % of the level's runs tenfold": (_stalling, None),
+    "both stall fivefold, 10 runs in a row, times 1.1": (_in_bursts, 1.1),
+    "autocorrelated (.9), times 1.1": (_in_time(lambda rng, n: correlated(rng, 1, n, 0.9)[0]), 1.1),
+    "drifting, times 1.1": (_in_time(lambda rng, n: drifting(rng, 1, n)[0]), 1.1),
+}
+
+
+def statistics_table(rng: Rng, scale: float) -> str:
+    """Whether the intervals of means and quantiles ever miss, and how wide they are."""
+    trials = max(40, int(300 * scale))
+    out = [
+        f"**Ratios of means (capped at ten times the typical time) and of quantiles, alpha {ALPHA}: {trials} trials of "
+        f"{BLOCKS} blocks, {len(STATISTIC_LOOKS)} looks** [95 % bounds]",
+        "",
+        f"Each cell: the interval ever misses the true ratio; median of its ends after {BLOCKS} blocks (… none yet).",
+        "",
+        "| run times | " + " | ".join(STATISTICS) + " |",
+        "| --- |" + " --- |" * len(STATISTICS),
+    ]
+    for name, (draw, factor) in _STATISTIC_CASES.items():
+        arms = [draw(rng, BLOCKS) for _ in range(trials)]
+        cells = []
+        for statistic in STATISTICS:
+            response = replace(TIME, statistic=statistic, cap=_CAP)
+            truth = math.log(factor) if factor is not None else _true_ratio(statistic, *draw(rng, _MANY))
+            missed, lows, highs = 0, [], []
+            for level, reference in arms:
+                ends = []
+                for n in STATISTIC_LOOKS:
+                    found = statistic_interval(
+                        PairedRuns(level[:n, None], reference[:n, None]), response, ALPHA
+                    )
+                    low = -math.inf if found.low is None else found.low
+                    high = math.inf if found.high is None else found.high
+                    ends.append((low, high))
+                missed += not all(low <= truth <= high for low, high in ends)
+                lows.append(ends[-1][0])
+                highs.append(ends[-1][1])
+            cells.append(f"{math.exp(truth):.3f}: {rate(missed, trials)}; {_end(lows)} to {_end(highs)}")
+        out.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(out)
+
+
+def _true_ratio(statistic: str, level: Floats, reference: Floats) -> float:
+    """ln of the ratio in a large sample."""
+    if statistic != "mean":
+        share = float(statistic[1:]) / 100.0
+        return float(np.quantile(level, share) - np.quantile(reference, share))
+    cap = max(float(np.median(level)), float(np.median(reference))) + math.log(_CAP)
+    means = [np.exp(np.minimum(one, cap)).mean() for one in (level, reference)]
+    return math.log(means[0] / means[1])
+
+
+def _end(ends: list[float]) -> str:
+    middle = float(np.median(ends))
+    return f"{math.exp(middle):.2f}" if math.isfinite(middle) else "…"

@@ -1,0 +1,171 @@
+"""Words for what the ratio of typical runs does not show: rare slow runs, and mean times with another ratio.
+
+Three places say it: the first sentence of a trial, where it changes what a verdict means; one sentence among the details;
+and the sentence of each effect. Bounds are rounded outwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from iotrial.analysis.model import Effect, Share, SlowRuns, Verdict
+from iotrial.report.conditions import Conditions
+from iotrial.report.notation import counted, joined, percent, plain
+from iotrial.report.phrases import Kind, interval, kind_of, label, level_name
+
+#: said of an effect whose slow runs were counted: what its ratio, and so its verdict, is about
+TYPICALLY = " in typical runs"
+_MOST_NAMED = 3
+#: a bound above this is none that a reader could use
+_MOST = 0.5
+TOO_FEW = "too few blocks to bound their share"
+
+
+def covers_typical(effects: Sequence[Effect]) -> str:
+    """ " in typical runs" where slow runs of all these effects were counted apart, else nothing."""
+    return TYPICALLY if effects and all(effect.slow_runs is not None for effect in effects) else ""
+
+
+def headline_note(effects: Sequence[Effect], conditions: Conditions) -> str:
+    """What the first sentence says of slow runs, with what joins it: where one side has more of them, or where all is
+    equivalent and rare stalls may have gone unseen. Else empty."""
+    found = [effect for effect in effects if effect.slow_runs is not None and effect.slow_runs.differ]
+    if found:
+        most = max(found, key=lambda effect: abs(_slow(effect).difference))
+        where = conditions.of_levels(most.condition, most.workload).text if len(effects) > 1 else ""
+        said = shown_difference(most) + (f" ({where})" if where else "")
+        if len(found) == 1:
+            return f"; but {said}"
+        return (
+            f"; but slow runs differ in {len(found)} of {counted(len(effects), 'comparison')}, most: {said}"
+        )
+    if all(effect.verdict is Verdict.EQUIVALENT for effect in effects) and covers_typical(effects):
+        return f"; {bounds(effects)}"
+    return ""
+
+
+def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
+    """One sentence on the slow runs of all these effects, where the first sentence does not say it; None where none were
+    counted."""
+    counted_ones = [effect for effect in effects if effect.slow_runs is not None]
+    if not counted_ones:
+        return None
+    differing = [effect for effect in counted_ones if _slow(effect).differ]
+    if not differing:
+        if headline_note(effects, conditions):
+            return None
+        text = bounds(counted_ones)
+        return f"{text[:1].upper()}{text[1:]}."
+    named = []
+    for effect in differing[:_MOST_NAMED]:
+        where = conditions.of_levels(effect.condition, effect.workload).text
+        named.append(shown_difference(effect) + (f" ({where})" if where else ""))
+    if len(differing) > _MOST_NAMED:
+        named.append(f"{len(differing) - _MOST_NAMED} more")
+    return (
+        f"Slow runs take more than {_slow(differing[0]).factor:g} times as long as is typical, and move the ratio "
+        f"hardly at all: {'; '.join(named)}."
+    )
+
+
+def sentence(effect: Effect) -> str:
+    """The slow runs of one effect as a sentence, with a blank before it; empty where none were counted."""
+    if effect.slow_runs is None:
+        return ""
+    text = shown_difference(effect) if effect.slow_runs.differ else bounds([effect])
+    return f" {text[:1].upper()}{text[1:]}."
+
+
+def shown_difference(effect: Effect) -> str:
+    """E.g. "mode 0444 has more slow runs: 12 of 100 against none of 100, 4 % to 25 % more of all runs"."""
+    slow = _slow(effect)
+    more = slow.difference > 0.0
+    low, high = (slow.low, slow.high) if more else (-slow.high, -slow.low)
+    word = "more" if more else "fewer"
+    return (
+        f"{level_name(effect)} has {word} slow runs: {_of(slow.level)} against {_of(slow.reference)} "
+        f"with {label(effect.reference)}, {_down(low)} to {_up(high)} {word} of all runs"
+    )
+
+
+def more_slow_runs(effect: Effect) -> str:
+    """What a table adds to the word of a verdict that does not say it itself: ", more slow runs"."""
+    if effect.slow_runs is None or not effect.slow_runs.differ or effect.conclusion.only_typically:
+        return ""
+    return f", {'more' if effect.slow_runs.difference > 0.0 else 'fewer'} slow runs"
+
+
+def bounds(effects: Sequence[Effect]) -> str:
+    """What is left open where no difference in slow runs is shown: "slow runs (over 1.5 times the typical time): none in 60
+    of either; up to 8 % could be slow unseen"."""
+    found = [_slow(effect) for effect in effects]
+    what = f"slow runs (over {found[0].factor:g} times the typical time)"
+    number = sum(one.level.slow + one.reference.slow for one in found)
+    if not number:
+        runs = min(one.level.runs for one in found)
+        unseen = max(max(one.level.high, one.reference.high) for one in found)
+        each = "of either" if len(found) == 1 else "or more of each arm"
+        text = f"{what}: none in {runs:,} {each}"
+        return (
+            f"{text}; {TOO_FEW}"
+            if unseen > _MOST
+            else f"{text}; up to {_up(unseen)} of runs could be slow unseen"
+        )
+    most, least = max(one.high for one in found), -min(one.low for one in found)
+    open_ = f"no difference shown, {_up(least)} fewer to {_up(most)} more are possible"
+    if max(most, least) > _MOST:
+        open_ = f"no difference shown, and {TOO_FEW}"
+    if len(found) == 1:
+        level, reference = label(effects[0].level), label(effects[0].reference)
+        return (
+            f"{what}: {_of(found[0].level)} with {level}, {_of(found[0].reference)} with {reference}; {open_}"
+        )
+    runs = sum(one.level.runs + one.reference.runs for one in found)
+    inside = "" if max(most, least) > _MOST else " in one of them"
+    return f"{what}: {number:,} of {runs:,} in {counted(len(found), 'comparison')}; {open_}{inside}"
+
+
+def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
+    """One sentence on comparisons in which the mean has another ratio than typical runs; None where there is none."""
+    found = [effect for effect in effects if effect.mean_ratio is not None and effect.mean_ratio.differs]
+    if not found:
+        return None
+    named = []
+    for effect in found[:_MOST_NAMED]:
+        assert effect.mean_ratio is not None
+        where = conditions.of_levels(effect.condition, effect.workload).text
+        at = f" ({where})" if where and len(effects) > 1 else ""
+        named.append(
+            f"{level_name(effect)}{at} {plain(effect.mean_ratio.ratio)}, typical runs {interval(effect)}"
+        )
+    if len(found) > _MOST_NAMED:
+        named.append(f"{len(found) - _MOST_NAMED} more")
+    what = "rate" if all(kind_of(effect) is Kind.RATE for effect in found) else "time"
+    return (
+        f"The mean {what} changes by another ratio than a typical run does: {joined(named)}. The effect is no constant "
+        f'factor here; if the mean is what counts, ask for statistic = "mean" in [[response]].'
+    )
+
+
+def _slow(effect: Effect) -> SlowRuns:
+    assert effect.slow_runs is not None
+    return effect.slow_runs
+
+
+def _of(share: Share) -> str:
+    return f"{share.slow:,} of {share.runs:,}" if share.slow else f"none of {share.runs:,}"
+
+
+def _up(fraction: float) -> str:
+    return percent(
+        math.ceil(fraction * 1000.0 - 1e-9) / 1000.0
+        if fraction < 0.01
+        else math.ceil(fraction * 100.0 - 1e-9) / 100.0
+    )
+
+
+def _down(fraction: float) -> str:
+    return percent(
+        math.floor(fraction * 1000.0) / 1000.0 if fraction < 0.01 else math.floor(fraction * 100.0) / 100.0
+    )
