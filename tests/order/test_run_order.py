@@ -390,7 +390,7 @@ def test_mkfs_is_timed_on_a_device_that_nothing_is_mounted_from(
     calls = verbs_of_a_run(opened, read_study(MAKER, "maker", trusted=False))
     verbs = [verb for verb, _ in calls]
     at = verbs.index("command")
-    assert verbs[at - 2 : at] == ["unmount", "evict_device"]
+    assert verbs[at - 3 : at] == ["unmount", "evict_device", "image_renew"]
     assert verbs[at + 1] == "mount", "what was made is looked at afterwards"
     assert "fileset" not in verbs, "and not made a second time for the next run's files"
     assert not [fields for verb, fields in calls if verb == "run" and "mkfs" in str(fields)]

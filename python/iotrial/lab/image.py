@@ -53,7 +53,7 @@ class ImagePlace(DiskPlace):
         self.format()
 
     def _renew(self) -> None:
-        # mkfs.xfs leaves the device with blocks of 512 bytes, in which the next mkfs then writes: 1.6 times as long for ext4.
+        # mkfs.xfs leaves the device with blocks of 512 bytes, and the next mkfs writes in these: 1.6 times as long.
         if self.device is not None:
             self.target.call("image_renew", device=f"/dev/{self.device}")
 
