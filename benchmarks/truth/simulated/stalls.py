@@ -26,7 +26,7 @@ Arms = tuple[Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class _Stalls:
+class Stalls:
     """Runs of each arm that take ``times`` as long; ``burst`` is the mean number of runs in a row, of either arm."""
 
     level: float
@@ -51,14 +51,15 @@ class _Stalls:
         return self.level - self.reference
 
 
+#: trials by what stalls in them
 STALLS = {
-    "no stalls": _Stalls(0.0, 0.0, 10.0),
-    "2 % of all runs tenfold": _Stalls(0.02, 0.02, 10.0),
-    "5 % of all runs tenfold, 10 in a row": _Stalls(0.05, 0.05, 10.0, burst=10.0),
-    "1 % of the level's runs tenfold": _Stalls(0.01, 0.0, 10.0),
-    "5 % of the level's runs doubled": _Stalls(0.05, 0.0, 2.0),
-    "5 % of the level's runs tenfold": _Stalls(0.05, 0.0, 10.0),
-    "5 % at the level, 1 % at the reference, tenfold": _Stalls(0.05, 0.01, 10.0),
+    "no stalls": Stalls(0.0, 0.0, 10.0),
+    "2 % of all runs tenfold": Stalls(0.02, 0.02, 10.0),
+    "5 % of all runs tenfold, 10 in a row": Stalls(0.05, 0.05, 10.0, burst=10.0),
+    "1 % of the level's runs tenfold": Stalls(0.01, 0.0, 10.0),
+    "5 % of the level's runs doubled": Stalls(0.05, 0.0, 2.0),
+    "5 % of the level's runs tenfold": Stalls(0.05, 0.0, 10.0),
+    "5 % at the level, 1 % at the reference, tenfold": Stalls(0.05, 0.01, 10.0),
 }
 
 
@@ -162,7 +163,8 @@ def _factor(draw: Callable[[Rng, int], Floats]) -> Callable[[Rng, int], Arms]:
     return lambda rng, n: (math.log(1.3) + np.log(draw(rng, n)), np.log(draw(rng, n)))
 
 
-def _symmetric() -> dict[str, Callable[[Rng, int], Arms]]:
+def symmetric() -> dict[str, Callable[[Rng, int], Arms]]:
+    """Arms that differ by a factor of 1.3 and nothing else: the ratio of means is that of typical runs."""
     return {
         "+30 % as a factor, normal, 10 %": _factor(lambda rng, n: np.exp(rng.normal(0, 0.1, n))),
         "+30 % as a factor, heavy-tailed (t, 3 df)": _factor(
@@ -183,7 +185,7 @@ def mean_ratio_table(rng: Rng, scale: float) -> str:
     trials = max(40, int(400 * scale))
     kinds = {f"+30 % added, {name}": _alone(draw, mean, 0.3) for name, (draw, mean) in _SKEWED.items()}
     kinds["+30 % added, log-normal, .6, shared by a block"] = _shared(0.6, 0.3)
-    kinds |= _symmetric()
+    kinds |= symmetric()
     sizes = (30, 100, 300)
     out = [
         f"**The ratio of mean times is 1.3, the margin 3 %: the interval at .05 misses it, the report points to the mean, "

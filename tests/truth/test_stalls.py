@@ -1,0 +1,79 @@
+"""Slow runs, means and quantiles against simulated trials of known truth, with fresh seeds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from iotrial.analysis.beyond_typical import FEWEST, mean_bounds, mean_ratio, which_slow
+from iotrial.analysis.contrast import Contrasts, PairedRuns
+from iotrial.analysis.eprocess import interval
+from iotrial.analysis.run_statistics import statistic_interval
+from iotrial.design.keyed import new_seed
+from simulated.noise import Rng
+from simulated.stalls import ALPHA, STALLS, TIME, Arms, symmetric
+
+TRIALS = 150
+
+
+@pytest.fixture
+def rng() -> Rng:
+    seed = new_seed()
+    print("seed", seed)
+    return np.random.default_rng(int(seed, 16))
+
+
+def at_most(trials: int, probability: float) -> int:
+    return int(stats.binom.isf(1e-6, trials, probability))
+
+
+def pairs(arms: Arms) -> PairedRuns:
+    return PairedRuns(arms[0][:, None], arms[1][:, None])
+
+
+@pytest.mark.parametrize("name", list(STALLS))
+def test_the_bounds_of_slow_runs_hold_the_true_difference_at_every_look(rng: Rng, name: str) -> None:
+    """Also where both arms stall in bursts, which the sign of who was slow does not mind."""
+    stalls, missed, found = STALLS[name], 0, 0
+    for _ in range(TRIALS):
+        flags = which_slow(pairs(stalls.arms(rng, 300, 0.1)), TIME)
+        assert flags is not None
+        z = flags[0][:, 0].astype(float) - flags[1][:, 0]
+        looks = [mean_bounds(z[: n - FEWEST], ALPHA) for n in (10, 20, 40, 80, 150, 300)]
+        missed += not all(low <= stalls.difference <= high for low, high in looks)
+        found += looks[-1][0] > 0.0
+    assert missed <= at_most(TRIALS, ALPHA)
+    if stalls.difference >= 0.04:
+        assert found > TRIALS / 3
+
+
+@pytest.mark.parametrize("name", list(symmetric()))
+def test_a_constant_factor_is_hardly_ever_said_to_change_the_mean_by_another(rng: Rng, name: str) -> None:
+    pointed = 0
+    for _ in range(TRIALS):
+        runs = pairs(symmetric()[name](rng, 60))
+        d = (runs.level - runs.reference)[:, 0]
+        found = mean_ratio(runs, Contrasts(tuple(d.tolist()), 0), TIME, interval(d, ALPHA), 0.03)
+        assert found is not None
+        pointed += found.differs
+    assert pointed <= at_most(TRIALS, 0.05)
+
+
+@pytest.mark.parametrize("statistic", ["mean", "p50", "p90"])
+def test_the_interval_of_a_statistic_holds_the_factor_of_skewed_times(rng: Rng, statistic: str) -> None:
+    response, missed = replace(TIME, statistic=statistic), 0
+    for _ in range(TRIALS):
+        level, reference = rng.normal(0, 0.8, (2, 200))
+        for n in (30, 60, 120, 200):
+            runs = pairs((level[:n] + math.log(1.3), reference[:n]))
+            found = statistic_interval(runs, response, ALPHA)
+            low = -math.inf if found.low is None else found.low
+            high = math.inf if found.high is None else found.high
+            if not low <= math.log(1.3) <= high:
+                missed += 1
+                break
+    assert missed <= at_most(TRIALS, ALPHA)
