@@ -62,6 +62,7 @@ def fleet_of(
     from iotrial.fleet.order import GRACE_S, LONGEST_GRACE_S, Order
     from iotrial.fleet.record import Record
     from iotrial.study.catalogue import is_shipped
+    from iotrial.study.model import TYPICAL
     from iotrial.units import parse_duration
 
     for name, why in _REFUSED.items():
@@ -73,6 +74,12 @@ def fleet_of(
         raise RequestError(
             "a device lab overwrites a disk, and is not run on a fleet",
             hint="run it on each machine by itself, with --device and --erase; or --lab image",
+        )
+    other = next((r for r in chosen.responses if r.statistic != TYPICAL), None)
+    if other is not None:
+        raise RequestError(
+            f"{chosen.name}: a fleet averages typical runs, and has no {other.statistic} of {other.name} over hosts",
+            hint="run it on each machine by itself, or leave out the statistic of the response",
         )
     grace_s = quantity_of("--grace", grace, parse_duration) or GRACE_S
     if not 5 <= grace_s <= LONGEST_GRACE_S:
