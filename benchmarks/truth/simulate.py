@@ -23,7 +23,20 @@ from pathlib import Path
 import numpy as np
 
 from marked import put
-from simulated import alarms, carry, designs, families, fleets, levels, power, stalls, stopping, widths, words
+from simulated import (
+    alarms,
+    budgets,
+    carry,
+    designs,
+    families,
+    fleets,
+    levels,
+    power,
+    stalls,
+    stopping,
+    widths,
+    words,
+)
 
 Table = Callable[[np.random.Generator, float], str]
 
@@ -51,6 +64,8 @@ TABLES: dict[str, Table] = {
     "slow-runs": stalls.slow_runs_table,
     "mean-ratio": stalls.mean_ratio_table,
     "statistics": stalls.statistics_table,
+    "budget": budgets.budget,
+    "budget-errors": budgets.budget_errors,
 }
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from iotrial.analysis.ahead import find_ahead
 from iotrial.analysis.anytime_t import t_interval
 from iotrial.analysis.beyond_typical import mean_ratio, slow_runs
+from iotrial.analysis.budget_bet import Budget, contrasts_left
 from iotrial.analysis.carryover import in_words, judge_carry_over, judged
 from iotrial.analysis.contrast import Contrasts, PairedRuns, Responses, Runs, pooled
 from iotrial.analysis.controls import judge_controls, on_scale, positive_seen
@@ -37,7 +38,7 @@ from iotrial.analysis.spec import Spec
 from iotrial.analysis.verdict import judge
 from iotrial.analysis.voids import compare_void_rates, count_voids
 from iotrial.design.model import ArmKind, Condition, Term, TermKind
-from iotrial.study.model import TYPICAL, Response
+from iotrial.study.model import TYPICAL, Response, Scale
 
 __all__ = ["ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
 
@@ -124,7 +125,9 @@ def analyse(
         diagnostics += diagnose(spec, condition, own)
     exploratory += _asked_pooled(spec, laid_out, controls)
     typical = [one for one in (*primary, *exploratory) if one.response.statistic == TYPICAL]
-    find_ahead([(one.contrasts.values, one.alpha, spec.margin_of(one.response)) for one in typical])
+    find_ahead(
+        [(one.contrasts.values, one.alpha_of_bets, spec.margin_of(one.response)) for one in typical]
+    )
     main = tuple(_effect(one, spec) for one in primary)
     others = [_held_together(_effect(one, spec), main) for one in exploratory]
     reasons += [f"{condition.key}: {in_words(one)}" for condition, one in carried if not one.passed]
@@ -157,6 +160,12 @@ class _Asked:
     control_seen: bool
     pooled: bool = False
     pairs: PairedRuns | None = None
+    budget: Budget | None = None
+
+    @property
+    def alpha_of_bets(self) -> float:
+        """The level that is left to the bets that know no budget."""
+        return self.alpha if self.budget is None else self.alpha * (1.0 - self.budget.share)
 
     @property
     def kind(self) -> str:
@@ -191,18 +200,30 @@ def _asked(
         for response in responses:
             if term.kind is not TermKind.MAIN and response.statistic != TYPICAL:
                 continue  # a mean or a quantile has no interaction on the scale of logarithms
+            contrasts = tables[response.name].contrasts(term.weights, whole=term.whole)
             asked = _Asked(
                 term=term,
                 response=response,
                 alpha=spec.alpha_of(term, response),
                 condition=dict(condition.levels),
                 workload=condition.workload,
-                contrasts=tables[response.name].contrasts(term.weights, whole=term.whole),
+                contrasts=contrasts,
+                budget=_budget(spec, response, contrasts, runs) if primary else None,
                 control_seen=positive_seen(controls, response.name) or spec.only_counts(condition),
                 pairs=tables[response.name].pairs(term) if primary else None,
             )
             found.append(asked)
     return found
+
+
+def _budget(spec: Spec, response: Response, contrasts: Contrasts, runs: Runs) -> Budget | None:
+    """What the bet on the budget needs; None where the trial has none, or the response no margin."""
+    declared = spec.budget
+    if declared is None or response.scale is not Scale.LOG or response.statistic != TYPICAL:
+        return None
+    starts_s = [runs.starts_s[index] for index in contrasts.blocks]
+    left = contrasts_left(contrasts.blocks, starts_s, blocks=declared.blocks, time_s=declared.time_s)
+    return Budget(declared.share, left)
 
 
 def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[Control]) -> list[_Asked]:
@@ -228,7 +249,7 @@ def _effect(asked: _Asked, spec: Spec) -> Effect:
     term, response, contrasts = asked.term, asked.response, asked.contrasts
     typical, margin = response.statistic == TYPICAL, spec.margin
     found = (
-        interval(contrasts.values, asked.alpha, margin=spec.margin_of(response))
+        interval(contrasts.values, asked.alpha, margin=spec.margin_of(response), budget=asked.budget)
         if typical
         else statistic_interval(asked.pairs, response, asked.alpha)
     )

@@ -64,6 +64,10 @@ class Runs:
 
     def __init__(self, blocks: Sequence[ObservedBlock]) -> None:
         self.indices = [block.index for block in blocks]
+        #: when the first run of each block began, in seconds since the trial began; by its index
+        self.starts_s = {
+            block.index: min((run.started_s for run in block.observations), default=0.0) for block in blocks
+        }
         self.void: Flags = np.array([block.void is not None for block in blocks], dtype=bool)
         self.runs: list[Observation] = []
         places: list[tuple[int, int, int]] = []

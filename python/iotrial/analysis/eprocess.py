@@ -17,6 +17,9 @@ Whether all effects beyond a margin are excluded is asked of one side's bets alo
 every d >= m, those on a larger one every d <= -m, each at alpha. The effect is on one side only, so the error is alpha, not
 twice that.
 
+Where the trial has declared its budget, a bet that knows it (``budget_bet.py``) has a share of the stake, and M is the mean of
+both: what is excluded at alpha is what this M excludes, the interval is the hull of what is left, and p and e are its too.
+
 Sources: Vovk and Wang, arXiv 2208.08925; Ramdas et al., arXiv 2210.01948; Waudby-Smith and Ramdas,
 "Estimating means of bounded random variables by betting" (2024); two one-sided tests: Schuirmann (1987). The mixture is ours;
 METHOD.md shows its calibration. How the hulls are found is in ``hull.py``.
@@ -26,11 +29,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from iotrial.analysis.betting import Floats, log_process
-from iotrial.analysis.hull import estimate, hull, hull_at_last, upper_bound
+from iotrial.analysis.budget_bet import Budget, mixed_paths
+from iotrial.analysis.hull import estimate, hull, hull_at_last, hull_within_budget, upper_bound
 from iotrial.analysis.model import Interval
 from iotrial.analysis.recall import recalled
 
@@ -39,16 +44,21 @@ _LOG_LARGEST = 690.0
 _LEAN = 1e-3  # of the width of the hull
 
 
-def interval(contrasts: Sequence[float] | Floats, alpha: float, *, margin: float = 0.0) -> Interval:
+def interval(
+    contrasts: Sequence[float] | Floats, alpha: float, *, margin: float = 0.0, budget: Budget | None = None
+) -> Interval:
     """Interval, estimate and p-value of the contrasts ``D_1 .. D_n`` (time order) at level ``alpha``.
 
     The ends are those of the hull of all candidates left, to a millionth of its width. The estimate is the
     candidate of the hull that M_n speaks least against. ``margin`` is on the contrasts' own scale (the logarithm of 1 + m for
-    ratios), 0 where the response has none. ValueError for contrasts that are not finite.
+    ratios), 0 where the response has none. ``budget``: of the bet on it, None where there is none. ValueError for contrasts
+    that are not finite.
     """
     values = _checked(contrasts, alpha)
     if values.size == 0:
         return Interval(None, None, None, 1.0, 1.0, 0)
+    if budget is not None:
+        return _within_budget(values, alpha, margin, budget)
     return recalled(values, alpha, margin, lambda: _interval(values, alpha, margin))
 
 
@@ -74,6 +84,25 @@ def _interval(values: Floats, alpha: float, margin: float) -> Interval:
     )
 
 
+def _within_budget(values: Floats, alpha: float, margin: float, budget: Budget) -> Interval:
+    """What the other bets leave with their share of the stake, and of this what is left with the bet on the budget. Where the
+    blocks contradict each other, or the interval has no end, the former stands: it holds by itself."""
+    bets = interval(values, alpha * (1.0 - budget.share), margin=margin)
+    threshold = -math.log(alpha * (1.0 - budget.share))
+    process = mixed_paths(values[None, :], budget, alpha, aim=margin)[0] / alpha
+    bets = replace(bets, p_anytime=1.0 / max(float(process.max()), 1.0), e_value=float(process[-1]))
+    if bets.empty or bets.leaning or bets.low is None or bets.high is None or bets.low == bets.high:
+        return bets
+    assert bets.estimate is not None
+    left = hull_within_budget(values, (bets.low, bets.high), threshold, budget, aim=margin)
+    if left is None or not left[0] < bets.estimate < left[1] or _at_an_end(bets.estimate, left):
+        return bets
+    bounds = bets.bounds
+    if bounds is None and margin > 0.0:
+        bounds = _inside(values, threshold, margin, left, budget)
+    return replace(bets, low=left[0], high=left[1], bounds=bounds)
+
+
 def _at_an_end(best: float, left: tuple[float, float]) -> bool:
     """Whether all blocks together lean beyond the hull, to what the first of them excluded."""
     low, high = left
@@ -83,15 +112,15 @@ def _at_an_end(best: float, left: tuple[float, float]) -> bool:
 
 
 def _inside(
-    values: Floats, threshold: float, margin: float, left: tuple[float, float]
+    values: Floats, threshold: float, margin: float, left: tuple[float, float], budget: Budget | None = None
 ) -> tuple[float, float] | None:
     """The one-sided bounds, where they exclude every effect beyond the margin on either side."""
     if left[0] == left[1]:
         return left if -margin <= left[0] <= margin else None
     if left[0] > margin or left[1] < -margin or math.isinf(left[0]) or math.isinf(left[1]):
         return None
-    high = upper_bound(values, threshold, margin, aim=margin)
-    low = None if high is None else upper_bound(-values, threshold, margin, aim=margin)
+    high = upper_bound(values, threshold, margin, aim=margin, budget=budget)
+    low = None if high is None else upper_bound(-values, threshold, margin, aim=margin, budget=budget)
     return None if high is None or low is None else (-low, high)
 
 

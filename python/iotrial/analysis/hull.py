@@ -9,8 +9,9 @@ what is left further out. It is looked for from outside inwards instead. Two fac
 * beyond the contrasts by k times their range all |x_b| / s_b are at least k/(k+1), which bounds f from below
   and gives an outer end that nothing lies beyond.
 
-Two more questions are asked of the same grids: which candidates the bets of one side leave (``upper_bound``), and which ones
-M_n leaves at the last block alone (``hull_at_last``).
+More questions are asked of the same grids: which candidates the bets of one side leave (``upper_bound``), which ones M_n leaves
+at the last block alone (``hull_at_last``), and which of a hull are left where the bet on the budget takes part
+(``hull_within_budget``).
 
 f jumps only at D_1 (where s_b is 0) and is steep near the contrasts after it, so every grid is dense around
 the first few: what is left may be the point D_1 alone, or a sliver on one side of it.
@@ -24,6 +25,7 @@ from collections.abc import Callable
 import numpy as np
 
 from iotrial.analysis.betting import Floats, Side, log_agreeing, log_largest
+from iotrial.analysis.budget_bet import Budget, MixedSeries
 from iotrial.analysis.chunked import Flags, Series
 
 _POINTS = 33
@@ -83,13 +85,37 @@ def hull_at_last(contrasts: Floats, left: Hull, threshold: float, *, aim: float 
     return low * scale + centre, high * scale + centre
 
 
-def upper_bound(contrasts: Floats, threshold: float, limit: float, *, aim: float = 0.0) -> float | None:
-    """The largest d that the bets on a smaller effect leave, where they leave none from ``limit`` on; None where they do.
+def hull_within_budget(
+    contrasts: Floats, left: Hull, threshold: float, budget: Budget, *, aim: float = 0.0
+) -> Hull | None:
+    """The outermost d of ``left`` that are left where the bet on the budget takes part; None where the grid finds none.
 
-    ``threshold`` is ln 1/alpha for these bets alone, so the effect is above the bound with probability alpha at most.
+    ``left``: the finite hull of the other bets at ``threshold``, which is that for their share of the stake.
     """
     values, scale, centre = _scaled(contrasts)
-    series = Series(values, aim=aim / scale, side=Side.SMALLER)
+    series = MixedSeries(values, budget, aim=aim / scale)
+    low, high = ((end - centre) / scale for end in left)
+    grid = _narrower_grid(values, low, high)
+    found = _first_left(series, grid, threshold)
+    if found is None:
+        return None
+    low, high = _refined(lambda points: series.survives(points, threshold), _with_outside(grid, *found))
+    return low * scale + centre, high * scale + centre
+
+
+def upper_bound(
+    contrasts: Floats, threshold: float, limit: float, *, aim: float = 0.0, budget: Budget | None = None
+) -> float | None:
+    """The largest d that the bets on a smaller effect leave, where they leave none from ``limit`` on; None where they do.
+
+    ``threshold`` is ln 1/alpha for these bets alone, so the effect is above the bound with probability alpha at most. With a
+    ``budget`` it is that for their share of the stake.
+    """
+    values, scale, centre = _scaled(contrasts)
+    if budget is None:
+        series = Series(values, aim=aim / scale, side=Side.SMALLER)
+    else:
+        series = MixedSeries(values, budget, aim=aim / scale, side=Side.SMALLER)
     end, least, most = (limit - centre) / scale, float(values.min()), float(values.max())
     if contrasts.size == 0 or most == least or end <= least or series.survives(np.array([end]), threshold)[0]:
         return None

@@ -19,6 +19,26 @@ _SHARES = ("user", "sys")
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredBudget:
+    """The budget that a trial began with: seconds of measuring and blocks of each condition, and the ``share`` of the stake of
+    the bet on it. What it is resumed with or continued to later changes nothing of this."""
+
+    share: float
+    time_s: float
+    blocks: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, object]) -> DeclaredBudget | None:
+        """From the options of a trial's header; None where it has no such bet, as trials of earlier versions."""
+        share, time_s, blocks = (options.get(name) for name in ("budget_share", "time_s", "blocks"))
+        if not isinstance(share, float) or not 0.0 < share < 1.0:
+            return None
+        if not isinstance(time_s, int | float) or not isinstance(blocks, int):
+            return None
+        return cls(share, float(time_s), blocks)
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """The comparisons of a trial. ``injected`` is the ratio 1 + 2m by which the positive control is
     stretched.
@@ -26,7 +46,7 @@ class Spec:
     ``terms`` are the contrasts that are judged, ``control_weights`` those of the controls. ``primary_effects`` is how many
     effects share ``alpha`` equally. ``copied_stretch``: the negative control is a stretch of its own. ``stretched_each``
     names the workloads whose every time is stretched by itself. ``precise``: a trial goes on to the width, however large the
-    effect.
+    effect. ``budget``: of a trial that bets on being decided within what was declared when it began, else None.
     """
 
     conditions: tuple[Condition, ...]
@@ -42,6 +62,7 @@ class Spec:
     copied_stretch: bool = False
     stretched_each: frozenset[str] = frozenset()
     precise: bool = False
+    budget: DeclaredBudget | None = None
 
     @classmethod
     def from_plan(
@@ -72,6 +93,7 @@ class Spec:
             copied_stretch=plan.whole_plots and not plan.control_columns,
             stretched_each=frozenset(w.name for w in study.workloads if kind(w.kind).stretches_each),
             precise=options.get("precise") is True,
+            budget=DeclaredBudget.of(options),
         )
 
     def margin_of(self, response: Response) -> float:

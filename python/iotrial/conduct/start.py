@@ -15,6 +15,7 @@ from signal import SIGPIPE
 from typing import Any
 
 from iotrial import __version__
+from iotrial.analysis import budget_bet
 from iotrial.analysis.analyse import Spec
 from iotrial.conduct.crowd import links
 from iotrial.conduct.progress import Watcher
@@ -135,6 +136,7 @@ def begin(
                 options={
                     **options,
                     "controls_first": plan.controls_first,
+                    "budget_share": budget_bet.SHARE,
                     "folder": folder,
                     "lab": resolved.lab,
                     **_place_options(resolved),

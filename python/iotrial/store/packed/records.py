@@ -31,7 +31,7 @@ MAX_VALUE = 1e18
 MAX_UNIX_S = 1e11
 MAX_SPAN_S = 1e10
 
-OPTIONS = ("argv", "time_s", "blocks", "no_stop", "precise", "controls", "controls_first", "asked", "lab")
+OPTIONS = ("argv", "time_s", "blocks", "no_stop", "precise", "controls", "controls_first", "budget_share", "asked", "lab")
 """What a packed trial keeps of how its user asked. The rest are folders and processes of another machine."""
 
 _ID = re.compile(r"[0-9a-f]{8,64}")
@@ -212,6 +212,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         "precise": lambda: table.flag("precise"),
         "controls": lambda: table.flag("controls"),
         "controls_first": lambda: table.whole("controls_first", 0, 2 * MAX_BLOCK),
+        "budget_share": lambda: table.number("budget_share", 0, 1),
         "lab": lambda: table.text("lab", 64),
     }
     found = {name: checks[name]() for name in given if name in checks}

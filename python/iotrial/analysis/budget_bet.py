@@ -1,0 +1,170 @@
+"""A bet that knows the budget: it plays for one goal, to exclude the candidate by the time the budget is spent.
+
+The bets of ``betting.py`` do not know when a trial ends, and pay for that: within a given number of blocks a test with a known
+end finds more. This bet makes good most of the difference and stays a bet like the others. It begins with the capital p = g a
+(a: its level, g = ``AIM``) and wants to come to g; 1/a times the first capital is enough. With R left of the sum of squared
+scores until the budget is spent, a Gaussian path comes there with probability p if it begins at z = Phi^-1(p). A score r up
+or down leads to the probabilities
+
+    V+- = Phi((z sqrt(R) +- r) / sqrt(R - r**2)),   and the stake is t = (V+ - V-) / (V+ + V-):   p becomes p (1 +- t).
+
+This is the play that is most likely to reach a goal by a deadline in the Gaussian game (Kulldorff 1993), and what a
+group-sequential test with a known end does in the terms of betting: p is its conditional error (Mueller and Schaefer 2001).
+
+Validity needs no Gaussian and no known end. The stake depends on blocks before, on the size of this block's x, and on how
+many blocks are still expected, reckoned from times before this block's runs. Given these the sign of x is a fair coin under
+the candidate, so the capital is a martingale, whatever R, Phi and the number of blocks turn out to be. How long runs take may
+depend on earlier signs (the slower level's runs are longer): in a group-sequential test whose looks fall on times this would
+have to be assumed away, here it need not. A trial may end early, be resumed or be continued.
+
+``eprocess.py`` plays it with a share of the stake and the other bets with the rest.
+
+Sources: Kulldorff, SIAM J. Control Optim. 31 (1993), 52-69; Mueller and Schaefer, Biometrics 57 (2001), 886-891; the same in
+martingales: Ramdas et al., arXiv 2210.01948. The score and the way R is estimated are ours; METHOD.md shows what they gain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from iotrial.analysis.betting import Floats, Side, log_paths
+from iotrial.analysis.chunked import Flags, Series
+
+#: share of the stake in new trials; METHOD.md has the table by which it was chosen
+SHARE = 0.35
+#: the capital that the bet wants: below 1, so that a path that is all but there need not wait for the last block
+AIM = 0.7
+#: contrasts within which it wants to be there at the latest: beyond these the other bets go on alone
+MOST = 2_000
+_LARGEST_SCORE = 2.5
+#: the sum of squares left is taken to be at least that of so many blocks, since there may always be another one
+_LAST = 0.5
+#: z is reckoned anew where the blocks left have fallen below, or risen above, so much of what they were
+_FALLEN, _RISEN = 0.8, 1.1
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """``share`` of the stake, and before each contrast how many are ``left`` in the budget, this one among them; 0 from
+    where it is spent."""
+
+    share: float
+    left: Floats
+
+
+def contrasts_left(
+    indices: Sequence[int], starts_s: Sequence[float], *, blocks: int, time_s: float
+) -> Floats:
+    """How many contrasts the budget of ``blocks`` and ``time_s`` still holds, before each contrast and it included.
+
+    ``indices`` and ``starts_s``: of the block that each contrast is of, its index and when it began, in seconds since the
+    trial began. Nothing is left beyond ``MOST``. By the pace of the latter half of the contrasts so far: conditions that are decided leave their time to others.
+    """
+    found = np.zeros(len(indices))
+    for place, (index, start_s) in enumerate(zip(indices, starts_s, strict=True)):
+        if index >= blocks or start_s >= time_s or place >= MOST:
+            break
+        of_blocks = (blocks - index) * (place / index if index and place else 1.0)
+        half = place // 2
+        took_s = start_s - starts_s[half]
+        of_time = math.floor((time_s - start_s) * (place - half) / took_s) if took_s > 0.0 else math.inf
+        found[place] = max(1.0, min(of_blocks, of_time, float(MOST - place)))
+    return found
+
+
+def capital(x: Floats, left: Floats, level: float) -> Floats:
+    """``level`` times the capital of the bet on a positive x after every block, for each row of ``x`` (x_b = D_b - d of one
+    series, in time order): it excludes d by itself where this reaches 1.
+
+    ``left``: as in ``Budget``, one number a block.
+    """
+    blocks = np.arange(1, x.shape[1] + 1)
+    sizes = np.abs(x)
+    # of the mean size and not of the root mean square: a stall then takes less from the scores of all others
+    scale = np.cumsum(sizes, axis=1) / blocks
+    scores = np.minimum(np.divide(sizes, scale, out=np.zeros_like(x), where=scale > 0.0), _LARGEST_SCORE)
+    squares = np.cumsum(scores * scores, axis=1) / blocks
+    signs = np.sign(x)
+    held = np.full(x.shape[0], AIM * level)
+    paths = np.empty_like(x)
+    for first, past in _stretches(left):
+        if left[first] <= 0.0:
+            paths[:, first:] = held[:, None]
+            break
+        square = squares[:, first - 1] if first else np.ones(x.shape[0])
+        score, sign = scores[:, first:past], signs[:, first:past]
+        moved = sign * score
+        at = (_z(held) * np.sqrt(square * left[first]))[:, None] + np.cumsum(moved, axis=1) - moved
+        spread = np.sqrt(square[:, None] * np.maximum(left[first:past] - 1.0, _LAST))
+        spread[spread == 0.0] = 1.0  # all x so far are 0: no score, no stake
+        up, down = _phi((at + score) / spread), _phi((at - score) / spread)
+        both = up + down
+        stake = np.divide(up - down, both, out=np.zeros_like(both), where=both > 1e-290)
+        paths[:, first:past] = held[:, None] * np.cumprod(1.0 + sign * stake, axis=1)
+        held = paths[:, past - 1]
+    return paths / AIM
+
+
+def _stretches(left: Floats) -> Iterator[tuple[int, int]]:
+    """Ranges of blocks through which z is not reckoned anew; each end is known before its block."""
+    first, blocks = 0, left.tolist()
+    while first < len(blocks):
+        past = first + 1
+        while past < len(blocks) and _FALLEN * blocks[first] < blocks[past] < _RISEN * blocks[first]:
+            past += 1
+        yield first, past
+        first = past
+
+
+def _z(held: Floats) -> Floats:
+    return np.array([_NORMAL.inv_cdf(min(max(one, 1e-12), 1.0 - 1e-9)) for one in held.tolist()])
+
+
+def _phi(z: Floats) -> Floats:
+    tails = [*map(math.erfc, (z * -math.sqrt(0.5)).ravel().tolist())]
+    return 0.5 * np.array(tails).reshape(z.shape)
+
+
+def mixed_paths(x: Floats, budget: Budget, level: float, *, aim: float = 0.0, side: Side = Side.BOTH) -> Floats:
+    """``level`` times M after every block, for each row of ``x``: M of all bets of ``betting.py`` with 1 - share of the
+    stake, and of this one with the share. A candidate is excluded where it has reached 1.
+
+    Two sides have half of this bet's share each.
+    """
+    whole = (1.0 - budget.share) * level
+    if budget.share == 0.0:
+        return np.exp(np.minimum(log_paths(x, aim=aim, side=side) + math.log(whole), 600.0))
+    mixed = np.exp(np.minimum(log_paths(x, aim=aim, side=side) + math.log(whole), 600.0))
+    sides = (Side.SMALLER, Side.LARGER) if side is Side.BOTH else (side,)
+    both = capital(
+        np.concatenate([float(one) * x for one in sides]), budget.left, budget.share * level / len(sides)
+    )
+    mixed += both.reshape(len(sides), *x.shape).sum(axis=0)
+    return mixed
+
+
+class MixedSeries(Series):
+    """The first contrasts of a series, candidates of which survive only while M of all bets stays below the threshold.
+
+    ``threshold`` is that of the bets of ``betting.py`` alone, ln 1/((1 - share) alpha): what they exclude by themselves is
+    excluded here too.
+    """
+
+    def __init__(self, contrasts: Floats, budget: Budget, *, aim: float = 0.0, side: Side = Side.BOTH) -> None:
+        super().__init__(contrasts[:MOST], aim=aim, side=side)
+        self._budget = Budget(budget.share, budget.left[:MOST])
+
+    def survives(self, candidates: Floats, threshold: float) -> Flags:
+        """Of each candidate whether M of all bets stays below 1/alpha through the contrasts."""
+        level = math.exp(-threshold) / (1.0 - self._budget.share)
+        x = self.contrasts[None, :] - candidates[:, None]
+        alive: Flags = (
+            mixed_paths(x, self._budget, level, aim=self.aim, side=self.side).max(axis=1, initial=0.0) < 1.0
+        )
+        return alive
