@@ -341,3 +341,63 @@ def test_looks_follow_every_block_at_first_and_then_growth() -> None:
     assert looks[:21] == list(range(1, 22))
     assert all(1.04 <= b / a <= 1.11 for a, b in itertools.pairwise(looks[40:]))
     assert not look_due(20, 20)
+
+
+BUDGET = {"time_s": 1e6, "blocks": 40, "budget_share": 0.35}
+
+
+def test_a_trial_that_was_begun_without_the_bet_on_its_budget_keeps_its_numbers() -> None:
+    plan = Plan(STUDY, "ab" * 16)
+    blocks = conducted(plan, 20)
+    for options in (
+        {},
+        {"time_s": 1e6, "blocks": 40},
+        {"budget_share": 0.35},
+        {**BUDGET, "budget_share": 0.0},
+    ):
+        assert analyse(Spec.from_plan(plan, options), blocks) == analyse(Spec.from_plan(plan), blocks)
+
+
+def test_only_primary_ratios_take_part_in_the_bet_on_the_budget() -> None:
+    plan = Plan(STUDY, "ab" * 16)
+    blocks = conducted(plan, 40, sd=0.2)
+    plain, known = (analyse(Spec.from_plan(plan, options), blocks) for options in ({}, BUDGET))
+    assert known.controls == plain.controls
+    differing = [
+        one
+        for one, other in zip(known.effects, plain.effects, strict=True)
+        if one != other and one.kind != "pooled"
+    ]
+    assert differing
+    assert all(one.primary and one.scale is Scale.LOG for one in differing)
+    assert all(one.family_alpha == Spec.from_plan(plan).primary_alpha for one in differing)
+
+
+def test_between_blocks_and_at_the_end_a_budget_says_the_same() -> None:
+    plan = Plan(STUDY, "ab" * 16)
+    spec = Spec.from_plan(plan, BUDGET)
+    blocks = conducted(plan, 25, sd=0.1)
+    whole = analyse(spec, blocks)
+    for condition in plan.conditions:
+        own = [block for block in blocks if block.condition == condition.key]
+        state = analyse_condition(spec, condition.key, own)
+        assert list(state.effects) == [
+            effect for effect in whole.effects if effect.primary and effect.condition == condition.levels
+        ]
+
+
+def test_blocks_beyond_the_declared_budget_are_left_to_the_other_bets() -> None:
+    """A continued trial: what the bet on the budget held when that was spent, it holds."""
+    plan = Plan(STUDY, "ab" * 16)
+    blocks = conducted(plan, 60, sd=0.2)
+    early = [block for block in blocks if block.index < 40]
+    spec = Spec.from_plan(plan, BUDGET)
+    checked = 0
+    for after, before in zip(analyse(spec, blocks).effects, analyse(spec, early).effects, strict=True):
+        if after.primary and not after.leaning and before.low is not None and before.high is not None:
+            assert after.low is not None
+            assert after.high is not None
+            checked += 1
+            rounding = 1e-5 * (before.high - before.low)
+            assert before.low - rounding <= after.low <= after.high <= before.high + rounding
+    assert checked

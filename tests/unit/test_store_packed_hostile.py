@@ -65,6 +65,7 @@ def _deep(levels: int) -> object:
         (_set("trial", "surprise", 1), "unknown key"),
         (_set("trial", "options", {"folder": "/home/anna"}), "unknown key"),
         (_set("trial", "options", {"controls": 1}), "true or false"),
+        (_set("trial", "options", {"budget_share": 1.5}), "budget_share"),
         (_set("trial", "options", {"controls": False}), "not what its plan|no slot|pool"),
         (_set("trial", "host", {"kernel": "\x1b]0;owned\x07"}), "U.001B"),
         (_set("trial", "host", {"kernel": "\x9b2J"}), "U.009B"),

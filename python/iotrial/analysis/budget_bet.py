@@ -131,7 +131,9 @@ def _phi(z: Floats) -> Floats:
     return 0.5 * np.array(tails).reshape(z.shape)
 
 
-def mixed_paths(x: Floats, budget: Budget, level: float, *, aim: float = 0.0, side: Side = Side.BOTH) -> Floats:
+def mixed_paths(
+    x: Floats, budget: Budget, level: float, *, aim: float = 0.0, side: Side = Side.BOTH
+) -> Floats:
     """``level`` times M after every block, for each row of ``x``: M of all bets of ``betting.py`` with 1 - share of the
     stake, and of this one with the share. A candidate is excluded where it has reached 1.
 
@@ -156,7 +158,9 @@ class MixedSeries(Series):
     excluded here too.
     """
 
-    def __init__(self, contrasts: Floats, budget: Budget, *, aim: float = 0.0, side: Side = Side.BOTH) -> None:
+    def __init__(
+        self, contrasts: Floats, budget: Budget, *, aim: float = 0.0, side: Side = Side.BOTH
+    ) -> None:
         super().__init__(contrasts[:MOST], aim=aim, side=side)
         self._budget = Budget(budget.share, budget.left[:MOST])
 

@@ -31,7 +31,18 @@ MAX_VALUE = 1e18
 MAX_UNIX_S = 1e11
 MAX_SPAN_S = 1e10
 
-OPTIONS = ("argv", "time_s", "blocks", "no_stop", "precise", "controls", "controls_first", "budget_share", "asked", "lab")
+OPTIONS = (
+    "argv",
+    "time_s",
+    "blocks",
+    "no_stop",
+    "precise",
+    "controls",
+    "controls_first",
+    "budget_share",
+    "asked",
+    "lab",
+)
 """What a packed trial keeps of how its user asked. The rest are folders and processes of another machine."""
 
 _ID = re.compile(r"[0-9a-f]{8,64}")
