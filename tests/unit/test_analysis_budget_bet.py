@@ -63,7 +63,8 @@ def test_what_the_bets_without_a_budget_exclude_with_their_share_of_alpha_stays_
         assert (alone.low is None) is (found.low is None)
         assert found.empty is alone.empty
         if alone.low is not None and alone.high is not None:
-            assert found.low is not None and found.high is not None
+            assert found.low is not None
+            assert found.high is not None
             assert alone.low <= found.low <= found.high <= alone.high
 
 

@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from exact import rate
-from iotrial.analysis.betting import Side
-from iotrial.analysis.budget_bet import SHARE, Budget, contrasts_left, mixed_paths
+from iotrial.analysis.betting import Side, log_paths
+from iotrial.analysis.budget_bet import SHARE, Budget, capital, contrasts_left, mixed_paths
+from iotrial.analysis.chunked import Flags
 from iotrial.analysis.eprocess import interval
 from simulated.alarms import Design
 from simulated.noise import NOISES, Floats, Rng
@@ -29,10 +30,21 @@ def budget(rng: Rng, scale: float) -> str:
     found: dict[tuple[float, int, float, float], list[int | None]] = {}
     for _ in range(trials):
         noise = rng.normal(size=max(BUDGETS))
-        for blocks in BUDGETS:
-            for sd in SDS:
+        x = noise[None, :] - _GRID[:, None]
+        goals = {
+            (blocks, share): sum(
+                capital(one[:, :blocks], np.arange(blocks, 0, -1.0), share * ALPHA / 2) for one in (x, -x)
+            )
+            for blocks in BUDGETS
+            for share in SHARES[1:]
+        }
+        for sd in SDS:
+            others = np.exp(np.minimum(log_paths(x, aim=1.0 / sd), 600.0))
+            for blocks in BUDGETS:
                 for share in SHARES:
-                    for effect, stop in _stops(noise[:blocks], 1.0 / sd, share).items():
+                    mixed = (1.0 - share) * ALPHA * others[:, :blocks] + goals.get((blocks, share), 0.0)
+                    stops = _stops(noise[:blocks], mixed, 1.0 / sd, share)
+                    for effect, stop in stops.items():
                         found.setdefault((sd, blocks, effect, share), []).append(stop)
     out = [
         f"**Decided within the budget, and median blocks of all trials, by share of the stake: {trials} trials, alpha .05/8, "
@@ -56,18 +68,18 @@ def budget(rng: Rng, scale: float) -> str:
     return "\n".join(out)
 
 
-def _stops(noise: Floats, margin: float, share: float) -> dict[float, int | None]:
-    """By effect the block after which the verdict is final (None: none is), of contrasts of SD 1."""
-    blocks = noise.size
-    given = Budget(share, np.arange(blocks, 0, -1.0))
+def _stops(noise: Floats, mixed: Floats, margin: float, share: float) -> dict[float, int | None]:
+    """By effect the block after which the verdict is final (None: none is), of contrasts of SD 1. ``mixed``: alpha times M of
+    all bets by candidate (less the effect) and block."""
+    given = Budget(share, np.arange(noise.size, 0, -1.0))
 
-    def largest(candidates: Floats, side: Side) -> Floats:
-        """ln of alpha times the largest M so far, by candidate and block; candidates less the effect."""
+    def excluded(candidates: Floats, side: Side) -> Flags:
+        """After each block, whether one side's bets exclude all candidates (less the effect)."""
         paths = mixed_paths(noise[None, :] - candidates[:, None], given, ALPHA, aim=margin, side=side)
-        with np.errstate(divide="ignore"):
-            return np.log(np.maximum.accumulate(paths, axis=1))
+        return (np.maximum.accumulate(paths, axis=1) >= 1.0).all(axis=0)
 
-    low, high = hulls(_GRID, largest(_GRID, Side.BOTH), 1.0)
+    with np.errstate(divide="ignore"):
+        low, high = hulls(_GRID, np.log(np.maximum.accumulate(mixed, axis=1)), 1.0)
     found: dict[float, int | None] = {}
     for effect in EFFECTS:
         lower, upper = low + effect * margin, high + effect * margin
@@ -75,8 +87,7 @@ def _stops(noise: Floats, margin: float, share: float) -> dict[float, int | None
         if effect <= 1.0:
             too_large = margin - effect * margin + _BEYOND
             too_small = -margin - effect * margin - _BEYOND
-            out = (largest(too_large, Side.SMALLER) >= 0.0).all(axis=0)
-            inside |= out & (largest(too_small, Side.LARGER) >= 0.0).all(axis=0)
+            inside |= excluded(too_large, Side.SMALLER) & excluded(too_small, Side.LARGER)
         beyond = (lower > margin) | (upper < -margin)
         with np.errstate(invalid="ignore"):
             narrow = (upper - lower) / 2 <= np.maximum(margin, np.abs(lower + upper) / 8)
@@ -94,12 +105,12 @@ def budget_errors(rng: Rng, scale: float) -> str:
         f"**With the bet on the budget at {SHARE:g} of the stake, alpha .05: {trials} trials of {blocks} blocks** "
         "[95 % bounds]",
         "",
-        "The budget is the time that 160 blocks take on average, then the trial is continued; a look after every block. A block "
-        "takes the longer the larger its contrast, so how many fit depends on the signs. Margin half a block SD. Coverage is "
-        f"that of the reported interval in {covered} trials.",
+        "The budget is the time that 160 blocks take on average, then the trial is continued; a look after every block. A "
+        "block takes the longer the larger its contrast, so how many fit depends on the signs. Margin half a block SD. "
+        f"Coverage is that of the reported interval in {covered} trials.",
         "",
-        "| noise | told apart, though the level does nothing | interval misses a true effect of the margin | such an effect is "
-        "called equivalent |",
+        "| noise | told apart, though the level does nothing | interval misses a true effect of the margin | such an effect "
+        "is called equivalent |",
         "| --- | --- | --- | --- |",
     ]
     for name, make in NOISES.items():

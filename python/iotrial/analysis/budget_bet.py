@@ -1,10 +1,10 @@
-"""A bet that knows the budget: it plays for one goal, to exclude the candidate by the time the budget is spent.
+"""A bet that knows the budget: it plays to exclude the candidate by the time the budget is spent.
 
-The bets of ``betting.py`` do not know when a trial ends, and pay for that: within a given number of blocks a test with a known
-end finds more. This bet makes good most of the difference and stays a bet like the others. It begins with the capital p = g a
-(a: its level, g = ``AIM``) and wants to come to g; 1/a times the first capital is enough. With R left of the sum of squared
-scores until the budget is spent, a Gaussian path comes there with probability p if it begins at z = Phi^-1(p). A score r up
-or down leads to the probabilities
+The bets of ``betting.py`` do not know when a trial ends, and pay for that: within a given number of blocks a test that knows
+its end finds more. This bet makes up most of the difference. Its capital is p = g a M, where a is its level, g is ``AIM``
+and M, as for the other bets, begins at 1. It wants p to reach g, since M >= 1/a excludes the candidate. Let R be the sum of squared
+scores that is expected until the budget is spent. A Gaussian path reaches its goal with probability p if it begins at
+z = Phi^-1(p). A score r up or down leads to the probabilities
 
     V+- = Phi((z sqrt(R) +- r) / sqrt(R - r**2)),   and the stake is t = (V+ - V-) / (V+ + V-):   p becomes p (1 +- t).
 
@@ -12,10 +12,10 @@ This is the play that is most likely to reach a goal by a deadline in the Gaussi
 group-sequential test with a known end does in the terms of betting: p is its conditional error (Mueller and Schaefer 2001).
 
 Validity needs no Gaussian and no known end. The stake depends on blocks before, on the size of this block's x, and on how
-many blocks are still expected, reckoned from times before this block's runs. Given these the sign of x is a fair coin under
+many blocks are still expected, estimated from times before this block's runs. Given these the sign of x is a fair coin under
 the candidate, so the capital is a martingale, whatever R, Phi and the number of blocks turn out to be. How long runs take may
-depend on earlier signs (the slower level's runs are longer): in a group-sequential test whose looks fall on times this would
-have to be assumed away, here it need not. A trial may end early, be resumed or be continued.
+depend on earlier signs (the slower level's runs are longer): a group-sequential test with looks at fixed times would have to
+assume that away. A trial may end early, be resumed or be continued.
 
 ``eprocess.py`` plays it with a share of the stake and the other bets with the rest.
 
@@ -64,7 +64,8 @@ def contrasts_left(
     """How many contrasts the budget of ``blocks`` and ``time_s`` still holds, before each contrast and it included.
 
     ``indices`` and ``starts_s``: of the block that each contrast is of, its index and when it began, in seconds since the
-    trial began. Nothing is left beyond ``MOST``. By the pace of the latter half of the contrasts so far: conditions that are decided leave their time to others.
+    trial began. The pace is that of the latter half of the contrasts so far, since conditions that are decided leave their
+    time to others. Nothing is left beyond ``MOST``.
     """
     found = np.zeros(len(indices))
     for place, (index, start_s) in enumerate(zip(indices, starts_s, strict=True)):

@@ -17,8 +17,8 @@ Whether all effects beyond a margin are excluded is asked of one side's bets alo
 every d >= m, those on a larger one every d <= -m, each at alpha. The effect is on one side only, so the error is alpha, not
 twice that.
 
-Where the trial has declared its budget, a bet that knows it (``budget_bet.py``) has a share of the stake, and M is the mean of
-both: what is excluded at alpha is what this M excludes, the interval is the hull of what is left, and p and e are its too.
+Where the trial has declared its budget, a bet that knows it (``budget_bet.py``) has a share of the stake. M is then the
+weighted mean of all bets, and interval, p and e are those of this M.
 
 Sources: Vovk and Wang, arXiv 2208.08925; Ramdas et al., arXiv 2210.01948; Waudby-Smith and Ramdas,
 "Estimating means of bounded random variables by betting" (2024); two one-sided tests: Schuirmann (1987). The mixture is ours;

@@ -9,8 +9,8 @@ what is left further out. It is looked for from outside inwards instead. Two fac
 * beyond the contrasts by k times their range all |x_b| / s_b are at least k/(k+1), which bounds f from below
   and gives an outer end that nothing lies beyond.
 
-More questions are asked of the same grids: which candidates the bets of one side leave (``upper_bound``), which ones M_n leaves
-at the last block alone (``hull_at_last``), and which of a hull are left where the bet on the budget takes part
+More questions are asked of the same grids: which candidates the bets of one side leave (``upper_bound``), which ones M_n
+leaves at the last block alone (``hull_at_last``), and which ones of a hull the bet on the budget leaves too
 (``hull_within_budget``).
 
 f jumps only at D_1 (where s_b is 0) and is steep near the contrasts after it, so every grid is dense around

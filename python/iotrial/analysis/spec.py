@@ -20,8 +20,10 @@ _SHARES = ("user", "sys")
 
 @dataclass(frozen=True, slots=True)
 class DeclaredBudget:
-    """The budget that a trial began with: seconds of measuring and blocks of each condition, and the ``share`` of the stake of
-    the bet on it. What it is resumed with or continued to later changes nothing of this."""
+    """The budget that a trial began with: seconds of measuring, blocks of each condition, the ``share`` of the stake on it.
+
+    What it is resumed with or continued to later changes nothing of this.
+    """
 
     share: float
     time_s: float
