@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from iotrial.analysis.betting import Side
+from iotrial.analysis.budget_bet import SHARE, Budget, mixed_paths
 from iotrial.analysis.eprocess import interval
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.analysis.verdict import judge
@@ -47,6 +49,19 @@ def at_most(trials: int, probability: float) -> int:
 
 
 every_noise = pytest.mark.parametrize("noise", list(NOISES))
+
+
+@every_noise
+def test_identical_arms_are_told_apart_no_more_often_where_a_bet_knows_the_budget(
+    rng: Rng, design: Design, noise: str
+) -> None:
+    """At every look, 30 blocks beyond the budget included; and so is an effect at the margin called equivalent."""
+    contrasts = design.arms(NOISES[noise](rng, TRIALS, design.slots)).contrasts
+    margin = 0.5 * float(contrasts.std())
+    budget = Budget(SHARE, np.maximum(BLOCKS - 30.0 - np.arange(BLOCKS), 0.0))
+    for side in (Side.BOTH, Side.SMALLER):
+        paths = mixed_paths(contrasts, budget, ALPHA, aim=margin, side=side)
+        assert int((paths.max(axis=1) >= 1.0).sum()) <= at_most(TRIALS, ALPHA)
 
 
 @every_noise

@@ -2,9 +2,9 @@
 
 The bets of ``betting.py`` do not know when a trial ends, and pay for that: within a given number of blocks a test that knows
 its end finds more. This bet makes up most of the difference. Its capital is p = g a M, where a is its level, g is ``AIM``
-and M, as for the other bets, begins at 1. It wants p to reach g, since M >= 1/a excludes the candidate. Let R be the sum of squared
-scores that is expected until the budget is spent. A Gaussian path reaches its goal with probability p if it begins at
-z = Phi^-1(p). A score r up or down leads to the probabilities
+and M, as for the other bets, begins at 1. It wants p to reach g, since M >= 1/a excludes the candidate. Let R be the sum of
+squared scores that is expected until the budget is spent. A Gaussian path reaches its goal with probability p if it begins
+at z = Phi^-1(p). A score r up or down leads to the probabilities
 
     V+- = Phi((z sqrt(R) +- r) / sqrt(R - r**2)),   and the stake is t = (V+ - V-) / (V+ + V-):   p becomes p (1 +- t).
 
