@@ -125,9 +125,7 @@ def analyse(
         diagnostics += diagnose(spec, condition, own)
     exploratory += _asked_pooled(spec, laid_out, controls)
     typical = [one for one in (*primary, *exploratory) if one.response.statistic == TYPICAL]
-    find_ahead(
-        [(one.contrasts.values, one.alpha_of_bets, spec.margin_of(one.response)) for one in typical]
-    )
+    find_ahead([(one.contrasts.values, one.alpha_of_bets, spec.margin_of(one.response)) for one in typical])
     main = tuple(_effect(one, spec) for one in primary)
     others = [_held_together(_effect(one, spec), main) for one in exploratory]
     reasons += [f"{condition.key}: {in_words(one)}" for condition, one in carried if not one.passed]
