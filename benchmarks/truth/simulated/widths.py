@@ -14,7 +14,7 @@ from simulated.noise import Floats, Rng
 
 _BLOCKS = (8, 14, 20, 40, 100, 200, 500, 1000, 2000, 4000)
 _ALPHAS = (0.05, 0.01, 0.001)
-_SHOWN = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
+_SHOWN = (0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
 #: candidates at and beyond the margin, in margins: an effect farther out is excluded sooner, but for the very first blocks
 _OUTWARD = np.array([1.0, 1.1, 1.3, 1.7, 2.5, 4.0, 8.0])
 #: blocks that 10,000 series are sure to end within: so many times ln(1/alpha) + 5 by the square of SD over margin, and some
