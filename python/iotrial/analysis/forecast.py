@@ -6,9 +6,10 @@ decided sooner, one near the margin much later. A condition is decided when all 
 takes longer than one.
 
 ``likely`` is the median: half of the trials are decided by then. ``low`` to ``high`` is meant to hold four of five. Three
-things make a range: the luck of the trial's own blocks, known from the tables of ``power``; how well the pilot knows the
-block SD, and that it changes between a pilot and its trial; and that blocks get slower or faster meanwhile. The two changes
-are those seen in pairs of pilot and trial (BENCHMARKS.md, "Predicted and actual time to a verdict").
+things make a range: the luck of the trial's own blocks, known from the tables of ``power``, and larger with stalls; how well
+the pilot knows the block SD, and that it changes between a pilot and its trial; and that blocks get slower or faster
+meanwhile. The two changes are those seen in pairs of pilot and trial (BENCHMARKS.md, "Predicted and actual time to a
+verdict").
 
 Conditions take turns, one block each in a round, until each is decided; so a condition that needs few blocks is not
 held up by the later blocks of the others, and what it leaves is theirs.
@@ -28,6 +29,9 @@ from iotrial.analysis.scatter import RANGE_LEVEL, Scatter
 RANGE = 0.8
 #: SD of ln(block SD of a trial / that of its pilot) beyond what a pilot's few blocks explain
 SCATTER_CHANGES = 0.2
+#: with stalls the blocks of a trial are luckier or unluckier than normal ones: so much SD of ln(block SD) for each unit of
+#: ln(plain SD / SD that is planned with), from simulated stalls and t distributions (``test_analysis_forecast.py``)
+TAILS = 0.9
 #: SD of ln(seconds that a trial's blocks take / that those of its pilot let expect)
 SPEED_CHANGES = 0.15
 
@@ -223,7 +227,8 @@ def _sd(scatter: Scatter, guess: Guess) -> float:
         return scatter.sd
     end = scatter.high if guess.scatter > 0.0 else scatter.low
     known = abs(math.log(max(end, 1e-300) / scatter.sd)) / NormalDist().inv_cdf((1.0 + RANGE_LEVEL) / 2.0)
-    return scatter.sd * math.exp(guess.scatter * math.hypot(known, SCATTER_CHANGES))
+    tails = TAILS * abs(math.log(scatter.plain_sd / scatter.sd))
+    return scatter.sd * math.exp(guess.scatter * math.hypot(known, tails, SCATTER_CHANGES))
 
 
 def control_sd(line: Line, rules: Rules, guess: Guess = LIKELY) -> float | None:
