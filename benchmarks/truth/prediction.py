@@ -1,6 +1,7 @@
 """The time to a verdict as ``iotrial plan --pilot`` predicts it, and as the trial then takes it.
 
-    prediction.py run RECORD [--trials N] [--pilot 10s] [--time 300s] [--load L] [--study NAME]...
+    prediction.py run RECORD [--trials N] [--pilot 10s] [--time 300s] [--load L] [--wider K]
+                             [--study NAME]...
     prediction.py summary RECORD [--write BENCHMARKS.md]
 
 Small studies of factors that make no difference (permission bits; in the screen also variables that nobody reads), so
@@ -59,18 +60,18 @@ SCREEN = '[design]\nkind = "plackett-burman"\n' + "".join(
     for n in range(1, 6)
 )
 THREE = "# of three levels\n"
-#: name: lab, margin, workload and what else
+#: name: lab, margin in per cent, workload and what else
 STUDIES = {
-    "directory-files-warm": ("directory", "3 %", FILES + WARM),
-    "directory-files-cold": ("directory", "5 %", FILES + COLD),
-    "directory-command-warm": ("directory", "5 %", COMMAND + WARM),
-    "directory-write-warm": ("directory", "5 %", WRITE + WARM),
-    "directory-three-levels": ("directory", "5 %", FILES + WARM + THREE),
-    "directory-two-conditions": ("directory", "5 %", FILES + BOTH),
-    "directory-screen-of-six": ("directory", "10 %", COMMAND + WARM + SCREEN),
-    "image-files-cold": ("image", "5 %", FILES + COLD),
-    "image-files-warm": ("image", "3 %", FILES + WARM),
-    "image-command-warm": ("image", "5 %", COMMAND + WARM),
+    "directory-files-warm": ("directory", 3, FILES + WARM),
+    "directory-files-cold": ("directory", 5, FILES + COLD),
+    "directory-command-warm": ("directory", 5, COMMAND + WARM),
+    "directory-write-warm": ("directory", 5, WRITE + WARM),
+    "directory-three-levels": ("directory", 5, FILES + WARM + THREE),
+    "directory-two-conditions": ("directory", 5, FILES + BOTH),
+    "directory-screen-of-six": ("directory", 10, COMMAND + WARM + SCREEN),
+    "image-files-cold": ("image", 5, FILES + COLD),
+    "image-files-warm": ("image", 3, FILES + WARM),
+    "image-command-warm": ("image", 5, COMMAND + WARM),
 }
 #: the state of an invalid trial is an outcome too, and takes no part in the comparison
 BUSY = "another iotrial is at work"
@@ -86,6 +87,12 @@ def main() -> None:
     run.add_argument("--time", default="300s", help="budget of each trial")
     run.add_argument(
         "--load", type=float, default=math.inf, help="begin no pair while the load is above this"
+    )
+    run.add_argument(
+        "--wider",
+        type=float,
+        default=1.0,
+        help="times the margins of a quiet machine, up to 50 %% (a busy one)",
     )
     run.add_argument(
         "--study", action="append", choices=list(STUDIES), help="default: all that this user can run"
@@ -114,16 +121,17 @@ def conduct(given: argparse.Namespace) -> None:
         name = min(done, key=lambda one: done[one])
         while os.getloadavg()[0] > given.load:
             time.sleep(5.0)
-        one = trial(name, given.pilot, given.time)
+        one = trial(name, given.pilot, given.time, given.wider)
         with given.record.open("a") as file:
             file.write(json.dumps(one) + "\n")
         done[name] += 1
         print(f"{name} {done[name]}/{given.trials}: {told(one)}", file=sys.stderr)
 
 
-def trial(name: str, pilot: str, budget: str) -> dict[str, Any]:
+def trial(name: str, pilot: str, budget: str, wider: float) -> dict[str, Any]:
     """One pilot and the trial after it, as a line of the record."""
-    lab, margin, work = STUDIES[name]
+    lab, percent, work = STUDIES[name]
+    margin = f"{min(50.0, percent * wider):g} %"
     with tempfile.TemporaryDirectory(prefix="iotrial-prediction-", dir="/var/tmp") as folder:
         study = Path(folder) / "study.toml"
         levels = '["0444", "0755", "0777"]' if work.endswith(THREE) else '["0444", "0777"]'
@@ -139,6 +147,7 @@ def trial(name: str, pilot: str, budget: str) -> dict[str, Any]:
         "load": [round(load, 2), round(os.getloadavg()[0], 2)],
         "pilot": pilot,
         "budget": budget,
+        "margin": margin,
         "machine": {"node": platform.machine(), "kernel": platform.release(), "processors": os.cpu_count()},
         "version": report.get("trial", {}).get("version"),
         "predicted": plan.get("prediction"),
