@@ -1,13 +1,15 @@
 """The time to a verdict as ``iotrial plan --pilot`` predicts it, and as the trial then takes it.
 
-    prediction.py run RECORD [--trials N] [--pilot 10s] [--time 120s] [--study NAME]...
+    prediction.py run RECORD [--trials N] [--pilot 10s] [--time 300s] [--load L] [--wider K]
+                             [--study NAME]...
     prediction.py summary RECORD [--write BENCHMARKS.md]
 
 Small studies of factors that make no difference (permission bits; in the screen also variables that nobody reads), so
 that the case that the prediction is for is the case that is measured: files and commands, in the directory and in the
-image lab (root), under one condition and two. Each trial is a pilot followed by the trial itself, both with seeds of
-their own, in a state folder that is thrown away. One line of JSON is appended to RECORD for each, whatever came out; a
-second ``run`` goes on where the record ends.
+image lab (root), under one condition and two, with two levels and three. Each trial is a pilot followed by the trial
+itself, both with seeds of their own, in a state folder that is thrown away. One line of JSON is appended to RECORD for
+each, whatever came out; a second ``run`` goes on where the record ends. It waits while another trial is at work on the
+machine and, with ``--load``, while the load average of the last minute is above L.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import json
 import math
 import os
 import platform
+import random
 import subprocess
 import sys
 import tempfile
@@ -25,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from exact import rate
 from iotrial.units import parse_duration
 from marked import put
 
@@ -41,12 +45,13 @@ size = "64 MiB"
 [[factor]]
 name = "mode"
 knob = "file.mode"
-levels = ["0444", "0777"]
+levels = {levels}
 [[workload]]
 name = "work"
 size = "16 KiB"
 """
 FILES = 'kind = "files"\nfiles = 50\noperations = ["open", "read-to-end", "close"]\n'
+WRITE = 'kind = "files"\nfiles = 50\noperations = ["open-write", "write-all", "close"]\n'
 COMMAND = 'kind = "command"\nfiles = 2\nargv = ["cat", "{file}"]\n'
 WARM, COLD = 'cache = "warm"\n', 'cache = "cold"\n'
 BOTH = '[[factor]]\nname = "cache"\nknob = "cache.state"\nlevels = ["cold", "warm"]\nrole = "condition"\n'
@@ -54,16 +59,22 @@ SCREEN = '[design]\nkind = "plackett-burman"\n' + "".join(
     f'[[factor]]\nname = "v{n}"\nknob = "environment.variable"\nvariable = "V{n}"\nlevels = ["off", "on"]\n'
     for n in range(1, 6)
 )
-#: name: lab, margin, workload and what else
+THREE = "# of three levels\n"
+#: name: lab, margin in per cent, workload and what else
 STUDIES = {
-    "directory-files-warm": ("directory", "3 %", FILES + WARM),
-    "directory-files-cold": ("directory", "5 %", FILES + COLD),
-    "directory-command-warm": ("directory", "10 %", COMMAND + WARM),
-    "image-files-cold": ("image", "5 %", FILES + COLD),
-    "image-command-warm": ("image", "10 %", COMMAND + WARM),
-    "directory-two-conditions": ("directory", "5 %", FILES + BOTH),
-    "directory-screen-of-six": ("directory", "10 %", COMMAND + WARM + SCREEN),
+    "directory-files-warm": ("directory", 3, FILES + WARM),
+    "directory-files-cold": ("directory", 5, FILES + COLD),
+    "directory-command-warm": ("directory", 5, COMMAND + WARM),
+    "directory-write-warm": ("directory", 5, WRITE + WARM),
+    "directory-three-levels": ("directory", 5, FILES + WARM + THREE),
+    "directory-two-conditions": ("directory", 5, FILES + BOTH),
+    "directory-screen-of-six": ("directory", 10, COMMAND + WARM + SCREEN),
+    "image-files-cold": ("image", 5, FILES + COLD),
+    "image-files-warm": ("image", 3, FILES + WARM),
+    "image-command-warm": ("image", 5, COMMAND + WARM),
 }
+#: the state of an invalid trial is an outcome too, and takes no part in the comparison
+BUSY = "another iotrial is at work"
 
 
 def main() -> None:
@@ -71,9 +82,18 @@ def main() -> None:
     verbs = parser.add_subparsers(dest="verb", required=True)
     run = verbs.add_parser("run")
     run.add_argument("record", type=Path)
-    run.add_argument("--trials", type=int, default=20, help="of each study, those in the record counted")
+    run.add_argument("--trials", type=int, default=12, help="of each study, those in the record counted")
     run.add_argument("--pilot", default="10s")
-    run.add_argument("--time", default="120s", help="budget of each trial")
+    run.add_argument("--time", default="300s", help="budget of each trial")
+    run.add_argument(
+        "--load", type=float, default=math.inf, help="begin no pair while the load is above this"
+    )
+    run.add_argument(
+        "--wider",
+        type=float,
+        default=1.0,
+        help="times the margins of a quiet machine, up to 50 %% (a busy one)",
+    )
     run.add_argument(
         "--study", action="append", choices=list(STUDIES), help="default: all that this user can run"
     )
@@ -99,29 +119,35 @@ def conduct(given: argparse.Namespace) -> None:
     done = {name: sum(one["study"] == name for one in before) for name in names}
     while any(count < given.trials for count in done.values()):
         name = min(done, key=lambda one: done[one])
-        one = trial(name, given.pilot, given.time)
+        while os.getloadavg()[0] > given.load:
+            time.sleep(5.0)
+        one = trial(name, given.pilot, given.time, given.wider)
         with given.record.open("a") as file:
             file.write(json.dumps(one) + "\n")
         done[name] += 1
         print(f"{name} {done[name]}/{given.trials}: {told(one)}", file=sys.stderr)
 
 
-def trial(name: str, pilot: str, budget: str) -> dict[str, Any]:
+def trial(name: str, pilot: str, budget: str, wider: float) -> dict[str, Any]:
     """One pilot and the trial after it, as a line of the record."""
-    lab, margin, work = STUDIES[name]
+    lab, percent, work = STUDIES[name]
+    margin = f"{min(50.0, percent * wider):g} %"
     with tempfile.TemporaryDirectory(prefix="iotrial-prediction-", dir="/var/tmp") as folder:
         study = Path(folder) / "study.toml"
-        study.write_text(HEAD.format(name=name, margin=margin, lab=lab) + work)
+        levels = '["0444", "0755", "0777"]' if work.endswith(THREE) else '["0444", "0777"]'
+        study.write_text(HEAD.format(name=name, margin=margin, lab=lab, levels=levels) + work)
         common = [str(study), "--time", budget, "--json"]
-        begun = time.time()
+        begun, load = time.time(), os.getloadavg()[0]
         plan = iotrial(folder, "plan", *common, "--pilot", pilot, "--rounds", "1")
         report = iotrial(folder, "run", *common) if "error" not in plan else {}
     return {
-        "schema": 1,
+        "schema": 2,
         "study": name,
         "at": begun,
+        "load": [round(load, 2), round(os.getloadavg()[0], 2)],
         "pilot": pilot,
         "budget": budget,
+        "margin": margin,
         "machine": {"node": platform.machine(), "kernel": platform.release(), "processors": os.cpu_count()},
         "version": report.get("trial", {}).get("version"),
         "predicted": plan.get("prediction"),
@@ -131,18 +157,25 @@ def trial(name: str, pilot: str, budget: str) -> dict[str, Any]:
 
 
 def iotrial(state: str, *words: str) -> dict[str, Any]:
-    """What the program says; its error where it fails. Status 3 (invalid) is an outcome, not a failure."""
-    done = subprocess.run(
-        [sys.executable, "-m", "iotrial", *words],
-        env={
-            **os.environ,
-            "XDG_STATE_HOME": state,
-            "PYTHONPATH": f"{ROOT / 'python'}:{os.environ.get('PYTHONPATH', '')}",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """What the program says; its error where it fails. Status 3 (invalid) is an outcome, not a failure.
+
+    Waits while another trial is at work, with a random pause: it may be one that waits for this.
+    """
+    while True:
+        done = subprocess.run(
+            [sys.executable, "-m", "iotrial", *words],
+            env={
+                **os.environ,
+                "XDG_STATE_HOME": state,
+                "PYTHONPATH": f"{ROOT / 'python'}:{os.environ.get('PYTHONPATH', '')}",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if BUSY not in done.stderr:
+            break
+        time.sleep(random.uniform(0.5, 5.0))
     if done.returncode in (0, 3):
         found: dict[str, Any] = json.loads(done.stdout)
         return found
@@ -193,27 +226,29 @@ def summary(lines: list[dict[str, Any]]) -> str:
     machines = sorted(
         {f"{one['machine']['processors']} processors, Linux {one['machine']['kernel']}" for one in lines}
     )
-    pilots, budgets = (sorted({one[key] for one in lines}) for key in ("pilot", "budget"))
+    pilots, budgets, versions = (
+        sorted({str(one[key]) for one in lines if one[key]}) for key in ("pilot", "budget", "version")
+    )
+    loads = [load for one in lines for load in one["load"]]
+    every = [pair for one in lines if (pair := _pair(one))]
+    within = sum(_within(*pair) for pair in every)
     out = [
-        f"{len(lines)} trials, {' and '.join(machines)}, pilots of {' and '.join(pilots)}, budgets of "
-        f"{' and '.join(budgets)}; medians of seconds.",
+        f"{len(lines)} trials, {' and '.join(machines)}, iotrial {' and '.join(versions)}, pilots of {' and '.join(pilots)}, "
+        f"budgets of {' and '.join(budgets)}, load average {min(loads):.1f} to {max(loads):.1f} (median "
+        f"{quantile(loads, 0.5):.1f}); medians of seconds.",
         "",
-        "| study | trials | counted | decided | predicted s | actual s | actual/predicted, 10 % | 50 % | 80 % | 90 % "
-        "| within the range |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        f"**{within} of {len(every)} trials within the range**: {rate(within, len(every), 2)}, stated 0.80.",
+        "",
+        "| study | trials | counted | decided | predicted s | actual s | actual/predicted, 10 % | 50 % | 90 % "
+        "| blocks, actual/predicted, 50 % | range, high/low | within the range |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in STUDIES:
         own = [one for one in lines if one["study"] == name]
-        pairs = [
-            (one["predicted"]["seconds"], one["actual"]["seconds"] if one["actual"]["decided"] else math.inf)
-            for one in own
-            if one["actual"]
-            and one["actual"]["state"] == "done"
-            and one["predicted"]["seconds"]["likely"] is not None
-        ]
-        decided = sum(math.isfinite(taken) for _, taken in pairs)
         if own:
-            out.append(f"| {name} | {len(own)} | {len(pairs)} | {decided} | {' | '.join(_cells(pairs))} |")
+            out.append(f"| {name} | {len(own)} | {' | '.join(_cells(own))} |")
+    if every:
+        out.append(f"| all | {len(lines)} | {' | '.join(_cells(lines))} |")
     out += [
         "",
         "Counted: neither invalid nor failed, nor predicted never. Of those, one that was open at the end of its budget "
@@ -222,16 +257,39 @@ def summary(lines: list[dict[str, Any]]) -> str:
     return "\n".join(out)
 
 
-def _cells(pairs: list[tuple[dict[str, Any], float]]) -> list[str]:
+def _pair(one: dict[str, Any]) -> tuple[dict[str, Any], float] | None:
+    """What was predicted and the seconds that the trial took (infinite: open at its end); None where it does not count."""
+    actual = one["actual"]
+    if not actual or actual["state"] != "done" or one["predicted"]["seconds"]["likely"] is None:
+        return None
+    return one["predicted"]["seconds"], actual["seconds"] if actual["decided"] else math.inf
+
+
+def _within(predicted: dict[str, Any], taken: float) -> bool:
+    high = math.inf if predicted["high"] is None else predicted["high"]
+    return bool(predicted["low"] <= taken <= high)
+
+
+def _cells(lines: list[dict[str, Any]]) -> list[str]:
+    pairs = [pair for one in lines if (pair := _pair(one))]
     if not pairs:
-        return ["-"] * 7
+        return ["0", *["-"] * 9]
     ratio = [taken / predicted["likely"] for predicted, taken in pairs]
-    within = sum(p["low"] <= taken <= (p["high"] or float("inf")) for p, taken in pairs)
+    blocks = [
+        one["actual"]["blocks"] / max(c["blocks"]["likely"] for c in one["predicted"]["conditions"])
+        for one in lines
+        if _pair(one)
+    ]
+    widths = [math.inf if p["high"] is None else p["high"] / p["low"] for p, _ in pairs]
     return [
+        str(len(pairs)),
+        str(sum(math.isfinite(taken) for _, taken in pairs)),
         f"{quantile([p['likely'] for p, _ in pairs], 0.5):.1f}",
         _number(quantile([taken for _, taken in pairs], 0.5), 1),
-        *(_number(quantile(ratio, at), 2) for at in (0.1, 0.5, 0.8, 0.9)),
-        f"{within} of {len(pairs)}",
+        *(_number(quantile(ratio, at), 2) for at in (0.1, 0.5, 0.9)),
+        _number(quantile(blocks, 0.5), 2),
+        _number(quantile(widths, 0.5), 1),
+        f"{sum(_within(*pair) for pair in pairs)} of {len(pairs)}",
     ]
 
 

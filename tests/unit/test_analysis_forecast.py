@@ -12,7 +12,7 @@ import pytest
 
 from iotrial.analysis.analyse import look_due
 from iotrial.analysis.eprocess import excluded, interval
-from iotrial.analysis.forecast import Comparison, Line, Rules, blocks_needed, forecast, resolvable
+from iotrial.analysis.forecast import Comparison, Line, Rules, blocks_needed, forecast, next_look, resolvable
 from iotrial.analysis.scatter import Scatter, scatter_of
 
 Noise = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -54,10 +54,8 @@ def blocks_to_verdict(y: np.ndarray, margin: float, stretch: float) -> int | Non
     for blocks in range(8, len(y) + 1):
         if look_due(blocks, last):
             last = blocks
-            found = interval(contrasts[:blocks], 0.05)
-            ends = (found.low, found.high)
-            inside = not found.empty and None not in ends and max(map(abs, ends)) <= margin  # type: ignore[arg-type]
-            if inside and excluded(control[: (blocks + 1) // 2], 0.0, 0.05):
+            inside = interval(contrasts[:blocks], 0.05, margin=margin).bounds is not None
+            if inside and excluded(control[: (blocks + 1) // 2], 0.0, 0.05, margin=margin):
                 return blocks
     return None
 
@@ -104,44 +102,50 @@ def test_two_blocks_are_too_few_and_single_arms_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("noise", "low", "high"),
     [
-        pytest.param(normal, 0.75, 1.35, id="normal", marks=pytest.mark.long),
-        pytest.param(heavy, 0.6, 1.6, id="heavy", marks=pytest.mark.long),
-        pytest.param(stalling, 0.4, 1.8, id="stalling", marks=pytest.mark.long),
+        pytest.param(normal, 0.8, 1.3, id="normal", marks=pytest.mark.long),
+        pytest.param(heavy, 0.6, 1.5, id="heavy", marks=pytest.mark.long),
+        pytest.param(stalling, 0.5, 1.8, id="stalling", marks=pytest.mark.long),
     ],
 )
-def test_four_trials_in_five_end_by_about_the_predicted_block(
+def test_half_of_the_trials_end_by_about_the_predicted_block(
     noise: Noise, low: float, high: float, rng: np.random.Generator
 ) -> None:
     """The scatter from a long pilot, so that what is left is the method's own error."""
     scatter = scatter_of(noise(rng, 2000, 3))
     assert scatter is not None
     margin = 0.55 * scatter.plain_sd
-    predicted, _ = blocks_needed(
-        Comparison("wall", scatter), rules(margin=math.expm1(margin)), scatter.sd, "likely"
-    )
+    predicted, _ = blocks_needed(Comparison("wall", scatter), rules(margin=math.expm1(margin)), scatter.sd)
     assert predicted is not None
     stretch = math.log1p(2 * math.expm1(margin))
     needed = [blocks_to_verdict(noise(rng, 300, 3), margin, stretch) or 300 for _ in range(40)]
     ratio = np.array(needed) / predicted
     print("needed / predicted, 10 50 80 90 %:", np.quantile(ratio, [0.1, 0.5, 0.8, 0.9]).round(2))
-    assert low <= float(np.quantile(ratio, 0.8)) <= high
-    assert float(np.quantile(ratio, 0.5)) <= 1.15
+    assert low <= float(np.quantile(ratio, 0.5)) <= high
+
+
+def test_a_prediction_ends_at_a_look_of_the_trial() -> None:
+    looks, last = set(), 0
+    for blocks in range(1, 3000):
+        if look_due(blocks, last):
+            looks.add(last := blocks)
+    for blocks in range(1, last + 1):
+        assert next_look(blocks) == min(look for look in looks if look >= blocks)
 
 
 def test_the_positive_control_holds_up_a_verdict_that_would_come_at_once() -> None:
     """At .05 an interval needs 8 blocks, so a control in every second block is seen after 15 at the earliest."""
     still = Comparison("wall", fixed(1e-6))
-    assert blocks_needed(still, rules(), None, "likely") == (8, False)
-    assert blocks_needed(still, rules(), 1e-6, "likely") == (15, True)
-    assert blocks_needed(still, replace(rules(), control_every=1), 1e-6, "likely") == (8, False)
+    assert blocks_needed(still, rules(), None) == (8, False)
+    assert blocks_needed(still, rules(), 1e-6) == (15, True)
+    assert blocks_needed(still, replace(rules(), control_every=1), 1e-6) == (8, False)
 
 
 def test_repeats_within_stretches_each_give_a_contrast() -> None:
-    assert blocks_needed(Comparison("wall", fixed(1e-6), per_block=4), rules(), None, "likely") == (2, False)
+    assert blocks_needed(Comparison("wall", fixed(1e-6), per_block=4), rules(), None) == (2, False)
 
 
 def test_what_cannot_be_resolved_is_never() -> None:
-    assert blocks_needed(Comparison("wall", fixed(1.0)), rules(margin=0.001), 1.0, "likely") == (None, False)
+    assert blocks_needed(Comparison("wall", fixed(1.0)), rules(margin=0.001), 1.0) == (None, False)
     assert resolvable(Comparison("wall", fixed(0.1)), 7, rules(), None) is None
 
 
@@ -168,7 +172,7 @@ def test_conditions_take_turns_until_each_is_decided() -> None:
 def test_a_budget_gives_the_undecided_what_the_decided_leave() -> None:
     lines = [
         Line("quick", (Comparison("wall", fixed(1e-6)),), 2.0),
-        Line("slow", (Comparison("wall", fixed(1.0)),), 1.0),
+        Line("slow", (Comparison("wall", fixed(1e6)),), 1.0),
     ]
     found = forecast(lines, rules(budget_s=124.0))
     assert [one.budget_blocks for one in found.predicted] == [8, 108]  # 8 rounds of 3 s, then 100 s alone
@@ -187,13 +191,54 @@ def test_a_condition_that_the_pilot_has_not_come_to_leaves_the_seconds_open() ->
     assert found.predicted[1].reason == "too few"
 
 
-def test_the_range_follows_from_the_range_of_the_scatter() -> None:
-    line = Line("one", (Comparison("wall", fixed(0.03, low=0.02, high=0.04)),), 1.0)
-    (one,) = forecast([line], rules()).predicted
-    for sd, found in ((0.02, one.blocks.low), (0.03, one.blocks.likely), (0.04, one.blocks.high)):
-        (exact,) = forecast([Line("one", (Comparison("wall", fixed(sd)),), 1.0)], rules()).predicted
-        assert found == exact.blocks.likely
-    assert one.blocks.low < one.blocks.likely < one.blocks.high  # type: ignore[operator]
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("noise", "pilot"), [(normal, 8), (normal, 40), (heavy, 40), (stalling, 60)], ids=lambda one: str(one)
+)
+def test_four_trials_of_five_lie_in_the_range_where_nothing_changes_but_luck(
+    noise: Noise, pilot: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pilot and trial of one and the same noise; what machines change besides is measured, not simulated."""
+    monkeypatch.setattr("iotrial.analysis.forecast.SCATTER_CHANGES", 0.0)
+    monkeypatch.setattr("iotrial.analysis.forecast.SPEED_CHANGES", 0.0)
+    sd = 0.03 if noise is normal else 0.02
+    margin, trials, held = math.log1p(0.03), 100, 0
+    for _ in range(trials):
+        scatter = scatter_of(sd * noise(rng, pilot, 3))
+        assert scatter is not None
+        blocks = forecast([Line("one", (Comparison("wall", scatter),), 1.0)], rules()).predicted[0].blocks
+        assert blocks.low is not None
+        assert blocks.high is not None
+        y = sd * noise(rng, 2000, 2)
+        contrasts = y[:, 1] - y[:, 0]
+        looks = (n for n in range(8, 2000) if next_look(n) == n)
+        found = next(
+            (n for n in looks if interval(contrasts[:n], 0.05, margin=margin).bounds is not None), math.inf
+        )
+        held += blocks.low <= found <= blocks.high
+    print("held", held)
+    assert 0.8 * trials - 16 <= held <= 0.8 * trials + 16
+
+
+def test_a_range_is_wider_where_the_pilot_knows_less() -> None:
+    def ends(low: float, high: float) -> tuple[float, float, float]:
+        line = Line("one", (Comparison("wall", fixed(0.03, low=low, high=high)),), 1.0)
+        blocks = forecast([line], rules()).predicted[0].blocks
+        assert blocks.low is not None
+        assert blocks.likely is not None
+        assert blocks.high is not None
+        return blocks.low, blocks.likely, blocks.high
+
+    sure, unsure = ends(0.03, 0.03), ends(0.02, 0.045)
+    assert unsure[0] < sure[0] < sure[1] == unsure[1] < sure[2] < unsure[2]
+
+
+def test_the_first_blocks_take_as_long_as_those_of_the_pilot_and_what_comes_once_comes_on_top() -> None:
+    line = Line("one", (Comparison("wall", fixed(1e-6)),), 1.0, first_s=(5.0, 3.0, 2.0))
+    (one,) = forecast([line], rules(), once_s=7.0).predicted
+    assert one.blocks.likely == 8
+    assert one.seconds.likely == pytest.approx(7.0 + 10.0 + 5 * 1.0)
+    assert line.seconds(2) == pytest.approx(8.0)
 
 
 @pytest.mark.long
@@ -202,16 +247,15 @@ def test_the_slowest_of_many_comparisons_is_what_a_condition_waits_for(rng: np.r
     alpha = 0.05 / effects
     one = Comparison("wall", fixed(1.0))
     asked = replace(rules(margin=math.expm1(margin)), effect_alpha=alpha)
-    alone, _ = blocks_needed(one, asked, None, "likely")
+    alone, _ = blocks_needed(one, asked, None)
     line = Line("c", (replace(one, effects=effects),), 1.0)
     together = forecast([line], asked).seconds.likely
     assert alone is not None
     assert together is not None
 
     def decided(blocks: int) -> bool:
-        found = interval(rng.normal(size=blocks), alpha)
-        return found.low is not None and found.high is not None and max(-found.low, found.high) <= margin
+        return interval(rng.normal(size=blocks), alpha, margin=margin).bounds is not None
 
     trials = 50
-    assert sum(all(decided(int(together)) for _ in range(effects)) for _ in range(trials)) >= 0.5 * trials
-    assert sum(all(decided(alone) for _ in range(effects)) for _ in range(trials)) <= 0.3 * trials
+    assert sum(all(decided(int(together)) for _ in range(effects)) for _ in range(trials)) >= 0.25 * trials
+    assert sum(all(decided(alone) for _ in range(effects)) for _ in range(trials)) <= 0.1 * trials

@@ -17,7 +17,7 @@ from iotrial.analysis.fleet.moderators import moderators
 from iotrial.analysis.fleet.outliers import outliers
 from iotrial.analysis.fleet.spread import mean_of
 from simulated.noise import Floats, Rng, normal, spiky
-from simulated.stopping import hulls, outcomes, paths
+from simulated.stopping import MARGIN, Ends, ends, outcomes
 
 ALPHA = 0.05
 HOSTS = (2, 3, 5, 10, 30)
@@ -206,22 +206,21 @@ def _cells(rows: list[_Row]) -> str:
 class _Series:
     """One series of contrasts of SD 1 and mean 0: ends after every block, running mean, and its standard error."""
 
-    low: Floats
-    high: Floats
+    ends: Ends
     mean: Floats
     error: Floats
 
 
 def _series(rng: Rng) -> _Series:
-    """Drawn again from the state that ``paths`` found, so that contrasts and ends belong together."""
+    """Drawn again from the state that ``ends`` found, so that contrasts and ends belong together."""
     state = rng.bit_generator.state
     d = rng.normal(size=LONGEST)
     rng.bit_generator.state = state
-    low, high = hulls(*paths(rng, LONGEST, 3.0, 301), ALPHA)
+    found = ends(rng, LONGEST, aim=math.log1p(MARGIN) / MARGIN_SD, alpha=ALPHA, points=301)
     n = np.arange(1, LONGEST + 1)
     mean = np.cumsum(d) / n
     variance = (np.cumsum(d * d) - n * mean**2) / np.maximum(n - 1, 1)
-    return _Series(low, high, mean, np.sqrt(np.maximum(variance, 0) / n))
+    return _Series(found, mean, np.sqrt(np.maximum(variance, 0) / n))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +239,8 @@ def _stopped(rng: Rng, pool: list[_Series], hosts: int, effect: float, spread: f
     for host, true in enumerate(theta.tolist()):
         one = pool[int(rng.integers(len(pool)))]
         sign = 1.0 if rng.random() < 0.5 else -1.0
-        low, high = (one.low, one.high) if sign > 0 else (-one.high, -one.low)
-        n = outcomes(low * MARGIN_SD + true, high * MARGIN_SD + true)[1][1]
+        left = one.ends if sign > 0 else one.ends.mirrored()
+        n = outcomes(left.of(MARGIN_SD, true))[1][1]
         estimates[host] = true + sign * MARGIN_SD * one.mean[n - 1]
         errors[host] = MARGIN_SD * one.error[n - 1]
         full[host], full_errors[host] = true + sign * MARGIN_SD * one.mean[-1], MARGIN_SD * one.error[-1]

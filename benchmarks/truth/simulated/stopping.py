@@ -1,35 +1,76 @@
-"""When to stop, and what is said then: three rules on the same simulated trials."""
+"""When to stop, and what is said then: four rules on the same simulated trials."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from iotrial.analysis.betting import log_paths
+from iotrial.analysis.betting import Side, log_paths
 from simulated.noise import Floats, Rng
 
 MARGIN, BLOCKS = 0.03, 1000
 EFFECTS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.06, 0.1, 0.3)
 WORDS = ("slower or faster", "equivalent, but detectably so", "equivalent", "inconclusive")
-RULES = ("once 0 is excluded", "to the width (iotrial)", "a third of it inside the margin")
+RULES = ("once 0 is excluded", "iotrial", "to the width (`--precise`)", "a third of it inside the margin")
+_CELLS = 40_000  # candidates by blocks at once
 
 
-def paths(rng: Rng, blocks: int, reach: float, points: int) -> tuple[Floats, Floats]:
-    """Candidates d and ln f_n(d), candidates by blocks, for one normal series of SD 1 and effect 0."""
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What is left after every block: the ends of the interval, and the bounds by the bets of one side each.
+
+    ``floor`` is the smallest effect that the bets on a larger one leave, ``ceiling`` the largest that the bets on a smaller
+    one leave, both at the interval's alpha.
+    """
+
+    low: Floats
+    high: Floats
+    floor: Floats
+    ceiling: Floats
+
+    def of(self, sd: float, effect: float) -> Ends:
+        """The same series with this SD about this effect."""
+        return Ends(*(one * sd + effect for one in (self.low, self.high, self.floor, self.ceiling)))
+
+    def mirrored(self) -> Ends:
+        """The same of the series with its signs turned."""
+        return Ends(-self.high, -self.low, -self.ceiling, -self.floor)
+
+    def inside(self, limit: float) -> npt.NDArray[np.bool_]:
+        """Whether every effect beyond the margin (``limit`` in the logarithm) is excluded, as ``eprocess.interval`` asks."""
+        bounded = np.isfinite(self.low) & np.isfinite(self.high)
+        return ((-limit <= self.low) & (self.high <= limit)) | (
+            bounded & (-limit <= self.floor) & (self.ceiling <= limit)
+        )
+
+
+def ends(rng: Rng, blocks: int, *, aim: float, alpha: float, reach: float = 3.0, points: int = 601) -> Ends:
+    """The ends for one normal series of SD 1 and effect 0, to a grid of candidates within +-``reach``.
+
+    ``aim`` is the margin of the aimed bet in SDs.
+    """
     d = rng.normal(size=blocks)
     grid = np.linspace(-reach, reach, points)
-    parts = [
-        log_paths(d[None, :] - part[:, None])
-        for part in np.array_split(grid, max(1, points * blocks // 40000))
-    ]
-    return grid, np.maximum.accumulate(np.concatenate(parts), axis=1)
+    parts = np.array_split(grid, max(1, points * blocks // _CELLS))
+
+    def log_m(side: Side) -> Floats:
+        return np.concatenate([log_paths(d[None, :] - part[:, None], aim=aim, side=side) for part in parts])
+
+    larger, smaller = log_m(Side.LARGER), log_m(Side.SMALLER)
+    # the process of both sides has half of the stake on each
+    low, high = _hull(grid, np.logaddexp(larger, smaller) - math.log(2.0), alpha)
+    floor, _ = _hull(grid, larger, alpha)
+    _, ceiling = _hull(grid, smaller, alpha)
+    return Ends(low, high, floor, ceiling)
 
 
-def hulls(grid: Floats, log_f: Floats, alpha: float) -> tuple[Floats, Floats]:
-    """Low and high after every block (infinite where the grid ends), to the grid's step."""
-    left = log_f < math.log(1 / alpha)
+def _hull(grid: Floats, log_m: Floats, alpha: float) -> tuple[Floats, Floats]:
+    """Lowest and highest candidate left after every block (infinite where the grid ends), to the grid's step."""
+    left = np.maximum.accumulate(log_m, axis=1) < math.log(1 / alpha)
     low = grid[np.argmax(left, axis=0)]
     high = grid[grid.size - 1 - np.argmax(left[::-1], axis=0)]
     return np.where(left[0], -np.inf, low), np.where(left[-1], np.inf, high)
@@ -37,8 +78,7 @@ def hulls(grid: Floats, log_f: Floats, alpha: float) -> tuple[Floats, Floats]:
 
 def stopping(rng: Rng, scale: float) -> str:
     """Wording and blocks by true effect, at block SDs of 8 % and 3 %."""
-    trials = max(30, int(500 * scale))
-    ends = [hulls(*paths(rng, BLOCKS, 3.0, 601), 0.05) for _ in range(trials)]
+    trials = max(30, int(400 * scale))
     out = [
         f"**What is said at a margin of 3 %: {trials} trials of at most {BLOCKS} blocks, alpha .05, normal noise**",
         "",
@@ -49,31 +89,32 @@ def stopping(rng: Rng, scale: float) -> str:
         "| --- | --- |" + " --- |" * len(RULES),
     ]
     for sd in (0.08, 0.03):
+        series = [ends(rng, BLOCKS, aim=math.log1p(MARGIN) / sd, alpha=0.05) for _ in range(trials)]
         for effect in EFFECTS:
-            rows = [
-                outcomes(low * sd + math.log1p(effect), high * sd + math.log1p(effect)) for low, high in ends
-            ]
+            rows = [outcomes(one.of(sd, math.log1p(effect))) for one in series]
             cells = [_cell([row[rule] for row in rows]) for rule in range(len(RULES))]
             out.append(f"| {sd:.0%} | {effect:.1%} | {' | '.join(cells)} |")
     return "\n".join(out)
 
 
-def outcomes(low: Floats, high: Floats) -> list[tuple[str, int]]:
+def outcomes(found: Ends) -> list[tuple[str, int]]:
     """Word and block at which each rule stops a trial with these ends after every block."""
     limit = math.log1p(MARGIN)
-    inside = (low >= -limit) & (high <= limit)
+    low, high = found.low, found.high
+    inside = found.inside(limit)
     out = (low > 0) | (high < 0)
+    beyond = (low > limit) | (high < -limit)
     with np.errstate(invalid="ignore"):
         estimate, half = np.abs(low + high) / 2, (high - low) / 2
     width = half <= np.maximum(limit, estimate / 4)
-    third = width & ((estimate > limit) | (half <= limit / 3))
-    found = []
-    for enough in (np.True_, width, third):
+    third = beyond | (width & ((estimate > limit) | (half <= limit / 3)))
+    words = []
+    for enough in (np.True_, beyond | width, width, third):
         # inside the margin is final under every rule: more blocks cannot take it back
         stop = inside | (out & enough)
         n = int(np.argmax(stop)) if stop.any() else low.size - 1
-        found.append((_word(bool(inside[n]), float(low[n]), float(high[n])), n + 1))
-    return found
+        words.append((_word(bool(inside[n]), float(low[n]), float(high[n])), n + 1))
+    return words
 
 
 def _word(inside: bool, low: float, high: float) -> str:

@@ -1,59 +1,122 @@
-"""How narrow the interval gets with the number of blocks, in block SDs; the tables that planning uses."""
+"""How narrow the interval gets, and how many blocks equivalence takes; the tables that planning uses."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from iotrial.analysis.betting import log_paths
-from iotrial.analysis.power import TABLE_ALPHAS, TABLE_BLOCKS
-from simulated.noise import Rng
+from iotrial.analysis.betting import Side, log_paths
+from iotrial.analysis.hull import blocks_to_bound
+from iotrial.analysis.power import TABLE_ALPHAS, TABLE_RATIOS, TABLE_SHARES, blocks_to_resolve
+from simulated.noise import Floats, Rng
+
+_BLOCKS = (8, 14, 20, 40, 100, 200, 500, 1000, 2000, 4000)
+_ALPHAS = (0.05, 0.01, 0.001)
+_SHOWN = (0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
+#: candidates at and beyond the margin, in margins: an effect farther out is excluded sooner, but for the very first blocks
+_OUTWARD = np.array([1.0, 1.1, 1.3, 1.7, 2.5, 4.0, 8.0])
+#: blocks that 10,000 series are sure to end within: so many times ln(1/alpha) + 5 by the square of SD over margin, and some
+_LONGEST, _MORE = 10.0, 120
+
+#: the block after which each series (first axis) reaches each threshold (second), infinite where it never does
+Passage = Callable[[Rng, float, int, int, list[float]], Floats]
 
 
 def power_table(rng: Rng) -> str:
-    """The tables of python/iotrial/analysis/power.py, as Python."""
-    half, far = reaches(rng, 600)
-    out = [f"_BLOCKS = {TABLE_BLOCKS}", f"_ALPHAS = {TABLE_ALPHAS}"]
-    for name, values in (
-        ("_HALF_WIDTH", np.nanquantile(half, 0.5, axis=0, method="higher")),
-        ("_REACH", np.nanquantile(far, 0.8, axis=0, method="higher")),
-    ):
-        out.append(f"{name} = (")
-        for row in values:
-            out.append("    (" + ", ".join("inf" if math.isinf(v) else f"{v:.4g}" for v in row) + "),")
+    """The tables of python/iotrial/analysis/power.py, as Python: blocks by alpha, ratio and share."""
+    out = []
+    for name, passage in (("_EQUIVALENT", to_equivalence), ("_SEEN", to_see)):
+        out.append(f"{name}: Table = (")
+        found = [_quantiles(rng, passage, ratio) for ratio in TABLE_RATIOS]
+        for i in range(len(TABLE_ALPHAS)):
+            groups = [f"({', '.join(f'{n:.4g}' for n in by_alpha[i])})" for by_alpha in found]
+            out += [f"    ({', '.join(groups[:4])},", f"     {', '.join(groups[4:])}),"]
         out.append(")")
     return "\n".join(out)
 
 
-def widths(rng: Rng, scale: float) -> str:
-    """Median half-width, and the farther end in four trials of five."""
-    trials = max(30, int(300 * scale))
-    half, far = reaches(rng, trials)
-    shown = [TABLE_BLOCKS.index(n) for n in (8, 14, 20, 40, 100, 200, 500, 1000, 2000, 4000)]
-    out = [
-        f"**Half-width in block SDs by number of blocks: median; 80 %: farther end ({trials} normal series)**",
-        "",
-        "| alpha | " + " | ".join(str(TABLE_BLOCKS[j]) for j in shown) + " |",
-        "| --- |" + " --- |" * len(shown),
+def _quantiles(rng: Rng, passage: Passage, ratio: float) -> Floats:
+    """Blocks by alpha and share."""
+    thresholds = [math.log(1.0 / alpha) for alpha in TABLE_ALPHAS]
+    series = 4000 if ratio >= 0.4 else 2000
+    blocks = int(_LONGEST * (max(thresholds) + 5.0) / ratio**2) + _MORE
+    found = passage(rng, ratio, series, blocks, thresholds)
+    assert np.isfinite(found).all(), f"ratio {ratio}: a series has not ended within {blocks} blocks"
+    quantiles: Floats = np.quantile(found, TABLE_SHARES, axis=0, method="higher").T
+    return quantiles
+
+
+def to_equivalence(rng: Rng, ratio: float, series: int, blocks: int, thresholds: list[float]) -> Floats:
+    """No effect: blocks until each side's bets exclude every effect beyond the margin, of ``ratio`` block SDs."""
+    found = np.zeros((series, len(thresholds)))
+    # no interval is finite before, and without one nothing is concluded
+    found += [blocks_to_bound(threshold, aimed=True) for threshold in thresholds]
+    for row in range(series):
+        d = rng.normal(size=blocks)
+        for sign in (1.0, -1.0):
+            x = sign * d[None, :] - ratio * _OUTWARD[:, None]
+            found[row] = np.maximum(found[row], _passages(x, ratio, Side.SMALLER, thresholds).max(axis=0))
+    return found
+
+
+def to_see(rng: Rng, ratio: float, series: int, blocks: int, thresholds: list[float]) -> Floats:
+    """An effect of two margins of ``ratio`` block SDs, as the positive control has: blocks until it is told from zero."""
+    parts = [
+        _passages(rng.normal(2.0 * ratio, 1.0, (part.size, blocks)), ratio, Side.BOTH, thresholds)
+        for part in np.array_split(np.arange(series), max(1, series * blocks // 1_000_000))
     ]
-    for label, values, share in (("", half, 0.5), (" (80 %)", far, 0.8)):
-        for i in (0, 2, 5):
-            cells = [np.nanquantile(values[:, i, j], share, method="higher") for j in shown]
-            text = " | ".join("-" if math.isinf(c) else f"{c:.2f}" for c in cells)
-            out.append(f"| {TABLE_ALPHAS[i]}{label} | {text} |")
+    return np.concatenate(parts)
+
+
+def _passages(x: Floats, aim: float, side: Side, thresholds: list[float]) -> Floats:
+    """The block after which ln M of each row first reaches each threshold."""
+    log_f = np.maximum.accumulate(log_paths(x, aim=aim, side=side), axis=1)
+    found = np.stack([(log_f < threshold).sum(axis=1) + 1.0 for threshold in thresholds], axis=1)
+    return np.where(found <= x.shape[1], found, np.inf)
+
+
+def widths(rng: Rng, scale: float) -> str:
+    """Median half-width of the two-sided interval without a margin, and blocks to equivalence by the tables."""
+    trials = max(30, int(300 * scale))
+    half = half_widths(rng, trials)
+    out = [
+        f"**Half-width in block SDs by number of blocks, no margin: median of {trials} normal series**",
+        "",
+        "| alpha | " + " | ".join(str(n) for n in _BLOCKS) + " |",
+        "| --- |" + " --- |" * len(_BLOCKS),
+    ]
+    for i, alpha in enumerate(_ALPHAS):
+        cells = [np.nanquantile(half[:, i, j], 0.5, method="higher") for j in range(len(_BLOCKS))]
+        out.append(f"| {alpha} | " + " | ".join("-" if math.isinf(c) else f"{c:.2f}" for c in cells) + " |")
+    out += [
+        "",
+        "**Blocks until no effect is called equivalent: in half of the trials / in four of five, by margin in block SDs**",
+        "",
+        "| alpha | " + " | ".join(f"{ratio:g}" for ratio in _SHOWN) + " |",
+        "| --- |" + " --- |" * len(_SHOWN),
+    ]
+    for alpha in _ALPHAS:
+        planned = [
+            " / ".join(
+                f"{blocks_to_resolve(1.0, math.expm1(ratio), alpha=alpha, share=share) or math.inf:,.0f}"
+                for share in (0.5, 0.8)
+            )
+            for ratio in _SHOWN
+        ]
+        out.append(f"| {alpha} | {' | '.join(planned)} |")
     return "\n".join(out)
 
 
-def reaches(rng: Rng, trials: int) -> tuple[np.ndarray, np.ndarray]:
-    """Half-width and farther end, in block SDs (trials by alphas by blocks): no effect, normal contrasts."""
-    last = max(TABLE_BLOCKS)
-    at = np.array(TABLE_BLOCKS) - 1
+def half_widths(rng: Rng, trials: int) -> Floats:
+    """Half-width in block SDs (trials by alphas by blocks): no effect, no margin, normal contrasts."""
+    last = max(_BLOCKS)
+    at = np.array(_BLOCKS) - 1
     outward = np.concatenate([np.linspace(0.0, 0.4, 49), np.geomspace(0.4, 60.0, 72)[1:]])
     grid = np.concatenate([-outward[:0:-1], outward])
     near = np.abs(grid) <= 0.9
-    half = np.full((trials, len(TABLE_ALPHAS), at.size), np.inf)
-    far = half.copy()
+    half = np.full((trials, len(_ALPHAS), at.size), np.inf)
     for trial in range(trials):
         d = rng.normal(size=last)
         log_f = np.full((grid.size, at.size), np.inf)
@@ -63,12 +126,11 @@ def reaches(rng: Rng, trials: int) -> tuple[np.ndarray, np.ndarray]:
         for part in np.array_split(np.flatnonzero(near), 12):
             full = np.maximum.accumulate(log_paths(d[None, :] - grid[part, None]), axis=1)
             log_f[np.ix_(part, np.flatnonzero(~early))] = full[:, at[~early]]
-        for i, alpha in enumerate(TABLE_ALPHAS):
+        for i, alpha in enumerate(_ALPHAS):
             for j in range(at.size):
                 low, high = crossing(grid, log_f[:, j], math.log(1 / alpha))
                 half[trial, i, j] = (high - low) / 2
-                far[trial, i, j] = max(-low, high)
-    return half, far
+    return half
 
 
 def crossing(grid: np.ndarray, log_f: np.ndarray, threshold: float) -> tuple[float, float]:

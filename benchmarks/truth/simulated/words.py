@@ -7,8 +7,8 @@ from collections import Counter
 
 import numpy as np
 
-from simulated.noise import Floats, Rng
-from simulated.stopping import hulls, paths
+from simulated.noise import Rng
+from simulated.stopping import Ends, ends
 
 MARGIN, SD, BLOCKS = 0.03, 0.03, 1000
 EFFECTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)  # in margins, in natural logarithms
@@ -19,8 +19,8 @@ WORDS = (PLAIN, PROBABLE, INSIDE, OPEN)
 def conclusions(rng: Rng, scale: float) -> str:
     """Conclusions where the product stops, whether the plain word ever comes, and how many more blocks it takes."""
     trials = max(100, int(1000 * scale))
-    ends = [hulls(*paths(rng, BLOCKS, 3.0, 601), 0.05) for _ in range(trials)]
     limit = math.log1p(MARGIN)
+    series = [ends(rng, BLOCKS, aim=limit / SD, alpha=0.05) for _ in range(trials)]
     out = [
         f"**What is concluded at a margin of {MARGIN:.0%}: {trials} trials, block SD {SD:.0%}, at most {BLOCKS} blocks, "
         "alpha .05, normal noise**",
@@ -32,7 +32,7 @@ def conclusions(rng: Rng, scale: float) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for effect in EFFECTS:
-        found = [_trial(low * SD + effect * limit, high * SD + effect * limit, limit) for low, high in ends]
+        found = [_trial(one.of(SD, effect * limit), limit) for one in series]
         words = Counter(word for word, _, _ in found)
         later = [first - stop for _, stop, first in found if first is not None and first > stop]
         shares = " | ".join(f"{words[word] / trials:.3f}" for word in WORDS)
@@ -43,14 +43,15 @@ def conclusions(rng: Rng, scale: float) -> str:
     return "\n".join(out)
 
 
-def _trial(low: Floats, high: Floats, limit: float) -> tuple[str, int, int | None]:
+def _trial(found: Ends, limit: float) -> tuple[str, int, int | None]:
     """The conclusion at the block where the product stops, that block, and the first at which the plain word stands."""
-    inside = (low >= -limit) & (high <= limit)
+    low, high = found.low, found.high
+    inside = found.inside(limit)
     out = (low > 0) | (high < 0)
     beyond = (low > limit) | (high < -limit)
     with np.errstate(invalid="ignore"):
         narrow = (high - low) / 2 <= np.maximum(limit, np.abs(low + high) / 8)
-    stop = inside | (out & narrow)
+    stop = inside | (out & (beyond | narrow))
     n = int(np.argmax(stop)) if stop.any() else low.size - 1
     word = PLAIN if beyond[n] else INSIDE if inside[n] else PROBABLE if out[n] else OPEN
     return word, n + 1, int(np.argmax(beyond)) + 1 if beyond.any() else None

@@ -1,10 +1,15 @@
 """What a trial will need until its verdicts, and what its budget can resolve, from the scatter of its blocks.
 
-The forecast is for treatments that make no difference: then a comparison ends as *equivalent*, after the number
-of blocks within which four such comparisons in five do (``power.blocks_to_resolve``), and not before the positive
-control has been told from zero, which takes part in some of the blocks only. A large effect is decided sooner; one
-of about half the margin takes at least four times as long, since the interval must then leave out either zero or
-the margin. A condition is decided when all of its comparisons are: the slowest of thirty takes longer than one.
+The forecast is for treatments that make no difference: then a comparison ends as *equivalent* (``power.blocks_to_resolve``),
+and not before the positive control has been told from zero, which takes part in some of the blocks only. A large effect is
+decided sooner, one near the margin much later. A condition is decided when all of its comparisons are: the slowest of thirty
+takes longer than one.
+
+``likely`` is the median: half of the trials are decided by then. ``low`` to ``high`` is meant to hold four of five. Three
+things make a range: the luck of the trial's own blocks, known from the tables of ``power``, and larger with stalls; how well
+the pilot knows the block SD, and that it changes between a pilot and its trial; and that blocks get slower or faster
+meanwhile. The two changes are those seen in pairs of pilot and trial (BENCHMARKS.md, "Predicted and actual time to a
+verdict").
 
 Conditions take turns, one block each in a round, until each is decided; so a condition that needs few blocks is not
 held up by the later blocks of the others, and what it leaves is theirs.
@@ -15,11 +20,38 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
-from iotrial.analysis.power import blocks_to_resolve, reach, resolvable_margin
-from iotrial.analysis.scatter import Scatter
+from iotrial.analysis.power import blocks_to_resolve, blocks_to_see, resolvable_margin, visible_margin
+from iotrial.analysis.scatter import RANGE_LEVEL, Scatter
 
-ENDS = ("likely", "low", "high")
+#: the share of trials that a range is to hold
+RANGE = 0.8
+#: SD of ln(block SD of a trial / that of its pilot) beyond what a pilot's few blocks explain
+SCATTER_CHANGES = 0.2
+#: with stalls the blocks of a trial are luckier or unluckier than normal ones: so much SD of ln(block SD) for each unit of
+#: ln(plain SD / SD that is planned with), from simulated stalls and t distributions (``test_analysis_forecast.py``)
+TAILS = 0.9
+#: SD of ln(seconds that a trial's blocks take / that those of its pilot let expect)
+SPEED_CHANGES = 0.15
+
+_AWAY = NormalDist().inv_cdf((1.0 + RANGE) / 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What is assumed of a trial: the ``share`` of trials that need as many blocks or fewer at the same block SD, and how
+    many SDs the block SD lies above what the pilot says."""
+
+    share: float = 0.5
+    scatter: float = 0.0
+
+
+LIKELY = Guess()
+LUCKY, UNLUCKY = Guess(share=(1.0 - RANGE) / 2.0), Guess(share=(1.0 + RANGE) / 2.0)
+CALM, ROUGH = Guess(scatter=-_AWAY), Guess(scatter=_AWAY)
+BEST = Guess(LUCKY.share, CALM.scatter)
+GUESSES = (LIKELY, LUCKY, UNLUCKY, CALM, ROUGH, BEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +76,20 @@ class Comparison:
 @dataclass(frozen=True, slots=True)
 class Line:
     """What is known of one condition: its comparisons, the first of which is what the controls are judged by; how
-    long one of its blocks takes, in seconds (None: not known)."""
+    long one of its blocks takes in the long run, in seconds (None: not known).
+
+    ``first_s``: what the pilot's blocks took, in order. A trial's first blocks take as long: they have controls in each, look
+    after each, and warm up.
+    """
 
     condition: str
     comparisons: tuple[Comparison, ...]
     block_s: float | None
+    first_s: tuple[float, ...] = ()
+
+    def seconds(self, blocks: int) -> float:
+        """What so many blocks take, from the first one on."""
+        return math.fsum(self.first_s[:blocks]) + max(0, blocks - len(self.first_s)) * (self.block_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +124,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A prediction with the range that follows from the range of the block SD; None: never."""
+    """A prediction: the median, and the range that is to hold four trials of five; None: never."""
 
     likely: float | None = None
     low: float | None = None
@@ -117,91 +158,142 @@ class Forecast:
     seconds: Range
 
 
-def forecast(lines: Sequence[Line], rules: Rules) -> Forecast:
-    """The forecast of a trial with these conditions."""
-    needs = {end: [_needed(line, rules, end) for line in lines] for end in ENDS}
+def forecast(lines: Sequence[Line], rules: Rules, *, once_s: float = 0.0) -> Forecast:
+    """The forecast of a trial with these conditions; ``once_s`` is what it takes besides its blocks."""
+    needs = [_range([_needed(line, rules, guess) for guess in GUESSES]) for line in lines]
     known = all(line.block_s is not None for line in lines)
-    budgets = _blocks_in_budget(lines, needs["likely"], rules) if known else None
+    budgets = _blocks_in_budget(lines, [need.likely for need in needs], rules) if known else None
     predicted = [
-        _predicted(lines, i, comparison, needs, None if budgets is None else budgets[i], rules)
+        _predicted(lines, i, comparison, needs, None if budgets is None else budgets[i], rules, once_s)
         for i, line in enumerate(lines)
         for comparison in line.comparisons
     ]
-    total = {
-        end: None if not known or None in needs[end] else _seconds(lines, needs[end], None) for end in ENDS
-    }
-    return Forecast(tuple(predicted), Range(total["likely"], total["low"], total["high"]))
+    total = _time(lines, needs, None, once_s) if known else Range()
+    return Forecast(tuple(predicted), total)
 
 
 def blocks_needed(
-    comparison: Comparison, rules: Rules, control_sd: float | None, end: str, together: int = 1
+    comparison: Comparison,
+    rules: Rules,
+    control_sd: float | None,
+    together: int = 1,
+    guess: Guess = LIKELY,
 ) -> tuple[int | None, bool]:
     """Blocks until a comparison without an effect is decided (None: never), and whether the control is what takes longest.
 
-    ``end`` of the range of its scatter; ``control_sd``: block SD of what the positive control is judged by, None without
-    controls; ``together``: for so many such comparisons, all of them.
+    ``control_sd``: block SD of what the positive control is judged by, as guessed, None without controls; ``together``: for
+    so many such comparisons, all of them.
     """
     assert comparison.scatter is not None
-    sd = _sd(comparison.scatter, end) / math.sqrt(comparison.arms)
-    contrasts = blocks_to_resolve(sd, rules.margin, alpha=rules.effect_alpha, together=together)
+    sd = _sd(comparison.scatter, guess) / math.sqrt(comparison.arms)
+    contrasts = blocks_to_resolve(
+        sd, rules.margin, alpha=rules.effect_alpha, together=together, share=guess.share
+    )
     if contrasts is None:
         return None, False
     blocks = math.ceil(contrasts / comparison.per_block)
     if control_sd is None:
-        return blocks, False
-    seen = blocks_to_resolve(control_sd, 2.0 * rules.margin, alpha=rules.alpha)
+        return next_look(blocks), False
+    seen = blocks_to_see(control_sd, rules.margin, alpha=rules.alpha, share=guess.share)
     if seen is None:
         return None, True
     with_controls = rules.with_controls(seen)
-    return max(blocks, with_controls), with_controls > blocks
+    return next_look(max(blocks, with_controls)), with_controls > blocks
+
+
+def next_look(blocks: int) -> int:
+    """The first look of a trial after so many blocks or more (``analyse.look_due``: at 5 % growth from block 20 on)."""
+    look = min(blocks, 20)
+    while look < blocks:
+        look += math.ceil(look / 20)
+    return look
 
 
 def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: float | None) -> float | None:
     """The smallest margin that so many blocks resolve with probability .8, the positive control of twice that margin
-    seen too; None where none. Beyond the last block of the tables more blocks gain nothing."""
+    seen too; None where none."""
     assert comparison.scatter is not None
     sd = comparison.scatter.sd / math.sqrt(comparison.arms)
     found = resolvable_margin(sd, int(blocks * comparison.per_block), alpha=rules.effect_alpha)
     if control_sd is None or found is None:
         return found
-    farthest = control_sd * reach(rules.controls_in(blocks), rules.alpha)
-    return max(found, math.expm1(farthest) / 2.0) if farthest < 690.0 else None
+    seen = visible_margin(control_sd, rules.controls_in(blocks), alpha=rules.alpha)
+    return None if seen is None else max(found, seen)
 
 
-def _sd(scatter: Scatter, end: str) -> float:
-    return {"likely": scatter.sd, "low": scatter.low, "high": scatter.high}[end]
+def _sd(scatter: Scatter, guess: Guess) -> float:
+    """The block SD, so many SDs away from what the pilot says."""
+    if guess.scatter == 0.0 or scatter.sd <= 0.0:
+        return scatter.sd
+    end = scatter.high if guess.scatter > 0.0 else scatter.low
+    known = abs(math.log(max(end, 1e-300) / scatter.sd)) / NormalDist().inv_cdf((1.0 + RANGE_LEVEL) / 2.0)
+    tails = TAILS * abs(math.log(scatter.plain_sd / scatter.sd))
+    return scatter.sd * math.exp(guess.scatter * math.hypot(known, tails, SCATTER_CHANGES))
 
 
-def control_sd(line: Line, rules: Rules, end: str = "likely") -> float | None:
+def control_sd(line: Line, rules: Rules, guess: Guess = LIKELY) -> float | None:
     """The block SD of what the controls of a condition are judged by: its first response, within the stretches."""
     if not rules.controls or not line.comparisons:
         return None
     first = [one for one in line.comparisons if one.response == line.comparisons[0].response][-1]
-    return None if first.scatter is None else _sd(first.scatter, end) / math.sqrt(rules.control_arms)
+    return None if first.scatter is None else _sd(first.scatter, guess) / math.sqrt(rules.control_arms)
 
 
 def _blocks(
-    line: Line, comparison: Comparison, rules: Rules, end: str, together: int = 1
+    line: Line, comparison: Comparison, rules: Rules, guess: Guess, together: int = 1
 ) -> tuple[int | None, bool]:
-    return blocks_needed(comparison, rules, control_sd(line, rules, end), end, together)
+    return blocks_needed(comparison, rules, control_sd(line, rules, guess), together, guess)
 
 
-def _needed(line: Line, rules: Rules, end: str) -> int | None:
+def _needed(line: Line, rules: Rules, guess: Guess) -> int | None:
     """Blocks until the condition is decided: until its slowest comparison is. None: never, or not known."""
     together = sum(comparison.effects for comparison in line.comparisons)
     found = [
-        None if c.scatter is None else _blocks(line, c, rules, end, together)[0] for c in line.comparisons
+        None if c.scatter is None else _blocks(line, c, rules, guess, together)[0] for c in line.comparisons
     ]
     return max(found, key=_never_last) if found else None
+
+
+def _range(blocks: Sequence[int | None]) -> Range:
+    """From the blocks of each of ``GUESSES``: the distances by luck and by scatter add in squares, on the scale of ln."""
+    likely, lucky, unlucky, calm, rough, best = blocks
+    if likely is None or lucky is None or calm is None or best is None:
+        return Range(None, best, None)
+    # and no fewer than with the best of both luck and scatter, below which evidence takes its blocks
+    low = max(best, likely * math.exp(-math.hypot(math.log(likely / lucky), math.log(likely / calm))))
+    high = None
+    if unlucky is not None and rough is not None:
+        high = likely * math.exp(math.hypot(math.log(unlucky / likely), math.log(rough / likely)))
+    return Range(likely, round(low), None if high is None else round(high))
+
+
+def _time(lines: Sequence[Line], needs: Sequence[Range], blocks: Range | None, once_s: float) -> Range:
+    """When a condition has had so many blocks (None: when all are decided), and the range that blocks' speed adds to."""
+    found: list[float | None] = []
+    for end in ("likely", "low", "high"):
+        each = [getattr(need, end) for need in needs]
+        cap = None if blocks is None else getattr(blocks, end)
+        never = None in each if blocks is None else cap is None
+        found.append(None if never else _seconds(lines, each, cap) + once_s)
+    likely, low, high = found
+    if not likely:
+        return Range(likely, low, high)
+    away = _AWAY * SPEED_CHANGES
+    if low:
+        low = likely * math.exp(-math.hypot(math.log(likely / low), away))
+    if high is not None:
+        high = likely * math.exp(math.hypot(math.log(high / likely), away))
+    return Range(likely, low, high)
 
 
 def _predicted(
     lines: Sequence[Line],
     i: int,
     comparison: Comparison,
-    needs: dict[str, list[int | None]],
+    needs: Sequence[Range],
     budget_blocks: int | None,
     rules: Rules,
+    once_s: float,
 ) -> Predicted:
     line, scatter = lines[i], comparison.scatter
     if scatter is None or budget_blocks is None:
@@ -214,16 +306,15 @@ def _predicted(
             reason=reason,
             stratum=comparison.stratum,
         )
-    blocks = {end: _blocks(line, comparison, rules, end) for end in ENDS}
-    seconds = {end: _seconds(lines, needs[end], blocks[end][0]) for end in ENDS}
-    spent = {end: None if blocks[end][0] is None else seconds[end] for end in ENDS}
+    found = [_blocks(line, comparison, rules, guess) for guess in GUESSES]
+    blocks = _range([one for one, _ in found])
     return Predicted(
         condition=line.condition,
         response=comparison.response,
         scatter=scatter,
         block_s=line.block_s,
-        blocks=Range(*(blocks[end][0] for end in ENDS)),
-        seconds=Range(*(spent[end] for end in ENDS)),
+        blocks=blocks,
+        seconds=_time(lines, needs, blocks, once_s),
         budget_blocks=budget_blocks,
         resolvable=resolvable(
             comparison,
@@ -232,7 +323,7 @@ def _predicted(
             control_sd(line, rules),
         ),
         stratum=comparison.stratum,
-        held_up_by="control" if blocks["likely"][1] else None,
+        held_up_by="control" if found[0][1] else None,
     )
 
 
@@ -242,20 +333,20 @@ def _rounds_in_budget(lines: Sequence[Line], rules: Rules) -> int:
     return rules.budget_blocks if a_round <= 0.0 else min(rules.budget_blocks, int(rules.budget_s / a_round))
 
 
-def _seconds(lines: Sequence[Line], needs: Sequence[int | None], blocks: int | None) -> float:
+def _seconds(lines: Sequence[Line], needs: Sequence[float | None], blocks: float | None) -> float:
     """When a condition has had so many blocks (None: when all are decided): every other has had as many by then, or all
     that it needs."""
     cap = math.inf if blocks is None else blocks
     return sum(
-        min(math.inf if need is None else need, cap) * (line.block_s or 0.0)
+        line.seconds(int(min(math.inf if need is None else need, cap)))
         for line, need in zip(lines, needs, strict=True)
     )
 
 
-def _blocks_in_budget(lines: Sequence[Line], needs: Sequence[int | None], rules: Rules) -> list[int]:
+def _blocks_in_budget(lines: Sequence[Line], needs: Sequence[float | None], rules: Rules) -> list[int]:
     """The blocks that each condition has had when the time is spent, in turns, the decided ones left out."""
     left, had = rules.budget_s, [0] * len(lines)
-    wanted = [rules.budget_blocks if need is None else min(need, rules.budget_blocks) for need in needs]
+    wanted = [rules.budget_blocks if need is None else min(int(need), rules.budget_blocks) for need in needs]
     while True:
         going = [i for i in range(len(lines)) if had[i] < wanted[i]]
         if not going:

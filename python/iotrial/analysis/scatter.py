@@ -24,7 +24,8 @@ import numpy as np
 
 _TO_SD = 1.4826  # an SD in medians of a normal variable's magnitude: 1 / Phi^-1(3/4)
 _RESAMPLES = 200
-_LEVEL = 0.90
+#: of the range of a scatter
+RANGE_LEVEL = 0.90
 FEWEST_BLOCKS = 3
 
 
@@ -87,7 +88,7 @@ def _combined(plain: float, robust: float) -> float:
 
 def _chi_squared_range(freedom: int) -> tuple[float, float]:
     """The ends of the interval of an SD, as multiples of it."""
-    tail = (1.0 - _LEVEL) / 2.0
+    tail = (1.0 - RANGE_LEVEL) / 2.0
     part = 2.0 / (9.0 * freedom)
     ends = []
     for probability in (1.0 - tail, tail):
@@ -102,5 +103,5 @@ def _bootstrap_range(pairs: Sequence[np.ndarray]) -> tuple[float, float]:
     for _ in range(_RESAMPLES):
         drawn = rng.integers(len(pairs), size=len(pairs))
         found.append(_combined(*_figures([pairs[i] for i in drawn])))
-    tail = (1.0 - _LEVEL) / 2.0
+    tail = (1.0 - RANGE_LEVEL) / 2.0
     return float(np.quantile(found, tail)), float(np.quantile(found, 1.0 - tail))

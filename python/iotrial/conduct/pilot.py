@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iotrial.analysis.analyse import Spec
@@ -35,14 +35,18 @@ MOST_BLOCKS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """What a pilot measured: its blocks, the seconds that each took by condition, what making the lab took, failures.
+    """What a pilot measured: its blocks, what making the lab took, failures.
 
-    ``ended`` says how it ended (a signal, perhaps).
+    By condition: ``first_s`` are the seconds of each complete block in order, those of void blocks before it included,
+    ``block_s`` what a block takes in the long run. ``once_s`` is what the trial takes besides its blocks, from the first
+    process that it starts to the lab's end. ``ended`` says how it ended (a signal, perhaps).
     """
 
     data: TrialData
     ended: Ended
     block_s: Mapping[str, float]
+    first_s: Mapping[str, tuple[float, ...]]
+    once_s: float
     setup_s: float
     seconds: float
 
@@ -90,7 +94,17 @@ def conduct_pilot(resolved: Resolved, plan: Plan, watcher: Watcher, *, time_s: f
             options={"pilot": True, "controls": plan.controls},
         )
         data = store.data(ended.trial.header.id)
-    return Pilot(data, ended, _block_seconds(data, clock.block_s), clock.setup_s, sum(clock.block_s))
+    seconds = sum(clock.block_s)
+    arms = {controls: len(plan.arms(controls=controls)) for controls in (False, True)}
+    return Pilot(
+        data,
+        ended,
+        _block_seconds(data, clock.block_s, arms),
+        _first_seconds(data, clock.block_s),
+        max(0.0, data.trial.duration_s - seconds),
+        clock.setup_s,
+        seconds,
+    )
 
 
 def predict(pilot: Pilot, plan: Plan, *, budget_s: float, budget_blocks: int) -> Forecast:
@@ -100,7 +114,8 @@ def predict(pilot: Pilot, plan: Plan, *, budget_s: float, budget_blocks: int) ->
         rules_of(spec, budget_s=budget_s, budget_blocks=budget_blocks),
         controls_first=0 if spec.whole_plots else plan.controls_first,
     )
-    return forecast([line_of(pilot, spec, condition) for condition in plan.conditions], rules)
+    lines = [line_of(pilot, spec, condition) for condition in plan.conditions]
+    return forecast(lines, rules, once_s=pilot.once_s)
 
 
 def rules_of(spec: Spec, *, budget_s: float, budget_blocks: int) -> Rules:
@@ -138,7 +153,12 @@ def line_of(pilot: Pilot, spec: Spec, condition: Condition) -> Line:
             copies = copies_of(blocks, spec, response)
             scatter = scatter_of(copies)
             found.append(_comparison(response, scatter, len(copies), arms=arms, effects=len(primary)))
-    return Line(condition.key, tuple(found), pilot.block_s.get(condition.key))
+    return Line(
+        condition.key,
+        tuple(found),
+        pilot.block_s.get(condition.key),
+        pilot.first_s.get(condition.key, ()),
+    )
 
 
 def _of_stretches(blocks: list[ObservedBlock], spec: Spec, response: Response) -> list[Comparison]:
@@ -220,15 +240,36 @@ def arms_of(weights: Mapping[str, float]) -> float:
     return 2.0 / math.fsum(weight * weight for weight in weights.values())
 
 
-def _block_seconds(data: TrialData, seconds: list[float]) -> Mapping[str, float]:
-    """The mean time of a block of each condition, blocks with controls and without counted alike."""
+def _block_seconds(
+    data: TrialData, seconds: Sequence[float], arms: Mapping[bool, int]
+) -> Mapping[str, float]:
+    """The mean time of a block of each condition in the long run: as many blocks with controls as without.
+
+    ``arms``: the runs of a block with controls and without, for the kind of block that the pilot has not come to.
+    """
     by_condition: dict[str, dict[bool, list[float]]] = {}
     for end, taken in zip(data.ends, seconds, strict=False):  # a signal ends the last block without a word
         by_condition.setdefault(end.condition, {}).setdefault(end.controls, []).append(taken)
-    return {
-        key: math.fsum(sum(times) / len(times) for times in kinds.values()) / len(kinds)
-        for key, kinds in by_condition.items()
-    }
+    found = {}
+    for key, kinds in by_condition.items():
+        means = {kind: sum(times) / len(times) for kind, times in kinds.items()}
+        known = next(iter(means))
+        found[key] = sum(means.get(kind, means[known] * arms[kind] / arms[known]) for kind in arms) / len(
+            arms
+        )
+    return found
+
+
+def _first_seconds(data: TrialData, seconds: Sequence[float]) -> Mapping[str, tuple[float, ...]]:
+    """What each complete block of a condition took, with the void ones before it."""
+    found: dict[str, list[float]] = {}
+    lost: dict[str, float] = {}
+    for end, taken in zip(data.ends, seconds, strict=False):
+        if end.void is None:
+            found.setdefault(end.condition, []).append(taken + lost.pop(end.condition, 0.0))
+        else:
+            lost[end.condition] = lost.get(end.condition, 0.0) + taken
+    return {key: tuple(times) for key, times in found.items()}
 
 
 class _Clock:

@@ -27,9 +27,10 @@ class BlockComparison:
     ``value``, ``low`` and ``high`` are ratios (level over reference) or differences (level less reference); None: not
     bounded yet, or nothing is left. ``p`` and the interval hold at level ``alpha`` at every look. ``moved``: no
     single effect fits all blocks, so it changed on the way. ``leaning``: all blocks together speak for what the first
-    ones excluded, and the interval is the wider one that rests on all alike; measure again. ``block_sd`` is the scatter
-    of the contrast from block to block (natural logarithms for ratios); ``t_low`` and ``t_high`` a cross-check that
-    assumes normal contrasts.
+    ones excluded, and the interval is the wider one that rests on all alike; measure again. ``bounds``: where a margin
+    was given and every larger effect is excluded, the bounds of the ratio by the bets of one side each. ``block_sd`` is
+    the scatter of the contrast from block to block (natural logarithms for ratios); ``t_low`` and ``t_high`` a
+    cross-check that assumes normal contrasts.
     """
 
     scale: Scale
@@ -44,6 +45,7 @@ class BlockComparison:
     block_sd: float | None
     t_low: float | None
     t_high: float | None
+    bounds: tuple[float, float] | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -57,20 +59,23 @@ class BlockComparison:
         return (self.low is not None and self.low > null) or (self.high is not None and self.high < null)
 
     def within(self, margin: float) -> bool:
-        """Whether the interval lies inside 1/(1 + margin) to 1 + margin (``margin`` .03 for 3 %); of ratios only.
+        """Whether every effect beyond 1/(1 + margin) and 1 + margin is excluded (``margin`` .03 for 3 %); of ratios only.
 
-        That excludes a larger effect as far as these blocks can be trusted. A trial of iotrial says "equivalent" only
-        where a slow-down put in on purpose was seen; here nothing shows that one would have been.
+        By the interval, or by ``bounds``. That excludes a larger effect as far as these blocks can be trusted. A trial of
+        iotrial says "equivalent" only where a slow-down put in on purpose was seen; here nothing shows that one would have
+        been.
         """
         if self.scale != "ratio" or not margin > 0.0:
             raise RequestError("within: wanted ratios and a margin above 0", hint="e.g. within(0.03)")
-        return self.low is not None and self.high is not None and (
-            1.0 / (1.0 + margin) <= self.low and self.high <= 1.0 + margin
-        )  # fmt: skip
+        ends = [(self.low, self.high), *([] if self.bounds is None else [self.bounds])]
+        return any(
+            low is not None and high is not None and 1.0 / (1.0 + margin) <= low and high <= 1.0 + margin
+            for low, high in ends
+        )
 
     def blocks_for(self, margin: float) -> int | None:
-        """How many blocks of this scatter settle a margin in four cases of five, if there is no effect; None: more
-        than 4,000, or fewer than two blocks so far. Of ratios only."""
+        """How many blocks of this scatter settle a margin in four cases of five, if there is no effect, where
+        ``compare_blocks`` is given it; None: more than 100,000, or fewer than two blocks so far. Of ratios only."""
         if self.scale != "ratio" or not margin > 0.0:
             raise RequestError("blocks_for: wanted ratios and a margin above 0", hint="e.g. blocks_for(0.03)")
         if self.block_sd is None:
@@ -113,12 +118,14 @@ def compare_blocks(
     *,
     alpha: float = 0.05,
     scale: Scale = "ratio",
+    margin: float | None = None,
 ) -> BlockComparison:
     """The level against the reference, from blocks that were measured in a drawn order.
 
     ``reference[i]`` and ``level[i]`` are the two numbers of block i, of shape (blocks,), in the order of time and in
     one unit: two runs that follow each other, or the sums of several. ``scale`` "ratio" compares logarithms and wants
-    numbers above 0; "difference" takes any (counts that may be 0).
+    numbers above 0; "difference" takes any (counts that may be 0). ``margin`` (.03 for 3 %; of ratios only) is what shall be
+    excluded: part of each bet is aimed at it, so that ``within(margin)`` comes sooner. Choose it before you look.
 
     What it rests on: in every block a coin decided, anew and independently of everything measured, which of the two
     was run first. Then nothing else is assumed for the test of "no effect": not normal noise, not independent blocks,
@@ -134,12 +141,14 @@ def compare_blocks(
     bounded interval.
 
     RequestError for arrays of unequal length or another shape, for numbers that are not finite or, for ratios, not
-    above 0, and for an alpha outside 0 to 1.
+    above 0, for an alpha outside 0 to 1, and for a margin of differences or not above 0.
     """
     if not 0.0 < alpha < 1.0:
         raise RequestError(f"compare_blocks: alpha {alpha} is not between 0 and 1")
     if scale not in ("ratio", "difference"):
         raise RequestError(f'compare_blocks: wanted scale "ratio" or "difference", found {scale!r}')
+    if margin is not None and (scale != "ratio" or not 0.0 < margin < math.inf):
+        raise RequestError("compare_blocks: wanted a margin above 0, and ratios", hint="e.g. margin=0.03")
     first, second = _numbers("reference", reference, scale), _numbers("level", level, scale)
     if first.size != second.size:
         raise RequestError(
@@ -147,7 +156,7 @@ def compare_blocks(
             hint="give the whole pairs; a block that lacks one cannot be compared",
         )
     contrasts = np.log(second) - np.log(first) if scale == "ratio" else second - first
-    found = interval(contrasts, alpha)
+    found = interval(contrasts, alpha, margin=math.log1p(margin or 0.0))
     cross = t_interval(contrasts.tolist(), alpha)
     return BlockComparison(
         scale=scale,
@@ -162,6 +171,7 @@ def compare_blocks(
         block_sd=float(np.std(contrasts, ddof=1)) if contrasts.size > 1 else None,
         t_low=None if cross is None else _back(cross[0], scale),
         t_high=None if cross is None else _back(cross[1], scale),
+        bounds=None if found.bounds is None else (math.exp(found.bounds[0]), math.exp(found.bounds[1])),
     )
 
 

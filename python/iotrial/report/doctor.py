@@ -63,14 +63,6 @@ def _noise(noise: Noise) -> Iterator[str]:
     yield f"{'':<18}{'blocks':>7}{'a block':>10}{'scatter':>10}" + "".join(f"{head:>10}" for head in heads)
     for floor in noise.floors:
         yield _floor(floor)
-    if any(_no_gain(floor) for floor in noise.floors):
-        yield ""
-        yield from _wrapped(
-            "",
-            "Where an hour resolves no more than a minute, the test has come to its finest: about .07 of the scatter. "
-            "More work in each run (files, replicates) lowers the scatter itself.",
-            indent=0,
-        )
 
 
 def _floor(floor: Floor) -> str:
@@ -81,13 +73,6 @@ def _floor(floor: Floor) -> str:
     return f"{shown(floor.workload):<18}{floor.blocks:>7}{block:>10}{scatter:>10}" + "".join(
         f"{text:>10}" for text in texts
     )
-
-
-def _no_gain(floor: Floor) -> bool:
-    """Whether the last horizon resolves hardly more than the first."""
-    found = [floor.resolvable.get(seconds) for seconds in HORIZONS_S]
-    first, last = found[0], found[-1]
-    return first is not None and last is not None and last > 0.9 * first
 
 
 def _horizon(seconds: float) -> str:

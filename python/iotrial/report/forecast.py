@@ -24,16 +24,15 @@ def forecast_lines(found: Forecast, pilot: Pilot, study: Study) -> Iterator[str]
         if count:
             yield f"           {counted(count, what)} in it: look at that first, or the trial will meet it too"
     yield "           its arms were all the same treatment: it says how long, and nothing of the answer"
-    yield f"to a verdict for a margin of {format_percent(study.margin)}, where there is no effect (four of five comparisons):"
+    yield (
+        f"to a verdict for a margin of {format_percent(study.margin)}, where there is no effect: half of the trials "
+        "(four of five lie between)"
+    )
     for one in found.predicted:
         yield f"  {shown(one.condition)}, {shown(one.response)}" + (f", {one.stratum}" if one.stratum else "")
         yield f"    {_words(one)}"
-    yield f"all of them decided, in four trials of five: {_range(found.seconds)}"
-    yield (
-        "           ranges: 90 % of the block SD alone. A large effect is decided sooner, one of about half the margin "
-        "takes at least four times as long"
-    )
-    yield "           allow for twice that: of 70 trials tried, 28 were decided by then and 64 in twice the time"
+    yield f"all of them decided: {_range(found.seconds)}"
+    yield "           a large effect is decided sooner; one near the margin takes several times as long"
 
 
 def _words(one: Predicted) -> str:
@@ -76,9 +75,7 @@ def forecast_json(found: Forecast, pilot: Pilot) -> dict[str, Any]:
             "void": pilot.void,
             "failures": pilot.failures,
         },
-        "assumes": "no effect; four comparisons in five are decided by then, and by the seconds of the whole all of them "
-        "in four trials of five; ranges are 90 % intervals of the block SD; of 70 trials tried, 28 were decided by then and "
-        "64 in twice the time",
+        "assumes": "no effect; likely is the median, low to high hold four trials of five",
         "seconds": _range_json(found.seconds),
         "conditions": [
             {

@@ -1,7 +1,7 @@
 """What lies ahead of a running trial: the block that follows, in words, and in how long all may be decided.
 
 The outlook is ``plan --pilot``'s forecast, made from the scatter that the trial itself has seen: for comparisons that make
-no difference, in four of five trials. It is given only for effects that a forecast exists for, ratios whose interval still
+no difference, in half of the trials. It is given only for effects that a forecast exists for, ratios whose interval still
 holds 1, and until the number of blocks is reached; then nothing is said, rather than something that was wrong before.
 """
 
@@ -155,7 +155,7 @@ def _blocks(plan: Plan, effects: Sequence[Effect]) -> int | None:
         )
         scatter = Scatter(sd, sd, sd, sd, effect.blocks, effect.blocks - 1)
         comparison = Comparison(effect.response, scatter)
-        needed, _ = blocks_needed(comparison, rules, sd if controls else None, "likely", len(effects))
+        needed, _ = blocks_needed(comparison, rules, sd if controls else None, len(effects))
         if needed is None:
             return None
         found = max(found, needed)

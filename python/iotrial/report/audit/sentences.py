@@ -17,6 +17,7 @@ from iotrial.analysis.audit.model import (
     Standing,
     Unusable,
 )
+from iotrial.analysis.power import MOST_BLOCKS
 from iotrial.legible import shown
 from iotrial.report.notation import counted, joined, percent, plain, quantity
 from iotrial.units import format_ratio
@@ -168,11 +169,11 @@ def _needed(audit: Audit, needs: Sequence[Need]) -> str:
 
 
 def _number(number: int | None) -> str:
-    return "more than 4,000" if number is None else f"{number:,}"
+    return f"more than {MOST_BLOCKS:,}" if number is None else f"{number:,}"
 
 
 def _blocks(number: int | None) -> str:
-    return "more than 4,000 blocks" if number is None else counted(number, "block")
+    return f"more than {MOST_BLOCKS:,} blocks" if number is None else counted(number, "block")
 
 
 def _order(audit: Audit) -> Iterator[str]:
