@@ -193,7 +193,9 @@ def test_a_condition_that_the_pilot_has_not_come_to_leaves_the_seconds_open() ->
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("noise", "pilot"), [(normal, 8), (normal, 40), (heavy, 40), (stalling, 60)], ids=lambda one: str(one)
+    ("noise", "pilot"),
+    [(normal, 8), (normal, 40), (heavy, 40), (stalling, 60)],
+    ids=["normal, 8", "normal, 40", "heavy-tailed, 40", "stalling, 60"],
 )
 def test_four_trials_of_five_lie_in_the_range_where_nothing_changes_but_luck(
     noise: Noise, pilot: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
