@@ -40,9 +40,9 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     lengths: list[int] = []
     real = eprocess.hull
 
-    def counted(contrasts: np.ndarray, threshold: float) -> tuple[float, float] | None:
+    def counted(contrasts: np.ndarray, threshold: float, *, aim: float = 0.0) -> tuple[float, float] | None:
         lengths.append(contrasts.size)
-        return real(contrasts, threshold)
+        return real(contrasts, threshold, aim=aim)
 
     monkeypatch.setattr(eprocess, "hull", counted)
     return lengths
@@ -87,24 +87,25 @@ def test_other_contrasts_another_level_or_another_version_are_searched_anew(
     with recall.recalling(InMemory()):
         for contrasts, alpha in ((values, 0.05), (moved, 0.05), (values, 0.01), (values[::-1], 0.05)):
             eprocess.interval(contrasts, alpha)
-    assert len(kept) == 4
+        eprocess.interval(values, 0.05, margin=0.03)
+    assert len(kept) == 5
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "[" * 5000,
-        "[0.0, 2.0, 1.0, 0.5, 1.0, 40, false]",
+        "[0.0, 2.0, 1.0, 0.5, 1.0, 40, false, false, null, null]",
         *(
             pytest.param(text, marks=pytest.mark.long)
             for text in (
                 "",
                 "[]",
                 '{"low": 1}',
-                "[0.0, -1.0, 1.0, 7.0, 1.0, 40, false]",
-                "[NaN, -1.0, 1.0, 0.5, 1.0, 40, false]",
-                '["0", -1.0, 1.0, 0.5, 1.0, 40, false]',
-                "[0.0, -1.0, 1.0, 0.5, 1.0, 1, false]",
+                "[0.0, -1.0, 1.0, 7.0, 1.0, 40, false, false, null, null]",
+                "[NaN, -1.0, 1.0, 0.5, 1.0, 40, false, false, null, null]",
+                '["0", -1.0, 1.0, 0.5, 1.0, 40, false, false, null, null]',
+                "[0.0, -1.0, 1.0, 0.5, 1.0, 1, false, false, null, null]",
             )
         ),
     ],

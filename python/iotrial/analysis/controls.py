@@ -59,11 +59,11 @@ def _judge(
 ) -> Control:
     whole = spec.copied_stretch and kind is ArmKind.NEGATIVE
     contrasts = Responses(runs, response).contrasts(spec.control_weights[kind], whole=whole)
-    margin = spec.margin_of(response)
-    found = interval(contrasts.values, spec.control_alpha, margin=margin)
+    # A control that fails differs by any amount: no bet is aimed at the margin, and none of the stake is spent on it.
+    found = interval(contrasts.values, spec.control_alpha)
     log = response.scale is Scale.LOG
     truth = math.log(injected) if log else injected
-    told = excluded(contrasts.values, 0.0, spec.alpha, margin=margin)
+    told = excluded(contrasts.values, 0.0, spec.alpha, margin=spec.margin_of(response))
     if told and kind is ArmKind.POSITIVE and response.statistic != TYPICAL:
         told = _seen_in_statistic(spec, runs, response)
     if kind is ArmKind.POSITIVE and found.estimate is not None:
@@ -77,7 +77,7 @@ def _judge(
         ratio=on_scale(found.estimate, response),
         low=on_scale(found.low, response),
         high=on_scale(found.high, response),
-        passed=not excluded(contrasts.values, truth, spec.control_alpha, margin=margin),
+        passed=not excluded(contrasts.values, truth, spec.control_alpha),
         told_from_zero=told,
         blocks=found.blocks,
     )
