@@ -222,14 +222,14 @@ def test_four_trials_of_five_lie_in_the_range_where_nothing_changes_but_luck(
 
 def test_a_range_is_wider_where_the_pilot_knows_less() -> None:
     def ends(low: float, high: float) -> tuple[float, float, float]:
-        line = Line("one", (Comparison("wall", fixed(0.03, low=low, high=high)),), 1.0)
+        line = Line("one", (Comparison("wall", fixed(0.06, low=low, high=high)),), 1.0)
         blocks = forecast([line], rules()).predicted[0].blocks
         assert blocks.low is not None
         assert blocks.likely is not None
         assert blocks.high is not None
         return blocks.low, blocks.likely, blocks.high
 
-    sure, unsure = ends(0.03, 0.03), ends(0.02, 0.045)
+    sure, unsure = ends(0.06, 0.06), ends(0.04, 0.09)
     assert unsure[0] < sure[0] < sure[1] == unsure[1] < sure[2] < unsure[2]
 
 
