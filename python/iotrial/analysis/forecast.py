@@ -224,8 +224,8 @@ def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: fl
 def _sd(scatter: Scatter, arms: float, guess: Guess) -> float:
     """The block SD of a contrast with so many arms at each of its levels, so many SDs away from what the pilot says.
 
-    Means of several arms are nearer to normal: what the plain SD is above the one that is planned with falls as 1 / arms, as a
-    kurtosis does.
+    Means of several arms are nearer to normal: what the plain SD is above the one that is planned with falls as 1 / arms, as
+    a kurtosis does.
     """
     if scatter.sd <= 0.0:
         return 0.0
