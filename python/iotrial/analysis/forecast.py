@@ -28,12 +28,12 @@ from iotrial.analysis.scatter import RANGE_LEVEL, Scatter
 #: the share of trials that a range is to hold
 RANGE = 0.8
 #: SD of ln(block SD of a trial / that of its pilot) beyond what a pilot's few blocks explain
-SCATTER_CHANGES = 0.2
+SCATTER_CHANGES = 0.25
 #: with stalls the blocks of a trial are luckier or unluckier than normal ones: so much SD of ln(block SD) for each unit of
 #: ln(plain SD / SD that is planned with), from simulated stalls and t distributions (``test_analysis_forecast.py``)
 TAILS = 0.9
 #: SD of ln(seconds that a trial's blocks take / that those of its pilot let expect)
-SPEED_CHANGES = 0.15
+SPEED_CHANGES = 0.12
 
 _AWAY = NormalDist().inv_cdf((1.0 + RANGE) / 2.0)
 
