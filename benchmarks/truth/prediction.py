@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from exact import rate
+from iotrial.lab.lock import is_held
 from iotrial.units import parse_duration
 from marked import put
 
@@ -159,9 +160,11 @@ def trial(name: str, pilot: str, budget: str, wider: float) -> dict[str, Any]:
 def iotrial(state: str, *words: str) -> dict[str, Any]:
     """What the program says; its error where it fails. Status 3 (invalid) is an outcome, not a failure.
 
-    Waits while another trial is at work, with a random pause: it may be one that waits for this.
+    Waits while another trial is at work on the machine.
     """
     while True:
+        while is_held():
+            time.sleep(0.2)
         done = subprocess.run(
             [sys.executable, "-m", "iotrial", *words],
             env={
@@ -175,7 +178,7 @@ def iotrial(state: str, *words: str) -> dict[str, Any]:
         )
         if BUSY not in done.stderr:
             break
-        time.sleep(random.uniform(0.5, 5.0))
+        time.sleep(random.uniform(0.0, 1.0))  # somebody else was quicker
     if done.returncode in (0, 3):
         found: dict[str, Any] = json.loads(done.stdout)
         return found

@@ -155,6 +155,27 @@ def test_means_of_four_arms_scatter_half_as_much() -> None:
     assert one == pytest.approx(four)
 
 
+@pytest.mark.long
+def test_of_means_of_many_arms_with_stalls_half_are_decided_by_the_predicted_block(
+    rng: np.random.Generator,
+) -> None:
+    """A mean of eight runs is nearer to normal than a run is."""
+    arms, margin, sd = 8, math.log1p(0.03), 0.03
+    scatter = scatter_of(sd * stalling(rng, 2000, 3))
+    assert scatter is not None
+    predicted, _ = blocks_needed(Comparison("wall", scatter, arms=arms), rules(), None)
+    assert predicted is not None
+    needed = []
+    for _ in range(40):
+        y = sd * stalling(rng, 1000, 2 * arms)
+        contrasts = y[:, :arms].mean(axis=1) - y[:, arms:].mean(axis=1)
+        looks = (n for n in range(8, 1000) if next_look(n) == n)
+        needed.append(
+            next(n for n in looks if interval(contrasts[:n], 0.05, margin=margin).bounds is not None)
+        )
+    assert 0.7 <= np.median(needed) / predicted <= 1.4
+
+
 def test_conditions_take_turns_until_each_is_decided() -> None:
     quick, slow = fixed(1e-6), fixed(0.03)
     lines = [Line("quick", (Comparison("wall", quick),), 2.0), Line("slow", (Comparison("wall", slow),), 1.0)]
@@ -224,14 +245,14 @@ def test_four_trials_of_five_lie_in_the_range_where_nothing_changes_but_luck(
 
 def test_a_range_is_wider_where_the_pilot_knows_less() -> None:
     def ends(low: float, high: float) -> tuple[float, float, float]:
-        line = Line("one", (Comparison("wall", fixed(0.03, low=low, high=high)),), 1.0)
+        line = Line("one", (Comparison("wall", fixed(0.06, low=low, high=high)),), 1.0)
         blocks = forecast([line], rules()).predicted[0].blocks
         assert blocks.low is not None
         assert blocks.likely is not None
         assert blocks.high is not None
         return blocks.low, blocks.likely, blocks.high
 
-    sure, unsure = ends(0.03, 0.03), ends(0.02, 0.045)
+    sure, unsure = ends(0.06, 0.06), ends(0.04, 0.09)
     assert unsure[0] < sure[0] < sure[1] == unsure[1] < sure[2] < unsure[2]
 
 

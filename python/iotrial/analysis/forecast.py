@@ -28,12 +28,12 @@ from iotrial.analysis.scatter import RANGE_LEVEL, Scatter
 #: the share of trials that a range is to hold
 RANGE = 0.8
 #: SD of ln(block SD of a trial / that of its pilot) beyond what a pilot's few blocks explain
-SCATTER_CHANGES = 0.2
+SCATTER_CHANGES = 0.25
 #: with stalls the blocks of a trial are luckier or unluckier than normal ones: so much SD of ln(block SD) for each unit of
 #: ln(plain SD / SD that is planned with), from simulated stalls and t distributions (``test_analysis_forecast.py``)
 TAILS = 0.9
 #: SD of ln(seconds that a trial's blocks take / that those of its pilot let expect)
-SPEED_CHANGES = 0.15
+SPEED_CHANGES = 0.12
 
 _AWAY = NormalDist().inv_cdf((1.0 + RANGE) / 2.0)
 
@@ -185,7 +185,7 @@ def blocks_needed(
     so many such comparisons, all of them.
     """
     assert comparison.scatter is not None
-    sd = _sd(comparison.scatter, guess) / math.sqrt(comparison.arms)
+    sd = _sd(comparison.scatter, comparison.arms, guess)
     contrasts = blocks_to_resolve(
         sd, rules.margin, alpha=rules.effect_alpha, together=together, share=guess.share
     )
@@ -213,7 +213,7 @@ def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: fl
     """The smallest margin that so many blocks resolve with probability .8, the positive control of twice that margin
     seen too; None where none."""
     assert comparison.scatter is not None
-    sd = comparison.scatter.sd / math.sqrt(comparison.arms)
+    sd = _sd(comparison.scatter, comparison.arms, LIKELY)
     found = resolvable_margin(sd, int(blocks * comparison.per_block), alpha=rules.effect_alpha)
     if control_sd is None or found is None:
         return found
@@ -221,14 +221,19 @@ def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: fl
     return None if seen is None else max(found, seen)
 
 
-def _sd(scatter: Scatter, guess: Guess) -> float:
-    """The block SD, so many SDs away from what the pilot says."""
-    if guess.scatter == 0.0 or scatter.sd <= 0.0:
-        return scatter.sd
+def _sd(scatter: Scatter, arms: float, guess: Guess) -> float:
+    """The block SD of a contrast with so many arms at each of its levels, so many SDs away from what the pilot says.
+
+    Means of several arms are nearer to normal: what the plain SD is above the one that is planned with falls as 1 / arms, as
+    a kurtosis does.
+    """
+    if scatter.sd <= 0.0:
+        return 0.0
+    excess = math.log(scatter.plain_sd / scatter.sd)
     end = scatter.high if guess.scatter > 0.0 else scatter.low
     known = abs(math.log(max(end, 1e-300) / scatter.sd)) / NormalDist().inv_cdf((1.0 + RANGE_LEVEL) / 2.0)
-    tails = TAILS * abs(math.log(scatter.plain_sd / scatter.sd))
-    return scatter.sd * math.exp(guess.scatter * math.hypot(known, tails, SCATTER_CHANGES))
+    away = guess.scatter * math.hypot(known, TAILS * excess / arms, SCATTER_CHANGES)
+    return scatter.plain_sd * math.exp(away - excess / arms) / math.sqrt(arms)
 
 
 def control_sd(line: Line, rules: Rules, guess: Guess = LIKELY) -> float | None:
@@ -236,7 +241,7 @@ def control_sd(line: Line, rules: Rules, guess: Guess = LIKELY) -> float | None:
     if not rules.controls or not line.comparisons:
         return None
     first = [one for one in line.comparisons if one.response == line.comparisons[0].response][-1]
-    return None if first.scatter is None else _sd(first.scatter, guess) / math.sqrt(rules.control_arms)
+    return None if first.scatter is None else _sd(first.scatter, rules.control_arms, guess)
 
 
 def _blocks(

@@ -113,7 +113,8 @@ def _level(alpha: float, effects: int) -> float:
 
 
 def _whole(blocks: float) -> int | None:
-    return math.ceil(blocks) if blocks <= MOST_BLOCKS else None
+    # a point of the table comes out of logarithms a little above itself
+    return math.ceil(blocks - 1e-6) if blocks <= MOST_BLOCKS else None
 
 
 def _least_ratio(table: Table, blocks: int, alpha: float) -> float | None:
