@@ -132,7 +132,9 @@ def test_what_a_stretch_has_in_common_scatters_between_stretches_only() -> None:
                 )
             )
         blocks.append(ObservedBlock(condition.key, index, tuple(runs)))
-    pilot = SimpleNamespace(data=SimpleNamespace(blocks=tuple(blocks)), block_s={condition.key: 1.0})
+    pilot = SimpleNamespace(
+        data=SimpleNamespace(blocks=tuple(blocks)), block_s={condition.key: 1.0}, first_s={}
+    )
     spec = Spec.from_plan(plan)
     line = line_of(pilot, spec, condition)  # type: ignore[arg-type]
     between, within = [one for one in line.comparisons if one.response == "wall"]

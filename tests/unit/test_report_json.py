@@ -93,7 +93,7 @@ def test_an_effect_has_its_numbers_unrounded_and_null_where_unbounded() -> None:
         "condition": {"cache": "cold", "size": "4 KiB"}, "workload": "probe", "response": "wall", "unit": "s",
         "scale": "log", "better": "lower", "primary": True, "ratio": 0.123456789, "low": None, "high": 0.2,
         "family_alpha": 0.0125, "p_anytime": 0.001, "verdict": "faster",
-        "conclusion": "faster", "agree": None, "detectably": None, "reason": None,
+        "conclusion": "faster", "agree": None, "detectably": None, "bounds": None, "reason": None,
         "detectable": None, "blocks": 120, "failures": 0, "aliases": [],
             "statistic": "typical", "slow_runs": None, "mean_ratio": None,
         "level_safety": {"class": "harmless", "consequence": "nobody else may change the files"},

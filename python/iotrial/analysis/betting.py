@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 BETS = (0.15, 0.3, 0.6, 1.0, 1.6)
 #: share of the stake that the aimed bet gets where there is one; the five others share the rest equally
-AIMED_SHARE = 1.0 / 3.0
+AIMED_SHARE = 1.0 / 6.0
 
 
 class Side(IntEnum):

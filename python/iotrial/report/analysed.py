@@ -178,6 +178,7 @@ def _effect(found: Mapping[str, Any]) -> Effect:
             "verdict": Verdict(found["verdict"]),
             "aliases": tuple(found["aliases"]),
             "cross_check": None if cross is None else (cross[0], cross[1]),
+            "bounds": None if found["bounds"] is None else tuple(found["bounds"]),
             "span": None if found["span"] is None else Span(**found["span"]),
             "slow_runs": SlowRuns.of(found.get("slow_runs")),
             "mean_ratio": MeanRatio.of(found.get("mean_ratio")),

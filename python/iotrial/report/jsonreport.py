@@ -136,7 +136,7 @@ def _effect(effect: Effect, study: Study) -> dict[str, object]:
         "conclusion": effect.conclusion.value,
         "agree": effect.agree,
         "detectably": effect.detectably,
-        "bounds": effect.bounds,
+        "bounds": None if effect.bounds is None else list(effect.bounds),
         "reason": effect.reason,
         "detectable": _number(effect.detectable),
         "blocks": effect.blocks,
