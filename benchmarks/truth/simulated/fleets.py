@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from iotrial.analysis.betting import log_paths
 from iotrial.analysis.fleet.evidence import evidence
@@ -17,7 +18,7 @@ from iotrial.analysis.fleet.moderators import moderators
 from iotrial.analysis.fleet.outliers import outliers
 from iotrial.analysis.fleet.spread import mean_of
 from simulated.noise import Floats, Rng, normal, spiky
-from simulated.stopping import MARGIN, Ends, ends, outcomes
+from simulated.stopping import MARGIN, PRECISE, PRODUCT, RULES, Ends, ends, outcomes
 
 ALPHA = 0.05
 HOSTS = (2, 3, 5, 10, 30)
@@ -96,8 +97,8 @@ def stopped_table(rng: Rng, scale: float) -> str:
         "Shift: the average of what is found minus the truth, in per cent of the reference, ± twice its simulation error.",
         "",
         "| hosts | true mean | spread | blocks, median | shift of one host's estimate | shift of the mean | mean covered | "
-        "the same hosts with `--no-stop`: shift | covered |",
-        "| --- " * 9 + "|",
+        "with `--precise`: blocks | one host's shift | the mean's | covered | with `--no-stop`: the mean's | covered |",
+        "| --- " * 13 + "|",
     ]
     for hosts, effect, spread in (
         (10, 0.0, 0.0),
@@ -225,49 +226,51 @@ def _series(rng: Rng) -> _Series:
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
+    """A fleet whose hosts stop by one rule: shift of a host's estimate and of the mean, and what it took."""
+
     host: float
     mean: float
     covered: bool
     blocks: float
-    full: float
-    full_covered: bool
 
 
-def _stopped(rng: Rng, pool: list[_Series], hosts: int, effect: float, spread: float) -> _Stop:
+def _stopped(
+    rng: Rng, pool: list[_Series], hosts: int, effect: float, spread: float
+) -> tuple[_Stop, _Stop, _Stop]:
+    """The same hosts stopped by the product's rule, with ``--precise``, and with ``--no-stop``."""
     theta = effect + spread * rng.normal(size=hosts)
-    estimates, errors, full, full_errors, blocks = (np.empty(hosts) for _ in range(5))
-    for host, true in enumerate(theta.tolist()):
-        one = pool[int(rng.integers(len(pool)))]
-        sign = 1.0 if rng.random() < 0.5 else -1.0
-        left = one.ends if sign > 0 else one.ends.mirrored()
-        n = outcomes(left.of(MARGIN_SD, true))[1][1]
-        estimates[host] = true + sign * MARGIN_SD * one.mean[n - 1]
-        errors[host] = MARGIN_SD * one.error[n - 1]
-        full[host], full_errors[host] = true + sign * MARGIN_SD * one.mean[-1], MARGIN_SD * one.error[-1]
-        blocks[host] = n
-    mean, whole = mean_of(estimates, errors, ALPHA), mean_of(full, full_errors, ALPHA)
-    return _Stop(
-        float((estimates - theta).mean()),
-        # of the hosts' own effects: what is drawn of the fleet is no shift
-        mean.value - float(theta.mean()),
-        mean.low <= effect <= mean.high,
-        float(np.median(blocks)),
-        whole.value - float(theta.mean()),
-        whole.low <= effect <= whole.high,
-    )
+    chosen = [(pool[int(rng.integers(len(pool)))], 1.0 if rng.random() < 0.5 else -1.0) for _ in range(hosts)]
+    blocks = np.empty((3, hosts), dtype=int)
+    for host, ((one, sign), true) in enumerate(zip(chosen, theta.tolist(), strict=True)):
+        found = outcomes((one.ends if sign > 0 else one.ends.mirrored()).of(MARGIN_SD, true))
+        blocks[:, host] = found[RULES.index(PRODUCT)][1], found[RULES.index(PRECISE)][1], LONGEST
+
+    def fleet(stops: npt.NDArray[np.int_]) -> _Stop:
+        at = [(one, sign, n - 1) for (one, sign), n in zip(chosen, stops.tolist(), strict=True)]
+        estimates = theta + MARGIN_SD * np.array([sign * one.mean[n] for one, sign, n in at])
+        errors = MARGIN_SD * np.array([one.error[n] for one, _, n in at])
+        mean = mean_of(estimates, errors, ALPHA)
+        return _Stop(
+            float((estimates - theta).mean()),
+            # of the hosts' own effects: what is drawn of the fleet is no shift
+            mean.value - float(theta.mean()),
+            mean.low <= effect <= mean.high,
+            float(np.median(stops)),
+        )
+
+    return fleet(blocks[0]), fleet(blocks[1]), fleet(blocks[2])
 
 
-def _shifts(rows: list[_Stop]) -> str:
+def _shifts(rows: list[tuple[_Stop, _Stop, _Stop]]) -> str:
     def shift(values: list[float]) -> str:
         return f"{100 * np.mean(values):+.2f} ± {200 * np.std(values) / math.sqrt(len(values)):.2f}"
 
-    return " | ".join(
-        [
-            f"{np.median([row.blocks for row in rows]):.0f}",
-            shift([row.host for row in rows]),
-            shift([row.mean for row in rows]),
-            f"{np.mean([row.covered for row in rows]):.3f}",
-            shift([row.full for row in rows]),
-            f"{np.mean([row.full_covered for row in rows]):.3f}",
-        ]
-    )
+    cells = []
+    for rule in range(3):
+        fleets = [row[rule] for row in rows]
+        if rule < 2:
+            cells.append(f"{np.median([one.blocks for one in fleets]):.0f}")
+            cells.append(shift([one.host for one in fleets]))
+        cells.append(shift([one.mean for one in fleets]))
+        cells.append(f"{np.mean([one.covered for one in fleets]):.3f}")
+    return " | ".join(cells)

@@ -15,7 +15,8 @@ from simulated.noise import Floats, Rng
 MARGIN, BLOCKS = 0.03, 1000
 EFFECTS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.06, 0.1, 0.3)
 WORDS = ("slower or faster", "equivalent, but detectably so", "equivalent", "inconclusive")
-RULES = ("once 0 is excluded", "iotrial", "to the width (`--precise`)", "a third of it inside the margin")
+PRODUCT, PRECISE = "iotrial", "to the width (`--precise`)"
+RULES = ("once 0 is excluded", PRODUCT, PRECISE, "a third of it inside the margin")
 _CELLS = 40_000  # candidates by blocks at once
 
 

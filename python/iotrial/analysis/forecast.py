@@ -224,16 +224,16 @@ def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: fl
 def _sd(scatter: Scatter, arms: float, guess: Guess) -> float:
     """The block SD of a contrast with so many arms at each of its levels, so many SDs away from what the pilot says.
 
-    Means of several arms are nearer to normal: what the plain SD is above the one that is planned with falls as 1 / arms, as
-    a kurtosis does.
+    Means of several arms are nearer to normal: what the plain SD is above the one that is planned with falls as a skewness
+    does, as the root of their number.
     """
     if scatter.sd <= 0.0:
         return 0.0
-    excess = math.log(scatter.plain_sd / scatter.sd)
+    excess = math.log(scatter.plain_sd / scatter.sd) / math.sqrt(arms)
     end = scatter.high if guess.scatter > 0.0 else scatter.low
     known = abs(math.log(max(end, 1e-300) / scatter.sd)) / NormalDist().inv_cdf((1.0 + RANGE_LEVEL) / 2.0)
-    away = guess.scatter * math.hypot(known, TAILS * excess / arms, SCATTER_CHANGES)
-    return scatter.plain_sd * math.exp(away - excess / arms) / math.sqrt(arms)
+    away = guess.scatter * math.hypot(known, TAILS * excess, SCATTER_CHANGES)
+    return scatter.plain_sd * math.exp(away - excess) / math.sqrt(arms)
 
 
 def control_sd(line: Line, rules: Rules, guess: Guess = LIKELY) -> float | None:
