@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from iotrial.analysis.betting import AIMED_SHARE, Side, log_paths, log_process
+from iotrial.analysis.betting import Side, log_paths, log_process
 from iotrial.analysis.chunked import Series
 from iotrial.analysis.eprocess import excluded, interval
 from iotrial.analysis.hull import blocks_to_bound
@@ -23,7 +23,7 @@ def slow_process(
     contrasts: Sequence[float], d: float, margin: float = 0.0, side: Side = Side.BOTH
 ) -> list[float]:
     """M_1(d) .. M_n(d), straight from the definition."""
-    shares = [0.2] * 5 if margin == 0.0 else [(1 - AIMED_SHARE) / 5] * 5 + [AIMED_SHARE]
+    shares = [0.2] * 5 if margin == 0.0 else [1 / 6] * 6
     up, down = [1.0] * len(shares), [1.0] * len(shares)
     squares = 0.0
     out = []

@@ -20,8 +20,6 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 BETS = (0.15, 0.3, 0.6, 1.0, 1.6)
-#: share of the stake that the aimed bet gets where there is one; the five others share the rest equally
-AIMED_SHARE = 1.0 / 6.0
 
 
 class Side(IntEnum):
@@ -34,10 +32,9 @@ class Side(IntEnum):
 
 
 def log_weights(aim: float) -> Floats:
-    """ln of the share of each bet: the five of ``BETS``, then the aimed one where ``aim`` is positive."""
-    if aim <= 0.0:
-        return np.full(len(BETS), -math.log(len(BETS)))
-    return np.log([*[(1.0 - AIMED_SHARE) / len(BETS)] * len(BETS), AIMED_SHARE])
+    """ln of the share of each bet, which are equal: of the five of ``BETS``, then the aimed one where ``aim`` is positive."""
+    bets = len(BETS) + (aim > 0.0)
+    return np.full(bets, -math.log(bets))
 
 
 def log_process(
