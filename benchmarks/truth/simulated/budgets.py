@@ -79,7 +79,7 @@ def _stops(noise: Floats, mixed: Floats, margin: float, share: float) -> dict[fl
         return (np.maximum.accumulate(paths, axis=1) >= 1.0).all(axis=0)
 
     with np.errstate(divide="ignore"):
-        low, high = hulls(_GRID, np.log(np.maximum.accumulate(mixed, axis=1)), 1.0)
+        low, high = hulls(_GRID, np.log(mixed), 1.0)
     found: dict[float, int | None] = {}
     for effect in EFFECTS:
         lower, upper = low + effect * margin, high + effect * margin

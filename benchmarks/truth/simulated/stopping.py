@@ -63,13 +63,13 @@ def ends(rng: Rng, blocks: int, *, aim: float, alpha: float, reach: float = 3.0,
 
     larger, smaller = log_m(Side.LARGER), log_m(Side.SMALLER)
     # the process of both sides has half of the stake on each
-    low, high = _hull(grid, np.logaddexp(larger, smaller) - math.log(2.0), alpha)
-    floor, _ = _hull(grid, larger, alpha)
-    _, ceiling = _hull(grid, smaller, alpha)
+    low, high = hulls(grid, np.logaddexp(larger, smaller) - math.log(2.0), alpha)
+    floor, _ = hulls(grid, larger, alpha)
+    _, ceiling = hulls(grid, smaller, alpha)
     return Ends(low, high, floor, ceiling)
 
 
-def _hull(grid: Floats, log_m: Floats, alpha: float) -> tuple[Floats, Floats]:
+def hulls(grid: Floats, log_m: Floats, alpha: float) -> tuple[Floats, Floats]:
     """Lowest and highest candidate left after every block (infinite where the grid ends), to the grid's step."""
     left = np.maximum.accumulate(log_m, axis=1) < math.log(1 / alpha)
     low = grid[np.argmax(left, axis=0)]
