@@ -28,7 +28,7 @@ TOUCHED = {
     "complete": True,
     "unseen": [],
     "inside": {"files": 1, "bytes": 64 << 10, "read": 64 << 10},
-    "outside": {"bytes": 0, "paths": []},
+    "outside": {"bytes": 0, "read": 0, "paths": []},
 }
 
 

@@ -198,7 +198,9 @@ def _when_it_was_seen(spec: Spec, blocks: tuple[ObservedBlock, ...]) -> dict[str
     contrasts = Responses(complete, response).contrasts(term.weights)
     if not contrasts.values or len(contrasts.values) != len(complete):
         return {"seen_after_blocks": None, "seen_after_seconds": None}
-    out = log_paths(np.array([contrasts.values]))[0] >= math.log(1.0 / spec.alpha_of(term, response))
+    out = log_paths(np.array([contrasts.values]), aim=spec.margin_of(response))[0] >= math.log(
+        1.0 / spec.alpha_of(term, response)
+    )
     if not out.any():
         return {"seen_after_blocks": None, "seen_after_seconds": None}
     first = int(out.argmax())
