@@ -141,9 +141,9 @@ def mixed_paths(
     Two sides have half of this bet's share each.
     """
     whole = (1.0 - budget.share) * level
+    mixed: Floats = np.exp(np.minimum(log_paths(x, aim=aim, side=side) + math.log(whole), 600.0))
     if budget.share == 0.0:
-        return np.exp(np.minimum(log_paths(x, aim=aim, side=side) + math.log(whole), 600.0))
-    mixed = np.exp(np.minimum(log_paths(x, aim=aim, side=side) + math.log(whole), 600.0))
+        return mixed
     sides = (Side.SMALLER, Side.LARGER) if side is Side.BOTH else (side,)
     both = capital(
         np.concatenate([float(one) * x for one in sides]), budget.left, budget.share * level / len(sides)
