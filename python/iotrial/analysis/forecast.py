@@ -28,7 +28,9 @@ from iotrial.analysis.scatter import RANGE_LEVEL, Scatter
 #: the share of trials that a range is to hold
 RANGE = 0.8
 #: SD of ln(block SD of a trial / that of its pilot) beyond what a pilot's few blocks explain
-SCATTER_CHANGES = 0.25
+SCATTER_CHANGES = 0.2
+#: a trial needs as many blocks as if its block SD were so many times the pilot's, in the median of 51 pairs
+SCATTER_GROWS = 1.25
 #: with stalls the blocks of a trial are luckier or unluckier than normal ones: so much SD of ln(block SD) for each unit of
 #: ln(plain SD / SD that is planned with), from simulated stalls and t distributions (``test_analysis_forecast.py``)
 TAILS = 0.9
@@ -61,7 +63,8 @@ class Comparison:
     ``arms`` is how many arms of a block stand at each of the two levels that are compared (1 but in factorials: their
     mean scatters less). ``scatter`` is that of a contrast of two single arms, None where the response has no margin, or the
     pilot too few blocks. ``effects``: how many comparisons these are. ``per_block``: contrasts that a block gives (1 but
-    within the stretches of whole plots); ``stratum``: ``whole plots`` or ``within`` where a study has both.
+    within the stretches of whole plots); ``stratum``: ``whole plots`` or ``within`` where a study has both. ``grows``:
+    what the block SD is multiplied by (``SCATTER_GROWS`` where a pilot is all that is known).
     """
 
     response: str
@@ -71,6 +74,7 @@ class Comparison:
     per_block: float = 1.0
     stratum: str | None = None
     effects: int = 1
+    grows: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +189,7 @@ def blocks_needed(
     so many such comparisons, all of them.
     """
     assert comparison.scatter is not None
-    sd = _sd(comparison.scatter, comparison.arms, guess)
+    sd = _sd(comparison, comparison.arms, guess)
     contrasts = blocks_to_resolve(
         sd, rules.margin, alpha=rules.effect_alpha, together=together, share=guess.share
     )
@@ -213,7 +217,7 @@ def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: fl
     """The smallest margin that so many blocks resolve with probability .8, the positive control of twice that margin
     seen too; None where none."""
     assert comparison.scatter is not None
-    sd = _sd(comparison.scatter, comparison.arms, LIKELY)
+    sd = _sd(comparison, comparison.arms, LIKELY)
     found = resolvable_margin(sd, int(blocks * comparison.per_block), alpha=rules.effect_alpha)
     if control_sd is None or found is None:
         return found
@@ -221,19 +225,20 @@ def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: fl
     return None if seen is None else max(found, seen)
 
 
-def _sd(scatter: Scatter, arms: float, guess: Guess) -> float:
+def _sd(comparison: Comparison, arms: float, guess: Guess) -> float:
     """The block SD of a contrast with so many arms at each of its levels, so many SDs away from what the pilot says.
 
     Means of several arms are nearer to normal: what the plain SD is above the one that is planned with falls as a skewness
     does, as the root of their number.
     """
-    if scatter.sd <= 0.0:
+    scatter = comparison.scatter
+    if scatter is None or scatter.sd <= 0.0:
         return 0.0
     excess = math.log(scatter.plain_sd / scatter.sd) / math.sqrt(arms)
     end = scatter.high if guess.scatter > 0.0 else scatter.low
     known = abs(math.log(max(end, 1e-300) / scatter.sd)) / NormalDist().inv_cdf((1.0 + RANGE_LEVEL) / 2.0)
     away = guess.scatter * math.hypot(known, TAILS * excess, SCATTER_CHANGES)
-    return scatter.plain_sd * math.exp(away - excess) / math.sqrt(arms)
+    return comparison.grows * scatter.plain_sd * math.exp(away - excess) / math.sqrt(arms)
 
 
 def control_sd(line: Line, rules: Rules, guess: Guess = LIKELY) -> float | None:
@@ -241,7 +246,7 @@ def control_sd(line: Line, rules: Rules, guess: Guess = LIKELY) -> float | None:
     if not rules.controls or not line.comparisons:
         return None
     first = [one for one in line.comparisons if one.response == line.comparisons[0].response][-1]
-    return None if first.scatter is None else _sd(first.scatter, rules.control_arms, guess)
+    return None if first.scatter is None else _sd(first, rules.control_arms, guess)
 
 
 def _blocks(

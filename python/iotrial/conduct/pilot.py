@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from iotrial.analysis.analyse import Spec
 from iotrial.analysis.contrast import Responses, usable
-from iotrial.analysis.forecast import Comparison, Forecast, Line, Rules, forecast
+from iotrial.analysis.forecast import SCATTER_GROWS, Comparison, Forecast, Line, Rules, forecast
 from iotrial.analysis.model import ObservedBlock
 from iotrial.analysis.run_statistics import fewest_blocks
 from iotrial.analysis.scatter import FEWEST_BLOCKS, Scatter, scatter_of, scatter_of_contrasts
@@ -205,7 +205,7 @@ def _comparison(
     reason = None
     if scatter is None:
         reason = f"the pilot has {blocks} usable blocks of it, and {FEWEST_BLOCKS} are needed"
-    return Comparison(response.name, scatter, arms, reason, per_block, stratum, effects)
+    return Comparison(response.name, scatter, arms, reason, per_block, stratum, effects, SCATTER_GROWS)
 
 
 def copies_of(blocks: list[ObservedBlock], spec: Spec, response: Response) -> list[list[float]]:
