@@ -1,6 +1,6 @@
 """How many blocks the packed trials of the catalogue take to a final verdict: by the rules of before, and by today's.
 
-    python benchmarks/truth/replay.py [--draws N] [--seed N]
+    python benchmarks/truth/replay.py [--draws N] [--seed N] [FOLDER]
 
 Each primary comparison by ratio is replayed: its blocks' contrasts are drawn with replacement into a long series, and both
 methods look at the same series as a trial does. *Before*: the five bets alone, equivalence by the two-sided interval, and on
@@ -110,6 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("folder", nargs="?", type=Path, help="other packed trials than the catalogue's")
     parser.add_argument("--draws", type=int, default=1, help="series of each comparison")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(6), "big"))
     asked = parser.parse_args()
@@ -117,7 +118,8 @@ def main() -> None:
     trials: list[float] = []
     single: list[float] = []
     within: list[tuple[bool, bool, bool]] = []
-    for packed in sorted(CATALOGUE.glob("*/*.iotrial")):
+    found = asked.folder.glob("*.iotrial") if asked.folder else CATALOGUE.glob("*/*.iotrial")
+    for packed in sorted(found):
         replayed = list(comparisons(packed))
         for _ in range(asked.draws if replayed else 0):
             slowest: dict[str, tuple[int, int]] = {}

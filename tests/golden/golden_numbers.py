@@ -1,0 +1,166 @@
+"""The numbers and verdicts that every version must reproduce, and how they are taken from what the program prints.
+
+    python tests/golden/golden_numbers.py [NAME]...
+
+writes them anew to ``recorded``, one file of JSON for each packed trial and one for each plan. Do that only when the method
+changes on purpose, and show what changed (METHOD.md, CHANGELOG.md). Everything comes from ``--json``, so the way the program
+is built does not matter. Sentences are left out: they may be worded better at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CATALOGUE = ROOT / "docs" / "catalogue"
+RECORDED = Path(__file__).resolve().parent / "recorded"
+#: keys whose text is prose, or differs from machine to machine
+PROSE = frozenset(
+    {"text", "why", "note", "notes", "reason", "question", "title", "source", "says", "consequence", "hint"}
+    | {"level_safety", "reference_safety", "safety", "cannot", "needs", "imported", "host", "options"}
+    | {"lab_settings", "version", "number"}
+)
+#: parts of a plan that are kept
+PLAN = ("seed", "primary_effects", "conditions", "design", "blocks")
+
+
+def packed() -> list[Path]:
+    """The packed trials of the catalogue."""
+    return sorted(CATALOGUE.glob("*/*.iotrial"))
+
+
+def name_of(path: Path) -> str:
+    """Such as ``mount-atime`` of ``mount/atime.iotrial``."""
+    return f"{path.parent.name}-{path.stem}"
+
+
+def asked(*words: str, state: str | None = None) -> Any:
+    """What ``iotrial WORDS --json`` prints; the trial's own invalid state (status 3) is an answer too."""
+    environment = {**os.environ, **({"XDG_STATE_HOME": state} if state else {})}
+    done = subprocess.run(
+        [sys.executable, "-m", "iotrial", *words, "--json"],
+        capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    if done.returncode not in (0, 3):
+        raise RuntimeError(
+            f"iotrial {' '.join(words)}: status {done.returncode}: {done.stderr.strip()[-800:]}"
+        )
+    return json.loads(done.stdout)
+
+
+def report(path: Path) -> dict[str, Any]:
+    """The numbers of a packed trial."""
+    return kept(asked("report", str(path)))
+
+
+def kept(found: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a report. Evidence is long, so it is kept as a digest for each metric."""
+    numbers = {
+        part: plain(value)
+        for part, value in found.items()
+        if value and part not in ("schema", "trial", "evidence")
+    }
+    numbers["trial"] = plain(
+        {key: found["trial"].get(key) for key in ("state", "seed", "alpha", "margin", "controls")}
+    )
+    numbers["evidence"] = evidence(found.get("evidence", []))
+    return numbers
+
+
+def stored(number: str, state: str) -> dict[str, Any]:
+    """The numbers of a trial of the store in this state folder."""
+    return kept(asked("report", number, state=state))
+
+
+def evidence(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """One digest for all values of a metric, to six digits; in the order of their text, which no report has to keep."""
+    of: dict[str, list[str]] = {}
+    for row in rows:
+        of.setdefault(row["metric"], []).append(json.dumps(plain(row, 6), sort_keys=True))
+    return {metric: digest(sorted(values)) for metric, values in sorted(of.items())}
+
+
+def plan(*words: str) -> dict[str, Any]:
+    """The design and the first rounds of a plan. The files that a run reads are kept as a digest."""
+    found = asked("plan", *words, "--rounds", "3", "--trust")
+    numbers = {part: plain(found[part]) for part in PLAN if part in found}
+    for block in numbers.get("blocks", ()):
+        for run in block["runs"]:
+            if "files" in run:
+                run["files"] = digest(run["files"])
+    return numbers
+
+
+def plain(value: Any, digits: int = 12) -> Any:
+    """Without prose; numbers to so many digits, as sums may be taken in another order."""
+    if isinstance(value, dict):
+        return {key: plain(one, digits) for key, one in value.items() if key not in PROSE}
+    if isinstance(value, list):
+        return [plain(one, digits) for one in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def digest(value: Any) -> str:
+    """The first 16 digits of the SHA-256 of its JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def differences(expected: Any, found: Any, at: str = "") -> list[str]:
+    """Where two values differ, in words."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        out = [f"{at}.{key}: is gone" for key in expected.keys() - found.keys()]
+        # a new key is no difference: reports may say more
+        return out + [
+            one
+            for key in expected.keys() & found.keys()
+            for one in differences(expected[key], found[key], f"{at}.{key}")
+        ]
+    if isinstance(expected, list) and isinstance(found, list):
+        if len(expected) != len(found):
+            return [f"{at}: {len(found)} instead of {len(expected)}"]
+        return [
+            one
+            for n, pair in enumerate(zip(expected, found, strict=True))
+            for one in differences(*pair, f"{at}[{n}]")
+        ]
+    if isinstance(expected, float) and isinstance(found, int | float):
+        near = abs(expected - found) <= 1e-9 * max(abs(expected), abs(found))
+        return [] if near else [f"{at}: {found!r} instead of {expected!r}"]
+    return [] if expected == found else [f"{at}: {found!r} instead of {expected!r}"]
+
+
+def write(name: str, value: Any) -> None:
+    """One file of ``recorded``, a line for each effect, control and block."""
+    RECORDED.mkdir(exist_ok=True)
+    parts = []
+    for key, part in value.items():
+        if isinstance(part, list):
+            rows = ",\n  ".join(json.dumps(row) for row in part)
+            parts.append(f" {json.dumps(key)}: [\n  {rows}\n ]")
+        else:
+            parts.append(f" {json.dumps(key)}: {json.dumps(part)}")
+    (RECORDED / f"{name}.json").write_text("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def main() -> None:
+    """Write all, or those that are named."""
+    chosen = [path for path in packed() if not sys.argv[1:] or name_of(path) in sys.argv[1:]]
+
+    def both(path: Path) -> None:
+        write(f"report-{name_of(path)}", report(path))
+        write(f"plan-{name_of(path)}", plan("--like", str(path)))
+        print(name_of(path), file=sys.stderr)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(both, chosen))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Packed trials of the catalogue, their plans, and a store of an earlier version still give the recorded numbers."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import golden_numbers as golden
+import pytest
+
+STORES = Path(__file__).resolve().parent / "stores"
+
+
+def recorded(name: str) -> object:
+    """What was recorded under this name."""
+    return json.loads((golden.RECORDED / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("path", golden.packed(), ids=golden.name_of)
+def test_a_packed_trial_gives_the_recorded_numbers(path: Path) -> None:
+    assert golden.differences(recorded(f"report-{golden.name_of(path)}"), golden.report(path)) == []
+
+
+@pytest.mark.parametrize("path", golden.packed(), ids=golden.name_of)
+def test_a_plan_of_the_same_seed_draws_the_same_order(path: Path) -> None:
+    assert (
+        golden.differences(recorded(f"plan-{golden.name_of(path)}"), golden.plan("--like", str(path))) == []
+    )
+
+
+def test_a_difference_is_found_wherever_it_is() -> None:
+    recorded_before = {"effects": [{"low": 1.0, "verdict": "faster", "bounds": [0.5, None]}], "gone": 1}
+    now = {"effects": [{"low": 1.0 + 1e-6, "verdict": "slower", "bounds": [0.5, 0.75]}], "new": 1}
+    assert sorted(golden.differences(recorded_before, now)) == [
+        ".effects[0].bounds[1]: 0.75 instead of None",
+        ".effects[0].low: 1.000001 instead of 1.0",
+        ".effects[0].verdict: 'slower' instead of 'faster'",
+        ".gone: is gone",
+    ]
+    assert golden.differences({"effects": [1, 2]}, {"effects": [1]}) == [".effects: 1 instead of 2"]
+    assert golden.evidence([{"metric": "wall", "value": 1.0}]) != golden.evidence(
+        [{"metric": "wall", "value": 1.00001}]
+    )
+    assert golden.evidence([{"metric": "wall", "value": 1.0}]) == golden.evidence(
+        [{"metric": "wall", "value": 1.0 + 1e-9}]
+    )
+
+
+@pytest.mark.parametrize("path", sorted(STORES.glob("*.xz")), ids=lambda path: path.stem)
+def test_a_store_of_an_earlier_version_gives_the_recorded_numbers(path: Path, tmp_path: Path) -> None:
+    state = tmp_path / "iotrial"
+    state.mkdir()
+    (state / "trials.db").write_bytes(lzma.decompress(path.read_bytes()))
+    expected = recorded(f"store-{path.stem}")
+    assert isinstance(expected, dict)
+    for number, numbers_of_it in expected.items():
+        assert golden.differences(numbers_of_it, golden.stored(number, str(tmp_path))) == []
