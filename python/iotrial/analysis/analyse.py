@@ -1,8 +1,7 @@
 """From all blocks of a trial to what they say: effects with verdicts, controls, voids, diagnostics.
 
 ``analyse`` says it at the end, ``analyse_condition`` between blocks, where the conductor asks whether a
-condition is decided. Both are pure functions of the blocks in time order. All contrasts are taken before the first
-interval is sought, so that those of a long trial can be sought at once (``ahead.py``).
+condition is decided. Both are pure functions of the blocks in time order.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from iotrial.analysis.ahead import find_ahead
 from iotrial.analysis.anytime_t import t_interval
 from iotrial.analysis.beyond_typical import mean_ratio, slow_runs
 from iotrial.analysis.budget_bet import Budget, contrasts_left
@@ -40,7 +38,10 @@ from iotrial.analysis.voids import compare_void_rates, count_voids
 from iotrial.design.model import ArmKind, Condition, Term, TermKind
 from iotrial.study.model import TYPICAL, Response, Scale
 
-__all__ = ["ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
+__all__ = ["METHOD", "ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
+
+#: version of the method: rises with every change after which the same blocks give another analysis
+METHOD = 1
 
 _EVERY_BLOCK_UP_TO = 20
 
@@ -124,8 +125,6 @@ def analyse(
         exploratory += _asked(spec, condition, runs, controlled, primary=False)
         diagnostics += diagnose(spec, condition, own)
     exploratory += _asked_pooled(spec, laid_out, controls)
-    typical = [one for one in (*primary, *exploratory) if one.response.statistic == TYPICAL]
-    find_ahead([(one.contrasts.values, one.alpha_of_bets, spec.margin_of(one.response)) for one in typical])
     main = tuple(_effect(one, spec) for one in primary)
     others = [_held_together(_effect(one, spec), main) for one in exploratory]
     reasons += [f"{condition.key}: {in_words(one)}" for condition, one in carried if not one.passed]
@@ -159,11 +158,6 @@ class _Asked:
     pooled: bool = False
     pairs: PairedRuns | None = None
     budget: Budget | None = None
-
-    @property
-    def alpha_of_bets(self) -> float:
-        """The level that is left to the bets that know no budget."""
-        return self.alpha if self.budget is None else self.alpha * (1.0 - self.budget.share)
 
     @property
     def kind(self) -> str:

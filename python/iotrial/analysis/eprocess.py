@@ -37,7 +37,6 @@ from iotrial.analysis.betting import Floats, log_process
 from iotrial.analysis.budget_bet import Budget, mixed_paths
 from iotrial.analysis.hull import estimate, hull, hull_at_last, hull_within_budget, upper_bound
 from iotrial.analysis.model import Interval
-from iotrial.analysis.recall import recalled
 
 # exp(690) is still finite; an e-value beyond it says no more.
 _LOG_LARGEST = 690.0
@@ -59,7 +58,7 @@ def interval(
         return Interval(None, None, None, 1.0, 1.0, 0)
     if budget is not None:
         return _within_budget(values, alpha, margin, budget)
-    return recalled(values, alpha, margin, lambda: _interval(values, alpha, margin))
+    return _interval(values, alpha, margin)
 
 
 def _interval(values: Floats, alpha: float, margin: float) -> Interval:

@@ -323,12 +323,12 @@ class Store:
             finally:
                 self._rollback()
 
-    def count_blocks(self, ref: str | int) -> int:
-        """How many blocks of a trial have an end."""
+    def mark(self, number: int) -> str:
+        """Another text once anything was added to a trial: an attempt, to which all its runs belong, or an event."""
+        query = "SELECT (SELECT max(sequence) FROM state WHERE trial = ?), (SELECT max(sequence) FROM event WHERE trial = ?)"
         with explained(self.path):
-            number = number_meant(self._connection, str(ref).strip(), self.path)
-            (count,) = next(self._rows("SELECT count(*) FROM block_end WHERE trial = ?", number))
-            return int(count)
+            attempt, event = next(self._rows(query, number, number))
+            return f"{attempt} {event}"
 
     def changes_seen(self) -> int:
         """Another number once another process has written to the file."""
