@@ -1,4 +1,4 @@
-"""Stored analyses: computed once, the same as computed again, and never those of other rows, another version or a damaged file."""
+"""Stored analyses: computed once, the same as computed again, never those of other rows, another version, a damaged file."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_nothing_is_stored_of_a_trial_to_which_something_was_added_while_it_was_
     [
         "UPDATE analysis SET {0} = substr({0}, 1, length({0}) - 9)",
         "UPDATE analysis SET {0} = x'78'",
-        "UPDATE analysis SET {0} = x'00' || substr({0}, 2)",
+        "UPDATE analysis SET {0} = CAST(x'00' || substr({0}, 2) AS BLOB)",
         # sound contents in the place of others
         "UPDATE analysis SET summary = analysis, analysis = summary",
         "UPDATE analysis SET key = randomblob(32)",

@@ -9,8 +9,8 @@ import numpy as np
 
 from exact import rate
 from iotrial.analysis.changes import changes
-from iotrial.analysis.eprocess import interval
 from iotrial.analysis.chunked import run
+from iotrial.analysis.eprocess import interval
 from iotrial.analysis.hull import hull
 from simulated.noise import Floats, Rng, correlated, heavy_tailed, spiky
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -38,7 +38,6 @@ _STRETCH = 32
 _CELLS = 1 << 15
 #: ln M by chunks and by ``betting.py`` differ by less; nearer to the threshold than this ``betting.py`` decides
 _ROUNDING = 1e-9
-_TRIANGLE: Floats = np.tri(_CHUNK)  # a product with it is a running sum
 _SCRATCH = 11
 _own = threading.local()
 # 2 theta = steps / 10
@@ -70,7 +69,7 @@ class _Layout:
     @property
     def chunks(self) -> int:
         """How many chunks there are."""
-        return self.values.shape[2]
+        return int(self.values.shape[2])
 
     def sided(self, signed: Floats) -> Floats:
         """The sums as the bets that take part see them."""
@@ -212,13 +211,12 @@ def _survive(questions: Sequence[Question]) -> list[Flags]:
     alive: Flags = np.ones(sum(one.candidates.size for one in questions), dtype=bool)
     for part, layout, candidates, own in _parts(questions):
         thresholds: Floats = np.array([one.threshold for one in questions], dtype=np.float64)[own]
-        alive[part] = _stay_below(layout, candidates, thresholds, lambda at, own=own: questions[own[at]].series)  # type: ignore[misc]
+        series = [questions[place].series for place in own.tolist()]
+        alive[part] = _stay_below(layout, candidates, thresholds, series)
     return _split(alive, questions)
 
 
-def _stay_below(
-    layout: _Layout, candidates: Floats, thresholds: Floats, series_of: Callable[[int], Series]
-) -> Flags:
+def _stay_below(layout: _Layout, candidates: Floats, thresholds: Floats, series: Sequence[Series]) -> Flags:
     alive: Flags = np.ones(candidates.size, dtype=bool)
     index = np.arange(candidates.size)
     unsure: list[int] = []
@@ -239,9 +237,9 @@ def _stay_below(
             break
         sums.keep(~out)
     for place in {place for place in unsure if alive[place]}:
-        series = series_of(place)
-        x = (series.contrasts - candidates[place])[None, :]
-        alive[place] = log_paths(x, aim=series.aim, side=series.side).max() < thresholds[place]
+        own = series[place]
+        x = (own.contrasts - candidates[place])[None, :]
+        alive[place] = log_paths(x, aim=own.aim, side=own.side).max() < thresholds[place]
     return alive
 
 
@@ -376,7 +374,10 @@ class _Chunks:
 
 def _running(values: Floats, before: Floats) -> Floats:
     """Running sums over the places of a chunk and the chunks, from ``before`` on (by candidate)."""
-    sums: Floats = np.matmul(_TRIANGLE, values.reshape(_CHUNK, -1)).reshape(values.shape)
+    sums: Floats = np.empty_like(values)
+    sums[0] = values[0]
+    for place in range(1, _CHUNK):  # a product with a triangle of ones would wait for the threads of BLAS
+        np.add(sums[place - 1], values[place], out=sums[place])
     earlier = np.concatenate([before[:, None], sums[-1, :, :-1]], axis=1)
     sums += np.cumsum(earlier, axis=1)
     return sums

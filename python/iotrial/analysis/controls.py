@@ -31,9 +31,7 @@ def judge_controls(spec: Spec, condition: Condition, runs: Runs) -> tuple[Contro
     return found
 
 
-def judge_all_controls(
-    spec: Spec, conditions: Sequence[tuple[Condition, Runs]]
-) -> list[tuple[Control, ...]]:
+def judge_all_controls(spec: Spec, conditions: Sequence[tuple[Condition, Runs]]) -> list[tuple[Control, ...]]:
     """The controls of several conditions, whose intervals are sought at once."""
     asked = [list(_asked(spec, condition, runs)) for condition, runs in conditions]
     # A control that fails differs by any amount: no bet is aimed at the margin, and none of the stake is spent on it.

@@ -67,9 +67,7 @@ def hull(contrasts: Floats, threshold: float, *, aim: float = 0.0) -> Search[Hul
     return low * scale + centre, high * scale + centre
 
 
-def hull_at_last(
-    contrasts: Floats, left: Hull, threshold: float, *, aim: float = 0.0
-) -> Search[Hull]:
+def hull_at_last(contrasts: Floats, left: Hull, threshold: float, *, aim: float = 0.0) -> Search[Hull]:
     """The outermost d with ln M_n(d) < ``threshold`` at the last block: ``left``, the hull of f, lies inside."""
     values, scale, centre = _scaled(contrasts)
     series = Series(values, aim=aim / scale)
@@ -142,9 +140,7 @@ def upper_bound(
         return least * scale + centre
     _, last = found
     at = _with_outside(grid, last, last)[1]
-    _, bound = yield from _refined(
-        lambda points: Question(series, points, threshold), ((at[0], at[0]), at)
-    )
+    _, bound = yield from _refined(lambda points: Question(series, points, threshold), ((at[0], at[0]), at))
     return bound * scale + centre
 
 

@@ -71,7 +71,7 @@ class Analysed:
 
 
 def analysed(document: Document, analysis: Analysis | None = None, *, share: int = 1) -> Analysed:
-    """The summary of a document; of the ``analysis`` at the level over ``share``, where that is another than the document's."""
+    """The summary of a document; of the ``analysis`` at the level over ``share``, if not the document's own."""
     trial, data = document.trial, document.data
     header = trial.header
     return Analysed(
@@ -144,4 +144,3 @@ def _does(study: Study) -> Iterator[tuple[str, str]]:
 def _set(setting: Setting) -> str:
     options = "".join(f", {name} {value}" for name, value in setting.options)
     return shown(f"{setting.knob} = {setting.value}{options}")
-

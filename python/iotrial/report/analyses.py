@@ -3,9 +3,9 @@
 They lie beside the store (``trials.analysed`` for ``trials.db``), not in it: a store is never changed by its readers, and a
 running trial never waits for one. The file may be deleted at any time.
 
-Each analysis is stored under a digest of all that decides it: the version of the method, every row of the trial, and the level
-(``Key``). It comes back only with a digest of its own, so a damaged one is computed again. A packed file holds no analysis:
-whoever made the file could have written anything there.
+Each analysis is stored under a digest of all that decides it: the version of the method, every row of the trial, and the
+level (``Key``). It comes back only with a digest of its own, so a damaged one is computed again. A packed file holds no
+analysis: whoever made the file could have written anything there.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -102,16 +101,16 @@ class Analyses:
 
     def analysis(self, key: Key) -> Analysis | None:
         """The analysis of exactly these rows at the trial's own level."""
-        return self._found(Analysis, "analysis", "key = ?", key.at(1))
+        return self._found(_ANALYSES, "analysis", "key = ?", key.at(1))
 
     def summary(self, key: Key, *, share: int = 1) -> Analysed | None:
         """The summary of exactly these rows at this level."""
-        return self._found(Analysed, "summary", "key = ?", key.at(share))
+        return self._found(_SUMMARIES, "summary", "key = ?", key.at(share))
 
     def newest_summary(self, trial: str, mark: str, *, share: int = 1) -> Analysed | None:
         """The summary of a trial to which nothing was added since. Its rows are not read: for pages with many trials."""
         where = "trial = ? AND share = ? AND mark = ? ORDER BY number DESC LIMIT 1"
-        return self._found(Analysed, "summary", where, trial, share, mark)
+        return self._found(_SUMMARIES, "summary", where, trial, share, mark)
 
     def store(self, key: Key, analysis: Analysis, summary: Analysed, *, share: int = 1) -> None:
         """Store both. Lost, to be computed again, where another process is writing just now."""
@@ -125,14 +124,14 @@ class Analyses:
             self._connection.execute(_KEEP_NEWEST, (_ROOM,))
             self._connection.execute("COMMIT")
 
-    def _found(self, kind: type[T], name: str, where: str, *values: object) -> T | None:
+    def _found(self, decoder: msgspec.msgpack.Decoder[T], name: str, where: str, *values: object) -> T | None:
         if self._connection is None:
             return None
         with suppress(sqlite3.Error, ValueError, TypeError, zlib.error, RecursionError):
             query = f"SELECT {name}, key, method, trial, share, mark FROM analysis WHERE {where}"
             row = self._connection.execute(query, values).fetchone()
             if row is not None and row[2] == _VERSION:
-                return _opened_seal(kind, row[1:], name, row[0])
+                return _opened_seal(decoder, row[1:], name, row[0])
         return None
 
 
@@ -142,12 +141,13 @@ def _sealed(place: tuple[object, ...], name: str, value: object) -> bytes:
     return _digest(place, name, plain) + zlib.compress(plain, 1)
 
 
-def _opened_seal(kind: type[T], place: tuple[object, ...], name: str, content: bytes) -> T | None:
+def _opened_seal(
+    decoder: msgspec.msgpack.Decoder[T], place: tuple[object, ...], name: str, content: bytes
+) -> T | None:
     plain = zlib.decompressobj().decompress(content[_DIGEST_SIZE:], _LARGEST)
     if _digest(place, name, plain) != content[:_DIGEST_SIZE]:
         return None
-    found: T = _decoder(kind).decode(plain)
-    return found
+    return decoder.decode(plain)
 
 
 def _digest(place: tuple[object, ...], name: str, plain: bytes) -> bytes:
@@ -165,11 +165,8 @@ def _plain(value: object) -> object:
 
 # MessagePack and not JSON, which has no infinity
 _encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
-
-
-@cache
-def _decoder(kind: type[Any]) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind)
+_ANALYSES = msgspec.msgpack.Decoder(Analysis)
+_SUMMARIES = msgspec.msgpack.Decoder(Analysed)
 
 
 def _opened(path: Path) -> sqlite3.Connection | None:

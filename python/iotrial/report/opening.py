@@ -1,10 +1,9 @@
-"""From a stored or a packed trial to its document, or to its summary. Needs neither root nor the probe, and changes no store."""
+"""From a stored or a packed trial to its document or its summary. Needs neither root nor the probe, and changes no store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from iotrial.analysis.analyse import Spec, analyse
@@ -17,12 +16,11 @@ from iotrial.report.analysed import Analysed, analysed
 from iotrial.report.analyses import Analyses, Key
 from iotrial.report.document import Document, build_document
 from iotrial.store import Store
+from iotrial.store.assembling import unpacked
 from iotrial.store.collecting import keeping_all
 from iotrial.store.model import TrialData, TrialHeader, TrialState
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.store.packed.consistency import check_stored
-
-NOT_STORED = 0  # where a trial's number would be
 
 #: called with the number of blocks before a trial is analysed, which takes a while for a long one
 OnAnalysis = Callable[[int], None]
@@ -80,15 +78,14 @@ def _read(store: Store, ref: str | int) -> tuple[TrialData, Key | None]:
 
 def _read_packed(path: Path) -> tuple[TrialData, Key]:
     """A packed trial, and under what its analysis is stored: its name and the digest of what is in the file."""
-    with open_packed(path) as file, Store.in_memory() as store:
-        trial = store.unpack(read_packed(file, shown(path)), source=shown(path.name))
-        data = store.data(trial.number)
-    check_stored(data)
-    key = Key(trial.header.id, str(trial.imported).encode())
-    return replace(data, trial=replace(data.trial, number=NOT_STORED)), key
+    with open_packed(path) as file:
+        data = unpacked(read_packed(file, shown(path)), source=shown(path.name))
+    return data, Key(data.trial.header.id, str(data.trial.imported).encode())
 
 
-def _document(data: TrialData, key: Key | None, stored: Analyses, on_analysis: OnAnalysis | None = None) -> Document:
+def _document(
+    data: TrialData, key: Key | None, stored: Analyses, on_analysis: OnAnalysis | None = None
+) -> Document:
     found = None if key is None else stored.analysis(key)
     if found is not None:
         return build_document(data, found)
