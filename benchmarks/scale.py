@@ -29,7 +29,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from iotrial.design.plan import Plan
-from iotrial.report.beside import beside
+from iotrial.report.analyses import beside
 from iotrial.store import Store, inserting, records
 from iotrial.store.checksums import sealed
 from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialState

@@ -66,9 +66,7 @@ def fresh(path: Path, *marks: str) -> None:
 
 
 @pytest.mark.long
-def test_what_is_looked_at_is_remembered_beside_the_store_and_the_store_is_not_touched(
-    path: Path, changing: Served
-) -> None:
+def test_an_analysis_is_stored_beside_the_store_which_is_not_touched(path: Path, changing: Served) -> None:
     before = path.read_bytes()
     server = changing
     assert server.settled("/trials/1").status == 200

@@ -12,9 +12,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from iotrial.analysis.betting import Side, log_paths, log_process
+from iotrial.analysis.budget_bet import Budget
 from iotrial.analysis.chunked import Series
-from iotrial.analysis.eprocess import excluded, interval
+from iotrial.analysis.eprocess import Wanted, excluded, interval, intervals
 from iotrial.analysis.hull import blocks_to_bound
+from iotrial.analysis.model import Interval
 
 BETS = (0.15, 0.3, 0.6, 1.0, 1.6)
 
@@ -334,3 +336,26 @@ def test_a_sliver_that_is_left_beside_the_first_contrast_belongs_to_the_interval
     assert max(slow_process(values, -1.25)) > 100
     found = interval(values, 0.01)
     assert found.low == pytest.approx(-1.38, abs=1e-6)
+
+
+def test_intervals_that_are_sought_together_are_those_sought_alone() -> None:
+    """Of series of equal and of different lengths, long ones too, with and without a margin and a budget."""
+    rng = np.random.default_rng(11)
+    values = [*map(series, range(16)), *(rng.normal(0.05, 0.1, n) for n in (40, 40, 40, 40, 1100))]
+    wanted = [
+        Wanted(one, alpha, margin, Budget(0.35, np.arange(one.size, 0.0, -1.0)) if budgeted else None)
+        for one in values
+        for alpha, margin, budgeted in ((0.05, 0.0, False), (0.01, 0.3, False), (0.05, 0.3, one.size < 99))
+    ]
+    together = intervals(wanted)
+    for one, found in zip(wanted, together, strict=True):
+        alone = interval(one.contrasts, one.alpha, margin=one.margin, budget=one.budget)
+        assert numbers_of(found) == pytest.approx(numbers_of(alone), rel=1e-12, abs=1e-15, nan_ok=True)
+
+
+def numbers_of(found: Interval) -> list[float]:
+    """All of an interval as numbers; NaN for what is unbounded."""
+    ends = found.bounds or (None, None)
+    every = (found.estimate, found.low, found.high, *ends, found.p_anytime, found.e_value)
+    flags = (found.blocks, found.empty, found.leaning)
+    return [math.nan if one is None else float(one) for one in (*every, *flags)]

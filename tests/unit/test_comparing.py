@@ -26,7 +26,7 @@ from iotrial.report.comparison_markdown import comparison_markdown
 from iotrial.report.comparison_text import print_comparison
 from iotrial.report.comparison_words import agreement_words, details, headline, verdict_words
 from iotrial.report.gains import gain_of
-from iotrial.report.remembered import Remembered
+from iotrial.report.opening import summary_of
 from iotrial.store import Store
 from iotrial.study.model import Better, Scale
 
@@ -279,8 +279,7 @@ def test_every_interval_is_that_of_the_e_process_at_its_part_of_alpha(tmp_path: 
     with Store.open(tmp_path / "trials.db") as store:
         for number, (name, ratio) in enumerate(ratios.items(), start=1):
             measured_trial(store, name, ratio=ratio, seed=number)
-        with Remembered(store) as remembered:
-            made = compare([remembered.of(name, share=3) for name in ratios])
+        made = compare([summary_of(store, name, share=3) for name in ratios])
         (row,) = [row for row in made.rows if row.kind == "main"]
         for name, cell in zip(ratios, row.cells, strict=True):
             blocks: dict[int, dict[str, float]] = {}

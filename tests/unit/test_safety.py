@@ -19,7 +19,7 @@ from iotrial.lab import registry
 from iotrial.lab.knob import Safety
 from iotrial.lab.knobs.mount import MountOption
 from iotrial.lab.knobs.vm import Sysctl
-from iotrial.report.analysed import analysed, from_json, to_json
+from iotrial.report.analysed import analysed
 from iotrial.report.comparing import compare
 from iotrial.report.comparison_words import cell_verdict, details
 from iotrial.report.document import Document
@@ -321,8 +321,8 @@ def test_trials_side_by_side_bear_the_mark() -> None:
         return replace(made, data=replace(made.data, trial=replace(made.trial, header=header)))
 
     found = effect(Verdict.FASTER, 0.6, 0.5, 0.7, level="off", reference="on")
-    kept = [from_json(json.loads(json.dumps(to_json(analysed(one(name, found)))))) for name in ("a", "b")]
-    side_by_side = compare([replace(each, share=2) for each in kept])
+    both = [analysed(one(name, found), share=2) for name in ("a", "b")]
+    side_by_side = compare(both)
     (cell, _) = side_by_side.rows[0].cells
     assert cell is not None
     assert "data at risk" in cell_verdict(cell)

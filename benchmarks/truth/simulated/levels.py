@@ -9,6 +9,7 @@ import numpy as np
 
 from exact import rate
 from iotrial.analysis.changes import changes
+from iotrial.analysis.chunked import run
 from iotrial.analysis.eprocess import interval
 from iotrial.analysis.hull import hull
 from simulated.noise import Floats, Rng, correlated, heavy_tailed, spiky
@@ -87,7 +88,7 @@ def ends(rng: Rng, scale: float) -> str:
 def _leaning(contrasts: Floats, effect: float) -> tuple[bool, bool, bool]:
     """Whether it leans, and whether the hull of all looks and the reported interval miss the effect."""
     found = interval(contrasts, END_ALPHA)
-    ever = hull(contrasts, math.log(1 / END_ALPHA))
+    (ever,) = run([hull(contrasts, math.log(1 / END_ALPHA))])
     by_looks = ever is None or not ever[0] <= effect <= ever[1]
     low = -math.inf if found.low is None else found.low
     high = math.inf if found.high is None else found.high

@@ -1,27 +1,25 @@
 """From all blocks of a trial to what they say: effects with verdicts, controls, voids, diagnostics.
 
 ``analyse`` says it at the end, ``analyse_condition`` between blocks, where the conductor asks whether a
-condition is decided. Both are pure functions of the blocks in time order. All contrasts are taken before the first
-interval is sought, so that those of a long trial can be sought at once (``ahead.py``).
+condition is decided. Both are pure functions of the blocks in time order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from iotrial.analysis.ahead import find_ahead
 from iotrial.analysis.anytime_t import t_interval
 from iotrial.analysis.beyond_typical import mean_ratio, slow_runs
 from iotrial.analysis.budget_bet import Budget, contrasts_left
 from iotrial.analysis.carryover import in_words, judge_carry_over, judged
 from iotrial.analysis.contrast import Contrasts, PairedRuns, Responses, Runs, pooled
-from iotrial.analysis.controls import judge_controls, on_scale, positive_seen
+from iotrial.analysis.controls import judge_all_controls, judge_controls, on_scale, positive_seen
 from iotrial.analysis.diagnostics import diagnose
 from iotrial.analysis.ebh import discoveries
-from iotrial.analysis.eprocess import interval
+from iotrial.analysis.eprocess import Wanted, intervals
 from iotrial.analysis.failures import count_failures
 from iotrial.analysis.model import (
     Analysis,
@@ -30,6 +28,7 @@ from iotrial.analysis.model import (
     Diagnostic,
     Effect,
     FailureCounts,
+    Interval,
     ObservedBlock,
 )
 from iotrial.analysis.pooling import agree, span_of
@@ -40,7 +39,10 @@ from iotrial.analysis.voids import compare_void_rates, count_voids
 from iotrial.design.model import ArmKind, Condition, Term, TermKind
 from iotrial.study.model import TYPICAL, Response, Scale
 
-__all__ = ["ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
+__all__ = ["METHOD", "ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
+
+#: version of the method: rises with every change after which the same blocks give another analysis
+METHOD = 1
 
 _EVERY_BLOCK_UP_TO = 20
 
@@ -87,7 +89,7 @@ def analyse_condition(
     carried_over = carry_over is not None and not carry_over.passed
     controls = judge_controls(spec, condition, runs)
     asked = _asked(spec, condition, runs, controls, primary=True)
-    effects = tuple(_effect(one, spec) for one in asked)
+    effects = tuple(_effects(asked, spec))
     return ConditionState(
         condition=condition,
         effects=effects,
@@ -110,12 +112,16 @@ def analyse(
     controls: list[Control] = []
     diagnostics: list[Diagnostic] = []
     reasons: list[str] = []
-    laid_out: dict[str, Runs] = {}
     carried: list[tuple[Condition, CarryOver]] = []
-    for condition in spec.conditions:
-        own = judged([block for block in blocks if block.condition == condition.key])
-        laid_out[condition.key] = runs = Runs(own)
-        controlled = judge_controls(spec, condition, runs)
+    of_condition: dict[str, list[ObservedBlock]] = {condition.key: [] for condition in spec.conditions}
+    for block in blocks:
+        if block.condition in of_condition:
+            of_condition[block.condition].append(block)
+    judged_on = {key: judged(own) for key, own in of_condition.items()}
+    laid_out = {key: Runs(own) for key, own in judged_on.items()}
+    every_control = judge_all_controls(spec, [(one, laid_out[one.key]) for one in spec.conditions])
+    for condition, controlled in zip(spec.conditions, every_control, strict=True):
+        own, runs = judged_on[condition.key], laid_out[condition.key]
         controls += controlled
         reasons += [_why_invalid(control, condition) for control in controlled if not control.passed]
         if (carry_over := judge_carry_over(spec, condition, own, blocks)) is not None:
@@ -124,10 +130,9 @@ def analyse(
         exploratory += _asked(spec, condition, runs, controlled, primary=False)
         diagnostics += diagnose(spec, condition, own)
     exploratory += _asked_pooled(spec, laid_out, controls)
-    typical = [one for one in (*primary, *exploratory) if one.response.statistic == TYPICAL]
-    find_ahead([(one.contrasts.values, one.alpha_of_bets, spec.margin_of(one.response)) for one in typical])
-    main = tuple(_effect(one, spec) for one in primary)
-    others = [_held_together(_effect(one, spec), main) for one in exploratory]
+    found = list(_effects([*primary, *exploratory], spec))
+    main = found[: len(primary)]
+    others = [_held_together(one, main) for one in found[len(primary) :]]
     reasons += [f"{condition.key}: {in_words(one)}" for condition, one in carried if not one.passed]
     void_notes, void_reasons = compare_void_rates(blocks)
     failures = count_failures(blocks)
@@ -159,11 +164,6 @@ class _Asked:
     pooled: bool = False
     pairs: PairedRuns | None = None
     budget: Budget | None = None
-
-    @property
-    def alpha_of_bets(self) -> float:
-        """The level that is left to the bets that know no budget."""
-        return self.alpha if self.budget is None else self.alpha * (1.0 - self.budget.share)
 
     @property
     def kind(self) -> str:
@@ -243,14 +243,27 @@ def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[C
     return found
 
 
-def _effect(asked: _Asked, spec: Spec) -> Effect:
+def _effects(asked: Sequence[_Asked], spec: Spec) -> Iterator[Effect]:
+    """The effects that are asked for; the intervals of all of them are sought at once."""
+    typical = [one for one in asked if one.response.statistic == TYPICAL]
+    found = iter(
+        intervals(
+            [
+                Wanted(one.contrasts.values, one.alpha, spec.margin_of(one.response), one.budget)
+                for one in typical
+            ]
+        )
+    )
+    for one in asked:
+        if one.response.statistic == TYPICAL:
+            yield _effect(one, spec, next(found))
+        else:
+            yield _effect(one, spec, statistic_interval(one.pairs, one.response, one.alpha))
+
+
+def _effect(asked: _Asked, spec: Spec, found: Interval) -> Effect:
     term, response, contrasts = asked.term, asked.response, asked.contrasts
     typical, margin = response.statistic == TYPICAL, spec.margin
-    found = (
-        interval(contrasts.values, asked.alpha, margin=spec.margin_of(response), budget=asked.budget)
-        if typical
-        else statistic_interval(asked.pairs, response, asked.alpha)
-    )
     judgement = judge(
         found,
         response,

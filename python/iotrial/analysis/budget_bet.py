@@ -165,6 +165,11 @@ class MixedSeries(Series):
         super().__init__(contrasts[:MOST], aim=aim, side=side)
         self._budget = Budget(budget.share, budget.left[:MOST])
 
+    @property
+    def alike(self) -> object:
+        """Each is answered by itself."""
+        return None
+
     def survives(self, candidates: Floats, threshold: float) -> Flags:
         """Of each candidate whether M of all bets stays below 1/alpha through the contrasts."""
         level = math.exp(-threshold) / (1.0 - self._budget.share)

@@ -9,13 +9,18 @@ bet has a running sum of its own, of x_b / s_b**2, and takes a second exponentia
 
 C never falls. Hence within a chunk M is at most what the largest |S| of the chunk and the C before it give. Where this bound
 stays below a threshold nothing in the chunk reaches it, and only the other chunks are looked at block by block.
+
+A search asks for a few candidates of one series at a time, so for short series the calls of numpy cost more than the numbers.
+``run`` therefore takes many searches one step at a time and answers what they ask of series of the same length together.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +29,7 @@ from iotrial.analysis.betting import BETS, Floats, Side, log_paths, log_weights
 
 Flags = npt.NDArray[np.bool_]
 Places = tuple[npt.NDArray[np.intp], ...]
+T = TypeVar("T")
 
 _LN2 = math.log(2.0)
 _CHUNK = 32
@@ -32,7 +38,6 @@ _STRETCH = 32
 _CELLS = 1 << 15
 #: ln M by chunks and by ``betting.py`` differ by less; nearer to the threshold than this ``betting.py`` decides
 _ROUNDING = 1e-9
-_TRIANGLE: Floats = np.tri(_CHUNK)  # a product with it is a running sum
 _SCRATCH = 11
 _own = threading.local()
 # 2 theta = steps / 10
@@ -40,79 +45,31 @@ _STEPS = (3, 6, 12, 20, 32)
 assert [round(20 * theta, 9) for theta in BETS] == [*_STEPS]
 
 
-class Series:
-    """Contrasts and the bets on them, laid out once for any number of candidates. They lie by place in their chunk and by
-    chunk, so that operations run over long contiguous rows.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layout:
+    """Contrasts, and their mean and variance so far, by place in their chunk, candidate (or one for all) and chunk, so that
+    operations run over long contiguous rows; and the bets on them. ``last``: places of the last chunk that hold a contrast.
 
-    ``aim`` is the margin of the aimed bet (0: none), ``side`` which bets take part.
+    ``aim``: the margin of the aimed bet, one for all or by candidate.
     """
 
-    def __init__(self, contrasts: Floats, *, aim: float = 0.0, side: Side = Side.BOTH) -> None:
-        self.contrasts = contrasts
-        self.aim = aim
-        self.side = side
-        self.weights = np.exp(log_weights(aim))
-        self.chunks = -(-contrasts.size // _CHUNK)
-        filled = np.zeros(self.chunks * _CHUNK)
-        filled[: contrasts.size] = contrasts
-        self.values = _by_place(filled)
-        # of longer numbers, about the first contrast: exactly 0 where all so far are equal, and else of full precision
-        # also where one of them is far from all others
-        apart = (filled - filled[0]).astype(np.longdouble)
-        blocks = np.arange(1, filled.size + 1)
-        means = np.cumsum(apart) / blocks
-        spreads = np.maximum(np.cumsum(apart * apart) / blocks - means * means, 0.0)
-        #: mean and variance of the contrasts so far
-        self.means = _by_place((means + filled[0]).astype(np.float64))
-        self.spreads = _by_place(spreads.astype(np.float64))
-        #: places of the last chunk that hold a contrast
-        self.last = contrasts.size - (self.chunks - 1) * _CHUNK
+    values: Floats
+    means: Floats
+    spreads: Floats
+    aim: float | Floats
+    side: Side
+    weights: Floats
+    last: int
 
-    def survives(self, candidates: Floats, threshold: float) -> Flags:
-        """Of each candidate whether ln f stays below ``threshold`` (= ln 1/alpha) through all contrasts."""
-        alive = np.ones(candidates.size, dtype=bool)
-        for part in self._parts(candidates.size):
-            alive[part] = self._survives(candidates[part], threshold)
-        return alive
+    @property
+    def aimed(self) -> bool:
+        """Whether there is an aimed bet."""
+        return self.weights.size > len(BETS)
 
-    def log_last(self, candidates: Floats) -> Floats:
-        """ln M_n, at the last block, of each candidate."""
-        out = np.empty(candidates.size)
-        for part in self._parts(candidates.size):
-            sums = _Sums(self, candidates[part])
-            for first in range(0, self.chunks, _STRETCH):
-                sums.advance(first)
-            out[part] = self.log_mean(self.sided(sums.signed)[:, :, None], sums.against[:, :, None])[:, 0]
-        return out
-
-    def _survives(self, candidates: Floats, threshold: float) -> Flags:
-        alive = np.ones(candidates.size, dtype=bool)
-        index = np.arange(candidates.size)
-        unsure: list[int] = []
-        sums = _Sums(self, candidates)
-        for first in range(0, self.chunks, _STRETCH):
-            chunks = sums.advance(first)
-            out = chunks.at_ends().max(axis=1) >= threshold + _ROUNDING
-            places = np.nonzero(~out[:, None] & (chunks.at_most() >= threshold - _ROUNDING))
-            if places[0].size:
-                highest = chunks.largest(places)
-                out[places[0][highest >= threshold + _ROUNDING]] = True
-                near = places[0][np.abs(highest - threshold) < _ROUNDING]
-                unsure += index[near].tolist()
-            alive[index[out]] = False
-            index = index[~out]
-            if index.size == 0:
-                break
-            sums.keep(~out)
-        for place in {place for place in unsure if alive[place]}:
-            x = (self.contrasts - candidates[place])[None, :]
-            alive[place] = log_paths(x, aim=self.aim, side=self.side).max() < threshold
-        return alive
-
-    def _parts(self, candidates: int) -> Iterator[slice]:
-        """Ranges of candidates that are taken at once."""
-        rows = max(1, _CELLS // (_CHUNK * min(_STRETCH, max(self.chunks, 1))))
-        return (slice(start, start + rows) for start in range(0, candidates, rows))
+    @property
+    def chunks(self) -> int:
+        """How many chunks there are."""
+        return int(self.values.shape[2])
 
     def sided(self, signed: Floats) -> Floats:
         """The sums as the bets that take part see them."""
@@ -124,7 +81,7 @@ class Series:
         ``sided``: the sum of r and, with an aimed bet, of its stakes (first axis); ``against``: C by bet.
         """
         towards = np.multiply.outer(np.array(BETS), sided[0])
-        if self.aim > 0.0:
+        if self.aimed:
             towards = np.concatenate([towards, sided[1:]])
         logs = towards - against
         top: Floats = logs.max(axis=0)
@@ -135,20 +92,205 @@ class Series:
         return mean
 
 
+class Series:
+    """Contrasts and the bets on them, laid out once for any number of candidates.
+
+    ``aim`` is the margin of the aimed bet (0: none), ``side`` which bets take part.
+    """
+
+    def __init__(self, contrasts: Floats, *, aim: float = 0.0, side: Side = Side.BOTH) -> None:
+        self.contrasts = contrasts
+        self.aim = aim
+        self.side = side
+        chunks = -(-contrasts.size // _CHUNK)
+        filled = np.zeros(chunks * _CHUNK)
+        filled[: contrasts.size] = contrasts
+        # of longer numbers, about the first contrast: exactly 0 where all so far are equal, and else of full precision
+        # also where one of them is far from all others
+        apart = (filled - filled[0]).astype(np.longdouble)
+        blocks = np.arange(1, filled.size + 1)
+        means = np.cumsum(apart) / blocks
+        spreads = np.maximum(np.cumsum(apart * apart) / blocks - means * means, 0.0)
+        self.layout = _Layout(
+            values=_by_place(filled),
+            means=_by_place((means + filled[0]).astype(np.float64)),
+            spreads=_by_place(spreads.astype(np.float64)),
+            aim=aim,
+            side=side,
+            weights=np.exp(log_weights(aim)),
+            last=contrasts.size - (chunks - 1) * _CHUNK,
+        )
+
+    @property
+    def alike(self) -> object:
+        """The same for series whose candidates can be answered together: short ones of the same length and bets. None for
+        others."""
+        if self.layout.chunks > _STRETCH:
+            return None
+        return self.contrasts.size, self.aim > 0.0, self.side
+
+    def survives(self, candidates: Floats, threshold: float) -> Flags:
+        """Of each candidate whether ln f stays below ``threshold`` (= ln 1/alpha) through all contrasts."""
+        (alive,) = _survive([Question(self, candidates, threshold)])
+        return alive
+
+    def log_last(self, candidates: Floats) -> Floats:
+        """ln M_n, at the last block, of each candidate."""
+        (found,) = _log_last([Question(self, candidates)])
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """What a search asks of some candidates of a series: whether ln f stays below the ``threshold`` through all contrasts;
+    with ``at_last`` whether ln M_n does at the last; without a threshold, ln M_n at the last."""
+
+    series: Series
+    candidates: Floats
+    threshold: float | None = None
+    at_last: bool = False
+
+
+#: asks questions, is sent their answers (flags or numbers by candidate), and returns what it has found
+Search = Generator[Question, Any, T]
+
+
+def run(searches: Sequence[Search[T]]) -> list[T]:
+    """What the searches find. Each takes one step at a time, and what they ask at the same step is answered together."""
+    found: dict[int, T] = {}
+    answers: dict[int, Flags | Floats | None] = dict.fromkeys(range(len(searches)))
+    while answers:
+        asked: dict[int, Question] = {}
+        for place, answer in answers.items():
+            try:
+                asked[place] = searches[place].send(answer)
+            except StopIteration as end:
+                found[place] = end.value
+        answers = dict(zip(asked, _answered([*asked.values()]), strict=True))
+    return [found[place] for place in range(len(searches))]
+
+
+def _answered(questions: Sequence[Question]) -> list[Flags | Floats]:
+    together: dict[object, list[int]] = {}
+    for place, one in enumerate(questions):
+        at_last = one.at_last or one.threshold is None
+        alike = one.series.alike
+        together.setdefault((place if alike is None else alike, at_last), []).append(place)
+    found: dict[int, Flags | Floats] = {}
+    for places in together.values():
+        some = [questions[place] for place in places]
+        found.update(zip(places, _alike_answered(some), strict=True))
+    return [found[place] for place in range(len(questions))]
+
+
+def _alike_answered(questions: Sequence[Question]) -> Sequence[Flags | Floats]:
+    first = questions[0]
+    if first.at_last or first.threshold is None:
+        return [
+            last if one.threshold is None else last < one.threshold
+            for one, last in zip(questions, _log_last(questions), strict=True)
+        ]
+    if len(questions) == 1:
+        return [first.series.survives(first.candidates, first.threshold)]
+    return _survive(questions)
+
+
+def _log_last(questions: Sequence[Question]) -> list[Floats]:
+    """ln M_n, at the last block, of the candidates of series that are alike (or of one series)."""
+    out: Floats = np.empty(sum(one.candidates.size for one in questions))
+    for part, layout, candidates, _ in _parts(questions):
+        sums = _Sums(layout, candidates)
+        for first in range(0, layout.chunks, _STRETCH):
+            sums.advance(first)
+        out[part] = layout.log_mean(layout.sided(sums.signed)[:, :, None], sums.against[:, :, None])[:, 0]
+    return _split(out, questions)
+
+
+def _survive(questions: Sequence[Question]) -> list[Flags]:
+    """Of the candidates of series that are alike (or of one series) whether ln f stays below the threshold."""
+    alive: Flags = np.ones(sum(one.candidates.size for one in questions), dtype=bool)
+    for part, layout, candidates, own in _parts(questions):
+        thresholds: Floats = np.array([one.threshold for one in questions], dtype=np.float64)[own]
+        series = [questions[place].series for place in own.tolist()]
+        alive[part] = _stay_below(layout, candidates, thresholds, series)
+    return _split(alive, questions)
+
+
+def _stay_below(layout: _Layout, candidates: Floats, thresholds: Floats, series: Sequence[Series]) -> Flags:
+    alive: Flags = np.ones(candidates.size, dtype=bool)
+    index = np.arange(candidates.size)
+    unsure: list[int] = []
+    sums = _Sums(layout, candidates)
+    for first in range(0, layout.chunks, _STRETCH):
+        limits = thresholds[index]
+        chunks = sums.advance(first)
+        out = chunks.at_ends().max(axis=1) >= limits + _ROUNDING
+        places = np.nonzero(~out[:, None] & (chunks.at_most() >= limits[:, None] - _ROUNDING))
+        if places[0].size:
+            highest = chunks.largest(places)
+            limit = limits[places[0]]
+            out[places[0][highest >= limit + _ROUNDING]] = True
+            unsure += index[places[0][np.abs(highest - limit) < _ROUNDING]].tolist()
+        alive[index[out]] = False
+        index = index[~out]
+        if index.size == 0:
+            break
+        sums.keep(~out)
+    for place in {place for place in unsure if alive[place]}:
+        own = series[place]
+        x = (own.contrasts - candidates[place])[None, :]
+        alive[place] = log_paths(x, aim=own.aim, side=own.side).max() < thresholds[place]
+    return alive
+
+
+def _parts(
+    questions: Sequence[Question],
+) -> Iterator[tuple[slice, _Layout, Floats, npt.NDArray[np.intp]]]:
+    """What is taken at once: a range of all candidates, their layout, the candidates, and which question each is of."""
+    layouts = [one.series.layout for one in questions]
+    candidates = np.concatenate([one.candidates for one in questions])
+    own = np.repeat(np.arange(len(questions)), [one.candidates.size for one in questions])
+    rows = max(1, _CELLS // (_CHUNK * min(_STRETCH, max(layouts[0].chunks, 1))))
+    several = len(layouts) > 1
+    if several:
+        values, means, spreads = (
+            np.concatenate([getattr(one, name) for one in layouts], axis=1)
+            for name in ("values", "means", "spreads")
+        )
+        aims: Floats = np.array([one.series.aim for one in questions])[:, None]
+    for start in range(0, candidates.size, rows):
+        part = slice(start, start + rows)
+        layout = layouts[0]
+        if several:
+            layout = replace(
+                layout,
+                values=np.take(values, own[part], axis=1),
+                means=np.take(means, own[part], axis=1),
+                spreads=np.take(spreads, own[part], axis=1),
+                aim=aims[own[part]],
+            )
+        yield part, layout, candidates[part], own[part]
+
+
+def _split(found: npt.NDArray[Any], questions: Sequence[Question]) -> list[npt.NDArray[Any]]:
+    """What was found of all candidates, by question."""
+    return np.split(found, np.cumsum([one.candidates.size for one in questions])[:-1])
+
+
 def _by_place(filled: Floats) -> Floats:
-    return np.ascontiguousarray(filled.reshape(-1, _CHUNK).T)
+    return np.ascontiguousarray(filled.reshape(-1, _CHUNK).T)[:, None]
 
 
 class _Sums:
     """S and C of several candidates, carried from stretch to stretch."""
 
-    def __init__(self, series: Series, candidates: Floats) -> None:
-        self._series = series
+    def __init__(self, layout: _Layout, candidates: Floats) -> None:
+        self._layout = layout
         self._candidates = candidates[:, None]
         #: the sums of r and, with an aimed bet, of its stakes; by candidate
-        self.signed: Floats = np.zeros((1 + (series.aim > 0.0), candidates.size))
+        self.signed: Floats = np.zeros((1 + layout.aimed, candidates.size))
         #: by bet and candidate
-        self.against: Floats = np.zeros((series.weights.size, candidates.size))
+        self.against: Floats = np.zeros((layout.weights.size, candidates.size))
 
     def keep(self, which: Flags) -> None:
         """Carry on with some of the candidates only."""
@@ -158,25 +300,25 @@ class _Sums:
 
     def advance(self, first: int) -> _Chunks:
         """Take the next chunks. The last one is filled up with blocks that change nothing (r = 0)."""
-        series = self._series
-        past = min(first + _STRETCH, series.chunks)
+        layout = self._layout
+        past = min(first + _STRETCH, layout.chunks)
         x, rms, stake = _arrays(3, (_CHUNK, self._candidates.shape[0], past - first))
-        np.subtract(series.values[:, None, first:past], self._candidates, out=x)
+        np.subtract(layout.values[:, :, first:past], self._candidates, out=x)
         # the mean of (D - d)^2 is the variance of D and the square of what its mean is from d
-        np.subtract(series.means[:, None, first:past], self._candidates, out=rms)
+        np.subtract(layout.means[:, :, first:past], self._candidates, out=rms)
         rms *= rms
-        rms += series.spreads[:, None, first:past]
+        rms += layout.spreads[:, :, first:past]
         np.sqrt(rms, out=rms)
         rms[rms == 0.0] = 1.0  # all x so far are 0, and so is r
         ratio = np.divide(x, rms, out=x)
-        if past == series.chunks:
-            ratio[series.last :, :, -1] = 0.0
+        if past == layout.chunks:
+            ratio[layout.last :, :, -1] = 0.0
         stakes = [ratio]
-        if series.aim > 0.0:
+        if layout.aimed:
             np.divide(ratio, rms, out=stake)
-            stake *= series.aim
+            stake *= layout.aim
             stakes.append(stake)
-        found = _Chunks(series, stakes, self.signed, self.against)
+        found = _Chunks(layout, stakes, self.signed, self.against)
         self.signed, self.against = found.signed[:, -1, :, -1].copy(), found.against[:, :, -1].copy()
         return found
 
@@ -184,8 +326,8 @@ class _Sums:
 class _Chunks:
     """A stretch of several candidates: r, and the stakes of the aimed bet, by place in the chunk, candidate and chunk."""
 
-    def __init__(self, series: Series, stakes: list[Floats], signed: Floats, against: Floats) -> None:
-        self._series = series
+    def __init__(self, layout: _Layout, stakes: list[Floats], signed: Floats, against: Floats) -> None:
+        self._layout = layout
         #: S after every block
         self.signed: Floats = np.stack([_running(*one) for one in zip(stakes, signed, strict=True)])
         self._sizes = [np.abs(one, out=one) for one in stakes]
@@ -195,11 +337,11 @@ class _Chunks:
 
     def at_ends(self) -> Floats:
         """ln M by candidate after every chunk."""
-        return self._series.log_mean(self._series.sided(self.signed[:, -1]), self.against[:, :, 1:])
+        return self._layout.log_mean(self._layout.sided(self.signed[:, -1]), self.against[:, :, 1:])
 
     def at_most(self) -> Floats:
         """What ln M does not exceed anywhere in a chunk."""
-        return self._series.log_mean(self._series.sided(self.signed).max(axis=1), self.against[:, :, :-1])
+        return self._layout.log_mean(self._layout.sided(self.signed).max(axis=1), self.against[:, :, :-1])
 
     def largest(self, places: Places) -> Floats:
         """The largest ln M in some chunks, given as candidates and chunks."""
@@ -211,8 +353,8 @@ class _Chunks:
             parts.append(np.log1p(np.exp(-2.0 * stake)) + (stake - _LN2))
         against = np.cumsum(np.stack(parts), axis=1)
         against += self.against[:, None, places[0], places[1]]
-        sided = self._series.sided(self.signed[:, :, places[0], places[1]])
-        largest: Floats = self._series.log_mean(sided, against).max(axis=0)
+        sided = self._layout.sided(self.signed[:, :, places[0], places[1]])
+        largest: Floats = self._layout.log_mean(sided, against).max(axis=0)
         return largest
 
     def _against(self) -> Floats:
@@ -232,7 +374,10 @@ class _Chunks:
 
 def _running(values: Floats, before: Floats) -> Floats:
     """Running sums over the places of a chunk and the chunks, from ``before`` on (by candidate)."""
-    sums: Floats = np.matmul(_TRIANGLE, values.reshape(_CHUNK, -1)).reshape(values.shape)
+    sums: Floats = np.empty_like(values)
+    sums[0] = values[0]
+    for place in range(1, _CHUNK):  # a product with a triangle of ones would wait for the threads of BLAS
+        np.add(sums[place - 1], values[place], out=sums[place])
     earlier = np.concatenate([before[:, None], sums[-1, :, :-1]], axis=1)
     sums += np.cumsum(earlier, axis=1)
     return sums

@@ -13,11 +13,12 @@ unstretched work, in which no failure of the stretch can show. What the probe re
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from iotrial.analysis.contrast import Responses, Runs
-from iotrial.analysis.eprocess import excluded, interval
-from iotrial.analysis.model import Control
+from iotrial.analysis.contrast import Contrasts, Responses, Runs
+from iotrial.analysis.eprocess import Wanted, excluded, intervals
+from iotrial.analysis.model import Control, Interval
 from iotrial.analysis.run_statistics import statistic_interval
 from iotrial.analysis.spec import Spec
 from iotrial.design.model import ArmKind, Condition
@@ -26,16 +27,43 @@ from iotrial.study.model import TYPICAL, Response, Scale
 
 def judge_controls(spec: Spec, condition: Condition, runs: Runs) -> tuple[Control, ...]:
     """The negative and the positive control of one condition (none where the trial has none)."""
+    (found,) = judge_all_controls(spec, [(condition, runs)])
+    return found
+
+
+def judge_all_controls(spec: Spec, conditions: Sequence[tuple[Condition, Runs]]) -> list[tuple[Control, ...]]:
+    """The controls of several conditions, whose intervals are sought at once."""
+    asked = [list(_asked(spec, condition, runs)) for condition, runs in conditions]
+    # A control that fails differs by any amount: no bet is aimed at the margin, and none of the stake is spent on it.
+    wanted = [Wanted(one.contrasts.values, spec.control_alpha) for own in asked for one in own]
+    found = iter(intervals(wanted))
+    return [tuple(_judge(spec, one, next(found)) for one in own) for own in asked]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A control of one condition, and its contrasts."""
+
+    condition: Condition
+    runs: Runs
+    response: Response
+    kind: ArmKind
+    injected: float
+    contrasts: Contrasts
+
+
+def _asked(spec: Spec, condition: Condition, runs: Runs) -> Iterator[_Asked]:
     if not spec.controls:
-        return ()
-    found = []
+        return
     for negative in spec.negative_responses(condition):
+        weights = spec.control_weights[ArmKind.NEGATIVE]
+        contrasts = Responses(runs, negative).contrasts(weights, whole=spec.copied_stretch)
         neutral = 1.0 if negative.scale is Scale.LOG else 0.0
-        found.append(_judge(spec, condition, runs, negative, ArmKind.NEGATIVE, neutral))
+        yield _Asked(condition, runs, negative, ArmKind.NEGATIVE, neutral, contrasts)
     for positive in spec.positive_responses(condition):
-        injected = spec.injected_ratio(positive)
-        found.append(_judge(spec, condition, runs, positive, ArmKind.POSITIVE, injected))
-    return tuple(found)
+        weights = spec.control_weights[ArmKind.POSITIVE]
+        contrasts = Responses(runs, positive).contrasts(weights)
+        yield _Asked(condition, runs, positive, ArmKind.POSITIVE, spec.injected_ratio(positive), contrasts)
 
 
 def positive_seen(controls: Sequence[Control], response: str) -> bool:
@@ -49,23 +77,14 @@ def positive_seen(controls: Sequence[Control], response: str) -> bool:
     return not controls or (bool(seen) and all(seen))
 
 
-def _judge(
-    spec: Spec,
-    condition: Condition,
-    runs: Runs,
-    response: Response,
-    kind: ArmKind,
-    injected: float,
-) -> Control:
-    whole = spec.copied_stretch and kind is ArmKind.NEGATIVE
-    contrasts = Responses(runs, response).contrasts(spec.control_weights[kind], whole=whole)
-    # A control that fails differs by any amount: no bet is aimed at the margin, and none of the stake is spent on it.
-    found = interval(contrasts.values, spec.control_alpha)
+def _judge(spec: Spec, asked: _Asked, found: Interval) -> Control:
+    condition, response, kind = asked.condition, asked.response, asked.kind
+    contrasts, injected = asked.contrasts, asked.injected
     log = response.scale is Scale.LOG
     truth = math.log(injected) if log else injected
     told = excluded(contrasts.values, 0.0, spec.alpha, margin=spec.margin_of(response))
     if told and kind is ArmKind.POSITIVE and response.statistic != TYPICAL:
-        told = _seen_in_statistic(spec, runs, response)
+        told = _seen_in_statistic(spec, asked.runs, response)
     if kind is ArmKind.POSITIVE and found.estimate is not None:
         # A control that moves the wrong way has not been seen.
         told = told and found.estimate * truth > 0.0

@@ -29,15 +29,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from iotrial.analysis.betting import Floats, log_process
 from iotrial.analysis.budget_bet import Budget, mixed_paths
+from iotrial.analysis.chunked import Search, run
 from iotrial.analysis.hull import estimate, hull, hull_at_last, hull_within_budget, upper_bound
 from iotrial.analysis.model import Interval
-from iotrial.analysis.recall import recalled
 
 # exp(690) is still finite; an e-value beyond it says no more.
 _LOG_LARGEST = 690.0
@@ -54,22 +54,45 @@ def interval(
     ratios), 0 where the response has none. ``budget``: of the bet on it, None where there is none. ValueError for contrasts
     that are not finite.
     """
-    values = _checked(contrasts, alpha)
+    (found,) = intervals([Wanted(contrasts, alpha, margin, budget)])
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wanted:
+    """What an interval is sought of, as ``interval`` takes it."""
+
+    contrasts: Sequence[float] | Floats
+    alpha: float
+    margin: float = 0.0
+    budget: Budget | None = None
+
+
+def intervals(wanted: Sequence[Wanted]) -> list[Interval]:
+    """Many intervals, each as ``interval`` finds it; together they take a fraction of the time."""
+    return run([_search(one) for one in wanted])
+
+
+def _search(wanted: Wanted) -> Search[Interval]:
+    values = _checked(wanted.contrasts, wanted.alpha)
     if values.size == 0:
         return Interval(None, None, None, 1.0, 1.0, 0)
-    if budget is not None:
-        return _within_budget(values, alpha, margin, budget)
-    return recalled(values, alpha, margin, lambda: _interval(values, alpha, margin))
+    if wanted.budget is None:
+        return (yield from _without_budget(values, wanted.alpha, wanted.margin))
+    return (yield from _within_budget(values, wanted.alpha, wanted.margin, wanted.budget))
 
 
-def _interval(values: Floats, alpha: float, margin: float) -> Interval:
+def _without_budget(values: Floats, alpha: float, margin: float) -> Search[Interval]:
     threshold = math.log(1.0 / alpha)
-    left = hull(values, threshold, aim=margin)
-    best = estimate(values, left, aim=margin)
+    left = yield from hull(values, threshold, aim=margin)
+    best = yield from estimate(values, left, aim=margin)
     leaning = left is not None and _at_an_end(best, left)
     if left is not None and leaning:
-        left = hull_at_last(values, left, threshold, aim=margin)
-        best = estimate(values, left, aim=margin)
+        left = yield from hull_at_last(values, left, threshold, aim=margin)
+        best = yield from estimate(values, left, aim=margin)
+    bounds = None
+    if left is not None and not leaning and margin > 0.0:
+        bounds = yield from _inside(values, threshold, margin, left)
     log_largest, log_last = log_process(values, 0.0, aim=margin)
     return Interval(
         estimate=best,
@@ -80,26 +103,26 @@ def _interval(values: Floats, alpha: float, margin: float) -> Interval:
         blocks=int(values.size),
         empty=left is None,
         leaning=leaning,
-        bounds=None if left is None or leaning or margin <= 0.0 else _inside(values, threshold, margin, left),
+        bounds=bounds,
     )
 
 
-def _within_budget(values: Floats, alpha: float, margin: float, budget: Budget) -> Interval:
+def _within_budget(values: Floats, alpha: float, margin: float, budget: Budget) -> Search[Interval]:
     """What the other bets leave with their share of the stake, and of this what is left with the bet on the budget. Where the
     blocks contradict each other, or the interval has no end, the former stands: it holds by itself."""
-    bets = interval(values, alpha * (1.0 - budget.share), margin=margin)
+    bets = yield from _without_budget(values, alpha * (1.0 - budget.share), margin)
     threshold = -math.log(alpha * (1.0 - budget.share))
     process = mixed_paths(values[None, :], budget, alpha, aim=margin)[0] / alpha
     bets = replace(bets, p_anytime=1.0 / max(float(process.max()), 1.0), e_value=float(process[-1]))
     if bets.empty or bets.leaning or bets.low is None or bets.high is None or bets.low == bets.high:
         return bets
     assert bets.estimate is not None
-    left = hull_within_budget(values, (bets.low, bets.high), threshold, budget, aim=margin)
+    left = yield from hull_within_budget(values, (bets.low, bets.high), threshold, budget, aim=margin)
     if left is None or not left[0] < bets.estimate < left[1] or _at_an_end(bets.estimate, left):
         return bets
     bounds = bets.bounds
     if bounds is None and margin > 0.0:
-        bounds = _inside(values, threshold, margin, left, budget)
+        bounds = yield from _inside(values, threshold, margin, left, budget)
     return replace(bets, low=left[0], high=left[1], bounds=bounds)
 
 
@@ -113,15 +136,17 @@ def _at_an_end(best: float, left: tuple[float, float]) -> bool:
 
 def _inside(
     values: Floats, threshold: float, margin: float, left: tuple[float, float], budget: Budget | None = None
-) -> tuple[float, float] | None:
+) -> Search[tuple[float, float] | None]:
     """The one-sided bounds, where they exclude every effect beyond the margin on either side."""
     if left[0] == left[1]:
         return left if -margin <= left[0] <= margin else None
     if left[0] > margin or left[1] < -margin or math.isinf(left[0]) or math.isinf(left[1]):
         return None
-    high = upper_bound(values, threshold, margin, aim=margin, budget=budget)
-    low = None if high is None else upper_bound(-values, threshold, margin, aim=margin, budget=budget)
-    return None if high is None or low is None else (-low, high)
+    high = yield from upper_bound(values, threshold, margin, aim=margin, budget=budget)
+    if high is None:
+        return None
+    low = yield from upper_bound(-values, threshold, margin, aim=margin, budget=budget)
+    return None if low is None else (-low, high)
 
 
 def excluded(

@@ -13,6 +13,9 @@ More questions are asked of the same grids: which candidates the bets of one sid
 leaves at the last block alone (``hull_at_last``), and which ones of a hull the bet on the budget leaves too
 (``hull_within_budget``).
 
+All searches are generators: they yield ``Question``s and are sent the answers, so that many can be run at once
+(``chunked.run``).
+
 f jumps only at D_1 (where s_b is 0) and is steep near the contrasts after it, so every grid is dense around
 the first few: what is left may be the point D_1 alone, or a sliver on one side of it.
 """
@@ -21,12 +24,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from iotrial.analysis.betting import Floats, Side, log_agreeing, log_largest
 from iotrial.analysis.budget_bet import Budget, MixedSeries
-from iotrial.analysis.chunked import Flags, Series
+from iotrial.analysis.chunked import Flags, Question, Search, Series
 
 _POINTS = 33
 _BATCH = 8
@@ -42,7 +46,7 @@ Ends = tuple[Hull, Hull]
 UNBOUNDED: Hull = (-math.inf, math.inf)
 
 
-def hull(contrasts: Floats, threshold: float, *, aim: float = 0.0) -> Hull | None:
+def hull(contrasts: Floats, threshold: float, *, aim: float = 0.0) -> Search[Hull | None]:
     """The outermost d with ln f(d) < ``threshold``: infinite where unbounded, None where no d is left."""
     stage = blocks_to_bound(threshold, aimed=aim > 0.0)
     if contrasts.size < stage:
@@ -51,7 +55,7 @@ def hull(contrasts: Floats, threshold: float, *, aim: float = 0.0) -> Hull | Non
     grid = _first_grid(values[:stage], threshold, aimed=aim > 0.0)
     while True:
         series = Series(values[:stage], aim=aim / scale)
-        found = _outermost(series, grid, threshold)
+        found = yield from _outermost(series, grid, threshold)
         if found is None:
             return None
         if stage == values.size:
@@ -59,11 +63,11 @@ def hull(contrasts: Floats, threshold: float, *, aim: float = 0.0) -> Hull | Non
         stage = min(2 * stage, int(values.size))
         (outer_low, _), (_, outer_high) = found
         grid = _narrower_grid(values, outer_low, outer_high)
-    low, high = _refined(lambda points: series.survives(points, threshold), found)
+    low, high = yield from _refined(lambda points: Question(series, points, threshold), found)
     return low * scale + centre, high * scale + centre
 
 
-def hull_at_last(contrasts: Floats, left: Hull, threshold: float, *, aim: float = 0.0) -> Hull:
+def hull_at_last(contrasts: Floats, left: Hull, threshold: float, *, aim: float = 0.0) -> Search[Hull]:
     """The outermost d with ln M_n(d) < ``threshold`` at the last block: ``left``, the hull of f, lies inside."""
     values, scale, centre = _scaled(contrasts)
     series = Series(values, aim=aim / scale)
@@ -79,15 +83,18 @@ def hull_at_last(contrasts: Floats, left: Hull, threshold: float, *, aim: float 
             ]
         )
     )
-    places = np.flatnonzero(series.log_last(grid) < threshold)
+    left_at_last = yield Question(series, grid, threshold, at_last=True)
+    places = np.flatnonzero(left_at_last)
     first, last = (int(places[0]), int(places[-1])) if places.size else _both_at(grid, low)
-    low, high = _refined(lambda points: series.log_last(points) < threshold, _with_outside(grid, first, last))
+    low, high = yield from _refined(
+        lambda points: Question(series, points, threshold, at_last=True), _with_outside(grid, first, last)
+    )
     return low * scale + centre, high * scale + centre
 
 
 def hull_within_budget(
     contrasts: Floats, left: Hull, threshold: float, budget: Budget, *, aim: float = 0.0
-) -> Hull | None:
+) -> Search[Hull | None]:
     """The outermost d of ``left`` that are left where the bet on the budget takes part; None where the grid finds none.
 
     ``left``: the finite hull of the other bets at ``threshold``, which is that for their share of the stake.
@@ -96,16 +103,18 @@ def hull_within_budget(
     series = MixedSeries(values, budget, aim=aim / scale)
     low, high = ((end - centre) / scale for end in left)
     grid = _narrower_grid(values, low, high)
-    found = _first_left(series, grid, threshold)
+    found = yield from _first_left(series, grid, threshold)
     if found is None:
         return None
-    low, high = _refined(lambda points: series.survives(points, threshold), _with_outside(grid, *found))
+    low, high = yield from _refined(
+        lambda points: Question(series, points, threshold), _with_outside(grid, *found)
+    )
     return low * scale + centre, high * scale + centre
 
 
 def upper_bound(
     contrasts: Floats, threshold: float, limit: float, *, aim: float = 0.0, budget: Budget | None = None
-) -> float | None:
+) -> Search[float | None]:
     """The largest d that the bets on a smaller effect leave, where they leave none from ``limit`` on; None where they do.
 
     ``threshold`` is ln 1/alpha for these bets alone, so the effect is above the bound with probability alpha at most. With a
@@ -117,23 +126,25 @@ def upper_bound(
     else:
         series = MixedSeries(values, budget, aim=aim / scale, side=Side.SMALLER)
     end, least, most = (limit - centre) / scale, float(values.min()), float(values.max())
-    if contrasts.size == 0 or most == least or end <= least or series.survives(np.array([end]), threshold)[0]:
+    if contrasts.size == 0 or most == least or end <= least:
+        return None
+    if (yield Question(series, np.array([end]), threshold))[0]:
         return None
     reach = (most - least) * _reach(values.size, threshold, aimed=aim > 0.0, side=Side.SMALLER)
     far = max(most + reach, end)
-    if series.survives(_narrower_grid(values, end, far), threshold).any():
+    if (yield Question(series, _narrower_grid(values, end, far), threshold)).any():
         return None
     grid = _narrower_grid(values, least, end)
-    found = _first_left(series, grid, threshold)
+    found = yield from _first_left(series, grid, threshold)
     if found is None:
         return least * scale + centre
     _, last = found
     at = _with_outside(grid, last, last)[1]
-    _, bound = _refined(lambda points: series.survives(points, threshold), ((at[0], at[0]), at))
+    _, bound = yield from _refined(lambda points: Question(series, points, threshold), ((at[0], at[0]), at))
     return bound * scale + centre
 
 
-def estimate(contrasts: Floats, left: Hull | None, *, aim: float = 0.0) -> float:
+def estimate(contrasts: Floats, left: Hull | None, *, aim: float = 0.0) -> Search[float]:
     """The candidate within ``left`` (None: anywhere) with the least M_n at the last block."""
     values, scale, centre = _scaled(contrasts)
     low, high = UNBOUNDED if left is None else ((left[0] - centre) / scale, (left[1] - centre) / scale)
@@ -144,7 +155,7 @@ def estimate(contrasts: Floats, left: Hull | None, *, aim: float = 0.0) -> float
     grid = np.union1d(np.linspace(low, high, _POINTS // 2 + 1), _within(few, low, high))
     series = Series(values, aim=aim / scale)
     for _ in range(_ROUNDS):
-        against = series.log_last(grid)
+        against = yield Question(series, grid)
         ties = np.flatnonzero(against <= against.min() + 1e-12)
         best = int(ties[np.argmin(np.abs(grid[ties]))])
         before, after = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
@@ -154,6 +165,7 @@ def estimate(contrasts: Floats, left: Hull | None, *, aim: float = 0.0) -> float
     return float(grid[best]) * scale + centre
 
 
+@lru_cache(1024)
 def blocks_to_bound(threshold: float, *, aimed: bool = False) -> int:
     """How many blocks it takes until any interval at ln(1/alpha) = ``threshold`` can be finite."""
     blocks = 1
@@ -211,6 +223,7 @@ def _narrower_grid(values: Floats, low: float, high: float) -> Floats:
     return np.unique(np.concatenate([np.linspace(low, high, _POINTS), *dense]))
 
 
+@lru_cache(1024)
 def _reach(blocks: int, threshold: float, *, aimed: bool, side: Side = Side.BOTH) -> float:
     """How many ranges beyond the contrasts nothing is left: k/(k+1) is the least |x|/s that suffices."""
     low, high = 0.0, 1.0
@@ -224,9 +237,9 @@ def _reach(blocks: int, threshold: float, *, aimed: bool, side: Side = Side.BOTH
     return min(high / (1.0 - high), 1e9) if high < 1.0 else 1e9
 
 
-def _outermost(series: Series, grid: Floats, threshold: float) -> Ends | None:
+def _outermost(series: Series, grid: Floats, threshold: float) -> Search[Ends | None]:
     """The lowest and the highest grid point left, each with its neighbour outside."""
-    left = _first_left(series, grid, threshold)
+    left = yield from _first_left(series, grid, threshold)
     if left is None:
         point = _lowest_point(series, grid, threshold)
         if point is None:
@@ -249,7 +262,7 @@ def _with_outside(grid: Floats, lowest: int, highest: int) -> Ends:
     )
 
 
-def _first_left(series: Series, grid: Floats, threshold: float) -> tuple[int, int] | None:
+def _first_left(series: Series, grid: Floats, threshold: float) -> Search[tuple[int, int] | None]:
     """Where the lowest and the highest grid point left are. Looked for from both ends at once, some points at a time, until
     each end has found one."""
     alive: list[bool | None] = [None] * grid.size
@@ -259,7 +272,8 @@ def _first_left(series: Series, grid: Floats, threshold: float) -> tuple[int, in
         above = range(grid.size - 1 - start, max(grid.size - 1 - start - _BATCH, -1), -1)
         asked = {*below, *(above if highest is None else ())}
         places = [place for place in asked if alive[place] is None]
-        for place, left in zip(places, series.survives(grid[places], threshold).tolist(), strict=True):
+        answer = yield Question(series, grid[places], threshold)
+        for place, left in zip(places, answer.tolist(), strict=True):
             alive[place] = left
         if lowest is None:
             lowest = next((place for place in below if alive[place]), None)
@@ -287,9 +301,9 @@ def _lowest_point(series: Series, grid: Floats, threshold: float) -> float | Non
     return None
 
 
-def _refined(left: Callable[[Floats], Flags], ends: Ends) -> Hull:
+def _refined(ask: Callable[[Floats], Question], ends: Ends) -> Search[Hull]:
     """Both ends of the hull, each between a point left and its neighbour outside, to a millionth of the
-    width. ``left`` says of candidates whether they are."""
+    width. ``ask`` makes the question which of some candidates are left."""
     (out_low, low), (high, out_high) = ends
     steps = np.arange(1, _INNER + 1) / (_INNER + 1)
     for _ in range(_ROUNDS):
@@ -298,7 +312,7 @@ def _refined(left: Callable[[Floats], Flags], ends: Ends) -> Hull:
         above = out_high - steps * (out_high - high) if out_high - high > enough else np.empty(0)
         if below.size + above.size == 0:
             break
-        alive = left(np.concatenate([below, above]))
+        alive = yield ask(np.concatenate([below, above]))
         if below.size:
             out_low, low = _closer(np.concatenate([[out_low], below, [low]]), alive[: below.size])
         if above.size:

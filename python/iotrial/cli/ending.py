@@ -19,7 +19,6 @@ from iotrial.errors import IotrialError, RequestError, StoreError
 if TYPE_CHECKING:
     from iotrial.report.document import Document
     from iotrial.report.figure_files import FigureFiles
-    from iotrial.report.kept_reports import Outcome, Report
     from iotrial.store import Store
 
 EXIT_INVALID = 3
@@ -103,19 +102,18 @@ def write_markdown(text: str, target: str) -> bool:
 
 
 def say(
-    report: Report, *, as_json: bool, html: Path | None, figures: Sequence[FigureFiles] | None = None
+    document: Document, *, as_json: bool, html: Path | None, figures: Sequence[FigureFiles] | None = None
 ) -> None:
     """The report on standard output: text, or one JSON document, which lists the ``figures`` that were written as well."""
-    if as_json and figures is not None:
+    if as_json:
         from iotrial.report.jsonreport import report_json
 
-        click.echo(json.dumps(report_json(report.document, figures), indent=1))
-    elif as_json:
-        click.echo(report.json())
+        click.echo(json.dumps(report_json(document, figures), indent=1))
     else:
         from iotrial.cli.console import Console
+        from iotrial.report.text import print_report
 
-        report.print(Console(file=sys.stdout), html_path=None if html is None else str(html))
+        print_report(document, Console(file=sys.stdout), html_path=None if html is None else str(html))
 
 
 def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> None:
@@ -136,31 +134,37 @@ def conclude(
 ) -> int:
     """Report a trial that has just ended, and give its exit status. A signal waits for the report."""
     from iotrial.conduct.signals import Held
-    from iotrial.report.kept_reports import report_of
-    from iotrial.report.remembered import Remembered
+    from iotrial.report.opening import document_of
 
-    with Held() as held, report_of(store, ref, alone=True) as report:
-        document = report.document
+    with Held() as held:
+        document = document_of(store, ref)
         path = None
-        with Remembered(store) as remembered:
-            remembered.keep(document)
         try:
             if not os.environ.get(CARRIED):
-                path = write_page(report.html(), document, Path(html) if html else None)
-            if not (markdown and write_markdown(report.markdown(), markdown)):
-                say(report, as_json=as_json, html=path)
+                from iotrial.report.html import html_report
+
+                path = write_page(html_report(document), document, Path(html) if html else None)
+            if not (markdown and write_markdown(_markdown(document), markdown)):
+                say(document, as_json=as_json, html=path)
             sys.stdout.flush()
         except IotrialError as error:
             stored = document.trial.number
             error.hint = f"trial {stored} is measured and stored: `iotrial report {stored}` shows it"
             raise
-        status = status_of(report.outcome, fail_if)
+        status = status_of(document, fail_if)
     number = signal or held.pending
     return status if number is None else 128 + number
 
 
-def status_of(outcome: Outcome, fail_if: tuple[str, ...]) -> int:
-    """0 whatever the verdict; 3 invalid; 4 where ``--fail-if`` is met."""
-    if not outcome.valid:
+def status_of(document: Document, fail_if: tuple[str, ...]) -> int:
+    """0 whatever the verdict; 3 invalid; 4 where ``--fail-if`` is met by a main effect."""
+    if not document.valid:
         return EXIT_INVALID
-    return EXIT_FAIL_IF if outcome.verdicts & set(fail_if) else 0
+    verdicts = {row.effect.verdict.value for row in document.primary if row.effect.kind == "main"}
+    return EXIT_FAIL_IF if verdicts & set(fail_if) else 0
+
+
+def _markdown(document: Document) -> str:
+    from iotrial.report.markdown import markdown_report
+
+    return markdown_report(document)

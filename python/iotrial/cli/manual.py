@@ -35,7 +35,7 @@ _ENVIRONMENT = (
 _FILES = (
     ("trials.db", "Stored trials (SQLite); nothing in it is ever changed."),
     ("trials.standing.json", "How the trial that is running stands, written between its blocks."),
-    ("trials.analysed", "What trials said when they were last looked at; may be deleted."),
+    ("trials.analysed", "Analyses of stored trials that have ended; may be deleted."),
     ("journal/", "What a trial has changed and not yet put back."),
     ("reports/", "HTML reports."),
     ("fleets/", "Fleets that this machine coordinates."),

@@ -19,8 +19,7 @@ import iotrial
 from iotrial.errors import IotrialError
 from iotrial.fleet.summary import HostTrial, from_json, to_json
 from iotrial.fleet.summing import summaries
-from iotrial.report.beside import beside
-from iotrial.report.remembered import state_mark
+from iotrial.report.analyses import beside
 from iotrial.store import Store
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
@@ -55,6 +54,11 @@ def summed_up(
         anew.close()
         if kept is not None:
             kept.close()
+
+
+def state_mark(state: TrialState | None, duration_s: float) -> str:
+    """What changes with a trial: it is analysed anew when it has gone on."""
+    return f"{'' if state is None else state.value} {duration_s}"
 
 
 def _known(kept: sqlite3.Connection | None, one: Outline) -> HostTrial | None:

@@ -5,23 +5,18 @@ A comparison of several trials asks for each at a part of its level (``share``),
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from enum import Enum
-from typing import Any
 
 import numpy as np
 
-from iotrial.analysis.analyse import analyse
-from iotrial.analysis.model import Analysis, Effect, MeanRatio, SlowRuns, Span, Verdict
+from iotrial.analysis.model import Analysis, Effect
 from iotrial.design.model import ArmKind
 from iotrial.legible import shown
 from iotrial.report.document import Document, flattened
 from iotrial.report.evidence import sound_runs
-from iotrial.report.opening import spec_of
 from iotrial.report.safety import Risks, risks_of
-from iotrial.study.model import Better, Scale, Setting, Study
+from iotrial.study.model import Setting, Study
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +70,10 @@ class Analysed:
     risks: Risks = field(default_factory=dict)
 
 
-def analysed(document: Document, *, share: int = 1) -> Analysed:
-    """What is kept of a document; ``share`` above 1 analyses its blocks again."""
+def analysed(document: Document, analysis: Analysis | None = None, *, share: int = 1) -> Analysed:
+    """The summary of a document; of the ``analysis`` at the level over ``share``, if not the document's own."""
     trial, data = document.trial, document.data
     header = trial.header
-    analysis = document.analysis
-    if share != 1:
-        analysis = analyse(
-            spec_of(header, alpha=header.alpha / share), data.blocks, unused=data.unused, remarks=data.remarks
-        )
     return Analysed(
         id=header.id,
         number=trial.number,
@@ -104,7 +94,7 @@ def analysed(document: Document, *, share: int = 1) -> Analysed:
         tone=document.summary.tone.value,
         machine=dict(document.machine),
         lab=dict(flattened(header.lab)),
-        effects=_kept(analysis),
+        effects=_kept(analysis or document.analysis),
         levels=tuple(_levels(document)),
         blocks=len(data.ends),
         runs=len(data.runs),
@@ -113,18 +103,6 @@ def analysed(document: Document, *, share: int = 1) -> Analysed:
         does=dict(_does(header.study)),
         risks=risks_of(header.study),
     )
-
-
-def to_json(one: Analysed) -> dict[str, object]:
-    """What ``from_json`` takes."""
-    return {**asdict(one), "effects": [_plain(asdict(effect)) for effect in one.effects]}
-
-
-def from_json(found: Mapping[str, Any]) -> Analysed:
-    """The inverse of ``to_json``. KeyError, TypeError or ValueError for anything else."""
-    effects = tuple(_effect(one) for one in found["effects"])
-    levels = tuple(Level(**one) for one in found["levels"])
-    return Analysed(**{**found, "effects": effects, "levels": levels})
 
 
 def _kept(analysis: Analysis) -> tuple[Effect, ...]:
@@ -166,32 +144,3 @@ def _does(study: Study) -> Iterator[tuple[str, str]]:
 def _set(setting: Setting) -> str:
     options = "".join(f", {name} {value}" for name, value in setting.options)
     return shown(f"{setting.knob} = {setting.value}{options}")
-
-
-def _effect(found: Mapping[str, Any]) -> Effect:
-    cross = found["cross_check"]
-    return Effect(
-        **{
-            **found,
-            "scale": Scale(found["scale"]),
-            "better": Better(found["better"]),
-            "verdict": Verdict(found["verdict"]),
-            "aliases": tuple(found["aliases"]),
-            "cross_check": None if cross is None else (cross[0], cross[1]),
-            "bounds": None if found["bounds"] is None else tuple(found["bounds"]),
-            "span": None if found["span"] is None else Span(**found["span"]),
-            "slow_runs": SlowRuns.of(found.get("slow_runs")),
-            "mean_ratio": MeanRatio.of(found.get("mean_ratio")),
-        }
-    )
-
-
-def _plain(found: Mapping[str, Any]) -> dict[str, object]:
-    """Enumerations as their values, and None for what is no number: JSON has neither."""
-    return {name: _value(value) for name, value in found.items()}
-
-
-def _value(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,55 +1,57 @@
-"""From a stored or a packed trial to its document. Needs neither root nor the probe, and changes nothing."""
+"""From a stored or a packed trial to its document or its summary. Needs neither root nor the probe, and changes no store."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from iotrial.analysis.ahead import in_processes
 from iotrial.analysis.analyse import Spec, analyse
+from iotrial.analysis.model import Analysis
 from iotrial.design.plan import Plan
-from iotrial.lab.lock import is_held
+from iotrial.errors import StoreError
 from iotrial.legible import shown
+from iotrial.paths import store_path
+from iotrial.report.analysed import Analysed, analysed
+from iotrial.report.analyses import Analyses, Key
 from iotrial.report.document import Document, build_document
-from iotrial.report.kept_intervals import kept_beside
 from iotrial.store import Store
+from iotrial.store.assembling import unpacked
 from iotrial.store.collecting import keeping_all
-from iotrial.store.model import TrialHeader
+from iotrial.store.model import TrialData, TrialHeader, TrialState
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.store.packed.consistency import check_stored
 
-NOT_STORED = 0  # where a trial's number would be
+#: called with the number of blocks before a trial is analysed, which takes a while for a long one
+OnAnalysis = Callable[[int], None]
 
 
-def document_of(store: Store, ref: str | int, *, processes: int = 1) -> Document:
-    """A stored trial, analysed. StoreError where its records are damaged, UnknownName where there is none.
-
-    The intervals of a long one may be sought in several ``processes``.
-    """
-    with keeping_all(), in_processes(processes):
-        data = store.data(ref)
-        check_stored(data)
-        with kept_beside(store, data):
-            analysis = analyse(
-                spec_of(data.trial.header), data.blocks, unused=data.unused, remarks=data.remarks
-            )
-        return build_document(data, analysis)
+def document_of(store: Store, ref: str | int, *, on_analysis: OnAnalysis | None = None) -> Document:
+    """A stored trial with its analysis. StoreError where its records are damaged, UnknownName where there is none."""
+    with keeping_all(), Analyses(store.path) as stored:
+        data, key = _read(store, ref)
+        return _document(data, key, stored, on_analysis)
 
 
-def packed_document(path: Path, *, processes: int = 1) -> Document:
-    """A packed trial, analysed in memory: nothing is stored. PackedError where the file is none."""
-    with open_packed(path) as file, Store.in_memory() as store:
-        found = read_packed(file, shown(path))
-        trial = store.unpack(found, source=shown(path.name))
-        document = document_of(store, trial.header.id, processes=processes)
-    data = document.data
-    return replace(document, data=replace(data, trial=replace(data.trial, number=NOT_STORED)))
+def packed_document(path: Path, *, on_analysis: OnAnalysis | None = None) -> Document:
+    """A packed trial with its analysis: the trial is not stored. PackedError where the file is none."""
+    with keeping_all(), Analyses(store_path()) as stored:
+        data, key = _read_packed(path)
+        return _document(data, key, stored, on_analysis)
 
 
-def processes_to_spare() -> int:
-    """One for each processor that this one may use; only one while a trial, which it would disturb, is running here."""
-    return 1 if is_held() else len(os.sched_getaffinity(0))
+def summary_of(store: Store, ref: str | int, *, share: int = 1) -> Analysed:
+    """What a stored trial says at its level divided by ``share``. Raises what ``document_of`` raises."""
+    with keeping_all(), Analyses(store.path) as stored:
+        data, key = _read(store, ref)
+        return _summary(data, key, stored, share)
+
+
+def packed_summary(path: Path, *, share: int = 1) -> Analysed:
+    """The same of a packed trial. PackedError where the file is none."""
+    with keeping_all(), Analyses(store_path()) as stored:
+        data, key = _read_packed(path)
+        return _summary(data, key, stored, share)
 
 
 def spec_of(header: TrialHeader, *, alpha: float | None = None) -> Spec:
@@ -57,3 +59,57 @@ def spec_of(header: TrialHeader, *, alpha: float | None = None) -> Spec:
     plan = Plan.stored(header.study, header.seed, header.options)
     alpha = header.alpha if alpha is None else alpha
     return Spec.from_plan(plan, header.options, alpha=alpha, margin=header.margin)
+
+
+def _read(store: Store, ref: str | int) -> tuple[TrialData, Key | None]:
+    """A checked trial, and under what its analysis is stored: None while it runs, or where something was added meanwhile."""
+    number = store.find(ref).number
+    before = None
+    with suppress(StoreError):  # what is damaged, reading the trial tells
+        before = store.changes_seen(), store.fingerprint(number)[1], store.mark(number)
+    data = store.data(number)
+    check_stored(data)
+    trial = data.trial
+    if trial.state is TrialState.RUNNING or before is None or store.changes_seen() != before[0]:
+        return data, None
+    seen = repr((before[1], trial.number, trial.state.value, trial.reason, trial.duration_s))
+    return data, Key(trial.header.id, seen.encode(), before[2])
+
+
+def _read_packed(path: Path) -> tuple[TrialData, Key]:
+    """A packed trial, and under what its analysis is stored: its name and the digest of what is in the file."""
+    with open_packed(path) as file:
+        data = unpacked(read_packed(file, shown(path)), source=shown(path.name))
+    return data, Key(data.trial.header.id, str(data.trial.imported).encode())
+
+
+def _document(
+    data: TrialData, key: Key | None, stored: Analyses, on_analysis: OnAnalysis | None = None
+) -> Document:
+    found = None if key is None else stored.analysis(key)
+    if found is not None:
+        return build_document(data, found)
+    if on_analysis is not None:
+        on_analysis(len(data.ends))
+    document = build_document(data, _analysis(data))
+    if key is not None:
+        stored.store(key, document.analysis, analysed(document))
+    return document
+
+
+def _summary(data: TrialData, key: Key | None, stored: Analyses, share: int) -> Analysed:
+    found = None if key is None else stored.summary(key, share=share)
+    if found is not None:
+        return found
+    document = _document(data, key, stored)
+    analysis = document.analysis if share == 1 else _analysis(data, share)
+    summary = analysed(document, analysis, share=share)
+    if key is not None:
+        stored.store(key, analysis, summary, share=share)
+    return summary
+
+
+def _analysis(data: TrialData, share: int = 1) -> Analysis:
+    header = data.trial.header
+    spec = spec_of(header, alpha=header.alpha / share)
+    return analyse(spec, data.blocks, unused=data.unused, remarks=data.remarks)

@@ -33,7 +33,6 @@ from iotrial.report.phrases import (
     reason_in_words,
     spoken,
 )
-from iotrial.report.place import print_place
 from iotrial.report.requests import COUNT, KINDS, SHARES
 from iotrial.report.rows import EffectRow
 from iotrial.report.sentences import Tone
@@ -105,7 +104,9 @@ def print_report(document: Document, console: Console, *, html_path: str | None 
     console.print(Text(f"{named}, {document.title}, {format_duration(trial.duration_s)}.", style="dim"))
     console.print(Text("Again: ", style="dim").append(document.rerun), soft_wrap=True)
     if html_path is not None:
-        print_place(console, html_path)
+        console.print(
+            Text("Figures and everything else: ", style="dim").append(shown(html_path)), soft_wrap=True
+        )
 
 
 def effects_table(rows: tuple[EffectRow, ...], *, valid: bool = True) -> Table:

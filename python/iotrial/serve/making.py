@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from iotrial.errors import RequestError, StoreError
 from iotrial.report.analysed import Analysed
-from iotrial.report.kept_reports import report_of
-from iotrial.report.remembered import Remembered
+from iotrial.report.opening import document_of
 from iotrial.store import Store
 from iotrial.store.packed import read_packed
 
@@ -32,15 +31,17 @@ class Made:
 
 
 def made(store: Store, number: int) -> Made:
-    """All reports of a trial; what it says is remembered beside the store. Raises what ``document_of`` raises."""
-    with report_of(store, number) as report:
-        with Remembered(store) as remembered:
-            remembered.keep_report(store.find(number), report)
-        return Made(
-            html=report.html(),
-            json=report.json().encode(),
-            markdown=report.markdown().encode("utf-8", "replace"),
-        )
+    """A trial in all formats. Raises what ``document_of`` raises."""
+    from iotrial.report.html import html_report
+    from iotrial.report.jsonreport import report_json
+    from iotrial.report.markdown import markdown_report
+
+    document = document_of(store, number)
+    return Made(
+        html=html_report(document),
+        json=json.dumps(report_json(document), indent=1).encode(),
+        markdown=markdown_report(document).encode("utf-8", "replace"),
+    )
 
 
 def compared(trials: Sequence[Analysed]) -> Made:

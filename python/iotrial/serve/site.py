@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.report.analysed import Analysed
-from iotrial.report.remembered import Remembered, state_mark
+from iotrial.report.analyses import Analyses
 from iotrial.serve.desk import Desk, Unmade
 from iotrial.serve.making import Made
 from iotrial.serve.quiet import stand_back
@@ -54,7 +55,6 @@ class Site:
         self._workshop = Workshop(self._measuring, aside=aside)
         self.desk = Desk(self._measuring, self._workshop.close)
         self._aside, self._wholly = aside, False
-        self._said: dict[tuple[object, ...], Said] = {}
 
     def view(self) -> View:
         """What the store holds now. StoreError where it cannot be read."""
@@ -77,22 +77,9 @@ class Site:
 
     def said(self, trials: Sequence[Outline], *, wait_s: float = 0.0) -> dict[int, Said]:
         """What is known of these; what is not is looked at for at most ``wait_s`` (0: not at all)."""
-        found: dict[int, Said] = {}
         asked = [trial for trial in trials if trial.state is not TrialState.RUNNING]
-        unknown = []
-        for trial in asked:
-            said = self._said.get(_key(trial))
-            if said is not None:
-                found[trial.number] = said
-            else:
-                unknown.append(trial)
-        if unknown:
-            with self.shelf.opened() as store, Remembered(store) as remembered:
-                for trial in unknown:
-                    headline = remembered.headline(trial.id, _state(trial))
-                    if headline is not None:
-                        found[trial.number] = self._said[_key(trial)] = Said(*headline)
-        if wait_s > 0 and (unknown := [trial for trial in unknown if trial.number not in found]):
+        found = {number: Said(one.headline, one.tone) for number, one in self._stored(asked).items()}
+        if wait_s > 0 and (unknown := [trial for trial in asked if trial.number not in found]):
             for number, one in self.looked(unknown, wait_s=wait_s).found.items():
                 found[number] = Said(one.headline, one.tone)
         return found
@@ -100,21 +87,10 @@ class Site:
     def looked(self, trials: Iterable[Outline], *, share: int = 1, wait_s: float = PAGE_WAIT_S) -> Looked:
         """These trials at their level over ``share``, as far as that is known within ``wait_s``."""
         trials = list(trials)
-        found: dict[int, Analysed] = {}
+        found = self._stored(trials, share=share)
         failed: dict[int, str] = {}
         measuring, until_s = False, time.monotonic() + wait_s
         for trial in trials:
-            one = self.desk.known(("look", share, *_key(trial)))
-            if one is not None:
-                found[trial.number] = one
-        unknown = [trial for trial in trials if trial.number not in found]
-        if unknown:
-            with self.shelf.opened() as store, Remembered(store) as remembered:
-                for trial in unknown:
-                    known = remembered.known(trial.id, _state(trial), share=share)
-                    if known is not None:
-                        found[trial.number] = known
-        for trial in unknown:
             if trial.number in found:
                 continue
             try:
@@ -129,6 +105,19 @@ class Site:
         return Looked(
             {t.number: found[t.number] for t in trials if t.number in found}, still, measuring, failed
         )
+
+    def _stored(self, trials: Sequence[Outline], *, share: int = 1) -> dict[int, Analysed]:
+        """What is stored of these trials at their level over ``share``, by number."""
+        if not trials:
+            return {}
+        found: dict[int, Analysed] = {}
+        with self.shelf.opened() as store, Analyses(store.path) as stored:
+            for trial in trials:
+                with suppress(StoreError):  # a damaged trial has a page of its own that says so
+                    one = stored.newest_summary(trial.id, store.mark(trial.number), share=share)
+                    if one is not None and one.number == trial.number:
+                        found[trial.number] = one
+        return found
 
     def _look(self, trial: Outline, share: int, until_s: float) -> Analysed:
         return self._done(
@@ -173,10 +162,6 @@ class Site:
             return bool(self._noticed(self.shelf.view(at_most_s=1.0)).running)
         except StoreError:
             return False
-
-
-def _state(trial: Outline) -> str:
-    return state_mark(trial.state, trial.duration_s)
 
 
 def _key(trial: Outline) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from iotrial.errors import StoreError
 from iotrial.report.analysed import Analysed
-from iotrial.report.remembered import Remembered
+from iotrial.report.opening import summary_of
 from iotrial.serve.making import Made, compared, made, packed
 from iotrial.store import Store
 from iotrial.store.model import TrialState
@@ -48,7 +48,7 @@ class Which:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The trial in all formats; what it says is remembered."""
+    """The trial in all formats."""
 
     which: Which
 
@@ -60,15 +60,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the trial says at its level over ``share``, which is remembered."""
+    """What the trial says at its level over ``share``."""
 
     which: Which
     share: int
 
     def do(self) -> Analysed:
         """Raises StoreError."""
-        with self.which.opened() as store, Remembered(store) as remembered:
-            return remembered.of(self.which.number, share=self.share)
+        with self.which.opened() as store:
+            return summary_of(store, self.which.number, share=self.share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import msgspec
 from iotrial.errors import StoreError
 from iotrial.store import records
 from iotrial.store.collecting import keeping_all
-from iotrial.store.columns import Table
+from iotrial.store.columns import Tables
 from iotrial.store.model import RunRecord
 
 _Bins = dict[str, list[list[int]]]
@@ -67,7 +67,7 @@ class _Reader:
     """Reads runs one after the other."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[str, ...], Table] = {}
+        self._tables = Tables()
         self._treatments: dict[str, Mapping[str, str]] = {}
         self._words: dict[str, str] = {}
 
@@ -110,12 +110,7 @@ class _Reader:
         return found
 
     def _evidence(self, text: str) -> Mapping[str, float]:
-        numbers = _numbers.decode(text)
-        names = tuple(numbers)
-        table = self._tables.get(names)
-        if table is None:
-            table = self._tables[names] = Table(names)
-        return table.add([*numbers.values()])
+        return self._tables.row(_numbers.decode(text))
 
 
 def _histograms(text: str) -> Mapping[str, Sequence[Sequence[int]]]:

@@ -31,6 +31,21 @@ class Table:
         return NumbersOfRow(self, self.rows - 1)
 
 
+class Tables:
+    """A table for each list of names that rows have."""
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[str, ...], Table] = {}
+
+    def row(self, numbers: Mapping[str, float]) -> NumbersOfRow:
+        """The numbers as a row of the table of their names."""
+        names = tuple(numbers)
+        table = self._tables.get(names)
+        if table is None:
+            table = self._tables[names] = Table(names)
+        return table.add([*numbers.values()])
+
+
 class NumbersOfRow(Mapping[str, float]):
     """One row of a table, by name."""
 

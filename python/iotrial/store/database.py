@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +20,6 @@ from iotrial.paths import store_path
 from iotrial.store import inserting, records
 from iotrial.store.accounted import (
     CALL,
-    NOT_ACCOUNTED,
-    NOT_USED,
-    OUTSIDE,
     REQUESTS,
     Accounted,
     Repetition,
@@ -31,17 +27,15 @@ from iotrial.store.accounted import (
     of_event,
     repetition_of,
 )
+from iotrial.store.assembling import assembled
 from iotrial.store.checksums import HINT, Seals, sealed
 from iotrial.store.connection import connect, explained
 from iotrial.store.continued import KIND as CONTINUED
-from iotrial.store.continued import continuations, text_of
+from iotrial.store.continued import text_of
 from iotrial.store.finding import number_meant, stored_trial
 from iotrial.store.fingerprint import changes_seen, fingerprint
 from iotrial.store.liveness import ProcessIdentity, identity
-from iotrial.store.metered import with_energy
 from iotrial.store.model import (
-    AccountedCall,
-    AccountedRequests,
     BlockEnd,
     Continuation,
     DamagedTrial,
@@ -287,7 +281,7 @@ class Store:
                 seals.refuse_lost()
                 columns = seals.columns(records.STORED_RUN_COLUMNS)
                 stored = seals.checked("run", runs_in_order(self._connection, columns, trial.number))
-                runs = with_energy(runs_of(row[2:] for row in stored), events)
+                runs = runs_of(row[2:] for row in stored)
                 if len(runs) != count:
                     raise StoreError(
                         f"trial {trial.number} is damaged: {count - len(runs)} of its {count} runs cannot be found",
@@ -296,22 +290,9 @@ class Store:
                 ends = tuple(
                     map(records.end_of, self._sealed("block_end", records.END_COLUMNS, trial.number))
                 )
-                accounted = self._accounted(trial.number)
-                not_accounted, outside, unused = (
-                    _texts(events, kind) for kind in (NOT_ACCOUNTED, OUTSIDE, NOT_USED)
-                )
-                continued = continuations(event for event in events if event.kind == CONTINUED)
             finally:
                 self._rollback()
-        by_block: dict[tuple[str, int], list[RunRecord]] = defaultdict(list)
-        for run in runs:
-            by_block[run.condition, run.block].append(run)
-        blocks = tuple(records.observed(end, by_block[end.condition, end.block]) for end in ends)
-        calls = tuple(record for record in accounted if isinstance(record, AccountedCall))
-        requests = tuple(record for record in accounted if isinstance(record, AccountedRequests))
-        return TrialData(
-            trial, blocks, runs, ends, calls, requests, not_accounted, continued, outside, unused
-        )
+        return assembled(trial, runs, ends, events)
 
     def fingerprint(self, ref: str | int) -> tuple[StoredTrial, bytes]:
         """A trial without its runs, and one digest of all that is stored of it."""
@@ -323,12 +304,12 @@ class Store:
             finally:
                 self._rollback()
 
-    def count_blocks(self, ref: str | int) -> int:
-        """How many blocks of a trial have an end."""
+    def mark(self, number: int) -> str:
+        """Another text once anything was added to a trial: an attempt, to which all its runs belong, or an event."""
+        query = "SELECT (SELECT max(sequence) FROM state WHERE trial = ?), (SELECT max(sequence) FROM event WHERE trial = ?)"
         with explained(self.path):
-            number = number_meant(self._connection, str(ref).strip(), self.path)
-            (count,) = next(self._rows("SELECT count(*) FROM block_end WHERE trial = ?", number))
-            return int(count)
+            attempt, event = next(self._rows(query, number, number))
+            return f"{attempt} {event}"
 
     def changes_seen(self) -> int:
         """Another number once another process has written to the file."""
@@ -420,8 +401,3 @@ def _conductor(header: TrialHeader) -> ProcessIdentity:
     if isinstance(pid, int) and started is not None:
         return ProcessIdentity(pid, str(started))
     return identity()
-
-
-def _texts(events: Iterable[Event], kind: str) -> tuple[str, ...]:
-    """The different texts of the events of one kind, oldest first."""
-    return tuple(dict.fromkeys(event.text for event in events if event.kind == kind))

@@ -75,9 +75,7 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
     from iotrial.cli.storing import store_to_read
     from iotrial.errors import RequestError
     from iotrial.legible import shown
-    from iotrial.report.analysed import analysed
-    from iotrial.report.opening import packed_document
-    from iotrial.report.remembered import Remembered
+    from iotrial.report.opening import packed_summary, summary_of
 
     if len(refs) < 2:
         raise RequestError(
@@ -88,7 +86,6 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
     share = len(refs)
     found: list[Analysed] = []
     names: dict[str, str] = {}
-    remembered = None if store is None else Remembered(store)
     try:
         _refuse_twice(refs, files, store)
         for number, ref in enumerate(refs, start=1):
@@ -96,15 +93,13 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
                 tell(f"analysing {shown(ref)} ({number} of {share})", err=True)
             if ref in files:
                 path = Path(ref).expanduser()
-                one = analysed(packed_document(path), share=share)
+                one = packed_summary(path, share=share)
                 names[one.id] = shown(path.name)
             else:
-                assert remembered is not None
-                one = remembered.of(ref, share=share)
+                assert store is not None
+                one = summary_of(store, ref, share=share)
             found.append(one)
     finally:
-        if remembered is not None:
-            remembered.close()
         if store is not None:
             store.close()
     return found, names

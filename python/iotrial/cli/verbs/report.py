@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,6 @@ from iotrial.cli.options import markdown_option
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
-    from iotrial.report.kept_reports import Report
-
 
 #: blocks from which on a word is said before they are analysed
 LONG = 2_000
@@ -57,39 +54,42 @@ def command(
 
     refuse_twice_on_standard_output(markdown, as_json=as_json)
     refuse_missing_folder(html, markdown)
-    with report_at(trial) as report:
-        drawn = None
-        if figures:
-            from iotrial.report.figure_files import write_figures
+    document = document_at(trial)
+    drawn = None
+    if figures:
+        from iotrial.report.figure_files import write_figures
 
-            drawn = write_figures(report.document, Path(figures).expanduser())
-        written = write_report(report.html(), Path(html)) if html else None
-        if not (markdown and write_markdown(report.markdown(), markdown)):
-            say(report, as_json=as_json, html=written, figures=drawn)
-            if drawn is not None and not as_json:
-                from iotrial.cli.output import tell
-                from iotrial.report.notation import counted
+        drawn = write_figures(document, Path(figures).expanduser())
+    written = None
+    if html:
+        from iotrial.report.html import html_report
 
-                tell(f"{counted(len(drawn), 'figure')} in {figures}; index.md lists them")
-        return status_of(report.outcome, fail_if)
+        written = write_report(html_report(document), Path(html))
+    on_standard_output = False
+    if markdown:
+        from iotrial.report.markdown import markdown_report
+
+        on_standard_output = write_markdown(markdown_report(document), markdown)
+    if not on_standard_output:
+        say(document, as_json=as_json, html=written, figures=drawn)
+        if drawn is not None and not as_json:
+            from iotrial.cli.output import tell
+            from iotrial.report.notation import counted
+
+            tell(f"{counted(len(drawn), 'figure')} in {figures}; index.md lists them")
+    return status_of(document, fail_if)
 
 
 def document_at(ref: str) -> Document:
     """A stored trial; else the packed trial in the file of this name."""
-    with report_at(ref) as report:
-        return report.document
-
-
-@contextmanager
-def report_at(ref: str) -> Iterator[Report]:
-    """As ``document_at``, with what is kept of a long stored trial."""
     from iotrial.cli.storing import store_to_read
     from iotrial.errors import UnknownName
-    from iotrial.report.kept_reports import Report, report_of
+    from iotrial.report.opening import document_of, packed_document
 
     path = Path(ref).expanduser()
     named = ref.endswith(".iotrial") or "/" in ref
     is_file = not ref.isdigit() and ref != "last" and os.path.lexists(path) and not path.is_dir()
+    on_analysis = _announce if sys.stderr.isatty() else None
     store = None if named else store_to_read(needed=not is_file)
     with nullcontext() if store is None else store:
         number = None
@@ -100,18 +100,13 @@ def report_at(ref: str) -> Iterator[Report]:
                 if not is_file:
                     raise
         if store is None or number is None:
-            from iotrial.report.opening import packed_document, processes_to_spare
-
-            yield Report(lambda: packed_document(path, processes=processes_to_spare()))
-        else:
-            told = _told if sys.stderr.isatty() else None
-            with report_of(store, number, alone=True, told=told) as report:
-                yield report
+            return packed_document(path, on_analysis=on_analysis)
+        return document_of(store, number, on_analysis=on_analysis)
 
 
-def _told(blocks: int) -> None:
-    """Of a long trial: seconds would else pass without a word, nearly 20 for 100,000 runs (BENCHMARKS.md)."""
+def _announce(blocks: int) -> None:
+    """Say before a long trial is analysed that this takes a while."""
     from iotrial.cli.output import tell
 
     if blocks >= LONG:
-        tell(f"analysing {blocks:,} blocks; the report is kept for the next time", err=True)
+        tell(f"analysing {blocks:,} blocks", err=True)
