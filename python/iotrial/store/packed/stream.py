@@ -167,7 +167,7 @@ def _parsed(raw: bytes, where: str, number: int) -> dict[str, Any]:
         value = json.loads(
             raw.decode("utf-8"), object_pairs_hook=_without_doubles, parse_constant=_no_constant
         )
-        _check_plain(value, MAX_DEPTH)
+        check_plain(value, MAX_DEPTH)
     except UnicodeDecodeError:
         raise PackedError(where, "is not UTF-8 text", line=number) from None
     except RecursionError:
@@ -204,7 +204,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no finite number")
 
 
-def _check_plain(value: object, depth: int) -> None:
+def check_plain(value: object, depth: int) -> None:
     """ValueError where a value is nested too deeply, not finite, too large, or text that cannot be shown."""
     if isinstance(value, str):
         if not (value.isascii() and value.isprintable()):
@@ -222,8 +222,8 @@ def _check_plain(value: object, depth: int) -> None:
             raise ValueError("is nested too deeply")
         if isinstance(value, dict):
             for key, inner in value.items():
-                _check_plain(key, depth)
-                _check_plain(inner, depth - 1)
+                check_plain(key, depth)
+                check_plain(inner, depth - 1)
         else:
             for inner in value:
-                _check_plain(inner, depth - 1)
+                check_plain(inner, depth - 1)
