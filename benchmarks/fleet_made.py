@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from iotrial.design.plan import Plan
-from iotrial.fleet.link import Batch, Position, Stage
+from iotrial.fleet.batch import Batch, Position, Stage
 from iotrial.fleet.order import seed_of
 from iotrial.store import Store
 from iotrial.store.model import BlockEnd, RunRecord, TrialHeader, TrialState

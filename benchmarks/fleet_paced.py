@@ -19,11 +19,10 @@ from fleet_made import FLEET, NAME, TEMPLATES, Made, made
 
 from iotrial import __version__
 from iotrial.cli.fleet_view import Table
+from iotrial.fleet.batch import Batch, HostFacts, Position, Stage
 from iotrial.fleet.collect import Collector
 from iotrial.fleet.conduct import FleetConductor
-from iotrial.fleet.link import Batch, HostFacts, Position, Stage
-from iotrial.fleet.order import Order, seed_of
-from iotrial.fleet.record import Record
+from iotrial.fleet.order import Order, Record, seed_of
 from iotrial.store import Store
 
 WARM_S = 10.0  # after all hosts have begun: until they are asked at their pace

@@ -1,6 +1,6 @@
-"""Hosts to reach by ssh, on this machine: each with its own network, processes, home, /run, /var/lib, and a real sshd.
+"""Hosts to reach by ssh, on this machine: each with its own network, processes, homes, /run, /var/lib, and a real sshd.
 
-Nothing of the project, of its Python or of the user who tests is to be seen there: those folders are covered. What a host
+iotrial is on its PATH, as an installed program would be, and is that of the tests. What a host
 writes stays below its folder on disk, where a test can look. Needs root, sshd, ip and unshare.
 """
 
@@ -15,15 +15,15 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from iotrial.fleet.ssh.client import Ssh
-from iotrial.fleet.ssh.destination import Destination
-from namespaces import APART, below, children, dies_with_us, eventually
+import iotrial
+from namespaces import APART, children, dies_with_us, eventually
 
 TOOLS = ("sshd", "ssh", "ssh-keygen", "ip", "unshare")
 #: 192.0.2.0/24 is for documentation (RFC 5737): no real host is shadowed
 _NETWORK = "192.0.2"
 _numbers = count(1)
-_USER = "worker:*:61234:61234::/home/worker:/bin/sh\n"
+_SEEN = "/run/host"  # where a host sees its own folder
+_USER = f"worker:*:61234:61234::{_SEEN}/home/worker:/bin/sh\n"
 
 _CONFIG = """ListenAddress {address}
 HostKey {folder}/key
@@ -33,6 +33,8 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 UsePAM no
+SetEnv PATH={folder}/bin:/usr/bin:/bin:/usr/sbin:/sbin
+{more}
 """
 
 _SETUP = """set -e
@@ -42,16 +44,18 @@ mount --bind {folder}/passwd /etc/passwd
 mount --bind {folder}/shadow /etc/shadow
 mkdir -p {seen}
 mount --bind {folder} {seen}
-{covers}
 mount --bind {folder}/varlib /var/lib
-mount --bind {folder}/home-root /root
-mount --bind {folder}/home /home
 while ! ip -o link show eth0 >/dev/null 2>&1; do sleep 0.05; done
 ip link set lo up
 ip link set eth0 up
 ip addr add {address}/30 dev eth0
 {extra}
 exec {sshd} -D -e -f {seen}/sshd_config
+"""
+#: the program as it is installed there: that of the tests
+_PROGRAM = """#!/bin/sh
+{environment}
+exec {python} -m iotrial "$@"
 """
 
 
@@ -79,10 +83,18 @@ class Bench:
         self.hosts: list[SshHost] = []
 
     def host(
-        self, name: str, *, known: bool = True, access: bool = True, extra: str = "", user: str = "root"
+        self,
+        name: str,
+        *,
+        known: bool = True,
+        access: bool = True,
+        extra: str = "",
+        sshd: str = "",
+        user: str = "root",
     ) -> SshHost:
-        """A host that is ready to be reached as ``name``; ``extra``: shell that its making runs last."""
-        host = SshHost(self, name, next(_numbers), access=access, extra=extra)
+        """A host that is ready to be reached as ``name``; ``extra``: shell that its making runs last; ``sshd``: lines for its
+        configuration."""
+        host = SshHost(self, name, next(_numbers), access=access, extra=extra, sshd=sshd)
         self.hosts.append(host)
         with self.config.open("a") as file:
             file.write(f"Host {name}\n  HostName {host.address}\n  User {user}\n")
@@ -100,12 +112,12 @@ class Bench:
 class SshHost:
     """One host. ``folder`` holds its home (``home-root``, ``home/worker``) and its /var/lib (``varlib``)."""
 
-    def __init__(self, bench: Bench, name: str, number: int, *, access: bool, extra: str) -> None:
+    def __init__(self, bench: Bench, name: str, number: int, *, access: bool, extra: str, sshd: str) -> None:
         self.name = name
         self.folder = folder = bench.folder / f"host-{name}"
         self.interface = f"iot{os.getpid() % 100_000}n{number}"
         self.address = f"{_NETWORK}.{4 * number + 2}"
-        for part in ("varlib", "home-root/.ssh", "home/worker/.ssh"):
+        for part in ("bin", "varlib", "home-root/.ssh", "home/worker/.ssh"):
             (folder / part).mkdir(parents=True)
         for home in (folder / "home-root", folder / "home/worker"):
             home.chmod(0o700)
@@ -114,17 +126,25 @@ class SshHost:
             (home / ".ssh/authorized_keys").write_text(key)
         for path in (folder / "home/worker", *(folder / "home/worker").rglob("*")):
             os.chown(path, 61234, 61234)
+        seen = {
+            "PYTHONPATH": str(Path(iotrial.__file__).parents[1]),
+            "IOTRIAL_PROBE": os.environ.get("IOTRIAL_PROBE"),
+        }
+        handed_on = [f"export {name}='{value}'" for name, value in seen.items() if value]
+        self.program = folder / "bin" / "iotrial"
+        self.program.write_text(_PROGRAM.format(environment="\n".join(handed_on), python=sys.executable))
+        self.program.chmod(0o755)
         _keygen(folder / "key")
         passwd = [
             line for line in Path("/etc/passwd").read_text().splitlines() if not line.startswith("root:")
         ]
-        (folder / "passwd").write_text("\n".join(["root:x:0:0::/root:/bin/sh", *passwd]) + "\n" + _USER)
+        (folder / "passwd").write_text(
+            "\n".join([f"root:x:0:0::{_SEEN}/home-root:/bin/sh", *passwd]) + "\n" + _USER
+        )
         (folder / "shadow").write_text("root:*:19000:0:99999:7:::\nworker:*:19000:0:99999:7:::\n")
-        seen = "/run/host"  # where its own folder is to be seen once everything else is covered
-        (folder / "sshd_config").write_text(_CONFIG.format(address=self.address, folder=seen))
-        covers = "\n".join(f"mount -t tmpfs none {path}" for path in _covered())
+        (folder / "sshd_config").write_text(_CONFIG.format(address=self.address, folder=_SEEN, more=sshd))
         script = _SETUP.format(
-            folder=folder, seen=seen, covers=covers, address=self.address, extra=extra, sshd=_which("sshd")
+            folder=folder, seen=_SEEN, address=self.address, extra=extra, sshd=_which("sshd")
         )
         self._log = (folder / "log").open("wb")
         self._process = subprocess.Popen(
@@ -140,19 +160,26 @@ class SshHost:
         """The state folder of iotrial of root."""
         return self.folder / "varlib" / "iotrial"
 
-    @property
-    def cache(self) -> Path:
-        """Where root's bundles are."""
-        return self.folder / "home-root" / ".cache" / "iotrial"
-
     def processes(self) -> list[str]:
         """Command lines of all that runs there, its sshd left out."""
+        return [words for _, words in self._inside()]
+
+    def kill(self) -> None:
+        """Ends all that runs there but its sshd, as the kernel does when memory is short."""
+        for pid, _ in self._inside():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _inside(self) -> list[tuple[int, str]]:
+        """By the namespace, not from parent to child: who loses its parent between two looks would be missed."""
         found = []
-        for pid in below(self._process.pid):
+        own = [Path(f"/proc/{pid}/ns/pid").readlink() for pid in children(self._process.pid)]
+        for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-                if words and not words.startswith(("sshd", "unshare", str(_which("sshd")))):
-                    found.append(words)
+                words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                mine = (path / "ns/pid").readlink() in own
+                if mine and words and not words.startswith(("sshd", str(_which("sshd")))):
+                    found.append((int(path.name), words))
         return found
 
     def link(self, state: str) -> None:
@@ -195,16 +222,6 @@ class SshHost:
         return (self.folder / "log").read_text(errors="replace")
 
 
-def _covered() -> list[str]:
-    """Folders that a host must not see: the project, the virtual environment, its Python, and the user's own."""
-    python = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
-    wanted = {Path(__file__).resolve().parents[1], *python, Path("/root"), Path("/home")}
-    wanted |= {Path(os.environ["IOTRIAL_PROBE"]).resolve().parent} if "IOTRIAL_PROBE" in os.environ else set()
-    system = {Path("/"), Path("/usr"), Path("/usr/local"), Path("/tmp")}
-    kept = sorted(path for path in wanted - system if path.is_dir())
-    return [str(path) for path in kept if not any(other in path.parents for other in kept)]
-
-
 def _which(name: str) -> str | None:
     return shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
 
@@ -215,8 +232,3 @@ def _keygen(path: Path) -> None:
 
 def _run(*argv: str) -> None:
     subprocess.run(argv, check=True, capture_output=True, timeout=60)
-
-
-def ssh_to(host: SshHost, bench: Bench, user: str | None = None) -> Ssh:
-    """The way to a host of this bench."""
-    return Ssh(Destination(host.name, user), bench.config)

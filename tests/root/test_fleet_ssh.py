@@ -1,94 +1,126 @@
-"""Hosts by ssh: a bundle is carried to a real sshd, and a trial is conducted there with nothing of this machine's files."""
+"""Hosts by SSH: workers that are started over a real sshd, whose connections go through it, and trials that outlive them."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
 import pytest
+from fleet_network import ROWS, plain, rows
+from running import write_study
 
 import program
-from iotrial.errors import IotrialError
-from iotrial.fleet.link import Batch, Lost, Position, Stage
-from iotrial.fleet.order import Order
-from iotrial.fleet.ssh.bundle import Bundle, bundle
-from iotrial.fleet.ssh.link import SshLink
-from iotrial.fleet.ssh.placing import clean
-from iotrial.probe.binary import find_binary
 from iotrial.store import Store
-from ssh_hosts import Bench, ssh_to
+from namespaces import eventually
+from ssh_hosts import Bench, SshHost
 
 pytestmark = [pytest.mark.root, pytest.mark.long]  # hosts with networks of their own, started and ended
 SCHEMAS = Path(__file__).parents[2] / "schemas"
-FLEET = "0123456789abcdef" * 2
-
-
-@pytest.fixture(scope="module")
-def carried(disk_folder: Path) -> Bundle:
-    return bundle(find_binary(), disk_folder / "bundles")
-
-
-def order(host: str, *, seconds: float = 2, grace_s: float = 120) -> Order:
-    return Order(
-        FLEET, host, "ab" * 16, "files/permissions",
-        options={"lab": ("directory",), "time": (f"{seconds}s",), "blocks": ("3",)} if seconds < 10 else
-        {"lab": ("directory",), "time": (f"{seconds}s",)},
-        flags=("no-stop",), grace_s=grace_s,
-    )  # fmt: skip
-
-
-def wait_for(what: Callable[[], object], within_s: float = 120) -> None:
-    deadline = time.monotonic() + within_s
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
-def all_of(link: SshLink, within_s: float = 180) -> list[Batch]:
-    """Everything that the host has until its trial has ended."""
-    found: list[Batch] = []
-    position = Position()
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        batch = link.after(FLEET, position)
-        found.append(batch)
-        position = batch.after
-        if batch.stage is Stage.ENDED and not batch.more:
-            return found
-        time.sleep(0.2)
-    raise AssertionError(found[-1])
+STUDY = ("files/permissions", "--lab=directory", "--no-controls", "--no-account", "--no-stop")
+SHORT = (*STUDY, "--time=1s", "--blocks=1")
+IMAGE = """\
+[study]
+name = "small-image"
+question = "Does noatime make reading small files faster?"
+margin = "5 %"
+[lab]
+kind = "image"
+filesystem = "ext4"
+size = "64 MiB"
+[[factor]]
+name = "atime"
+knob = "mount.atime"
+levels = ["strictatime", "noatime"]
+reference = "strictatime"
+[[workload]]
+name = "reads"
+kind = "files"
+files = 20
+size = "4 KiB"
+operations = ["open", "read", "close"]
+cache = "warm"
+"""
 
 
 @pytest.fixture
-def coordinator(state: Path, bench: Bench, carried: Bundle, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The coordinator's state folder; it has the bundle already, and finds the bench by its environment."""
-    bundles = state / "fleet" / "bundles"
-    bundles.parent.mkdir(parents=True)
-    bundles.symlink_to(carried.path.parent)
+def coordinator(state: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The coordinator's state folder; it finds the bench by its environment."""
     monkeypatch.setenv("IOTRIAL_SSH_CONFIG", str(bench.config))
     return state
 
 
-def started(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "iotrial", *words],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+class Run:
+    """A coordinator in a process of its own, and what it says."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._out = folder / "said"
+        with self._out.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "iotrial", *words],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    @property
+    def said(self) -> str:
+        return self._out.read_text(errors="replace")
+
+    def wait(self, within_s: float = 300) -> int:
+        return self.process.wait(within_s)
 
 
-SHORT = ("files/permissions", "--lab=directory", "--time=1s", "--blocks=1", "--no-controls", "--no-account")
+def held(coordinator: Path, host: str, table: str) -> list[list[object]]:
+    """The rows of a host's trial in the coordinator's store."""
+    query = (
+        f"SELECT {ROWS[table]} FROM {table} WHERE trial = (SELECT number FROM trial WHERE "
+        "json_extract(options, '$.fleet.host') = ?) ORDER BY condition, block"
+    )
+    found = rows(coordinator / "trials.db", f"{query}{', slot' if table == 'run' else ''}", host)
+    return plain(found)
 
 
-def test_one_study_on_two_hosts_by_ssh_with_nothing_of_this_machines_files_and_nothing_left_but_what_is_said(
-    bench: Bench, coordinator: Path
-) -> None:
+def own(host: SshHost, table: str) -> list[list[object]]:
+    """The rows of finished blocks in the host's own store."""
+    query = (
+        f"SELECT {ROWS[table]} FROM {table} WHERE (condition, block) IN (SELECT condition, block FROM block_end) "
+        f"ORDER BY condition, block{', slot' if table == 'run' else ''}"
+    )
+    (store,) = host.state.glob("fleet/*/trials.db")
+    return plain(rows(store, query))
+
+
+def blocks(coordinator: Path, host: str) -> int:
+    return len(held(coordinator, host, "block_end"))
+
+
+def same(coordinator: Path, host: SshHost) -> bool:
+    assert held(coordinator, host.name, "block_end")
+    return all(held(coordinator, host.name, table) == own(host, table) for table in ROWS)
+
+
+def states(host: SshHost) -> list[str]:
+    (store,) = host.state.glob("fleet/*/trials.db")
+    return [state for (state,) in rows(store, "SELECT state FROM state ORDER BY sequence")]
+
+
+def left(host: SshHost) -> list[str]:
+    """What is not put back there."""
+    journal = host.state / "journal"
+    return sorted(path.name for path in journal.iterdir()) if journal.is_dir() else []
+
+
+def nothing_runs(host: SshHost) -> Callable[[], bool]:
+    return lambda: not host.processes()
+
+
+def test_one_study_runs_on_two_hosts_that_have_nothing_open_but_ssh(bench: Bench, coordinator: Path) -> None:
     hosts = [bench.host("alpha"), bench.host("beta")]
-    done = program.iotrial("run", *SHORT, "--hosts", "alpha,beta", "--json")
+    done = program.iotrial("run", *SHORT, "--hosts", "alpha,beta", "--json", timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     jsonschema.validate(document, json.loads((SCHEMAS / "fleet.schema.json").read_text()))
@@ -102,31 +134,93 @@ def test_one_study_on_two_hosts_by_ssh_with_nothing_of_this_machines_files_and_n
             header = store.data(one["trial"]["id"]).trial.header
             assert header.options["fleet"] == {"id": document["fleet"]["id"], "host": one["name"]}
     for host in hosts:
-        wait_for(lambda host=host: not host.processes())  # type: ignore[misc]
-        assert host.cache.stat().st_mode & 0o777 == 0o700
-        assert len(list(host.cache.iterdir())) == 1
-        left = sorted(str(path.relative_to(host.folder)) for path in host.folder.glob("[hv]*/*"))
-        assert left == ["home-root/.cache", "home-root/.ssh", "home/worker", "varlib/iotrial"]
-    cleaned = program.iotrial("fleet", "clean", "--hosts", "alpha,beta", "--json")
-    assert (cleaned.returncode, cleaned.stderr) == (0, "")
-    jsonschema.validate(
-        json.loads(cleaned.stdout), json.loads((SCHEMAS / "fleet-clean.schema.json").read_text())
-    )
-    assert [one["removed"] for one in json.loads(cleaned.stdout)["hosts"]] == [1, 1]
-    assert not any(host.cache.exists() for host in hosts)
+        assert same(coordinator, host)
+        eventually("nothing runs there", nothing_runs(host))
+        found = sorted(str(path.relative_to(host.folder)) for path in host.folder.glob("[hv]*/*"))
+        caches = {"home-root/.cache", "home-root/.config"}  # matplotlib's fonts, Dask's configuration
+        assert [one for one in found if one not in caches] == [
+            "home-root/.ssh",
+            "home/worker",
+            "varlib/iotrial",
+        ]
 
 
-def test_no_trial_begins_where_one_of_the_hosts_cannot_take_part(bench: Bench, coordinator: Path) -> None:
-    bench.host("strange", known=False)
-    bench.host("closed", access=False)
-    done = program.iotrial("run", *SHORT, "--hosts", "strange,closed", "--json")
-    assert (done.returncode, done.stdout) == (2, "")
-    error = json.loads(done.stderr)["error"]
-    assert "2 of 2 hosts cannot take part; no trial was begun" in error["message"]
-    assert "not known here" in error["message"]
-    assert "no access" in error["message"]
-    assert not (coordinator / "trials.db").exists()
-    assert not (coordinator / "fleets").exists()
+def test_a_coordinator_that_is_killed_is_resumed_with_all_that_hosts_measured_meanwhile(
+    bench: Bench, coordinator: Path, tmp_path: Path
+) -> None:
+    host = bench.host("steady")
+    run = Run(tmp_path, "run", *STUDY, "--time=40s", "--hosts", "steady")
+    eventually("it measures", lambda: blocks(coordinator, "steady"), said=lambda: run.said)
+    assert not [words for words in host.processes() if "PRIVATE" in words], "keys are in no command line"
+    run.process.kill()
+    run.wait()
+    had = blocks(coordinator, "steady")
+    eventually("its worker ends", lambda: not [w for w in host.processes() if "fleet worker" in w])
+    assert [words for words in host.processes() if "keeper" in words], "its trial goes on"
+    eventually("it goes on", lambda: len(own(host, "block_end")) > had)
+    done = program.iotrial("fleet", "resume", "last", "--json", timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert states(host) == ["running", "done"]
+    assert blocks(coordinator, "steady") > had
+    assert same(coordinator, host)
+
+
+def test_a_host_whose_coordinator_is_killed_for_good_puts_everything_back_and_ends(
+    bench: Bench, coordinator: Path, tmp_path: Path
+) -> None:
+    host = bench.host("alone")
+    run = Run(tmp_path, "run", *STUDY, "--time=10min", "--grace=5s", "--hosts", "alone")
+    eventually("it measures", lambda: blocks(coordinator, "alone"), said=lambda: run.said)
+    run.process.kill()
+    run.wait()
+    eventually("nothing runs there", nothing_runs(host))
+    assert left(host) == []
+    assert states(host) == ["running", "interrupted"]
+
+
+def test_a_link_that_is_cut_and_mended_loses_nothing_and_the_host_measures_on(
+    bench: Bench, coordinator: Path, tmp_path: Path
+) -> None:
+    host = bench.host("far")
+    run = Run(tmp_path, "run", *STUDY, "--time=60s", "--hosts", "far")
+    eventually("it measures", lambda: blocks(coordinator, "far"), said=lambda: run.said)
+    host.link("down")
+    eventually("it is missed", lambda: "far: lost" in run.said)
+    had = len(own(host, "block_end"))
+    eventually("it measures on", lambda: len(own(host, "block_end")) > had)
+    host.link("up")
+    eventually("it is back", lambda: "far: is back" in run.said)
+    assert run.wait() == 0, run.said
+    assert states(host) == ["running", "done"]
+    assert same(coordinator, host)
+
+
+def test_a_host_where_everything_is_killed_is_restored_and_goes_on(
+    bench: Bench, coordinator: Path, tmp_path: Path
+) -> None:
+    host = bench.host("struck")
+    run = Run(tmp_path, "run", *STUDY, "--time=30s", "--hosts", "struck")
+    eventually("it measures", lambda: blocks(coordinator, "struck"), said=lambda: run.said)
+    eventually("something is to be put back", lambda: left(host))
+    host.kill()
+    assert run.wait() == 0, run.said
+    assert left(host) == []
+    assert states(host) == ["running", "running", "done"]
+    assert same(coordinator, host)
+
+
+def test_a_coordinator_that_is_interrupted_has_hosts_put_everything_back(
+    bench: Bench, coordinator: Path, tmp_path: Path
+) -> None:
+    host = bench.host("asked")
+    run = Run(tmp_path, "run", *STUDY, "--time=10min", "--hosts", "asked")
+    eventually("it measures", lambda: blocks(coordinator, "asked"), said=lambda: run.said)
+    os.kill(run.process.pid, signal.SIGINT)
+    assert run.wait() == 130, run.said
+    assert "fleet resume" in run.said
+    assert left(host) == []
+    assert same(coordinator, host)
+    eventually("nothing runs there", nothing_runs(host))
 
 
 def test_a_host_that_cannot_be_reached_holds_up_no_other_and_is_left_out_in_the_end(
@@ -144,174 +238,48 @@ def test_a_host_that_cannot_be_reached_holds_up_no_other_and_is_left_out_in_the_
     assert "cannot be reached" in away["said"]
 
 
-def test_a_host_without_room_says_so_and_nothing_half_is_left(bench: Bench, carried: Bundle) -> None:
-    small = "mkdir /root/.cache && mount -t tmpfs -o size=20m none /root/.cache"
-    host = bench.host("small", extra=small)
-    with pytest.raises(IotrialError, match="No space left on device"):
-        SshLink(ssh_to(host, bench), carried).facts()
-    assert clean(ssh_to(host, bench)) == 0
-
-
-def test_a_coordinator_that_is_killed_goes_on_with_all_that_the_hosts_measured_meanwhile(
-    bench: Bench, coordinator: Path
+def test_root_on_a_host_conducts_in_an_image_and_leaves_no_device(
+    bench: Bench, coordinator: Path, tmp_path: Path
 ) -> None:
-    host = bench.host("steady")
-    words = (
-        "files/permissions",
-        "--lab=directory",
-        "--time=30s",
-        "--no-stop",
-        "--no-controls",
-        "--no-account",
-    )
-    killed = started("run", *words, "--hosts", "steady", "--json")
-
-    def blocks() -> int:
-        if not (coordinator / "trials.db").exists():
-            return 0
-        with Store.open(coordinator / "trials.db", read_only=True) as store:
-            found = store.trials()
-            return len(store.data(found[0].header.id).ends) if found else 0
-
-    wait_for(blocks)
-    killed.kill()
-    killed.communicate()
-    assert [words for words in host.processes() if "keeper" in words]
-    # what is in use is not taken away
-    refused = program.iotrial("fleet", "clean", "--hosts", "steady")
-    assert refused.returncode == 1
-    assert "a trial goes on there" in refused.stderr
-    had = blocks()
-    done = program.iotrial("fleet", "resume", "last", "--json")
+    host = bench.host("image")
+    study = write_study(tmp_path, IMAGE)
+    done = program.iotrial(
+        "run", study, "--time=60s", "--blocks=2", "--no-stop", "--no-account", "--hosts", "image", "--json",
+        timeout=300,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (one,) = json.loads(done.stdout)["fleet"]["hosts"]
-    assert one["state"] == "done"
-    assert one["blocks"] >= had > 0
-    # as many as the host's own store has, in the same order
-    (own,) = host.state.glob("fleet/*/trials.db")
-    with (
-        Store.open(own, read_only=True) as theirs,
-        Store.open(coordinator / "trials.db", read_only=True) as ours,
-    ):
-        measured = [(end.condition, end.block) for end in theirs.data(one["trial"]["id"]).ends]
-        gathered = [(end.condition, end.block) for end in ours.data(one["trial"]["id"]).ends]
-    assert gathered == measured
+    with Store.open(coordinator / "trials.db", read_only=True) as store:
+        header = store.data("last").trial.header
+    assert header.lab["kind"] == "image"
+    assert blocks(coordinator, "image") == 2
+    listed = subprocess.run(
+        ["losetup", "--list", "--noheadings", "--output=BACK-FILE"], capture_output=True, text=True
+    )
+    assert str(host.folder) not in listed.stdout
+    assert left(host) == []
 
 
-def test_a_trial_is_conducted_by_what_was_carried_and_leaves_only_the_bundle_and_the_state_folder(
-    bench: Bench, carried: Bundle
-) -> None:
-    host = bench.host("alpha")
-    said: list[str] = []
-    link = SshLink(ssh_to(host, bench), carried, said.append)
-    assert link.facts().root
-    assert link.facts().name == "alpha"
-    link.begin(order("alpha"))
-    batches = all_of(link)
-    assert not batches[-1].problem
-    assert batches[-1].left == 0
-    ends = [end for batch in batches for end in batch.ends]
-    runs = [packed for batch in batches for packed in batch.runs]
-    assert len({(end.condition, end.block) for end in ends}) == len(ends) > 0
-    assert len(runs) >= 2 * len(ends)
-    link.close()
-    wait_for(lambda: not [words for words in host.processes() if "resident" in words])
-    assert oct(host.cache.stat().st_mode & 0o777) == "0o700"
-    assert [path.name for path in host.cache.iterdir()] == [f"bundle-{carried.id}"]
-    left = sorted(str(path.relative_to(host.folder)) for path in host.folder.glob("[hv]*/*"))
-    assert left == ["home-root/.cache", "home-root/.ssh", "home/worker", "varlib/iotrial"]
-    assert len(said) == 1
-
-
-def test_a_bundle_is_used_again_carried_anew_when_it_has_changed_and_taken_away(
-    bench: Bench, carried: Bundle
-) -> None:
-    host = bench.host("kept")
-    said: list[str] = []
-    for _ in range(2):
-        link = SshLink(ssh_to(host, bench), carried, said.append)
-        link.facts()
-        link.close()
-    assert len(said) == 1
-    (host.cache / f"bundle-{carried.id}" / "packages/click/core.pyc").write_bytes(b"changed")
-    mended = SshLink(ssh_to(host, bench), carried, said.append)
-    assert mended.facts().root
-    mended.close()
-    assert len(said) == 2
-    wait_for(lambda: not host.processes())
-    assert clean(ssh_to(host, bench)) == 1
-    assert not host.cache.exists()
-
-
-def test_a_link_that_is_cut_and_mended_loses_nothing_and_the_host_goes_on_meanwhile(
-    bench: Bench, carried: Bundle
-) -> None:
-    host = bench.host("far")
-    link = SshLink(ssh_to(host, bench), carried)
-    link.begin(order("far", seconds=45))
-    seen: list[tuple[str, int]] = []
-    position = Position()
-
-    def ask() -> Batch:
-        nonlocal position
-        batch = link.after(FLEET, position)
-        position = batch.after
-        seen.extend((end.condition, end.block) for end in batch.ends)
-        return batch
-
-    def lost() -> bool:
-        try:
-            ask()
-        except Lost:
-            return True
-        return False
-
-    wait_for(lambda: ask().ends)
-    host.link("down")
-    wait_for(lost)
-    had = len(seen)
-    time.sleep(2)
-    host.link("up")
-
-    def back() -> bool:
-        try:
-            return bool(ask().ends)
-        except Lost:
-            return False
-
-    wait_for(back)
-    assert len(seen) > had
-    link.stop(FLEET)
-    wait_for(lambda: ask().stage is Stage.ENDED)
-    while ask().more:
-        pass
-    assert len(seen) == len(set(seen))
-    link.close()
-
-
-def test_a_host_that_nobody_asks_ends_by_itself_after_its_time_of_grace(
-    bench: Bench, carried: Bundle
-) -> None:
-    host = bench.host("alone")
-    link = SshLink(ssh_to(host, bench), carried)
-    link.begin(order("alone", seconds=600, grace_s=3))
-    link.close()
-    wait_for(lambda: not host.processes())
-    again = SshLink(ssh_to(host, bench), carried)
-    batch = again.after(FLEET, Position())
-    assert batch.stage is Stage.ENDED
-    assert batch.left == 0
-    again.close()
-
-
-def test_a_user_without_root_conducts_in_the_directory_lab(bench: Bench, carried: Bundle) -> None:
+def test_a_user_without_root_measures_in_the_directory_lab(bench: Bench, coordinator: Path) -> None:
     host = bench.host("plain", user="worker")
-    link = SshLink(ssh_to(host, bench, "worker"), carried)
-    assert not link.facts().root
-    link.begin(order("plain"))
-    batches = all_of(link)
-    assert not batches[-1].problem
-    assert any(batch.ends for batch in batches)
-    link.close()
+    tried = ["env", sys.executable, "-c", "import iotrial"]
+    if subprocess.run(
+        tried, user=61_234, group=61_234, extra_groups=(), cwd="/", capture_output=True
+    ).returncode:
+        pytest.skip("the Python of these tests is root's alone")
+    done = program.iotrial("run", *SHORT, "--hosts", "plain", "--json", timeout=300)
+    assert done.returncode == 0, done.stderr
     assert (host.folder / "home/worker/.local/state/iotrial").is_dir()
     assert not list((host.folder / "varlib").iterdir())
+
+
+def test_what_earlier_builds_carried_is_removed(bench: Bench, coordinator: Path) -> None:
+    host = bench.host("kept")
+    for name in ("bundle-aa", "bundle-bb", "part-cc-7"):
+        (host.folder / "home-root/.cache/iotrial" / name).mkdir(parents=True)
+    for expected in (3, 0):
+        done = program.iotrial("fleet", "clean", "--hosts", "kept", "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        document = json.loads(done.stdout)
+        jsonschema.validate(document, json.loads((SCHEMAS / "fleet-clean.schema.json").read_text()))
+        assert document["hosts"] == [{"name": "kept", "removed": expected, "problem": None}]
+    assert not (host.folder / "home-root/.cache/iotrial").exists()

@@ -9,10 +9,8 @@ from pathlib import Path
 import store_examples
 
 from iotrial import __version__
-from iotrial.fleet.link import Batch, HostFacts, Lost, Position, Stage
-from iotrial.fleet.order import Order, seed_of
-from iotrial.fleet.record import Record
-from iotrial.fleet.tail import tail
+from iotrial.fleet.batch import Batch, HostFacts, Lost, Position, Stage, tail
+from iotrial.fleet.order import Order, Record, seed_of
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader, TrialState
 

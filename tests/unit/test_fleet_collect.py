@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ from typing import Any
 import pytest
 from fleet_hosts import FLEET, RECORD, HostStore, header_for
 
+from iotrial.errors import StoreError
+from iotrial.fleet.batch import Batch, Position, Stage
 from iotrial.fleet.collect import Collector
-from iotrial.fleet.link import Batch, Position, Stage
-from iotrial.fleet.values import Distrusted
+from iotrial.fleet.order import Distrusted
 from iotrial.store import Store
 from iotrial.store.model import Event, RunRecord, TrialState
 from iotrial.store.packed import PackedState, read_packed
 
-ALPHA = RECORD.order_for("alpha")
+ALPHA, BETA = RECORD.order_for("alpha"), RECORD.order_for("beta")
 
 
 @pytest.fixture
@@ -235,3 +237,84 @@ def test_a_host_that_gives_its_trial_the_id_of_another_in_the_store_is_not_belie
     with pytest.raises(Distrusted, match="host alpha"):
         collector.add(ALPHA, host.batch())
     assert [trial.header.seed for trial in store.trials()] == ["9" * 32]
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> tuple[HostStore, HostStore]:
+    return HostStore(tmp_path / "alpha.db", "alpha"), HostStore(tmp_path / "beta.db", "beta")
+
+
+@contextmanager
+def collecting(path: Path) -> Iterator[tuple[Store, Collector]]:
+    with Store.open(path) as store:
+        yield store, Collector(store, FLEET, "example")
+
+
+def test_a_host_that_is_refused_leaves_what_others_send_in_the_same_transaction(
+    hosts: tuple[HostStore, HostStore], tmp_path: Path
+) -> None:
+    alpha, beta = hosts
+    with collecting(tmp_path / "coordinator.db") as (store, collector):
+        alpha.measure(2)
+        collector.add(ALPHA, alpha.batch())
+        alpha.measure(1)
+        beta.measure(2)
+        good = alpha.batch(collector.position("alpha"))
+        bad = replace(good, runs=good.runs[1:])
+        with collector.together():
+            with pytest.raises(Distrusted):
+                collector.add(ALPHA, bad)
+            collector.note("alpha", "was refused")
+            collector.add(BETA, beta.batch())
+            with pytest.raises(Distrusted):
+                collector.add(ALPHA, bad)
+            assert collector.position("alpha") == Position(1, 2, 0)
+            with Store.open(store.path, read_only=True) as other:
+                assert len(other.trials()) == 1, "nothing is there before all of it is"
+        with Store.open(store.path, read_only=True) as other:
+            assert [len(other.data(trial.number).ends) for trial in other.trials()] == [2, 2]
+        assert collector.add(ALPHA, good).blocks == 1, "the host may mend itself"
+
+
+def test_where_the_transaction_of_several_hosts_fails_nothing_of_it_is_kept_nor_counted(
+    hosts: tuple[HostStore, HostStore], tmp_path: Path
+) -> None:
+    alpha, beta = hosts
+    with collecting(tmp_path / "coordinator.db") as (store, collector):
+        alpha.measure(2)
+        collector.add(ALPHA, alpha.batch())
+        alpha.measure(1)
+        beta.measure(2)
+
+        def failing() -> None:
+            with collector.together():
+                collector.add(ALPHA, alpha.batch(collector.position("alpha")))
+                collector.add(BETA, beta.batch())
+                raise StoreError("disk full")
+
+        with pytest.raises(StoreError, match="disk full"):
+            failing()
+        assert (collector.position("alpha"), collector.position("beta")) == (Position(1, 2, 0), Position())
+        assert len(store.trials()) == 1
+        for order, host in ((ALPHA, alpha), (BETA, beta)):
+            assert collector.add(order, host.batch(collector.position(order.host))).blocks in (1, 2)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_block_or_a_trial_that_the_store_has_already_is_its_hosts_fault(
+    together: bool, hosts: tuple[HostStore, HostStore], tmp_path: Path
+) -> None:
+    alpha, _ = hosts
+    alpha.measure(2)
+    batch = alpha.batch()
+    again = replace(batch, since=Position(1, 2, 0), header=None, states=())
+    with collecting(tmp_path / "coordinator.db") as (store, collector):
+        collector.add(ALPHA, batch)
+        elsewhere = Collector(store, "e" * 32, "example")
+        refused = pytest.raises(Distrusted, match="host alpha: it is in the store already")
+        with collector.together() if together else nullcontext(), refused:
+            collector.add(ALPHA, again)
+        with pytest.raises(Distrusted, match="host alpha: it is in the store already"):
+            elsewhere.add(ALPHA, batch)
+        assert len(store.data("last").ends) == 2
+        assert store.find("last").state is TrialState.RUNNING

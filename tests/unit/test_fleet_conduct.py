@@ -13,9 +13,7 @@ from iotrial.cli.fleet_view import table
 from iotrial.cli.fleeting import status_of
 from iotrial.errors import IotrialError
 from iotrial.fleet.collect import Collector
-from iotrial.fleet.conduct import FleetConductor, Pace
-from iotrial.fleet.link import Hosts
-from iotrial.fleet.standing import HostStanding, Phase, Standing
+from iotrial.fleet.conduct import FleetConductor, Hosts, HostStanding, Pace, Phase, Standing
 from iotrial.store import Store
 from iotrial.store.model import TrialState
 

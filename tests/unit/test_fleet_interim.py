@@ -9,12 +9,11 @@ import pytest
 from fleet_stores import FLEET, add_host
 
 from iotrial.cli.fleet_view import Table, so_far, table
+from iotrial.fleet.batch import Position, Stage, tail
+from iotrial.fleet.conduct import HostStanding, Phase, Standing
 from iotrial.fleet.interim import Interim, SoFar
-from iotrial.fleet.link import Position, Stage
-from iotrial.fleet.opening import report_of
 from iotrial.fleet.report.words import mean_words
-from iotrial.fleet.standing import HostStanding, Phase, Standing
-from iotrial.fleet.tail import tail
+from iotrial.fleet.verdict import report_of
 from iotrial.store import Store
 
 RATIOS = (0.7, 0.8, 0.9, 1.1)

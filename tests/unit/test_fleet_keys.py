@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import stat
 import subprocess
@@ -13,8 +14,8 @@ from click.testing import CliRunner
 
 from iotrial.cli import cli
 from iotrial.errors import RequestError
-from iotrial.fleet.engine import address_of, host_name
-from iotrial.fleet.keys import Part, key_files, make_keys
+from iotrial.fleet.engine import address_of, host_name, security
+from iotrial.fleet.keys import Keys, Part, key_files, make_keys
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,3 +108,17 @@ def test_an_address_of_version_6_is_one_in_brackets() -> None:
 def test_a_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(RequestError, match="no name for a host"):
         host_name(name)
+
+
+def test_keys_pass_by_standard_input_as_they_are_in_files(keys: Path) -> None:
+    worker = Keys.in_folder(keys, Part.WORKER)
+    assert Keys.from_line(io.BytesIO(worker.line() + b"more")) == worker
+    assert worker.key == (keys / "worker-key.pem").read_text()
+    for text in (b"", b"-----BEGIN", b"[]\n", b'{"authority": "x"}\n'):
+        with pytest.raises(RequestError, match="--keys -"):
+            Keys.from_line(io.BytesIO(text))
+
+
+def test_what_is_no_key_is_refused_before_anything_listens() -> None:
+    with pytest.raises(RequestError, match="no keys of a fleet"):
+        security(Keys("a\nb", "c\nd", "e\nf"))

@@ -19,14 +19,11 @@ from rich.console import Console
 from iotrial.analysis.model import Verdict
 from iotrial.cli import cli
 from iotrial.errors import IotrialError, RequestError, UnknownName
-from iotrial.fleet import summing
-from iotrial.fleet.membership import Fleet, chosen, fleets
-from iotrial.fleet.opening import report_of
-from iotrial.fleet.report.html import fleet_html
-from iotrial.fleet.report.markdown import fleet_markdown
-from iotrial.fleet.report.text import print_fleet
+from iotrial.fleet import summary
+from iotrial.fleet.report.page import fleet_html
+from iotrial.fleet.report.text import fleet_markdown, print_fleet
 from iotrial.fleet.report.words import _covered, headline
-from iotrial.fleet.verdict import FleetReport, fleet_report
+from iotrial.fleet.verdict import Fleet, FleetReport, chosen, fleet_report, fleets, report_of
 from iotrial.report.opening import document_of
 from iotrial.store import Store
 from iotrial.store.model import TrialState
@@ -288,13 +285,13 @@ def test_many_trials_are_summed_up_by_several_processes_as_by_one(
 ) -> None:
     path = tmp_path / "trials.db"
     with Store.open(path) as store:
-        asked = [(add_host(store, number, blocks=9), f"h{number}") for number in range(1, summing.FEWEST + 1)]
+        asked = [(add_host(store, number, blocks=9), f"h{number}") for number in range(1, summary.FEWEST + 1)]
     asked.append((99, "lost"))  # not there
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     with Store.open(path, read_only=True) as store:
-        together = list(summing.summaries(store, asked))
+        together = list(summary.summaries(store, asked))
         monkeypatch.setattr("sys.executable", "/bin/false")  # one that dies at once: its share is done here
-        left = list(summing.summaries(store, asked))
+        left = list(summary.summaries(store, asked))
     assert together[:-1] == left[:-1]
     for found in (together, left):
         assert isinstance(found[-1], IotrialError)

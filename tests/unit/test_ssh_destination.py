@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import RequestError
-from iotrial.fleet.ssh.client import Ssh, failure
-from iotrial.fleet.ssh.destination import Destination, destinations
-from iotrial.fleet.values import HOST_NAME
+from iotrial.fleet.order import HOST_NAME
+from iotrial.fleet.ssh import Destination, Ssh, destinations, failure
 
 
 def test_hosts_are_named_with_users_ports_and_numbers() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from iotrial.cli.output import tell
-from iotrial.fleet.standing import FleetWatcher, HostStanding, Phase, Standing
+from iotrial.fleet.conduct import FleetWatcher, HostStanding, Phase, Standing
 from iotrial.legible import shown
 from iotrial.report.notation import counted
 from iotrial.units import format_duration

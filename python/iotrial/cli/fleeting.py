@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,10 +16,10 @@ from iotrial.cli.output import tell
 if TYPE_CHECKING:
     from iotrial.cli.asking import Asked
     from iotrial.fleet.collect import Collector
+    from iotrial.fleet.conduct import Hosts, Standing
     from iotrial.fleet.interim import Interim
-    from iotrial.fleet.link import Hosts
-    from iotrial.fleet.record import Record
-    from iotrial.fleet.standing import Standing
+    from iotrial.fleet.keys import Keys, Part
+    from iotrial.fleet.order import Record
     from iotrial.store import Store
     from iotrial.study.model import Study
 
@@ -59,8 +61,7 @@ def fleet_of(
     from iotrial.cli.asking import asked_of, find_study, quantity_of, sampling_period
     from iotrial.design.plan import new_seed
     from iotrial.errors import RequestError
-    from iotrial.fleet.order import GRACE_S, LONGEST_GRACE_S, Order
-    from iotrial.fleet.record import Record
+    from iotrial.fleet.order import GRACE_S, LONGEST_GRACE_S, Order, Record
     from iotrial.study.catalogue import is_shipped
     from iotrial.study.model import TYPICAL
     from iotrial.units import parse_duration
@@ -104,9 +105,10 @@ def fleet_of(
 def reached_by(
     fleet: str | None, keys: str | None, hosts: str | None, ssh_config: str | None
 ) -> dict[str, str]:
-    """By which words the hosts are reached: those that report at a scheduler, or those that are named."""
+    """By which words the hosts are reached: those that join a scheduler, or those that are named."""
     from iotrial.errors import RequestError
     from iotrial.fleet.hosts import reached_by_scheduler
+    from iotrial.fleet.ssh import reached_by_ssh
 
     if hosts is None:
         assert fleet is not None
@@ -115,27 +117,39 @@ def reached_by(
         raise RequestError(
             "--hosts is by SSH, --fleet and --keys by a scheduler", hint="name the one or the other"
         )
-    from iotrial.fleet.ssh.hosts import reached_by_ssh
-
     return reached_by_ssh(hosts, ssh_config)
 
 
-def found_by_ssh(record: Record, *, as_json: bool) -> Hosts | None:
-    """The hosts of a new fleet that are reached by ssh, each looked at and brought what it needs; None for other fleets.
+def keys_of(folder: str, part: Part) -> Keys:
+    """The keys of ``--keys``: in a folder, or on standard input. Raises RequestError."""
+    from iotrial.fleet.keys import STDIN, Keys
 
-    Raises RequestError where one cannot take part as it is: no trial has begun then.
-    """
-    from iotrial.fleet.hosts import HOSTS
+    return (
+        Keys.from_line(sys.stdin.buffer)
+        if folder == STDIN
+        else Keys.in_folder(Path(folder).expanduser(), part)
+    )
 
-    if HOSTS not in record.reached:
-        return None
-    from iotrial.fleet.ssh.hosts import prepare, ssh_hosts
 
-    hosts = ssh_hosts(record.reached, None if as_json else lambda text: tell(text, err=True))
+def hosts_of(record: Record, *, new: bool, as_json: bool) -> Hosts:
+    """The hosts of a fleet. If it is ``new``, raises RequestError where one that is named cannot take part as it is: no trial
+    has begun then."""
+    from iotrial.errors import RequestError
+    from iotrial.fleet.batch import Lost
+    from iotrial.fleet.hosts import HOSTS, KEYS, SCHEDULER, SSH_CONFIG, DaskHosts
+    from iotrial.fleet.keys import Part
+    from iotrial.fleet.ssh import SshHosts, ssh_ways
+
+    reached = record.reached
+    if SCHEDULER in reached:
+        return DaskHosts(reached[SCHEDULER], keys_of(reached[KEYS], Part.CLIENT))
+    if HOSTS not in reached:
+        raise RequestError(f"no hosts are reached by {', '.join(map(str, reached)) or 'nothing'}")
+    hosts = SshHosts(ssh_ways(reached[HOSTS], reached.get(SSH_CONFIG)))
     try:
-        for message in prepare(hosts).values():
-            if not as_json:
-                tell(f"{message}; it is tried again while the others measure", err=True)
+        for error in (hosts.check() if new else hosts.wait()).values():
+            if isinstance(error, Lost) and not as_json:
+                tell(f"{error.message}; it is tried again while the others measure", err=True)
     except BaseException:
         hosts.close()
         raise
@@ -165,18 +179,17 @@ def consented(chosen: Study, asked: Asked) -> None:
     ask_consent(chosen, trust=asked.trust)
 
 
-def conducted(record: Record, *, as_json: bool, hosts: Hosts | None = None) -> int:
-    """Conducts a fleet, new or resumed, and says how it ended; the exit status. ``hosts``: where they are found already."""
+def conducted(record: Record, *, as_json: bool, new: bool = False) -> int:
+    """Conducts a fleet, new or resumed, and says how it ended; the exit status."""
     from iotrial.cli.fleet_view import fleet_view
     from iotrial.conduct.signals import Held
     from iotrial.errors import IotrialError
     from iotrial.fleet.collect import Collector
     from iotrial.fleet.conduct import FleetConductor, Pace
-    from iotrial.fleet.hosts import hosts_of
     from iotrial.paths import store_path
     from iotrial.store import Store
 
-    hosts = hosts_of(record.reached) if hosts is None else hosts
+    hosts = hosts_of(record, new=new, as_json=as_json)
     try:
         with Store.open(store_path()) as store, Held() as held:
             collector = Collector(store, record.id, record.name, seed_chosen=record.seed_chosen)
@@ -229,7 +242,7 @@ def status_of(standing: Standing) -> int:
     """0 where every host came to an end; 1 where one failed, was left out or was stopped; 3 where one is invalid, and no
     worse."""
     from iotrial.cli.ending import EXIT_INVALID
-    from iotrial.fleet.standing import Phase
+    from iotrial.fleet.conduct import Phase
 
     phases = {host.phase for host in standing.hosts}
     if phases & {Phase.FAILED, Phase.LEFT_OUT, Phase.STOPPED} or not phases:
@@ -262,7 +275,7 @@ def as_object(standing: Standing) -> dict[str, object]:
 
 def _say(standing: Standing, *, as_json: bool) -> None:
     from iotrial.cli.fleet_view import table
-    from iotrial.fleet.standing import Phase
+    from iotrial.fleet.conduct import Phase
 
     if as_json:
         click.echo(json.dumps(as_object(standing), indent=1))

@@ -1,4 +1,4 @@
-"""The agent of a host: begins the trial that was ordered, tells what its store has, ends it. It knows no transport.
+"""The agent of a host: begins the trial that was ordered, tells what its store has, ends it.
 
 The trial is an ordinary one, conducted by the ordinary program in a process of its own, with the host's own lock, journal and
 controls, and a store of its own for each fleet. A keeper (``fleet.keeper``) stands between the two: it outlives the agent,
@@ -16,21 +16,26 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from iotrial import __version__
 from iotrial.errors import IotrialError, RequestError
-from iotrial.fleet.keeper import Folder
-from iotrial.fleet.link import MAX_PROBLEM, Batch, HostFacts, Stage
-from iotrial.fleet.order import Order
-from iotrial.fleet.tail import tail
-from iotrial.fleet.values import FLEET_ID
+from iotrial.fleet.batch import MAX_BATCH, MAX_PROBLEM, Batch, Count, HostFacts, Position, Stage, tail
+from iotrial.fleet.keeper import Folder, told_by
+from iotrial.fleet.order import FLEET_ID, Distrusted, FleetId, Order, read
+from iotrial.lab.journal import Journal
+from iotrial.legible import shown
 from iotrial.paths import state_folder
-from iotrial.store.gathered import Position
+from iotrial.store import Store
 from iotrial.store.liveness import is_alive
 from iotrial.store.states import TrialState
 
 STOPPED_WITHIN_S = 600.0
+MAX_ASKED = 4 << 20
+DONE = "{}"
 _LOOKED_EVERY_S = 0.05
 
 
@@ -76,8 +81,6 @@ class Agent:
         batch = tail(folder.store, position, stage)
         if stage is Stage.GOING:
             return batch
-        from dataclasses import replace
-
         return replace(batch, problem=folder.problem()[:MAX_PROBLEM], left=self._left())
 
     def stop(self, fleet: str) -> None:
@@ -124,7 +127,7 @@ class Agent:
                 f"host {self.name}: what an earlier trial left could not be put back: {problem}",
                 hint="`iotrial restore` on that host says more",
             )
-        begun = folder.begun()
+        begun = _state(folder) is not None
         words = (
             ("resume", "last", f"--html={folder.report}", "--json", *(("--trust",) if "trust" in order.flags else ()))
             if begun
@@ -137,18 +140,16 @@ class Agent:
         if keeper is None:
             return False
         # A keeper that was killed leaves a program that is just putting things back.
-        return is_alive(keeper) or folder.state() is TrialState.RUNNING
+        return is_alive(keeper) or _state(folder) is TrialState.RUNNING
 
     def _over(self, folder: Folder) -> bool:
-        return folder.state() in (TrialState.DONE, TrialState.INVALID)
+        return _state(folder) in (TrialState.DONE, TrialState.INVALID)
 
     def _left(self, *, alone: bool = True) -> int:
         """How many entries the undo journal has; ``alone``: with those that are left alone, which keep no trial waiting."""
         journal = self._state / "journal"
         if not journal.is_dir():
             return 0
-        from iotrial.lab.journal import Journal
-
         entries, damaged = Journal(journal).read()
         return sum(alone or not entry.left_alone for entry in entries) + len(damaged)
 
@@ -158,7 +159,7 @@ class Agent:
         return Folder(self._state / "fleet" / fleet)
 
     def _environment(self, folder: Folder | None = None) -> dict[str, str]:
-        found = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        found = dict(os.environ)
         if self._state.name == "iotrial" and self._state != state_folder():
             found["XDG_STATE_HOME"] = str(self._state.parent)
         found.pop("IOTRIAL_STORE", None)
@@ -167,11 +168,57 @@ class Agent:
         return found
 
 
-def told_by(stderr: str) -> str:
-    """What the program said when it failed with ``--json``: message and hint; else the end of what it wrote."""
-    for line in reversed(stderr.strip().splitlines()):
-        with suppress(ValueError, KeyError, TypeError, AttributeError):
-            error = json.loads(line)["error"]
-            hint = error.get("hint")
-            return f"{error['message']}" + (f" (hint: {hint})" if hint else "")
-    return stderr.strip()[-500:]
+def _state(folder: Folder) -> TrialState | None:
+    """Where the trial stands by its store; None where it has none."""
+    if not folder.store.exists():
+        return None
+    with Store.open(folder.store, read_only=True, checked=False) as store:
+        trials = store.trials()
+    return trials[-1].state if trials else None
+
+
+class _Question(msgspec.Struct, forbid_unknown_fields=True):
+    fleet: FleetId
+    position: tuple[Count, Count, Count] | None = None
+
+
+def asking_after(fleet: str, position: Position) -> str:
+    """The text of the question ``after``."""
+    asked = _Question(fleet, (position.states, position.blocks, position.events))
+    return msgspec.json.encode(asked).decode()
+
+
+def asking_to_stop(fleet: str) -> str:
+    """The text of the question ``stop``."""
+    return msgspec.json.encode(_Question(fleet)).decode()
+
+
+def answered(agent: Agent, ask: str, text: str) -> str:
+    """One question to an agent: ``facts``, ``begin``, ``after`` or ``stop``, and its answer, both as JSON text."""
+    try:
+        if ask == "facts":
+            return agent.facts().to_json()
+        if ask == "begin":
+            agent.begin(Order.from_json(text))
+            return DONE
+        asked = read(_Question, text, longest=MAX_ASKED, what="a question")
+        if ask == "after" and asked.position is not None:
+            return agent.after(asked.fleet, Position(*asked.position)).to_json()
+        if ask == "stop":
+            agent.stop(asked.fleet)
+            return DONE
+        raise RequestError(f"no question is called {str(ask)[:40]!r}")
+    except IotrialError as error:
+        return json.dumps({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
+
+
+def refused(host: str, answer: object) -> str:
+    """The answer of a host, as text; IotrialError with what the host says where that is an error, Distrusted for no text."""
+    if not isinstance(answer, str) or len(answer) > MAX_BATCH:
+        raise Distrusted(f"host {host}: an answer that is no text, or too long")
+    if answer.startswith('{"error"'):
+        with suppress(ValueError, KeyError, TypeError):
+            error = json.loads(answer)["error"]
+            raise IotrialError(f"host {host}: {shown(str(error['message'])[:2000])}")
+        raise Distrusted(f"host {host}: an answer that cannot be read")
+    return answer

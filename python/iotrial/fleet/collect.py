@@ -12,9 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from iotrial.errors import StoreError
-from iotrial.fleet.link import Batch
-from iotrial.fleet.order import Order
-from iotrial.fleet.values import Distrusted
+from iotrial.fleet.batch import Batch
+from iotrial.fleet.order import Distrusted, Order
 from iotrial.store import Store
 from iotrial.store.gathered import Gathered, Part, Position, refuse_reserved
 from iotrial.store.model import TrialState

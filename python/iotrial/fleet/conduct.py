@@ -8,21 +8,20 @@ Each host is asked by one thread at a time; the store belongs to the loop alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from queue import Empty, SimpleQueue
+from typing import Protocol
 
 from iotrial import __version__
 from iotrial.errors import IotrialError
+from iotrial.fleet.batch import Batch, HostFacts, Lost, Stage
 from iotrial.fleet.collect import Collector
 from iotrial.fleet.interim import Interim, SoFar
-from iotrial.fleet.link import Batch, HostLink, Hosts, Lost, Stage
-from iotrial.fleet.order import Order
-from iotrial.fleet.record import Record
-from iotrial.fleet.standing import FleetWatcher, HostStanding, Phase, Standing
-from iotrial.fleet.values import Distrusted
+from iotrial.fleet.order import Distrusted, Order, Record
 from iotrial.legible import shown
 from iotrial.store.gathered import Position
 from iotrial.store.states import TrialState
@@ -37,7 +36,106 @@ _SHOWN_EVERY_S = 0.2
 _MEANS_EVERY_S = 2.0
 _SHOWN_EVERY_HOST_S = 0.005  # times the hosts: to look at all of them costs each time
 _SHOWN_AT_LEAST_S = 2.0
+
+
+class HostLink(Protocol):
+    """One host, over whatever transport. Every call may take long and raises Lost where there is no answer in time,
+    Distrusted where there is one that cannot be; each is called by one thread at a time."""
+
+    @property
+    def name(self) -> str:
+        """Under which the host is known in the fleet: of the form HOST_NAME, and its alone."""
+
+    def facts(self) -> HostFacts:
+        """What the host is."""
+
+    def begin(self, order: Order) -> None:
+        """Begin the trial, or go on with it where it was: whatever of this order is there already is kept."""
+
+    def after(self, fleet: str, position: Position) -> Batch:
+        """What the host's store has after a position; to ask is also what keeps the trial there going."""
+
+    def stop(self, fleet: str) -> None:
+        """Have the trial end now, and everything put back; what was measured stays there."""
+
+    def close(self) -> None:
+        """Let go of the host. Nothing there is ended by that, but the time of grace begins."""
+
+
+class Hosts(Protocol):
+    """Where hosts come from: those that are named, or those that have reported at a scheduler."""
+
+    def present(self) -> Sequence[HostLink]:
+        """The hosts that are known now; the same object for the same host each time. Ones that come late are added."""
+
+    def close(self) -> None:
+        """Let go of all of them."""
+
+
+class Phase(StrEnum):
+    """Where a host stands as its coordinator sees it."""
+
+    JOINING = "joining"  # it is there, and has not begun
+    MEASURING = "measuring"
+    LOST = "lost"  # it does not answer, and is waited for
+    LEFT_OUT = (
+        "left out"  # it has not answered for too long; taken up again if it comes back while others measure
+    )
+    STOPPED = "stopped"  # its trial was interrupted
+    DONE = "done"
+    INVALID = "invalid"  # its controls failed: it is reported, not averaged
+    FAILED = "failed"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is waited for."""
+        return self not in (Phase.JOINING, Phase.MEASURING, Phase.LOST)
+
+
 _ENDINGS = {TrialState.DONE: Phase.DONE, TrialState.INVALID: Phase.INVALID, TrialState.FAILED: Phase.FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class HostStanding:
+    """One host: ``trial`` is its number in the coordinator's store, ``trial_id`` what names it everywhere."""
+
+    name: str
+    phase: Phase
+    blocks: int = 0
+    trial: int | None = None
+    trial_id: str | None = None
+    said: str = ""
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The whole fleet at one moment. ``so_far``: means over hosts, of comparisons with ``further`` beside them."""
+
+    fleet: str
+    study: str
+    elapsed_s: float
+    hosts: Sequence[HostStanding]
+    so_far: Sequence[SoFar] = ()
+    further: int = 0
+
+    @property
+    def blocks(self) -> int:
+        return sum(host.blocks for host in self.hosts)
+
+    def counted(self, phase: Phase) -> int:
+        """How many hosts stand so."""
+        return sum(host.phase is phase for host in self.hosts)
+
+
+class FleetWatcher(Protocol):
+    """Who is told how a fleet stands. Every method is cheap, and is called by one thread."""
+
+    def update(self, standing: Standing) -> None:
+        """The fleet stands so."""
+
+    def say(self, text: str) -> None:
+        """Something that happens once."""
 
 
 @dataclass(frozen=True, slots=True)

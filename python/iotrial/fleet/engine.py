@@ -1,33 +1,45 @@
-"""The engine: Dask's own scheduler and worker, with keys, without anything that a fleet does not need.
+"""Dask's scheduler and worker, with TLS and without anything that a fleet does not need.
 
-One worker a host, with one thread and one ``lab``: a task that conducts a trial needs it, so that never two trials share a
-machine. What is asked beside a trial goes to a handler of the worker, by messages. The engine's statistics, its page and the
-ways to have a function run that no fleet needs are switched off: a host that measures should do nothing else.
+One worker per host, with one thread and one resource ``lab``. A task that conducts a trial needs it, so that two trials never
+share a machine. Everything else that a host is asked goes to a handler of the worker, as messages of text. Dask's statistics,
+its web page and its ready-made ways of running functions are switched off: a host that measures should do nothing else.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import platform
 import re
+import signal
 import socket
 import ssl
+import sys
 import time
-from pathlib import Path
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from iotrial.errors import MissingTool, RequestError
-from iotrial.fleet.agent import Agent
-from iotrial.fleet.asking import DONE, answered
-from iotrial.fleet.keys import INSTALL, Part, key_files
-from iotrial.fleet.link import Lost
-from iotrial.fleet.order import Order
-from iotrial.fleet.values import HOST_NAME, MAX_NAME
+from iotrial import __version__
+from iotrial.errors import IotrialError, MissingTool, RequestError
+from iotrial.fleet.agent import DONE, Agent, answered
+from iotrial.fleet.batch import Lost
+from iotrial.fleet.keys import INSTALL, Keys, Part
+from iotrial.fleet.order import HOST_NAME, MAX_NAME, Order
 
 LAB = "lab"
 HANDLER = "iotrial"
 AGENT = "iotrial_agent"
 DEFAULT_PORT = 8786
 CONNECT_S = 20.0
+AGAIN_AFTER_S = 2.0
+#: a worker over SSH ends when it has not been asked for so long: a connection can die without a word
+QUIET_S = 900.0
+#: what a worker with ``--keys -`` prints first, followed by its version, and when it has joined, by its name
+GREETING = "iotrial-worker"
+READY = "iotrial-joined"
 
 _ADDRESS = re.compile(r"(?:tls://)?(\[[0-9A-Fa-f:.%a-z]+\]|[^\s:/\[\]]+)(?::([0-9]{1,5}))?")
 _QUIET: dict[str, object] = {
@@ -58,31 +70,8 @@ _QUIET: dict[str, object] = {
 }  # fmt: skip
 
 
-def address_of(text: str, option: str) -> str:
-    """``tls://HOST:PORT`` of what a user wrote. RequestError where it names no host, or another protocol."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None or int(found[2] or DEFAULT_PORT) > 65_535:
-        raise RequestError(
-            f'{option} "{text[:80]}": wanted tls://HOST:PORT',
-            hint="such as tls://192.168.1.10:8786; without keys nothing is answered, so that there is no other protocol",
-        )
-    return f"tls://{found[1]}:{found[2] or DEFAULT_PORT}"
-
-
-def security(folder: Path, part: Part) -> Any:
-    """The engine's own description of who may speak to whom: TLS 1.3, both sides with a certificate of this authority."""
-    authority, certificate, key = map(str, key_files(folder, part))
-    engine = configured()
-    named = {
-        f"tls_{role}_{what}": value for role in Part for what, value in (("cert", certificate), ("key", key))
-    }
-    return engine.Security(
-        require_encryption=True, tls_ca_file=authority, tls_min_version=ssl.TLSVersion.TLSv1_3, **named
-    )
-
-
 def configured() -> Any:
-    """The engine, told what it does in this process. MissingTool where it is not installed."""
+    """The module ``distributed``, configured for this process. MissingTool where it is not installed."""
     try:
         import dask
         import distributed
@@ -94,8 +83,54 @@ def configured() -> Any:
     return distributed
 
 
+def security(keys: Keys) -> Any:
+    """Dask's description of who may speak to whom: TLS 1.3, both sides with a certificate of this authority."""
+    if not all(
+        "\n" in text for text in (keys.authority, keys.certificate, keys.key)
+    ):  # else Dask takes it for a file's name
+        raise RequestError("these are no keys of a fleet", hint="`iotrial fleet keys FOLDER` makes them")
+    distributed = configured()
+    named = {
+        f"tls_{role}_{what}": value
+        for role in Part
+        for what, value in (("cert", keys.certificate), ("key", keys.key))
+    }
+    made = distributed.Security(
+        require_encryption=True, tls_ca_file=keys.authority, tls_min_version=ssl.TLSVersion.TLSv1_3, **named
+    )
+    try:
+        made.get_connection_args("client")
+    except (ssl.SSLError, ValueError, OSError) as error:
+        raise RequestError(
+            f"these are no keys of a fleet: {error}", hint="`iotrial fleet keys FOLDER` makes them"
+        ) from error
+    return made
+
+
+def address_of(text: str, option: str) -> str:
+    """``tls://HOST:PORT`` of what a user wrote. RequestError where it names no host, or another protocol."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found[2] or DEFAULT_PORT) > 65_535:
+        raise RequestError(
+            f'{option} "{text[:80]}": wanted tls://HOST:PORT',
+            hint="such as tls://192.168.1.10:8786; without keys nothing is answered, so that there is no other protocol",
+        )
+    return f"tls://{found[1]}:{found[2] or DEFAULT_PORT}"
+
+
+def host_name(given: str | None) -> str:
+    """The name of this host in a fleet: as given, else the machine's. RequestError for one that is none."""
+    name = platform.node()[:MAX_NAME] if given is None else given
+    if not HOST_NAME.fullmatch(name):
+        raise RequestError(
+            f'"{name[:80]}" is no name for a host: letters, digits, dots, hyphens and underscores, at most {MAX_NAME}',
+            hint="--name gives another",
+        )
+    return name
+
+
 def greet(address: str, secured: Any, part: Part, within_s: float = 0.0) -> None:
-    """Shakes hands once and hangs up: the engine would try for long, and say little of why. A scheduler that is just being
+    """Shakes hands once and hangs up: Dask would try for long, and say little of why. A scheduler that is just being
     started is waited for ``within_s``. Raises Lost."""
     host, _, port = address.removeprefix("tls://").rpartition(":")
     context = secured.get_connection_args(part.value)["ssl_context"]
@@ -122,26 +157,237 @@ def greet(address: str, secured: Any, part: Part, within_s: float = 0.0) -> None
 
 
 def conduct(order: str) -> str:
-    """The one task that a fleet gives to the engine: it holds the host's lab for as long as the trial goes on."""
-    engine = configured()
-    worker = engine.get_worker()
+    """The one task that a fleet gives to Dask: it holds the host's lab for as long as the trial goes on."""
+    distributed = configured()
+    worker = distributed.get_worker()
     agent: Agent = getattr(worker, AGENT)
-    told = answered(agent, "begin", order)
-    if told == DONE:
+    said = answered(agent, "begin", order)
+    if said == DONE:
         fleet = Order.from_json(order).fleet
-        while worker.status is engine.Status.running and not agent.wait(fleet, 0.5):
+        while worker.status is distributed.Status.running and not agent.wait(fleet, 0.5):
             pass
-    return told
+    return said
 
 
-def host_name(given: str | None) -> str:
-    """The name of this host in a fleet: as given, else the machine's. RequestError for one that is none."""
-    import platform
+def serve_scheduler(address: str, keys: Keys, ready: Callable[[str], None], *, from_stdin: bool) -> None:
+    """Runs a scheduler at an address until a signal ends it, or its standard input with ``from_stdin``. Raises IotrialError
+    where it cannot listen there."""
+    secured = security(keys)
 
-    name = platform.node()[:MAX_NAME] if given is None else given
-    if not HOST_NAME.fullmatch(name):
-        raise RequestError(
-            f'"{name[:80]}" is no name for a host: letters, digits, dots, hyphens and underscores, at most {MAX_NAME}',
-            hint="--name gives another",
-        )
-    return name
+    class WithoutPage(configured().Scheduler):  # type: ignore[misc]
+        def start_http_server(self, *_: object, **__: object) -> None:
+            """None: only what the user names is bound."""
+
+    async def run(ended: _Ended) -> None:
+        host, _, port = address.removeprefix("tls://").rpartition(":")
+        try:
+            scheduler = await WithoutPage(
+                host=f"tls://{host}", port=int(port), protocol="tls", security=secured, dashboard=False
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise IotrialError(
+                f"cannot listen at {address}: {_root(error)}",
+                hint="name an address of this machine and a free port",
+            ) from error
+        ready(str(scheduler.address))
+        await ended.event.wait()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(scheduler.close(), 10)
+
+    _until_ended(run, from_stdin=from_stdin)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker finds its scheduler, listens, and is reached: ``bind`` is HOST or HOST:PORT, by default the address from
+    which this machine reaches the scheduler; ``contact`` is an address that leads there, by default the same."""
+
+    scheduler: str
+    bind: str | None = None
+    contact: str | None = None
+
+
+def serve_worker(
+    place: Place, keys: Keys, agent: Agent, said: Callable[[str], None], *, from_stdin: bool
+) -> None:
+    """Runs a worker until a signal ends it; then a trial that goes on is ended and put back first. A scheduler that is not
+    there, or is lost, is tried again and again.
+
+    With ``from_stdin`` it joins once, says so on standard output, and ends when the scheduler is lost, when standard input
+    ends, or when nobody asks for long: whoever started it does so again. A trial goes on meanwhile, for its time of grace.
+    """
+    secured = security(keys)
+
+    async def run(ended: _Ended) -> None:
+        problem = await asyncio.to_thread(agent.mend)
+        said(problem and f"what an earlier trial left could not be put back: {problem}")
+        worker = _Serving(place, secured, agent, ended, said, from_stdin=from_stdin)
+        before = ""
+        while not ended.event.is_set():
+            why = await worker.once()
+            if from_stdin:
+                if why and not ended.event.is_set():
+                    raise IotrialError(why)
+                break
+            if why != before and not ended.event.is_set():
+                said(why and f"{why}; trying again")
+            before = why
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(ended.event.wait(), AGAIN_AFTER_S)
+        for fleet in agent.going() if ended.by_signal else ():
+            said("ending the trial; what it changed is put back first")
+            agent.stop(fleet)
+            await asyncio.to_thread(agent.wait, fleet)
+
+    _until_ended(run, from_stdin=from_stdin)
+
+
+class _Serving:
+    """One worker after another."""
+
+    def __init__(
+        self,
+        place: Place,
+        secured: Any,
+        agent: Agent,
+        ended: _Ended,
+        said: Callable[[str], None],
+        *,
+        from_stdin: bool,
+    ) -> None:
+        self._place = place
+        self._secured = secured
+        self._agent = agent
+        self._ended = ended
+        self._said = said
+        self._from_stdin = from_stdin
+        self._asked_s = 0.0
+
+    async def once(self) -> str:
+        """One worker from its start to its end; why it ended."""
+        address = self._place.scheduler
+        try:
+            await asyncio.to_thread(greet, address, self._secured, Part.WORKER)
+        except IotrialError as error:
+            return f"{error.message}; {error.hint}"
+        try:
+            worker = await self._made()
+        except (OSError, ValueError, RuntimeError) as error:
+            return f"no connection to {address}: {_root(error)}"
+        starting = asyncio.ensure_future(_started(worker))
+        waiting = asyncio.ensure_future(self._ended.event.wait())
+        try:
+            await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                return ""
+            failed = starting.exception()
+            if failed is not None:
+                return f"not taken by {address}: {_root(failed)}"
+            self._joined()
+            finished = asyncio.ensure_future(worker.finished())
+            asked = asyncio.ensure_future(self._until_quiet())
+            await asyncio.wait({finished, waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
+            finished.cancel()
+            asked.cancel()
+            return f"the connection to {address} has ended"
+        finally:
+            for task in (starting, waiting):
+                task.cancel()
+            with suppress(Exception):
+                await asyncio.wait_for(worker.close(timeout=2, executor_wait=False), 10)
+
+    async def _made(self) -> Any:
+        class WithoutPage(configured().Worker):  # type: ignore[misc]
+            def start_http_server(self, *_: object, **__: object) -> None:
+                """None: only what the user names is bound."""
+
+        place = self._place
+        bind = place.bind
+        if bind is None:
+            bind = await asyncio.to_thread(_reached_from, place.scheduler)
+        found = _ADDRESS.fullmatch(bind)
+        host, port = (bind, None) if found is None else (found[1], found[2])
+        worker = WithoutPage(
+            place.scheduler, name=self._agent.name, nthreads=1, resources={LAB: 1}, security=self._secured,
+            protocol="tls", host=f"tls://{host}", port=None if port is None else int(port),
+            contact_address=place.contact, dashboard=False, memory_limit=0, local_directory=None,
+        )  # fmt: skip
+        worker.handlers[HANDLER] = self._handler
+        setattr(worker, AGENT, self._agent)
+        return worker
+
+    async def _handler(self, ask: str = "", text: str = "") -> str:
+        """Answers a coordinator, in text; an error is an answer too."""
+        self._asked_s = time.monotonic()
+        return await asyncio.to_thread(answered, self._agent, ask, text)
+
+    def _joined(self) -> None:
+        self._asked_s = time.monotonic()
+        if self._from_stdin:
+            print(READY, self._agent.name, flush=True)
+        else:
+            self._said(f"{self._agent.name} is at {self._place.scheduler}")
+
+    async def _until_quiet(self) -> None:
+        """Until nobody has asked for long; never, unless ``from_stdin``."""
+        while not self._from_stdin or time.monotonic() - self._asked_s < QUIET_S:
+            await asyncio.sleep(10)
+
+
+def greet_standard_output() -> None:
+    """What a worker with ``--keys -`` prints before it reads its keys, so that they are sent to no other version."""
+    print(GREETING, __version__, flush=True)
+
+
+async def _started(worker: Any) -> None:
+    await worker
+
+
+def _reached_from(address: str) -> str:
+    """The address of this machine from which that host is reached: a socket that sends nothing tells."""
+    host, _, port = address.removeprefix("tls://").rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+    family, kind, protocol, _, where = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(where)
+        own = str(probe.getsockname()[0])
+    return f"[{own}]" if family == socket.AF_INET6 else own
+
+
+def _root(error: BaseException) -> str:
+    """The cause of an error of Dask, which wraps them."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+@dataclass(slots=True)
+class _Ended:
+    """When a program is to end, and whether a signal said so."""
+
+    event: asyncio.Event
+    by_signal: bool = False
+
+
+def _until_ended(run: Callable[[_Ended], Coroutine[Any, Any, None]], *, from_stdin: bool) -> None:
+    async def main() -> None:
+        ended = _Ended(asyncio.Event())
+        loop = asyncio.get_running_loop()
+
+        def signalled() -> None:
+            ended.by_signal = True
+            ended.event.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            loop.add_signal_handler(number, signalled)
+
+        def readable() -> None:
+            if not os.read(sys.stdin.fileno(), 4096):
+                loop.remove_reader(sys.stdin.fileno())
+                ended.event.set()
+
+        if from_stdin:
+            loop.add_reader(sys.stdin.fileno(), readable)
+        await run(ended)
+
+    asyncio.run(main())

@@ -1,21 +1,35 @@
-"""Which transport reaches the hosts of a fleet: each has a place in ``hosts_of``, and words that a resumed fleet finds."""
+"""The hosts of a fleet as the coordinator reaches them: workers that have joined a Dask scheduler.
+
+A trial is a Dask task, which gets the host's only lab. All else is asked by messages that the scheduler passes on to the
+worker, and answered as text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import uuid
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from iotrial.errors import RequestError
-from iotrial.fleet.link import Hosts
+from iotrial.errors import IotrialError, RequestError
+from iotrial.fleet.agent import asking_after, asking_to_stop, refused
+from iotrial.fleet.batch import Batch, HostFacts, Lost, Position, Stage
+from iotrial.fleet.engine import CONNECT_S, HANDLER, LAB, address_of, conduct, configured, greet, security
+from iotrial.fleet.keys import Keys, Part
+from iotrial.fleet.order import HOST_NAME, Order
 
+#: the words that say in a fleet's record how its hosts are reached
 SCHEDULER, KEYS = "scheduler", "keys"
 HOSTS, SSH_CONFIG = "hosts", "ssh_config"
 
+ANSWER_S = 20.0
+MOST_HOSTS = 10_000
+
 
 def reached_by_scheduler(address: str, keys: str | None) -> dict[str, str]:
-    """The words for ``hosts_of``, of hosts that report at a scheduler. RequestError where one is wrong."""
-    from iotrial.fleet.engine import address_of
-
+    """The words for hosts that join a scheduler. RequestError where one is wrong."""
     if not keys:
         raise RequestError(
             "--fleet needs --keys", hint="the folder with ca.pem, client.pem and client-key.pem"
@@ -23,14 +37,148 @@ def reached_by_scheduler(address: str, keys: str | None) -> dict[str, str]:
     return {SCHEDULER: address_of(address, "--fleet"), KEYS: str(Path(keys).expanduser().absolute())}
 
 
-def hosts_of(reached: Mapping[str, str]) -> Hosts:
-    """The hosts that these words mean. Raises Lost, RequestError."""
-    if SCHEDULER in reached:
-        from iotrial.fleet.dask_link import DaskHosts
+class DaskHosts:
+    """The workers of a scheduler, each a host."""
 
-        return DaskHosts(reached[SCHEDULER], Path(reached[KEYS]))
-    if HOSTS in reached:
-        from iotrial.fleet.ssh.hosts import ssh_hosts
+    def __init__(self, address: str, keys: Keys) -> None:
+        """Raises Lost where no scheduler answers there, or it does not take these keys."""
+        self._address = address
+        self._secured = security(keys)
+        self._links: dict[str, DaskLink] = {}
+        self.client = self._connected(CONNECT_S)
 
-        return ssh_hosts(reached)
-    raise RequestError(f"no hosts are reached by {', '.join(map(str, reached)) or 'nothing'}")
+    def _connected(self, within_s: float) -> Any:
+        greet(self._address, self._secured, Part.CLIENT, within_s)
+        try:
+            return configured().Client(
+                self._address, security=self._secured, timeout=CONNECT_S, set_as_default=False, name="iotrial"
+            )
+        except (OSError, TimeoutError, RuntimeError, ValueError) as error:
+            raise Lost(
+                f"no scheduler of this fleet at {self._address}: {' '.join(str(error).split())[:200]}",
+                hint="look whether `iotrial fleet scheduler` runs there, and has keys of the same set",
+            ) from error
+
+    def present(self) -> tuple[DaskLink, ...]:
+        """The hosts that have joined, also those that are gone now. A scheduler that does not answer changes nothing; Dask's
+        client gives up after a while, and is made again."""
+        with suppress(Exception):
+            if self.client.status in ("closed", "closing"):
+                self.client = self._connected(0.0)
+            found = self.client.sync(self.client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_S)[
+                "workers"
+            ]
+            here: dict[str, str] = {}
+            for address, worker in found.items():
+                name = worker.get("name")
+                if isinstance(name, str) and self.is_of(name, str(address)) and len(here) < MOST_HOSTS:
+                    here[name] = str(address)
+            for name, address in here.items():
+                if name not in self._links:
+                    self._links[name] = DaskLink(name, self)
+                self._links[name].address = address
+            for name, link in self._links.items():
+                if name not in here:
+                    link.address = None
+        return tuple(self._links.values())
+
+    def is_of(self, name: str, address: str) -> bool:  # noqa: ARG002
+        """Whether the worker of this name at this address is a host of the fleet."""
+        return HOST_NAME.fullmatch(name) is not None
+
+    def absent(self, name: str) -> IotrialError:
+        """Why a host has no worker now."""
+        return Lost(f"host {name} is not connected")
+
+    def close(self) -> None:
+        """Ends the connection; Dask gives up tasks that conduct a trial, and the hosts' time of grace begins."""
+        with suppress(Exception):
+            self.client.close(timeout=5)
+
+
+class DaskLink:
+    """One worker, by its name: it may come back at another address."""
+
+    def __init__(self, name: str, hosts: DaskHosts) -> None:
+        self.name = name
+        self.address: str | None = None
+        self._hosts = hosts
+        self._task: Any = None
+        self._told = ""
+        self._begun_at: str | None = None
+
+    def facts(self) -> HostFacts:
+        return HostFacts.from_json(self._ask("facts", "{}"))
+
+    def begin(self, order: Order) -> None:
+        """Gives the trial to Dask, which begins it as soon as the host's lab is free."""
+        if self.address is None:
+            raise self._hosts.absent(self.name)
+        self._give_up()
+        self._told, self._begun_at = "", self.address
+        try:
+            self._task = self._hosts.client.submit(
+                conduct,
+                order.to_json(),
+                key=f"iotrial-{self.name}-{uuid.uuid4().hex}",
+                workers=[self.address],
+                allow_other_workers=False,
+                resources={LAB: 1},
+                pure=False,
+                retries=0,
+            )
+        except Exception as error:
+            raise Lost(f"host {self.name}: {' '.join(str(error).split())[:200]}") from error
+
+    def after(self, fleet: str, position: Position) -> Batch:
+        text = self._ask("after", asking_after(fleet, position))
+        batch = Batch.from_json(text)
+        if batch.stage is Stage.GOING:
+            return batch
+        if self._waits():  # for the host's lab, or for what is done before the program starts
+            return replace(batch, stage=Stage.GOING, problem="")
+        refusal = self._refusal()
+        return replace(batch, stage=Stage.ENDED, problem=refusal) if refusal else batch
+
+    def stop(self, fleet: str) -> None:
+        self._give_up()
+        self._ask("stop", asking_to_stop(fleet))
+
+    def close(self) -> None:
+        self._give_up()
+
+    def _waits(self) -> bool:
+        """Whether Dask still has the task, at the worker that it was given for."""
+        return self._task is not None and self._begun_at == self.address and not self._task.done()
+
+    def _refusal(self) -> str:
+        """Why the host did not begin, where it said so."""
+        task = self._task
+        if task is None or not task.done():
+            return self._told
+        with suppress(Exception):
+            found = task.result(timeout=ANSWER_S) if task.status == "finished" else ""
+            if isinstance(found, str) and len(found) < 100_000 and found not in ("", "{}"):
+                error = json.loads(found)["error"]
+                self._told = f"{error['message']}"[:2000]
+        return self._told
+
+    def _give_up(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            with suppress(Exception):
+                task.release()
+
+    def _ask(self, ask: str, text: str) -> str:
+        if self.address is None:
+            raise self._hosts.absent(self.name)
+        message = {"op": HANDLER, "ask": ask, "text": text}
+        client = self._hosts.client
+        try:
+            answer = client.sync(
+                client.scheduler.proxy, msg=message, worker=self.address, callback_timeout=ANSWER_S
+            )
+        except Exception as error:
+            told = " ".join(str(error).split())[:200] or type(error).__name__
+            raise Lost(f"host {self.name} does not answer: {told}") from error
+        return refused(self.name, answer)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from iotrial.analysis.model import Observation
 from iotrial.analysis.spec import Spec
 from iotrial.design.model import Condition, Term
-from iotrial.fleet.link import Batch
+from iotrial.fleet.batch import Batch
 from iotrial.legible import shown
 from iotrial.store.model import RunRecord, TrialData, TrialHeader
 from iotrial.study.model import Response, Scale

@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +23,6 @@ from pathlib import Path
 
 from iotrial.fleet.order import Order
 from iotrial.store.liveness import ProcessIdentity, identity
-from iotrial.store.states import TrialState
 
 LOOKS_EVERY_S = 1.0
 _LIBC = ctypes.CDLL(None)  # loaded here: between fork and exec nothing should be
@@ -105,8 +105,6 @@ class Folder:
 
     def problem(self) -> str:
         """What the program said when it failed; empty where it did not, or is not known to have ended."""
-        from iotrial.fleet.agent import told_by
-
         try:
             status = int(json.loads(self._status.read_text("utf-8"))["status"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -123,19 +121,15 @@ class Folder:
         """Notes how the program ended."""
         _write(self._status, {"status": status})
 
-    def begun(self) -> bool:
-        """Whether the store has the trial."""
-        return self.state() is not None
 
-    def state(self) -> TrialState | None:
-        """Where the trial stands by its store; None where it has none."""
-        if not self.store.exists():
-            return None
-        from iotrial.store import Store
-
-        with Store.open(self.store, read_only=True, checked=False) as store:
-            trials = store.trials()
-        return trials[-1].state if trials else None
+def told_by(stderr: str) -> str:
+    """What the program said when it failed with ``--json``: message and hint; else the end of what it wrote."""
+    for line in reversed(stderr.strip().splitlines()):
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            error = json.loads(line)["error"]
+            hint = error.get("hint")
+            return f"{error['message']}" + (f" (hint: {hint})" if hint else "")
+    return stderr.strip()[-500:]
 
 
 def _identified(pid: int) -> dict[str, object]:
@@ -151,8 +145,6 @@ def _write(path: Path, value: object) -> None:
 
 def _reaped(child: subprocess.Popen[bytes]) -> None:
     """Waits for a child in a thread, so that it does not stay a zombie of whoever started it."""
-    import threading
-
     threading.Thread(target=child.wait, daemon=True).start()
 
 

@@ -1,18 +1,21 @@
-"""The keys by which the parts of a fleet know each other: one authority, one certificate for each part.
+"""The keys by which the parts of a fleet know each other: one authority, and one certificate for each part.
 
-The authority's own key signs three certificates and is then forgotten: nobody can make a further one, and to shut somebody
-out is to make a new set. Names in the certificates are the parts', not machines': the engine asks who signed, not who is
-called how. The client's certificate cannot serve: who holds it alone cannot pass for the scheduler.
+The authority's own key signs three certificates and is then forgotten: nobody can make another one, and to shut somebody
+out is to make a new set. The certificates name parts, not machines: Dask checks who signed, and no names. The client's
+certificate cannot serve: who holds it alone cannot pass for the scheduler.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from iotrial.errors import IotrialError, MissingTool, RequestError
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 VALID_DAYS = 730
 INSTALL = "pip install 'iotrial[fleet]'"
+STDIN = "-"
+_LONGEST_LINE = 65_536
 
 
 class Part(StrEnum):
@@ -29,6 +34,42 @@ class Part(StrEnum):
     SCHEDULER = "scheduler"
     WORKER = "worker"
     CLIENT = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What one part needs, as PEM: the authority's certificate, its own, and its key."""
+
+    authority: str
+    certificate: str
+    key: str
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str], part: Part) -> Self:
+        """Those of one part, out of a set that ``new_keys`` made."""
+        return cls(texts["ca.pem"], texts[f"{part}.pem"], texts[f"{part}-key.pem"])
+
+    @classmethod
+    def in_folder(cls, folder: Path, part: Part) -> Self:
+        """Raises RequestError if a file is missing, or others can read the key."""
+        return cls(*(path.read_text("utf-8", "replace") for path in key_files(folder, part)))
+
+    @classmethod
+    def from_line(cls, stream: IO[bytes]) -> Self:
+        """What ``line`` wrote. Raises RequestError for anything else."""
+        try:
+            found = json.loads(stream.readline(_LONGEST_LINE))
+            return cls(*(str(found[name]) for name in ("authority", "certificate", "key")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise RequestError(
+                "--keys -: standard input does not begin with keys, as one line of JSON",
+                hint="name a folder that `iotrial fleet keys` made; `run --hosts` uses --keys - by itself",
+            ) from error
+
+    def line(self) -> bytes:
+        """For the standard input of a program that is told ``--keys -``."""
+        found = {"authority": self.authority, "certificate": self.certificate, "key": self.key}
+        return json.dumps(found).encode() + b"\n"
 
 
 def make_keys(folder: Path) -> tuple[Path, ...]:
@@ -43,7 +84,7 @@ def make_keys(folder: Path) -> tuple[Path, ...]:
                 f"{folder / name} is there already, and keys are not overwritten",
                 hint="name another folder; whoever has the old keys is shut out when the new ones are used",
             )
-    texts = _made()
+    texts = new_keys()
     written: list[Path] = []
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,7 +94,7 @@ def make_keys(folder: Path) -> tuple[Path, ...]:
                 path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
             )
             written.append(path)
-            with os.fdopen(descriptor, "wb") as file:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
                 file.write(texts[name])
     except OSError as error:
         for path in written:
@@ -82,7 +123,8 @@ def key_files(folder: Path, part: Part) -> tuple[Path, Path, Path]:
     return found
 
 
-def _made() -> dict[str, bytes]:
+def new_keys() -> dict[str, str]:
+    """A new set: PEM by the names of files that ``make_keys`` writes. MissingTool without the library that makes them."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -91,7 +133,7 @@ def _made() -> dict[str, bytes]:
     except ImportError as error:
         raise MissingTool("making keys needs the library cryptography", hint=INSTALL) from error
 
-    began = datetime.now(UTC) - timedelta(minutes=5)  # clocks of hosts differ
+    began = datetime.now(UTC) - timedelta(days=1)  # clocks of hosts differ
 
     def named(name: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"iotrial fleet {name}")])
@@ -133,7 +175,7 @@ def _made() -> dict[str, bytes]:
         (signs, True),
         (itself, False),
     )
-    found = {"ca.pem": top.public_bytes(serialization.Encoding.PEM)}
+    found = {"ca.pem": top.public_bytes(serialization.Encoding.PEM).decode()}
     for part in Part:
         key = ec.generate_private_key(ec.SECP256R1())
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -146,8 +188,8 @@ def _made() -> dict[str, bytes]:
             (x509.ExtendedKeyUsage(uses), True),
             (issuer, False),
         )
-        found[f"{part}.pem"] = own.public_bytes(serialization.Encoding.PEM)
+        found[f"{part}.pem"] = own.public_bytes(serialization.Encoding.PEM).decode()
         found[f"{part}-key.pem"] = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        ).decode()
     return found

@@ -1,57 +1,88 @@
-"""What a host is ordered to do: a study, and how it was asked for, as the words of an ordinary ``iotrial run``.
+"""What a host is ordered to do: a study, and how it was asked for, as the words of an ordinary ``iotrial run``. And the
+record of a fleet, written before its first host begins, so that a coordinator that was killed can go on.
 
-An order holds no command line: each option is on a list here, so that nothing else can be said to a host by one.
+An order holds no command line: each option is on a list here, so that nothing else can be passed to a host by one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Self, TypeVar
 
-from iotrial.fleet.values import FLEET_ID, HOST_NAME, Distrusted, Fields, parsed
+import msgspec
+from msgspec import Meta
+
+from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
+from iotrial.legible import shown
+from iotrial.paths import state_folder
 
 #: options of ``iotrial run`` that take a value, and those that take none
 VALUES = (
     "set", "condition", "lab", "disk", "size", "on", "place", "time", "blocks", "server", "margin", "alpha", "sample",
 )  # fmt: skip
 FLAGS = ("full", "no-controls", "no-account", "no-stop", "precise", "foreign", "trust")
-LABS = (
-    "directory",
-    "image",
-    "guest",
-)  # never a device: a disk of one machine is consented to on that machine
+#: never a device: a disk of one machine is consented to on that machine
+LABS = ("directory", "image", "guest")
 
 MAX_ORDER = 2 << 20
 MAX_STUDY = 1 << 20
 MAX_WORD = 4096
+MAX_NAME = 63
 LONGEST_GRACE_S = 86_400
 GRACE_S = 120.0
 
-_SEED = re.compile(r"[0-9a-f]{32}")
-_STUDY = re.compile(r"([a-z0-9-]{1,40}/[a-z0-9-]{1,60})?")
+HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+FLEET_ID = re.compile(r"[0-9a-f]{32}")
+
+HostName = Annotated[str, Meta(pattern=rf"^{HOST_NAME.pattern}\Z")]
+FleetId = Annotated[str, Meta(pattern=rf"^{FLEET_ID.pattern}\Z")]
+_Seed = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
+_Shipped = Annotated[str, Meta(pattern=r"^([a-z0-9-]{1,40}/[a-z0-9-]{1,60})?\Z")]
+_Words = Annotated[tuple[Annotated[str, Meta(max_length=MAX_WORD)], ...], Meta(max_length=256)]
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Distrusted(IotrialError):
+    """Something that a host sent and that cannot be what it should be. Nothing of it was kept."""
+
+    code = "bad_host"
+
+
+def read(kind: type[T], text: object, *, longest: int, what: str) -> T:
+    """The value in a JSON text from another machine. Raises Distrusted where it is none of this kind, or longer than
+    ``longest`` characters."""
+    if not isinstance(text, str):
+        raise Distrusted(f"{what}: wanted text, found {type(text).__name__}")
+    if len(text) > longest:
+        raise Distrusted(f"{what}: {len(text):,} characters, more than the {longest:,} that it may have")
+    try:
+        return msgspec.json.decode(text.encode(), type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Distrusted(f"{what}: {shown(str(error)[:200])}") from error
+
+
+class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A trial for one host. ``study`` names one of the catalogue, or is empty: then ``text`` is a whole study file.
 
     ``fleet`` is the fleet's id, ``seed`` that of this host, both 32 hexadecimal digits. A host that nobody asks for
     ``grace_s`` seconds ends its trial by itself.
     """
 
-    fleet: str
-    host: str
-    seed: str
-    study: str
-    text: str = ""
-    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
-    grace_s: float = GRACE_S
+    fleet: FleetId
+    host: HostName
+    seed: _Seed
+    study: _Shipped
+    text: Annotated[str, Meta(max_length=MAX_STUDY)] = ""
+    options: dict[str, _Words] = msgspec.field(default_factory=dict)
+    flags: _Words = ()
+    grace_s: Annotated[float, Meta(ge=1, le=LONGEST_GRACE_S)] = GRACE_S
 
     def words(self, study_file: Path, report: Path) -> tuple[str, ...]:
         """What follows ``iotrial``; ``study_file`` holds ``text`` where the study is not of the catalogue."""
@@ -63,35 +94,12 @@ class Order:
 
     def to_json(self) -> str:
         """As text for the wire and for a file; the same order gives the same text."""
-        return json.dumps(
-            {
-                "fleet": self.fleet,
-                "host": self.host,
-                "seed": self.seed,
-                "study": self.study,
-                "text": self.text,
-                "options": {name: list(values) for name, values in self.options.items()},
-                "flags": list(self.flags),
-                "grace_s": self.grace_s,
-            },
-            sort_keys=True,
-        )
+        return json.dumps(msgspec.to_builtins(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: object) -> Self:
         """The order in a text. Raises Distrusted for anything that is none."""
-        table = Fields(parsed(text, longest=MAX_ORDER, what="an order"), "an order")
-        order = cls(
-            fleet=table.matching("fleet", FLEET_ID),
-            host=table.matching("host", HOST_NAME),
-            seed=table.matching("seed", _SEED),
-            study=table.matching("study", _STUDY),
-            text=table.text("text", MAX_STUDY),
-            options=_options(table.table("options", len(VALUES))),
-            flags=table.words("flags", len(FLAGS), 40),
-            grace_s=table.number("grace_s", 1, LONGEST_GRACE_S),
-        )
-        table.done()
+        order = read(cls, text, longest=MAX_ORDER, what="an order")
         order.check()
         return order
 
@@ -101,7 +109,7 @@ class Order:
             raise Distrusted("an order: wanted either a study of the catalogue or the text of one")
         for name in (*self.options, *self.flags):
             if name not in (*VALUES, *FLAGS):
-                raise Distrusted(f"an order: no option --{name[:40]} may be given to a host")
+                raise Distrusted(f"an order: no option --{shown(name[:40])} may be given to a host")
         if any(lab not in LABS for lab in self.options.get("lab", ())):
             raise Distrusted(f"an order: a lab on a host is one of {', '.join(LABS)}")
 
@@ -112,6 +120,79 @@ def seed_of(fleet_seed: str, host: str) -> str:
     return hashlib.sha256(f"iotrial fleet\n{fleet_seed}\n{host}\n".encode()).hexdigest()[:32]
 
 
-def _options(given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    table = Fields(given, "options of an order")
-    return {name: table.words(name, 256, MAX_WORD) for name in given}
+class _Written(msgspec.Struct, forbid_unknown_fields=True):
+    """A record as it stands in its file."""
+
+    order: str
+    name: Annotated[str, Meta(max_length=200)]
+    seed_chosen: bool
+    reached: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A fleet's study and how it was asked for. ``order`` is that of a host that has no name yet and the fleet's seed;
+    ``name`` is the study's; ``reached`` says how its hosts are reached (``fleet.hosts``)."""
+
+    order: Order
+    name: str
+    seed_chosen: bool = False
+    reached: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return self.order.fleet
+
+    def order_for(self, host: str) -> Order:
+        """The order of one host, with a seed of its own."""
+        return msgspec.structs.replace(self.order, host=host, seed=seed_of(self.order.seed, host))
+
+    def write(self, folder: Path | None = None) -> Path:
+        """Written whole and durable before it is named. Raises StoreError."""
+        path = (folder or records_folder()) / f"{self.id}.json"
+        value = _Written(self.order.to_json(), self.name, self.seed_chosen, dict(self.reached))
+        part = path.with_suffix(".part")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(value))
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError as error:
+            raise StoreError(
+                f"writing {path}: {error.strerror}", hint="free some space on the disk"
+            ) from error
+        return path
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises StoreError for a file that is none."""
+        try:
+            found = read(_Written, path.read_text("utf-8"), longest=3 * MAX_ORDER, what=str(path))
+            return cls(Order.from_json(found.order), found.name, found.seed_chosen, found.reached)
+        except (OSError, UnicodeDecodeError, Distrusted) as error:
+            raise StoreError(f"what is written of a fleet cannot be read: {error}") from error
+
+
+def records_folder() -> Path:
+    """Where fleets are written down."""
+    return state_folder() / "fleets"
+
+
+def find_record(ref: str) -> Record:
+    """The fleet of this id, of a unique beginning of one, or ``last``. UnknownName, RequestError where several begin so."""
+    folder = records_folder()
+    found = sorted(
+        (path for path in (folder.iterdir() if folder.is_dir() else ()) if FLEET_ID.fullmatch(path.stem)
+         and path.suffix == ".json"),
+        key=lambda path: path.stat().st_mtime_ns,
+    )  # fmt: skip
+    if ref == "last" and found:
+        return Record.read(found[-1])
+    meant = [path for path in found if ref and path.stem.startswith(ref)]
+    if not meant:
+        raise UnknownName("fleet", ref, [path.stem for path in found[-8:]], where=str(folder))
+    if len(meant) > 1:
+        raise RequestError(f'several fleets begin with "{ref[:40]}"', hint="give more of the id")
+    return Record.read(meant[0])

@@ -1,29 +1,62 @@
-"""What one host's trial says, as its part of the fleet's verdict needs it: primary effects, validity, properties.
+"""What each host's trial says, as the fleet's verdict needs it: primary effects, validity, properties.
 
 Leaner than the host's own report: nothing that a fleet's report does not name is computed, so that a thousand hosts of a
 thousand blocks each can be summed up. Effects and controls are those of the host's own report, by the same functions.
+
+Many hosts are summed up on all processors, by processes of this module that read the store and answer a line a trial:
+
+    python -m iotrial.fleet.summary < {"store": PATH, "trials": [[NUMBER, HOST], ...]}
+
+What ended trials said is kept in the cache beside the store (``trials.analysed`` for ``trials.db``), which may be deleted at
+any time, and is not used by another version of the analysis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import iotrial
 from iotrial.analysis.analyse import analyse_condition
 from iotrial.analysis.carryover import in_words
 from iotrial.analysis.model import Effect, MeanRatio, SlowRuns, Span, Verdict
 from iotrial.analysis.voids import compare_void_rates
+from iotrial.errors import IotrialError
 from iotrial.legible import shown
+from iotrial.report.analyses import beside
 from iotrial.report.opening import spec_of
 from iotrial.report.safety import Risks, risks_of
 from iotrial.store import Store
-from iotrial.store.model import TrialHeader, TrialState
+from iotrial.store.model import TrialHeader
+from iotrial.store.outline import Outline
 from iotrial.store.packed.consistency import check_stored
+from iotrial.store.states import TrialState
 from iotrial.study.model import Better, Scale
+from iotrial.workers import end_worker, start_worker
 
+#: trials; below, starting a process costs more than it gains
+FEWEST = 16
+MOST_PROCESSES = 16
 _LONGEST_VALUE = 120
+_DECIDES = ("analysis", "design", "study", "fleet", "store")
+_TABLE = """
+CREATE TABLE IF NOT EXISTS summed_up (
+    trial TEXT PRIMARY KEY, state TEXT NOT NULL, by TEXT NOT NULL, text TEXT NOT NULL
+) STRICT
+"""
+
+Asked = tuple[int, str]  # number and host
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +190,158 @@ def _effect(found: Mapping[str, Any]) -> Effect:
 
 def _plain(value: object) -> object:
     return value.value if isinstance(value, Enum) else value
+
+
+def summed_up(
+    store: Store, trials: Sequence[Outline], told: Callable[[int], None] | None = None
+) -> Iterator[HostTrial]:
+    """What each trial says, in their order; one that cannot be read says why. ``told`` hears how many are done."""
+    kept = _opened(beside(store.path)) if store.path.is_file() else None
+    known = {one.number: _known(kept, one) for one in trials}
+    anew = summaries(store, [(one.number, one.member or "") for one in trials if known[one.number] is None])
+    try:
+        for done, one in enumerate(trials, start=1):
+            found = known[one.number]
+            if found is None:
+                said = next(anew)
+                found = _unread(one, said.message) if isinstance(said, IotrialError) else said
+                if found.problem is None and one.state is not TrialState.RUNNING:
+                    _keep(kept, found, state_mark(one.state, one.duration_s))
+            yield found
+            if told is not None:
+                told(done)
+    finally:
+        anew.close()
+        if kept is not None:
+            kept.close()
+
+
+def state_mark(state: TrialState | None, duration_s: float) -> str:
+    """What changes with a trial: it is analysed anew when it has gone on."""
+    return f"{'' if state is None else state.value} {duration_s}"
+
+
+def _known(kept: sqlite3.Connection | None, one: Outline) -> HostTrial | None:
+    if one.state is TrialState.RUNNING:
+        return None
+    return _found(kept, one.id, state_mark(one.state, one.duration_s))
+
+
+def _unread(one: Outline, problem: str) -> HostTrial:
+    return HostTrial(
+        number=one.number,
+        id=one.id,
+        host=one.member or "",
+        study=one.study,
+        question="",
+        state=one.state or TrialState.FAILED,
+        started=one.started,
+        duration_s=one.duration_s,
+        alpha=0.05,
+        margin=0.0,
+        problem=problem,
+    )
+
+
+def _found(kept: sqlite3.Connection | None, trial: str, state: str) -> HostTrial | None:
+    if kept is None:
+        return None
+    with suppress(sqlite3.Error, ValueError, KeyError, TypeError, AttributeError):
+        row = kept.execute(
+            "SELECT text FROM summed_up WHERE trial = ? AND state = ? AND by = ?", (trial, state, _by())
+        ).fetchone()
+        return None if row is None else from_json(json.loads(row[0]))
+    return None
+
+
+def _keep(kept: sqlite3.Connection | None, one: HostTrial, state: str) -> None:
+    if kept is not None:
+        with suppress(sqlite3.Error):
+            row = (one.id, state, _by(), json.dumps(to_json(one)))
+            kept.execute("INSERT OR REPLACE INTO summed_up VALUES (?, ?, ?, ?)", row)
+
+
+def _opened(path: Path) -> sqlite3.Connection | None:
+    with suppress(sqlite3.Error, OSError):
+        # for its owner's eyes, as the store is
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+        try:
+            connection.execute("PRAGMA synchronous = OFF")  # lost is made anew
+            connection.execute(_TABLE)
+        except sqlite3.Error:
+            connection.close()
+            return None
+        return connection
+    return None
+
+
+@cache
+def _by() -> str:
+    """What says so: this version, and the code that decides."""
+    digest = hashlib.sha256(iotrial.__version__.encode())
+    root = Path(iotrial.__file__).parent
+    for folder in _DECIDES:
+        for file in sorted((root / folder).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def summaries(store: Store, asked: Sequence[Asked]) -> Generator[HostTrial | IotrialError]:
+    """What each trial says, in order, or why it cannot be read."""
+    count = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    if len(asked) < FEWEST or count < 2 or not store.path.is_file():
+        yield from (_one(store, number, host) for number, host in asked)
+        return
+    workers = [_worker(store.path, asked[first::count]) for first in range(count)]
+    try:
+        for place, (number, host) in enumerate(asked):
+            line = _line(workers[place % count])
+            # a process that died leaves its share to this one
+            yield _read(line) if line else _one(store, number, host)
+    finally:
+        for worker in workers:
+            end_worker(worker)
+
+
+def _one(store: Store, number: int, host: str) -> HostTrial | IotrialError:
+    try:
+        return summary_of(store, number, host)
+    except IotrialError as error:
+        return error
+
+
+def _worker(path: Path, asked: Sequence[Asked]) -> subprocess.Popen[bytes]:
+    worker = start_worker("iotrial.fleet.summary", quiet=True)
+    assert worker.stdin is not None
+    try:
+        # all of it is read before the first answer, so neither end waits for the other
+        worker.stdin.write(json.dumps({"store": str(path.absolute()), "trials": list(asked)}).encode())
+        worker.stdin.close()
+    except BrokenPipeError:
+        pass
+    return worker
+
+
+def _line(worker: subprocess.Popen[bytes]) -> bytes:
+    assert worker.stdout is not None
+    return worker.stdout.readline()
+
+
+def _read(line: bytes) -> HostTrial | IotrialError:
+    found = json.loads(line)
+    return IotrialError(found["problem"]) if "id" not in found else from_json(found)
+
+
+def main() -> None:
+    """Answers what standard input asks."""
+    asked = json.load(sys.stdin)
+    with Store.open(asked["store"], read_only=True, checked=False) as store:
+        for number, host in asked["trials"]:
+            found = _one(store, number, host)
+            text = {"problem": found.message} if isinstance(found, IotrialError) else to_json(found)
+            print(json.dumps(text), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""One verdict over hosts: each comparison of a study with what every host says of it, and what all say together.
+"""One verdict over hosts: which trials make a fleet, and each comparison with what every host says of it and all together.
 
 A host's own verdict stays what it is in its own report. Which hosts count is decided here by state, controls and failures,
 with a reason in words for each that does not; the numbers are ``iotrial.analysis.fleet``'s. What a host adds to the mean is
@@ -9,19 +9,103 @@ interval, and so keeps the luck of its first blocks.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from iotrial.analysis.fleet.combine import EQUIVALENT, HIGHER, INCONCLUSIVE, LOWER, combine, why_left_out
 from iotrial.analysis.fleet.model import FleetEffect, HostEffect, Outlier
 from iotrial.analysis.model import Effect, Span, Verdict
 from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE, direction_of
-from iotrial.fleet.membership import Fleet
-from iotrial.fleet.summary import HostTrial
+from iotrial.errors import RequestError, UnknownName
+from iotrial.fleet.summary import HostTrial, summed_up
 from iotrial.report.safety import Risks
+from iotrial.store import Store
+from iotrial.store.outline import Outline, outlines
 from iotrial.store.states import TrialState
 from iotrial.study.model import Response, Scale
+
+_ID = re.compile(r"[0-9a-f]{32}")
+LONGEST_NAME = 253  # of a host, as in DNS
+
+
+def fleets_of(path: Path) -> tuple[tuple[Fleet, ...], tuple[str, ...]]:
+    """The fleets of the store in this file, the newest last, and what must be known of the file as a whole."""
+    found, warnings = outlines(path)
+    return fleets(found), warnings
+
+
+def report_of(
+    path: Path, ref: str | None = None, *, told: Callable[[int, int], None] | None = None
+) -> tuple[FleetReport, tuple[str, ...]]:
+    """The verdict over a fleet (None: the newest), and warnings on the file. ``told`` hears how many hosts are done, of how
+    many. RequestError or UnknownName where there is no such fleet."""
+    found, warnings = fleets_of(path)
+    fleet = chosen(found, ref)
+    count = len(fleet.trials)
+    with Store.open(path, read_only=True, checked=False) as store:
+        hosts = tuple(
+            summed_up(store, fleet.trials, None if told is None else lambda done: told(done, count))
+        )
+    return fleet_report(fleet, hosts), warnings
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The trials of one fleet by number; ``hosts`` counts names. ``replaced``: trials of hosts that have a newer one here."""
+
+    id: str
+    trials: tuple[Outline, ...]
+    replaced: tuple[Outline, ...] = ()
+
+    @property
+    def first(self) -> Outline:
+        """The trial with the lowest number."""
+        return self.trials[0]
+
+    @property
+    def states(self) -> dict[TrialState, int]:
+        """How many hosts are in each state, in the order of states."""
+        found = [one.state for one in self.trials]
+        return {state: found.count(state) for state in TrialState if state in found}
+
+
+def fleets(trials: Sequence[Outline]) -> tuple[Fleet, ...]:
+    """All fleets of a store, the one with the newest trial last. Of a host with several trials the newest counts."""
+    found: dict[str, list[Outline]] = {}
+    for one in trials:
+        if one.fleet is not None and one.member is not None and _is_sound(one.fleet, one.member):
+            found.setdefault(one.fleet, []).append(one)
+    made = [_fleet(name, members) for name, members in found.items()]
+    return tuple(sorted(made, key=lambda fleet: max(one.number for one in fleet.trials)))
+
+
+def chosen(found: Sequence[Fleet], ref: str | None) -> Fleet:
+    """The fleet of this id, or the only one that begins so; None: the newest. UnknownName or RequestError otherwise."""
+    if not found:
+        raise RequestError("the store holds no fleet yet", hint="`iotrial fleet --help` says how one is made")
+    if ref is None or ref == "last":
+        return found[-1]
+    fitting = [one for one in found if ref and one.id.startswith(ref)]
+    if len(fitting) > 1:
+        which = ", ".join(one.id[:12] for one in fitting[:8])
+        raise RequestError(f'several fleets begin with "{ref}": {which}', hint="give more of the id")
+    if not fitting:
+        raise UnknownName("fleet", ref, [*(one.id[:12] for one in found[-8:]), "last"])
+    return fitting[0]
+
+
+def _is_sound(fleet: str, member: str) -> bool:
+    return _ID.fullmatch(fleet) is not None and 0 < len(member) <= LONGEST_NAME
+
+
+def _fleet(name: str, members: Sequence[Outline]) -> Fleet:
+    newest = {one.member: one for one in sorted(members, key=lambda one: one.number)}
+    kept = sorted(newest.values(), key=lambda one: one.number)
+    numbers = {one.number for one in kept}
+    return Fleet(name, tuple(kept), tuple(one for one in members if one.number not in numbers))
 
 
 @dataclass(frozen=True, slots=True)

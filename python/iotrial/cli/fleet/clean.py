@@ -1,4 +1,4 @@
-"""``iotrial fleet clean``: take away what was carried to hosts by ssh."""
+"""``iotrial fleet clean``: remove what earlier builds carried to hosts by ssh."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from iotrial.cli.options import as_json as json_option
 
 
-@click.command("clean", short_help="Take away what was carried to hosts by SSH.")
+@click.command("clean", short_help="Remove what earlier builds carried to hosts by SSH.")
 @click.option("--hosts", metavar="HOSTS", required=True, help="Names with commas, as for `run --hosts`.")
 @click.option(
     "--ssh-config",
@@ -17,15 +17,15 @@ from iotrial.cli.options import as_json as json_option
 )
 @json_option
 def command(hosts: str, ssh_config: str | None, as_json: bool) -> int:
-    """Take away what was carried to hosts by SSH: the folder ~/.cache/iotrial there.
+    """Remove what earlier builds of iotrial carried to hosts by SSH: the folder ~/.cache/iotrial there.
 
-    What they have measured stays, in their state folders.
+    Nothing is carried any more: hosts have iotrial installed. What they have measured stays, in their state folders.
     """
     import json
 
     from iotrial.cli.output import tell
     from iotrial.errors import IotrialError
-    from iotrial.fleet.ssh.hosts import clean_hosts, ssh_ways
+    from iotrial.fleet.ssh import clean_hosts, ssh_ways
 
     found = clean_hosts(ssh_ways(hosts, ssh_config))
     failed = {name: one for name, one in found.items() if isinstance(one, IotrialError)}
@@ -46,5 +46,5 @@ def command(hosts: str, ssh_config: str | None, as_json: bool) -> int:
                 if one.hint:
                     tell(f"hint: {one.hint}", err=True)
             else:
-                tell(f"host {name}: {'taken away' if one else 'there was nothing'}")
+                tell(f"host {name}: {'removed' if one else 'there was nothing'}")
     return 1 if failed else 0

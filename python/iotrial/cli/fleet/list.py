@@ -16,7 +16,7 @@ from iotrial.legible import shown
 def command(as_json: bool) -> None:
     """Fleets of the store, newest last."""
     from iotrial.cli.storing import warn
-    from iotrial.fleet.opening import fleets_of
+    from iotrial.fleet.verdict import fleets_of
     from iotrial.paths import store_path
 
     found, warnings = fleets_of(store_path())

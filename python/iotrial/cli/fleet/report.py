@@ -25,7 +25,7 @@ def command(fleet: str, html: str | None, markdown: str | None, as_json: bool) -
     """
     from iotrial.cli.ending import refuse_twice_on_standard_output, write_markdown, write_report
     from iotrial.cli.storing import warn
-    from iotrial.fleet.opening import report_of
+    from iotrial.fleet.verdict import report_of
     from iotrial.paths import store_path
 
     refuse_twice_on_standard_output(markdown, as_json=as_json)
@@ -34,15 +34,15 @@ def command(fleet: str, html: str | None, markdown: str | None, as_json: bool) -
         warn(warning)
     on_standard_output = False
     if markdown:
-        from iotrial.fleet.report.markdown import fleet_markdown
+        from iotrial.fleet.report.text import fleet_markdown
 
         on_standard_output = write_markdown(fleet_markdown(report), markdown)
     if html:
-        from iotrial.fleet.report.html import fleet_html
+        from iotrial.fleet.report.page import fleet_html
 
         write_report(fleet_html(report), Path(html))
     if as_json:
-        from iotrial.fleet.report.jsonreport import fleet_json
+        from iotrial.fleet.report.text import fleet_json
 
         click.echo(json.dumps(fleet_json(report), indent=1, allow_nan=False))
     elif not on_standard_output:

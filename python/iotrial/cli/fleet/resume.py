@@ -21,7 +21,7 @@ def command(fleet: str, keys: str | None, as_json: bool) -> int:
 
     from iotrial.cli.fleeting import conducted
     from iotrial.fleet.hosts import KEYS
-    from iotrial.fleet.record import find_record
+    from iotrial.fleet.order import find_record
 
     record = find_record(fleet)
     if keys is not None and KEYS in record.reached:

@@ -1,4 +1,4 @@
-"""``iotrial fleet scheduler``: where the hosts of a fleet report."""
+"""``iotrial fleet scheduler``: where the hosts of a fleet join."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ import click
 from iotrial.cli.output import tell
 
 
-@click.command("scheduler", short_help="Run the scheduler at which hosts report.")
+@click.command("scheduler", short_help="Run the scheduler that hosts join.")
 @click.option(
     "--bind", required=True, metavar="ADDRESS", help="Where it listens, such as tls://192.168.1.10:8786."
 )
-@click.option("--keys", required=True, metavar="FOLDER", help="Keys that `iotrial fleet keys` made.")
+@click.option(
+    "--keys",
+    required=True,
+    metavar="FOLDER",
+    help="Keys that `iotrial fleet keys` made; `-` for standard input, whose end then ends it.",
+)
 def command(bind: str, keys: str) -> None:
     """Run the scheduler of a fleet until interrupted. Only who has a key of the same set is answered."""
-    from pathlib import Path
-
-    from iotrial.fleet.engine import address_of
-    from iotrial.fleet.serving import serve_scheduler
+    from iotrial.cli.fleeting import keys_of
+    from iotrial.fleet.engine import address_of, serve_scheduler
+    from iotrial.fleet.keys import STDIN, Part
 
     def ready(address: str) -> None:
         tell(address)
         tell("iotrial: Ctrl-C ends it", err=True)
 
-    serve_scheduler(address_of(bind, "--bind"), Path(keys).expanduser(), ready)
+    where = address_of(bind, "--bind")
+    serve_scheduler(where, keys_of(keys, Part.SCHEDULER), ready, from_stdin=keys == STDIN)

@@ -9,27 +9,41 @@ from iotrial.cli.output import tell
 
 @click.command("worker", short_help="Have this machine measure for a fleet.")
 @click.argument("address")
-@click.option("--keys", required=True, metavar="FOLDER", help="Keys that `iotrial fleet keys` made.")
+@click.option(
+    "--keys",
+    required=True,
+    metavar="FOLDER",
+    help="Keys that `iotrial fleet keys` made; `-` for standard input, whose end then ends it.",
+)
 @click.option("--name", metavar="NAME", help="The host's name in the fleet (default: the machine's).")
 @click.option(
     "--bind",
-    metavar="HOST",
-    help="Address of this machine to be reached at (default: the one that reaches ADDRESS).",
+    metavar="HOST[:PORT]",
+    help="Address of this machine to listen at (default: the one that reaches ADDRESS, any free port).",
 )
-def command(address: str, keys: str, name: str | None, bind: str | None) -> None:
+@click.option(
+    "--contact",
+    metavar="ADDRESS",
+    help="Where the scheduler reaches this worker, if not there: the other end of a tunnel.",
+)
+def command(address: str, keys: str, name: str | None, bind: str | None, contact: str | None) -> None:
     """Have this machine measure for the fleet whose scheduler is at ADDRESS, until interrupted.
 
     Whoever holds a key of the fleet can have programs run here, as you: start it as the user who may measure.
     """
-    from pathlib import Path
-
+    from iotrial.cli.fleeting import keys_of
     from iotrial.fleet.agent import Agent
-    from iotrial.fleet.engine import address_of, host_name
-    from iotrial.fleet.serving import serve_worker
+    from iotrial.fleet.engine import Place, address_of, greet_standard_output, host_name, serve_worker
+    from iotrial.fleet.keys import STDIN, Part
 
     def said(text: str) -> None:
         if text:
             tell(f"iotrial: {text}", err=True)
 
     agent = Agent(host_name(name))
-    serve_worker(address_of(address, "ADDRESS"), Path(keys).expanduser(), agent, bind, said)
+    place = Place(
+        address_of(address, "ADDRESS"), bind, None if contact is None else address_of(contact, "--contact")
+    )
+    if keys == STDIN:
+        greet_standard_output()
+    serve_worker(place, keys_of(keys, Part.WORKER), agent, said, from_stdin=keys == STDIN)

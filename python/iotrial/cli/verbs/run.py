@@ -41,7 +41,7 @@ from iotrial.cli.options import markdown_option, study_options
 @click.option(
     "--hosts",
     metavar="HOSTS",
-    help="On each of these hosts, by SSH: names with commas, as in a,root@b,c:2222. Nothing is installed there.",
+    help="On each of these hosts, by SSH: names with commas, as in a,root@b,c:2222. They have iotrial installed.",
 )
 @click.option(
     "--ssh-config",
@@ -81,7 +81,7 @@ def command(
     from iotrial.store import Store
 
     if fleet is not None or hosts is not None:
-        from iotrial.cli.fleeting import conducted, consented, fleet_of, found_by_ssh, reached_by
+        from iotrial.cli.fleeting import conducted, consented, fleet_of, reached_by
 
         whole = {
             **values,
@@ -95,7 +95,7 @@ def command(
             study, whole, reached_by(fleet, keys, hosts, ssh_config), grace=grace
         )
         consented(chosen, asked)
-        return conducted(record, as_json=as_json, hosts=found_by_ssh(record, as_json=as_json))
+        return conducted(record, as_json=as_json, new=True)
     _refuse_without_fleet(keys, grace)
     refuse_twice_on_standard_output(markdown, as_json=as_json)
     refuse_missing_folder(html, markdown)

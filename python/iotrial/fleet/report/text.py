@@ -1,12 +1,18 @@
-"""A fleet for a terminal: what it comes to, then its hosts, those that need a look first; 80 columns do."""
+"""A fleet for a terminal, as Markdown, and as JSON: what it comes to, then its hosts, those that need a look first.
+
+80 columns do for the terminal. The Markdown is short enough for a pull request; what is long folds away. The JSON is schema 1
+(``schemas/fleet-report.schema.json``): numbers are unrounded, what is not bounded is null, labels are those of the trials.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from iotrial.analysis.model import Verdict
 from iotrial.fleet.report.words import (
+    claims,
     comparison_details,
     details,
     headline,
@@ -23,6 +29,7 @@ from iotrial.fleet.report.words import (
 )
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
 from iotrial.legible import shown
+from iotrial.report.markdown import brief, escaped, table_head, table_row
 from iotrial.report.notation import bracketed, counted, elided
 from iotrial.report.phrases import VERDICT_STYLES, interval, null_value
 from iotrial.study.model import Scale
@@ -32,11 +39,15 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+SCHEMA = 1
 #: beyond these a table shows hosts that need a look, and of all others the lowest and the highest
 MOST_ROWS = 40
 _ENDS, _MOST_FIRST = 5, 20
 #: comparisons whose hosts are listed; the means of all stand in one table
 _MOST_COMPARISONS = 3
+#: in Markdown
+_MOST_FOLDED_ROWS = 60
+_MOST_FOLDED_TABLES = 6
 
 
 def print_fleet(report: FleetReport, console: Console, *, html_path: str | None = None) -> None:
@@ -226,3 +237,211 @@ def _texts(*cells: str) -> Iterator[Text]:
     from rich.text import Text
 
     return (Text(cell) for cell in cells)
+
+
+def fleet_markdown(report: FleetReport) -> str:
+    """GitHub-flavoured Markdown, ending in a newline."""
+    return "\n".join(_lines(report)).rstrip() + "\n"
+
+
+def _lines(report: FleetReport) -> Iterator[str]:
+    yield f"### {escaped(shown(report.study))} on {len(report.hosts):,} hosts"
+    yield ""
+    yield f"**{escaped(headline(report))}**"
+    yield ""
+    for detail in details(report):
+        yield f"- {escaped(detail)}"
+    yield ""
+    main = primary(report)
+    if len(main) > 1:
+        yield from table_head(("comparison", "mean over hosts", "verdict", "hosts averaged"))
+        for one in main:
+            verdict = ", ".join(filter(None, mean_verdict(one, report)))
+            yield table_row(title(one), mean_words(one), verdict, str(len(one.averaged)))
+        yield ""
+    for one in main[:_MOST_FOLDED_TABLES]:
+        yield from brief(f"Hosts: {title(one)}", list(_folded_hosts(report, one)))
+        if one.found.moderators:
+            yield from brief(f"Properties (observational): {title(one)}", list(_properties(one)))
+    yield from brief("What this can claim", [f"- {escaped(claim)}" for claim in claims(report)])
+
+
+def _folded_hosts(report: FleetReport, one: FleetComparison) -> Iterator[str]:
+    yield from table_head(("host", "trial", "effect", "verdict", "blocks", "note"))
+    for row in condensed(one, _MOST_FOLDED_ROWS):
+        effect = "–" if row.effect is None else interval(row.effect)
+        yield table_row(
+            host_name(row),
+            str(row.trial.number),
+            effect,
+            host_verdict(row),
+            f"{row.part.blocks:,}",
+            note_of(row),
+        )
+    if more := left_out(one, _MOST_FOLDED_ROWS):
+        yield ""
+        yield escaped(more)
+    if len(primary(report)) > 1:
+        yield ""
+        yield from (f"- {escaped(sentence)}" for sentence in comparison_details(report, one))
+
+
+def _properties(one: FleetComparison) -> Iterator[str]:
+    yield from table_head(("property", "value", "hosts", "mean", "against the largest group"))
+    null = null_value(one.like)
+    for table in one.found.moderators:
+        differences = {found.other: found for found in table.differences}
+        for group in table.groups[:12]:
+            numbers = [on_scale(end, one.like) for end in (group.mean, group.low, group.high)]
+            against = differences.get(group.value)
+            yield table_row(
+                shown(table.name),
+                shown(group.value),
+                str(group.hosts),
+                bracketed(*numbers, null=null, unit=one.like.unit).replace(" [no interval yet]", ""),
+                "" if against is None else difference_words(one, against.value, against.low, against.high),
+            )
+
+
+def fleet_json(report: FleetReport) -> dict[str, object]:
+    """All of it as plain objects, ready for ``json.dumps(..., allow_nan=False)``."""
+    return {
+        "schema": SCHEMA,
+        "fleet": {
+            "id": report.id,
+            "study": report.study,
+            "question": report.question,
+            "alpha": report.alpha,
+            "margin": report.margin,
+            "hosts": len(report.hosts),
+            "running": report.running,
+            "replaced": list(report.replaced),
+        },
+        "headline": headline(report),
+        "details": list(details(report)),
+        "claims": list(claims(report)),
+        "hosts": [
+            {
+                "host": one.host,
+                "trial": one.number,
+                "id": one.id,
+                "state": one.state.value,
+                "started": one.started,
+                "duration_s": one.duration_s,
+                "blocks": one.blocks,
+                "void": one.void,
+                "valid": one.problem is None and not one.invalid and one.state.value != "invalid",
+                "invalid_reasons": list(one.invalid),
+                "problem": one.problem,
+                "controls": one.controlled,
+                "properties": dict(one.properties),
+            }
+            for one in report.hosts
+        ],
+        "comparisons": [_comparison(one) for one in report.comparisons],
+    }
+
+
+def _comparison(one: FleetComparison) -> dict[str, object]:
+    like, found = one.like, one.found
+    return {
+        "kind": like.kind,
+        "factor": like.factor,
+        "level": like.level,
+        "reference": like.reference,
+        "condition": dict(like.condition),
+        "workload": like.workload,
+        "response": like.response,
+        "unit": like.unit,
+        "scale": like.scale.value,
+        "better": like.better.value,
+        "alpha": found.alpha,
+        "averaged": len(one.averaged),
+        "verdict": None if one.mean is None else one.mean.verdict.value,
+        "conclusion": None if one.mean is None else one.mean.conclusion.value,
+        "mean": _mean(one),
+        "evidence": {
+            "hosts": found.evidence.hosts,
+            "log_e": _number(found.evidence.log_e),
+            "log_e_product": _number(found.evidence.log_product),
+            "log_e_mean": _number(found.evidence.log_mean),
+            "excluded": found.evidence.excluded,
+            "least_hosts_with_an_effect": found.evidence.least,
+        },
+        "outliers": [{"host": out.host, "distance": out.distance, "p": out.p} for out in found.outliers],
+        "outliers_sought": found.outliers_sought,
+        "moderators": [
+            {
+                "name": table.name,
+                "groups": [
+                    {
+                        "value": group.value,
+                        "hosts": group.hosts,
+                        "mean": on_scale(group.mean, like),
+                        "low": on_scale(group.low, like),
+                        "high": on_scale(group.high, like),
+                    }
+                    for group in table.groups
+                ],
+                "differences": [
+                    {
+                        "base": apart.base,
+                        "other": apart.other,
+                        "value": on_scale(apart.value, like),
+                        "low": on_scale(apart.low, like),
+                        "high": on_scale(apart.high, like),
+                        "shown": apart.shown,
+                    }
+                    for apart in table.differences
+                ],
+            }
+            for table in found.moderators
+        ],
+        "differences_sharing_alpha": found.comparisons,
+        "hosts": [_host(row) for row in one.rows],
+    }
+
+
+def _mean(one: FleetComparison) -> dict[str, object] | None:
+    mean, like = one.found.mean, one.like
+    if mean is None:
+        return None
+    name = "ratio" if like.scale is Scale.LOG else "difference"
+    spread = [mean.spread, mean.spread_low, mean.spread_high]
+    if like.scale is Scale.LOG:
+        spread = [math.exp(min(end, 690.0)) for end in spread]
+    return {
+        name: on_scale(mean.value, like),
+        "low": on_scale(mean.low, like),
+        "high": on_scale(mean.high, like),
+        "spread": spread[0],
+        "spread_low": spread[1],
+        "spread_high": spread[2],
+        "new_host_low": on_scale(mean.new_low, like),
+        "new_host_high": on_scale(mean.new_high, like),
+    }
+
+
+def _host(row: HostRow) -> dict[str, object]:
+    effect, part = row.effect, row.part
+    if effect is None:
+        return {"host": row.trial.host, "verdict": None, "not_averaged": row.why}
+    name = "ratio" if effect.scale is Scale.LOG else "difference"
+    return {
+        "host": row.trial.host,
+        "verdict": None if part.distrusted is not None else effect.verdict.value,
+        "conclusion": None if part.distrusted is not None else effect.conclusion.value,
+        name: _number(effect.value),
+        "low": _number(effect.low),
+        "high": _number(effect.high),
+        "blocks": effect.blocks,
+        "failures": effect.failures,
+        "mean_contrast": _number(part.estimate),
+        "standard_error": _number(part.error),
+        "log_e": _number(part.log_e),
+        "not_averaged": row.why,
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -173,7 +174,7 @@ def _parsed(raw: bytes, where: str, number: int) -> dict[str, Any]:
             parse_float=_finite,
         )
         if not _is_plain(text):
-            _check_plain(value, MAX_DEPTH)
+            check_plain(value, MAX_DEPTH)
     except UnicodeDecodeError:
         raise PackedError(where, "is not UTF-8 text", line=number) from None
     except RecursionError:
@@ -224,15 +225,16 @@ def _finite(digits: str) -> float:
     return value
 
 
+_STRING = re.compile(r'"[^"]*"')  # of a text without escapes
 _BRACKETS = str.maketrans("", "", "".join(map(chr, {*range(128)} - {*b"[]{}"})))
 
 
 def _is_plain(text: str) -> bool:
-    """Whether the text alone shows that ``_check_plain`` finds nothing: nothing but printable ASCII, no escapes, few
+    """Whether the text alone shows that ``check_plain`` finds nothing: nothing but printable ASCII, no escapes, few
     levels of brackets. Nearly every run passes, and is not looked at value by value."""
     if not (text.isascii() and text.isprintable()) or len(text) > MAX_TEXT or "\\" in text:
         return False
-    brackets = text.translate(_BRACKETS)
+    brackets = _STRING.sub("", text).translate(_BRACKETS)
     for _ in range(MAX_DEPTH):
         brackets = brackets.replace("[]", "").replace("{}", "")  # the innermost level
         if not brackets:
@@ -240,20 +242,26 @@ def _is_plain(text: str) -> bool:
     return False
 
 
-def _check_plain(value: object, depth: int) -> None:
-    """ValueError where a value is nested too deeply, or text that cannot be shown."""
+def check_plain(value: object, depth: int) -> None:
+    """ValueError where a value is nested too deeply, not finite, too large, or text that cannot be shown."""
     if isinstance(value, str):
         if not (value.isascii() and value.isprintable()):
             printable(value.replace("\n", " ").replace("\t", " "))
         if len(value) > MAX_TEXT:
             raise ValueError(f"a text is longer than {MAX_TEXT >> 20} MiB")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("a number is not finite")
+    elif isinstance(value, int):
+        if abs(value) > MAX_WHOLE:
+            raise ValueError("a whole number does not fit into 64 bits")
     elif isinstance(value, dict | list):
         if depth == 0:
             raise ValueError("is nested too deeply")
         if isinstance(value, dict):
             for key, inner in value.items():
-                _check_plain(key, depth)
-                _check_plain(inner, depth - 1)
+                check_plain(key, depth)
+                check_plain(inner, depth - 1)
         else:
             for inner in value:
-                _check_plain(inner, depth - 1)
+                check_plain(inner, depth - 1)

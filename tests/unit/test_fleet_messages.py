@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from fleet_hosts import ORDER, HostStore
 
 from iotrial.errors import IotrialError
-from iotrial.fleet.agent import Agent, told_by
-from iotrial.fleet.asking import answered, asking_after, refused
-from iotrial.fleet.link import Batch, HostFacts, Position, Stage
-from iotrial.fleet.order import MAX_STUDY, Order, seed_of
-from iotrial.fleet.values import Distrusted
+from iotrial.fleet.agent import Agent, answered, asking_after, refused
+from iotrial.fleet.batch import Batch, HostFacts, Position, Stage
+from iotrial.fleet.keeper import told_by
+from iotrial.fleet.order import MAX_STUDY, Distrusted, Order, seed_of
 
-ASKED = replace(
+ASKED = msgspec.structs.replace(
     ORDER,
     host="alpha",
     options={"set": ("mode=0444,0777",), "time": ("5m",), "on": ("--trust",)},
@@ -148,6 +148,37 @@ def test_a_batch_that_no_agent_sends_is_refused(tmp_path: Path) -> None:
         with pytest.raises(Distrusted):
             Batch.from_json(json.dumps(value))
     assert Batch.from_json(json.dumps(good)).ends
+
+
+def test_no_key_that_is_unknown_or_left_out_is_believed(tmp_path: Path) -> None:
+    host = HostStore(tmp_path / "host.db", "alpha")
+    host.measure(1)
+    host.note("machine", "it said ß")
+    text = host.batch().to_json()
+    for changed in (
+        text.replace('"slot":', '"other":1,"slot":', 1),
+        text.replace('"gap":false', '"gap":false,"x":1', 1),
+        text.replace('"left":0', '"left":0,"x":1', 1),
+        text.replace('"failure":null,', "", 1),
+        text.replace('"void":null,', "", 1),
+        text.replace('"left":0', '"left":NaN', 1),
+        text.replace("ß", "\\ud800", 1),
+        text.replace("ß", "\ud800", 1),
+        text + "{}",
+        text[:-1],
+    ):
+        assert changed != text
+        with pytest.raises(Distrusted):
+            Batch.from_json(changed)
+
+
+def test_a_number_that_is_not_finite_is_not_believed(tmp_path: Path) -> None:
+    host = HostStore(tmp_path / "host.db", "alpha")
+    host.measure(1)
+    batch = host.batch()
+    run = replace(batch.runs[0].run, responses={"wall": float("nan")})
+    with pytest.raises(Distrusted):
+        Batch.from_json(replace(batch, runs=(replace(batch.runs[0], run=run), *batch.runs[1:])).to_json())
 
 
 def test_an_agent_answers_in_text_whatever_it_is_asked(state: Path) -> None:
