@@ -91,6 +91,7 @@ def test_other_contrasts_another_level_or_another_version_are_searched_anew(
     assert len(kept) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -123,6 +124,7 @@ def test_what_is_damaged_is_searched_anew_and_put_right(store: Store, searched: 
     assert not searched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [

@@ -42,6 +42,7 @@ def of(store: Store, *, share: int = 1) -> Analysed:
         return trials.of("last", share=share)
 
 
+@pytest.mark.slow
 def test_effects_are_those_of_the_report_and_medians_those_of_the_runs(store: Store) -> None:
     document = document_of(store, 1)
     found = of(store)
@@ -87,6 +88,7 @@ def test_what_is_known_is_told_without_an_analysis(store: Store, monkeypatch: py
         assert trials.headline("another", state) is None
 
 
+@pytest.mark.slow
 def test_a_share_of_the_level_gives_wider_intervals(store: Store) -> None:
     whole, half = of(store), of(store, share=2)
     pairs = list(zip(whole.effects, half.effects, strict=True))
@@ -106,6 +108,7 @@ def test_what_another_analysis_has_said_is_not_used(store: Store, monkeypatch: p
         of(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "{}", '{"effects": [], "levels": []}', "[1]", '{"effects": 3}'])
 def test_a_damaged_cache_is_made_anew(store: Store, real: Path, text: str) -> None:
     first = of(store)

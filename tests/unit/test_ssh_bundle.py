@@ -47,6 +47,7 @@ def _imported(path: Path) -> set[str]:
     return names
 
 
+@pytest.mark.slow
 def test_every_package_that_the_layers_of_a_host_import_is_carried() -> None:
     foreign = {name for path in _files() for name in _imported(path)} - set(sys.stdlib_module_names)
     assert foreign - NEVER <= set(PACKAGES)
