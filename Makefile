@@ -1,9 +1,9 @@
-# make trial: the main job, from nothing. make test: everything that CI runs. See README.md.
+# make trial: the main job, from nothing. make test: lint and the quick tests. make test-all: what CI runs. See README.md.
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find crates iotrial.data -type f) Cargo.toml Cargo.lock pyproject.toml .cargo/config.toml
 
-.PHONY: trial test test-long check lint fuzz bench truth method audits findings manual notebooks build clean
+.PHONY: trial test test-all test-long lint fuzz bench truth method audits findings manual notebooks build clean
 
 trial: $(VENV)/.installed
 	@$(BIN)/iotrial run files/permissions
@@ -20,11 +20,13 @@ $(VENV)/.developer: $(SOURCES) scripts/setup
 	@scripts/setup $(VENV) developer
 	@touch $(VENV)/.installed $@
 
-test: check
-
-# What .ci/run runs: formatters, linters, types, import contracts, unit, contract, root and documentation tests.
-check: $(VENV)/.developer
+# Lint, unit tests in Rust and the quick ones in Python: at most five minutes on two processors, and no root.
+test: $(VENV)/.developer
 	@scripts/check
+
+# What .ci/run runs: the same, and every contract, order, root and documentation test that is not minutes long.
+test-all: $(VENV)/.developer
+	@scripts/check all
 
 lint: $(VENV)/.developer
 	@scripts/check lint

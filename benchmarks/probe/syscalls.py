@@ -58,11 +58,10 @@ class Ways:
 
     def all(self) -> dict[str, Run]:
         """By name, the bare one first."""
-        ways: dict[str, Run] = {"bare": lambda: self._run(self._argv)}
-        for way, name in (("bpf", "iotrial, BPF"), ("perf", "iotrial, perf events")):
-            ways[f"{name}: counts, errors, total time, histograms"] = lambda way=way: self._run(
-                self._argv, account=way
-            )
+        ways: dict[str, Run] = {
+            "bare": lambda: self._run(self._argv),
+            "iotrial: counts, errors, total time, histograms": lambda: self._run(self._argv, account=True),
+        }
         if shutil.which("bpftrace"):
             for what, script in BPFTRACE.items():
                 ways[f"bpftrace: {what}"] = lambda script=script: self._under_bpftrace(script)
@@ -136,7 +135,7 @@ def rows(found: dict[str, list[tuple[float, float]]]) -> Iterator[str]:
 def calls(probe: Probe, argv: list[str]) -> int:
     """How many calls the command makes."""
     steps = [{"name": "it", "argv": argv}]
-    account = probe.call("command", steps=steps, expect_exit=1, account="auto")["account"]
+    account = probe.call("command", steps=steps, expect_exit=1, account=True)["account"]
     return sum(call["count"] for call in account["calls"].values())
 
 

@@ -9,7 +9,7 @@ from parsers import PARSERS, seeds
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "cases").glob("*/*"))
-IN_RUST = {"wire", "counters", "stat", "types", "records", "format", "response"}  # replayed by `cargo test`
+IN_RUST = {"wire", "counters", "stat", "types", "response"}  # replayed by `cargo test`
 HOSTILE_JSON = (
     b"[" * 100_000,
     b'{"a":' * 100_000,
@@ -67,7 +67,7 @@ def test_json_that_is_nothing_is_refused(name: str, data: bytes) -> None:
         "x = " + "[" * 16000,
         "x = " + "{a=" * 5000,
         "\n".join(f"[[factor]]\nname = '{n}'" for n in range(20_000)),
-        "\n".join(f"[a{n}.b]" for n in range(60_000)),
+        pytest.param("\n".join(f"[a{n}.b]" for n in range(60_000)), marks=pytest.mark.slow),
         "[study]\nname = 'x'\nquestion = 'x'\n" + "\n".join(f"k{n} = 1" for n in range(60_000)),
         "[[factor]]\nlevels = [" + "\n" + "\n".join(f"'{n}'," for n in range(60_000)) + "]",
         'x = """' + '""\\\n' * 100_000,
@@ -93,7 +93,7 @@ def test_a_study_file_that_is_made_to_take_long_does_not(text: str) -> None:
     "data",
     [
         *HOSTILE_JSON,
-        b"a,b_s\n" + b"x,1\n" * 20_000,
+        pytest.param(b"a,b_s\n" + b"x,1\n" * 20_000, marks=pytest.mark.slow),
         b"a_s," * 500 + b"\n" + b"1," * 500,
         b"group,time_s\n" + b"".join(b"g%d,%d\n" % (n, n + 1) for n in range(3000)),
         b"c_gb,group,time_s\n" + b"".join(b"%d,g%d,%d\n" % (n % 50, n % 7, n + 1) for n in range(3000)),

@@ -17,11 +17,13 @@ def recorded(name: str) -> object:
     return json.loads((golden.RECORDED / f"{name}.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", golden.packed(), ids=golden.name_of)
 def test_a_packed_trial_gives_the_recorded_numbers(path: Path) -> None:
     assert golden.differences(recorded(f"report-{golden.name_of(path)}"), golden.report(path)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", golden.packed(), ids=golden.name_of)
 def test_a_plan_of_the_same_seed_draws_the_same_order(path: Path) -> None:
     assert (

@@ -234,6 +234,7 @@ def test_a_terminal_has_a_line_of_requests_where_conditions_are_few() -> None:
     assert printed(reported(*two)).count("Requests cache cold, size") == 2
 
 
+@pytest.mark.slow
 def test_the_evidence_of_page_markdown_and_json_has_them() -> None:
     made = reported(*BOTH)
     page = html_report(made)

@@ -51,18 +51,18 @@ def test_every_kind_of_work_is_accounted_where_there_is_a_device() -> None:
 
 
 def test_what_is_asked_of_the_probe_and_what_it_tells() -> None:
-    assert asked(BOTH) == {"account": "auto", "account_requests": True}
+    assert asked(BOTH) == {"account": True, "account_requests": True}
     assert asked(REQUESTS) == {"account_requests": True}
-    assert asked(CALLS) == {"account": "auto", "account_requests": False}
+    assert asked(CALLS) == {"account": True, "account_requests": False}
     answer = {
-        "account": {"way": "bpf", "lost": 0, "calls": {"read": {}}},
+        "account": {"lost": 0, "calls": {"read": {}}},
         "requests": {"loop3": {"read": {}}, "loop4": {}},
     }
     assert told(answer, BOTH, ["loop3"]) == Told({"read": {}}, {"read": {}})
     assert told(answer, REQUESTS, ["loop4"]) == Told(None, {})
     with pytest.raises(ProbeError, match="requests: wanted those of loop5"):
         told(answer, REQUESTS, ["loop5"])
-    lost = {"account": {"way": "perf", "lost": 2, "calls": {}}}
+    lost = {"account": {"lost": 2, "calls": {}}}
     with pytest.raises(ProbeError, match="2 events were lost"):
         told(lost, CALLS, [])
 

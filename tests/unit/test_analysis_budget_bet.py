@@ -68,6 +68,7 @@ def test_what_the_bets_without_a_budget_exclude_with_their_share_of_alpha_stays_
             assert alone.low <= found.low <= found.high <= alone.high
 
 
+@pytest.mark.slow
 def test_the_ends_are_those_of_the_candidates_that_are_left_one_by_one() -> None:
     narrower = 0
     for values, budget in series():
@@ -108,6 +109,7 @@ def test_p_is_below_alpha_exactly_where_the_game_against_no_effect_was_won() -> 
         assert (interval(values, 0.05, margin=0.3, budget=budget).p_anytime <= 0.05) == won
 
 
+@pytest.mark.slow
 def test_more_comparisons_without_an_effect_are_equivalent_by_the_end_of_their_budget() -> None:
     rng = np.random.default_rng(2)
     alone = known = 0

@@ -29,6 +29,7 @@ def effect(found: Analysis, factor_name: str, level: str | None = None, *, kind:
     return one
 
 
+@pytest.mark.slow
 def test_a_screen_finds_the_three_settings_of_26_that_matter() -> None:
     plan = Plan(many(26, Design(DesignKind.PLACKETT_BURMAN, fold_over=True)), SEED)
     assert len(plan.treatments) == 64
@@ -125,6 +126,7 @@ def test_a_counter_that_goes_with_a_control_that_fails_is_named_as_the_reason(ma
     assert "bytes read from the device" in first.text
 
 
+@pytest.mark.slow
 def test_an_interaction_that_a_design_mixes_into_its_control_is_named_as_the_reason() -> None:
     made = many(12, Design(DesignKind.PLACKETT_BURMAN))
     plan = Plan(made, SEED)

@@ -69,6 +69,7 @@ def test_of_normal_blocks_the_scatter_is_the_sd_of_a_difference(arms: int, rng: 
     assert found.low < found.sd < found.high
 
 
+@pytest.mark.slow
 def test_the_range_of_a_short_pilot_covers_the_true_scatter_nine_times_in_ten(
     rng: np.random.Generator,
 ) -> None:

@@ -46,6 +46,7 @@ def near(planned: float, trials: int) -> object:
     return pytest.approx(planned, abs=4 * math.sqrt(planned * (1 - planned) / trials) + 0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sd", "margin", "alpha", "planned"),
     [

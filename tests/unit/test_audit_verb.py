@@ -60,6 +60,7 @@ def test_labels_cannot_steer_the_terminal_or_make_markup() -> None:
     assert "\x1b" not in markdown
 
 
+@pytest.mark.slow
 def test_the_verb_speaks_of_the_study_that_would_answer() -> None:
     done = iotrial("audit", str(TABLES / "permissions.csv"))
     assert done.returncode == 0, done.stderr
@@ -68,6 +69,7 @@ def test_the_verb_speaks_of_the_study_that_would_answer() -> None:
     assert "gain in speed" in done.stdout
 
 
+@pytest.mark.slow
 def test_json_from_standard_input_with_options() -> None:
     done = iotrial(
         "audit",

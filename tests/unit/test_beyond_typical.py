@@ -58,6 +58,7 @@ def test_none_slow_in_sixty_leaves_room_for_seven_in_a_hundred() -> None:
     assert 1 - ALPHA ** (1 / 60) < high < 0.075
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.3, 0.8])
 def test_the_bounds_of_a_share_miss_it_at_any_look_in_less_than_alpha_by_exact_enumeration(
     share: float,

@@ -205,6 +205,7 @@ def test_planted_carry_over_makes_the_trial_invalid_and_says_so_in_plain_words()
     assert 40 < clear.blocks < 80
 
 
+@pytest.mark.slow
 def test_planted_carry_over_is_found_in_every_trial_of_a_hundred_blocks() -> None:
     failed = []
     for number in range(20):

@@ -27,6 +27,7 @@ def said(folder: Path, *words: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -49,6 +50,7 @@ def test_a_report_into_a_folder_that_is_not_there_is_refused_and_makes_none(
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.slow
 def test_a_tilde_leads_home_and_that_of_a_stranger_is_a_folder_that_is_not_there(tmp_path: Path) -> None:
     status, text = said(tmp_path, *TABLE, "--markdown", "~/audit.md")
     assert status == 0, text
@@ -59,6 +61,7 @@ def test_a_tilde_leads_home_and_that_of_a_stranger_is_a_folder_that_is_not_there
     assert not (tmp_path / "~no-such-user").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [("report", "gone.iotrial"), ("import", "gone.iotrial"), ("audit", "gone.csv")],

@@ -97,6 +97,7 @@ def test_fail_if_differs_is_status_4_only_then(verb: Verb) -> None:
     assert verb("compare", "1", "2", "--fail-if", "differs") == 4
 
 
+@pytest.mark.slow
 def test_page_and_markdown_are_written(
     verb: Verb, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

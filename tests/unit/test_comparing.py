@@ -260,6 +260,7 @@ def hostile() -> Comparison:
     return compare([first, other], names={"other": "<script>\x1b[31m|@team"})
 
 
+@pytest.mark.slow
 def test_labels_steer_no_terminal_and_make_no_markup(hostile: Comparison) -> None:
     assert hostile.rows
     assert not STEERING & set(text_of(hostile, 200))
@@ -274,6 +275,7 @@ def test_labels_steer_no_terminal_and_make_no_markup(hostile: Comparison) -> Non
     jsonschema.validate(json.loads(json.dumps(comparison_json(hostile))), SCHEMA)
 
 
+@pytest.mark.slow
 def test_every_interval_is_that_of_the_e_process_at_its_part_of_alpha(tmp_path: Path) -> None:
     ratios = {"fast": 0.6, "slow": 0.9, "other": 0.6}
     with Store.open(tmp_path / "trials.db") as store:

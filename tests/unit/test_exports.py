@@ -50,6 +50,7 @@ def lossy() -> Document:
     return replace(made, data=replace(data, ends=ends, blocks=blocks))
 
 
+@pytest.mark.slow
 def test_every_run_is_in_the_csv_as_pandas_reads_it(lossy: Document) -> None:
     pandas = pytest.importorskip("pandas")
     read = pandas.read_csv(io.BytesIO(exported(lossy, "csv")), dtype={"arm": str, "factor.mode": str})

@@ -117,6 +117,7 @@ def test_the_index_names_every_file_with_title_and_sentence(folder: Path) -> Non
     assert "Mode 0444 is where 0777 is, within the margin (equivalent): 1.001" in index
 
 
+@pytest.mark.slow
 def test_writing_again_replaces_what_it_made_and_gives_the_same(tmp_path: Path) -> None:
     write_figures(small(), tmp_path)
     first = digests(tmp_path)
@@ -257,6 +258,7 @@ def verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., objec
     return lambda *words: cli.main(list(words), prog_name="iotrial", standalone_mode=False)
 
 
+@pytest.mark.slow
 def test_the_verb_writes_them_and_says_where(
     verb: Callable[..., object], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

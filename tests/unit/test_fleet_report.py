@@ -280,6 +280,7 @@ def test_the_help_names_both_parts(verb: Verb, capsys: pytest.CaptureFixture[str
     assert re.search(r"list\s.*\n\s+report\s", capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_many_trials_are_summed_up_by_several_processes_as_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def test_some_hints_do_offer_labs() -> None:
     assert sum(bool(offered(hint)) for hint in hints) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("dpkg") is None, reason="no Debian")
 def test_a_program_that_is_installed_comes_from_the_package_that_a_hint_would_name() -> None:
     looked_at = 0

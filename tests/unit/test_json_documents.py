@@ -48,6 +48,7 @@ def test_every_schema_is_one(path: Path) -> None:
     jsonschema.Draft202012Validator.check_schema(json.loads(path.read_text()))
 
 
+@pytest.mark.slow
 def test_studies_and_what_one_asks(state: Path) -> None:
     assert [one["name"] for one in document("list")["studies"]] == list(names())
     shown = document("show", "files/permissions")

@@ -140,6 +140,7 @@ def test_tables_are_sequences_of_their_own_kind(trial: iotrial.Trial) -> None:
     assert {one.moved for one in trial.evidence.moved} == {"up", "down"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", FRAMES)
 def test_frames_have_a_row_a_value_and_dtypes_that_fit(
     trial: iotrial.Trial, what: Any, tmp_path: Path

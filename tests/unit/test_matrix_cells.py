@@ -158,6 +158,7 @@ def slow(treatment: str, test: str, file: int, record: int) -> float:
     return file * 1e-6 * (1.3 if (treatment, test) == ("data=journal", "write") else 1.0)
 
 
+@pytest.mark.slow
 def test_every_primary_test_of_every_cell_has_both_controls() -> None:
     document = conducted(text(), slow)
     found = {
@@ -177,6 +178,7 @@ def test_every_primary_test_of_every_cell_has_both_controls() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_test_whose_own_slow_down_was_not_put_in_makes_the_trial_invalid() -> None:
     """The control of write cannot vouch for that of read."""
     document = conducted(text(), slow, stretches="write")

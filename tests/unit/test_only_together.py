@@ -71,6 +71,7 @@ def test_a_setting_that_also_works_alone_is_no_effect_only_together() -> None:
     assert not found(lambda t: times[t["age"], t["interval"]])
 
 
+@pytest.mark.slow
 def test_settings_that_act_only_together_are_not_counted_as_equivalent() -> None:
     """Of the stored trial: age and interval write 1 MiB more together, and are equivalent in the other workload's time."""
     stored = Path(__file__).parents[2] / "docs" / "catalogue" / "filesystem" / "writeback.iotrial"

@@ -41,6 +41,7 @@ def about(name: str, text: str) -> HeldClaim:
     return one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [

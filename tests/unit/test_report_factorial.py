@@ -102,6 +102,7 @@ def test_evidence_of_a_screen_is_by_level_and_marks_what_moved(screen: Document)
     assert [name for name, row in rows.items() if row.moved] == ["f01 on"]
 
 
+@pytest.mark.slow
 def test_the_page_of_a_screen_has_its_figures_and_its_rows(screen: Document) -> None:
     page = html_report(screen)
     assert len(page) < 5_000_000
@@ -256,6 +257,7 @@ def test_main_effects_of_resolution_four_are_told_to_be_clear(crossed: Document)
     assert crossed.design.mixed
 
 
+@pytest.mark.slow
 def test_a_screen_whose_every_name_is_an_attack_steers_and_runs_nothing() -> None:
     from dataclasses import replace
 

@@ -104,6 +104,7 @@ def hostile() -> Document:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [mixed, hostile], ids=["mixed", "hostile"])
 def test_the_page_loads_nothing_and_runs_nothing(made: Callable[[], Document]) -> None:
     page = Page(page_of(made))
@@ -183,6 +184,7 @@ def test_a_trial_with_nothing_measured_still_has_its_page() -> None:
     assert 'id="runs"' not in text
 
 
+@pytest.mark.slow
 def test_the_same_document_gives_the_same_page() -> None:
     assert html_report(mixed()) == page_of(mixed)
 

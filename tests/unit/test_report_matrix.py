@@ -100,6 +100,7 @@ def test_text_and_markdown_have_a_small_table_for_each_test(document: Document) 
     assert "<summary>All effects</summary>" in marked
 
 
+@pytest.mark.slow
 def test_the_page_has_maps_surfaces_and_numbers_that_a_reader_without_sight_is_told(
     document: Document,
 ) -> None:

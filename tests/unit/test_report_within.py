@@ -156,6 +156,7 @@ def with_series() -> Document:
     return replace(document(all_equivalent()[:1]), data=data)
 
 
+@pytest.mark.slow
 def test_the_page_draws_what_was_sampled_and_has_no_such_part_without() -> None:
     page = html_report(with_series())
     assert "Within a run" in page

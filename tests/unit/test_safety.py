@@ -355,6 +355,7 @@ def test_lists_of_knobs_and_studies_show_the_class(state: Path) -> None:
     assert "data at risk: export async" in shown
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_packed_before_knobs_said_it_says_it() -> None:
     done = program.iotrial("report", str(ROOT / "docs/catalogue/system/screen.iotrial"), "--json")
     body = json.loads(done.stdout)

@@ -113,6 +113,7 @@ def test_the_oldest_goes_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch)
     assert [desk.known(key) for key in ("a", "b", "c", "huge")] == [None, None, None, 1]
 
 
+@pytest.mark.slow
 def test_the_worker_does_a_task_tells_an_error_and_goes_on(tmp_path: Path) -> None:
     workshop = Workshop(lambda: False, aside=False)
     try:
@@ -126,6 +127,7 @@ def test_the_worker_does_a_task_tells_an_error_and_goes_on(tmp_path: Path) -> No
         workshop.close()
 
 
+@pytest.mark.slow
 def test_the_worker_is_ended_when_a_trial_begins(tmp_path: Path) -> None:
     running = [False]
     workshop = Workshop(lambda: running[0], aside=False)
@@ -141,6 +143,7 @@ def test_the_worker_is_ended_when_a_trial_begins(tmp_path: Path) -> None:
     assert worker.poll() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_an_error_and_the_next_task_has_a_new_one() -> None:
     workshop = Workshop(lambda: False, aside=False)
     try:

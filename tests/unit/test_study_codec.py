@@ -93,6 +93,7 @@ _study = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(_study)
 def test_any_study_comes_back_from_json_as_it_was(study: model.Study) -> None:
@@ -118,6 +119,7 @@ _paths = st.lists(st.integers(0, 20), min_size=1, max_size=6)
 _junk = st.sampled_from([None, 1, -1.5, True, "x", [], {}, [1], {"is": "Study"}, {"is": "FilesWork"}])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(_paths, _junk)
 def test_damage_anywhere_is_a_study_error_or_still_a_study(path: list[int], junk: object) -> None:

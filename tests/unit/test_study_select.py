@@ -134,6 +134,7 @@ _wanted = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(_wanted, st.booleans())
 def test_a_selection_is_a_study_in_which_everything_fits_together(

@@ -6,8 +6,6 @@
 use serde_json::{json, Value};
 
 use crate::account::bpf::types::Types;
-use crate::account::perf::sequence::{Kinds, Sequence};
-use crate::account::perf::tracefs::place_in;
 use crate::job::pages::response::Response;
 use crate::wire::{self, job_fields, FromJson, Mode};
 use crate::{devices, process};
@@ -19,8 +17,6 @@ pub const PARSERS: &[Parser] = &[
     ("counters", counters),
     ("stat", stat),
     ("types", types),
-    ("records", events),
-    ("format", format),
     ("response", response),
 ];
 
@@ -99,37 +95,6 @@ fn types(blob: &[u8]) {
     }
     let last = types.tracepoint("sys_enter").unwrap_or(0);
     assert!((last as usize) < blob.len());
-}
-
-/// Records of perf events, as they are taken out of a buffer; the numbers are those of the kept cases.
-fn events(bytes: &[u8]) {
-    let kinds = Kinds {
-        enter: 1,
-        leave: 2,
-        signal: 3,
-        signal_to: 36,
-        signal_result: 44,
-    };
-    let mut sequence = Sequence::of(kinds, 1);
-    sequence.take(bytes);
-    let told = sequence.finish().to_json();
-    let calls = told["calls"].as_object().expect("an account has calls");
-    let sum: u64 = calls
-        .values()
-        .filter_map(|call| call["count"].as_u64())
-        .sum();
-    // A return is a record of at least its header.
-    assert!(sum <= bytes.len() as u64 / 8);
-}
-
-/// The format file of a tracepoint.
-fn format(text: &[u8]) {
-    let text = String::from_utf8_lossy(text);
-    for field in ["pid", "result", "sig", ""] {
-        if let Some((offset, size)) = place_in(&text, field) {
-            assert!(offset < 1 << 16 && size < 1 << 16);
-        }
-    }
 }
 
 /// What a web server sends, whole and in two pieces: how it is cut makes no difference.

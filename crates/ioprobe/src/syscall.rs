@@ -251,7 +251,7 @@ pub fn process_descriptor(pid: pid_t) -> Result<OwnedFd> {
         .map_err(|errno| Error::errno(format!("open a descriptor of process {pid}"), errno))
 }
 
-/// A file system of the kernel's own (`tracefs`), mounted where no path leads: the host's tree stays as it is, and it goes with
+/// A file system of the kernel's own (`debugfs`), mounted where no path leads: the host's tree stays as it is, and it goes with
 /// its descriptor. fsopen, fsconfig, fsmount: Linux 5.2.
 pub fn mount_nowhere(kind: &str) -> Result<OwnedFd> {
     mount_with(kind, &[])

@@ -40,7 +40,7 @@ class Told:
 def asked(what: frozenset[Counted]) -> dict[str, object]:
     """The fields that a job has besides."""
     return {
-        **({"account": "auto"} if Counted.CALLS in what else {}),
+        **({"account": True} if Counted.CALLS in what else {}),
         "account_requests": Counted.REQUESTS in what,
     }
 

@@ -170,7 +170,7 @@ def _accounted(resolved: Resolved) -> Iterator[str]:
     if calls:
         yield _line(
             "",
-            f"- system calls of {shown(', '.join(calls))}, by BPF or perf events where the kernel allows it",
+            f"- system calls of {shown(', '.join(calls))}, by BPF where the kernel allows it",
         )
     if any(Counted.REQUESTS in what for what in wanted.values()):
         yield _line(

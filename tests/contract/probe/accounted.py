@@ -13,24 +13,24 @@ from probe_client import Probe
 PYTHON = [sys.executable, "-I", "-S"]
 
 
-def account(probe: Probe, way: str, argv: Sequence[str], **fields: Any) -> dict[str, Any]:
-    found = probe("command", steps=[{"name": "it", "argv": list(argv)}], account=way, **fields)["account"]
-    assert (found["way"], found["lost"]) == (way, 0)
+def account(probe: Probe, argv: Sequence[str], **fields: Any) -> dict[str, Any]:
+    found = probe("command", steps=[{"name": "it", "argv": list(argv)}], account=True, **fields)["account"]
+    assert found["lost"] == 0
     return found["calls"]
 
 
 class Known:
-    """What is known of commands already, so that each is asked once, whichever way of counting is held against it."""
+    """What strace has said of commands already, so that it is asked once."""
 
     def __init__(self) -> None:
         self._run: set[tuple[str, ...]] = set()
         self._counts: dict[tuple[str, ...], traced.Counts] = {}
         self._errors: dict[tuple[str, ...], dict[str, dict[str, int]]] = {}
 
-    def run_before(self, probe: Probe, way: str, argv: Sequence[str]) -> None:
+    def run_before(self, probe: Probe, argv: Sequence[str]) -> None:
         """So that nothing is read for the first time."""
         if tuple(argv) not in self._run:
-            account(probe, way, argv)
+            account(probe, argv)
             self._run.add(tuple(argv))
 
     def counts(self, argv: list[str], folder: Path) -> traced.Counts:

@@ -21,14 +21,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
     pytest.mark.skipif(not shutil.which("strace"), reason="needs strace"),
 ]
-WAYS = ["bpf", "perf"]
 #: beyond what the C library knows: as the kernel names what it restarts (include/linux/errno.h)
 RESTARTS = {512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 516: "ERESTART_RESTARTBLOCK"}
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def counts(calls: dict[str, Any]) -> traced.Counts:
@@ -100,27 +94,25 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_calls_and_errors_are_those_that_strace_counts(
-    probe: Probe, folder: Path, tree: Path, way: str, name: str, known: Known
+    probe: Probe, folder: Path, tree: Path, name: str, known: Known
 ) -> None:
     argv = [word.replace("{tree}", str(tree)) for word in COMMANDS[name]]
-    known.run_before(probe, way, argv)
-    assert counts(account(probe, way, argv)) == known.counts(argv, folder)
+    known.run_before(probe, argv)
+    assert counts(account(probe, argv)) == known.counts(argv, folder)
 
 
 @pytest.mark.parametrize("name", ["one that fails", "find", "an interrupted call", "a child that is ended"])
-def test_errors_are_told_by_number(
-    probe: Probe, folder: Path, tree: Path, way: str, name: str, known: Known
-) -> None:
+def test_errors_are_told_by_number(probe: Probe, folder: Path, tree: Path, name: str, known: Known) -> None:
     argv = [word.replace("{tree}", str(tree)) for word in COMMANDS[name]]
-    found = named_errors(account(probe, way, argv))
+    found = named_errors(account(probe, argv))
     assert found
     assert found == known.errors(argv, folder)
 
 
-def test_a_call_that_is_none_is_told_by_its_number(probe: Probe, folder: Path, way: str) -> None:
+def test_a_call_that_is_none_is_told_by_its_number(probe: Probe, folder: Path) -> None:
     """400 lies in the table and is nobody's, 999 beyond it. strace -c drops the one and crashes at the other."""
     argv = [*PYTHON, "-c", "import ctypes; c = ctypes.CDLL(None); [c.syscall(n) for n in (400, 400, 999)]"]
-    found = named_errors(account(probe, way, argv))
+    found = named_errors(account(probe, argv))
     truth = traced.errors(argv, folder)
     assert found["syscall_400"] == truth.pop("syscall_0x190") == {"ENOSYS": 2}
     assert found["syscall_999"] == truth.pop("syscall_0x3e7") == {"ENOSYS": 1}
@@ -146,18 +138,18 @@ t.join()
 """
 
 
-def test_calls_of_threads_are_counted_on_all_processors(probe: Probe, folder: Path, way: str) -> None:
+def test_calls_of_threads_are_counted_on_all_processors(probe: Probe, folder: Path) -> None:
     """How often threads wait for each other is not determined; all else is."""
     argv = [*PYTHON, "-c", THREADS]
-    found, truth = counts(account(probe, way, argv)), traced.counted(argv, folder)
+    found, truth = counts(account(probe, argv)), traced.counted(argv, folder)
     assert found["getppid"] == (8000, 0)
     for call in ("getppid", "newfstatat", "stat", "clone3", "openat", "execve", "set_robust_list"):
         assert found.get(call) == truth.get(call), call
 
 
-def test_a_second_thread_may_execute_a_program(probe: Probe, folder: Path, way: str) -> None:
+def test_a_second_thread_may_execute_a_program(probe: Probe, folder: Path) -> None:
     argv = [*PYTHON, "-c", SECOND_THREAD_EXECUTES]
-    found, truth = counts(account(probe, way, argv)), traced.counted(argv, folder)
+    found, truth = counts(account(probe, argv)), traced.counted(argv, folder)
     for call in ("execve", "openat", "read", "write", "fadvise64"):
         assert found[call] == truth[call], call
     assert found["execve"] == (2, 0)
@@ -183,11 +175,11 @@ time.sleep(0.3)
     ],
 )
 def test_a_call_in_which_another_thread_ends_the_task_is_counted_as_strace_does(
-    probe: Probe, folder: Path, way: str, end: str, known: Known
+    probe: Probe, folder: Path, end: str, known: Known
 ) -> None:
     argv = [*PYTHON, "-c", SIBLING_WAITS.format(end=end)]
-    known.run_before(probe, way, argv)
-    assert counts(account(probe, way, argv))["read"] == known.counts(argv, folder)["read"]
+    known.run_before(probe, argv)
+    assert counts(account(probe, argv))["read"] == known.counts(argv, folder)["read"]
 
 
 TURNED_DOWN = """
@@ -203,24 +195,22 @@ for _ in range({after}): assert c.syscall({number}) == -1
 """
 
 
-def test_calls_that_seccomp_turns_down_are_counted(probe: Probe, folder: Path, way: str) -> None:
+def test_calls_that_seccomp_turns_down_are_counted(probe: Probe, folder: Path) -> None:
     """A filter that answers getppid with EPERM; the kernel's tracepoint of entry is not reached then."""
     argv = [*PYTHON, "-c", TURNED_DOWN.format(number=110, before=0, after=5)]
-    calls = account(probe, way, argv)
+    calls = account(probe, argv)
     assert counts(calls) == traced.counted(argv, folder)
     assert calls["getppid"]["errors"] == {str(errno.EPERM): 5}
     assert calls["getppid"]["untimed"] == 5
 
 
-def test_a_call_beyond_the_tables_may_fail_in_two_ways(probe: Probe, way: str) -> None:
-    call = account(probe, way, [*PYTHON, "-c", TURNED_DOWN.format(number=999, before=2, after=3)])[
-        "syscall_999"
-    ]
+def test_a_call_beyond_the_tables_may_fail_in_two_ways(probe: Probe) -> None:
+    call = account(probe, [*PYTHON, "-c", TURNED_DOWN.format(number=999, before=2, after=3)])["syscall_999"]
     assert call["errors"] == {str(errno.ENOSYS): 2, str(errno.EPERM): 3}
     assert call["count"] == 5
 
 
-def test_calls_of_32_bit_programs_have_names_of_their_own(probe: Probe, folder: Path, way: str) -> None:
+def test_calls_of_32_bit_programs_have_names_of_their_own(probe: Probe, folder: Path) -> None:
     program = folder / "program32"
     program.write_bytes(_elf_32())
     program.chmod(0o755)
@@ -231,7 +221,7 @@ def test_calls_of_32_bit_programs_have_names_of_their_own(probe: Probe, folder: 
         pytest.skip("this kernel runs no 32-bit programs")
     if not any(name.endswith("@i386") for name in truth):
         pytest.skip("this kernel runs no 32-bit programs")
-    found = counts(account(probe, way, argv))
+    found = counts(account(probe, argv))
     assert found["getpid@i386"] == (3, 0)
     assert found["close@i386"] == (1, 1)
     assert found["execve"] == (1, 0)
@@ -250,10 +240,10 @@ def _elf_32() -> bytes:
     return identity + header + segment + code
 
 
-def test_times_are_within_the_time_of_the_program(probe: Probe, way: str) -> None:
+def test_times_are_within_the_time_of_the_program(probe: Probe) -> None:
     """One thread: all its calls together take no longer than it ran, and a sleep takes as long as it sleeps."""
     steps = [{"name": "it", "argv": ["sleep", "0.2"]}]
-    done = probe("command", steps=steps, account=way)
+    done = probe("command", steps=steps, account=True)
     calls = done["account"]["calls"]
     assert sum(call["total_ns"] for call in calls.values()) <= done["wall_ns"]
     slept = calls["clock_nanosleep"]
@@ -265,19 +255,19 @@ def test_times_are_within_the_time_of_the_program(probe: Probe, way: str) -> Non
         assert longest / 1.25 - call["count"] <= call["total_ns"] <= longest
 
 
-def test_all_runs_of_a_job_are_counted_together(probe: Probe, folder: Path, way: str) -> None:
+def test_all_runs_of_a_job_are_counted_together(probe: Probe, folder: Path) -> None:
     make_set(probe, folder, count=3)
     steps = [{"name": "a", "argv": ["cat", "{file}"]}, {"name": "b", "argv": ["true"]}]
-    done = probe("command", set="s", steps=steps, account=way, replicates=2)
+    done = probe("command", set="s", steps=steps, account=True, replicates=2)
     assert done["account"]["calls"]["execve"]["count"] == done["processes"] == 8
 
 
-def test_others_are_not_counted(probe: Probe, way: str) -> None:
+def test_others_are_not_counted(probe: Probe) -> None:
     """Somebody else makes calls all the while, and a program of ours that was started before."""
     with Probe() as other:
         argv = ["sh", "-c", "while :; do cat /etc/hostname; done"]
         other.send("run", argv=argv, timeout_s=1.5)
-        alone = counts(account(probe, way, ["sleep", "0.5"]))
+        alone = counts(account(probe, ["sleep", "0.5"]))
     assert alone["execve"] == (1, 0)
     assert sum(count for count, _ in alone.values()) < 60
 
@@ -298,7 +288,7 @@ FATES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fate", FATES)
 def test_nothing_stays_attached_whatever_becomes_of_the_command(
-    probe: Probe, folder: Path, way: str, fate: str
+    probe: Probe, folder: Path, fate: str
 ) -> None:
     (folder / "no-program").write_bytes(b"\x7fELF")
     (folder / "no-program").chmod(0o755)
@@ -307,24 +297,24 @@ def test_nothing_stays_attached_whatever_becomes_of_the_command(
     before = in_kernel()
     if fate == "cannot be executed":
         with pytest.raises(ProbeError, match="execute it"):
-            account(probe, way, argv)
+            account(probe, argv)
     else:
-        assert account(probe, way, argv, **fields)["execve"]["count"] >= 1
+        assert account(probe, argv, **fields)["execve"]["count"] >= 1
     new = in_kernel() - before
     assert not held(inner(probe))
     assert eventually(lambda: not (in_kernel() & new))
     assert not processes_with("100.4")
 
 
-def test_nothing_stays_attached_when_the_probe_is_killed(way: str) -> None:
+def test_nothing_stays_attached_when_the_probe_is_killed() -> None:
     probe = Probe()
     try:
-        probe.send("command", steps=[{"name": "it", "argv": ["sleep", "100.5"]}], account=way)
+        probe.send("command", steps=[{"name": "it", "argv": ["sleep", "100.5"]}], account=True)
         assert eventually(lambda: bool(processes_with("100.5")))
         pid = inner(probe)
         assert held(pid)
         own = in_kernel_by(pid)
-        assert len([number for kind, number in own if kind == "program"]) == (3 if way == "bpf" else 0)
+        assert len([number for kind, number in own if kind == "program"]) == 3
         assert own <= in_kernel()
         os.kill(pid, signal.SIGKILL)
     finally:
@@ -333,9 +323,9 @@ def test_nothing_stays_attached_when_the_probe_is_killed(way: str) -> None:
 
 
 def held(pid: int) -> list[str]:
-    """Descriptors of a process that count: BPF's and perf's."""
+    """Descriptors of a process that count."""
     links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
-    return [link for link in links if "bpf" in link or "perf" in link]
+    return [link for link in links if "bpf" in link]
 
 
 #: commands of bpf(2) that give the next number: BPF_PROG_GET_NEXT_ID and its like
@@ -368,16 +358,18 @@ def numbers(kind: str) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("asked", ["auto", *WAYS])
-def test_without_privilege_it_says_what_was_refused(asked: str) -> None:
+def test_without_privilege_it_says_what_was_refused_and_what_it_takes() -> None:
     with Probe(user=NOBODY, group=NOBODY, extra_groups=[]) as probe, pytest.raises(ProbeError) as caught:
-        probe("command", steps=[{"name": "it", "argv": ["true"]}], account=asked)
+        probe("command", steps=[{"name": "it", "argv": ["true"]}], account=True)
     assert caught.value.code == "unsupported"
-    assert "not permitted" in str(caught.value).lower() or "perf_event_paranoid" in str(caught.value)
-    for tried in ["bpf", "perf"] if asked == "auto" else [asked]:
-        assert tried in str(caught.value).lower()
+    assert "Operation not permitted; it needs CAP_BPF and CAP_PERFMON: run as root" in str(caught.value)
 
 
-def test_an_isolated_probe_counts_the_same(isolated: Probe, probe: Probe, way: str) -> None:
+def test_how_calls_are_counted_cannot_be_chosen(probe: Probe) -> None:
+    with pytest.raises(ProbeError, match='account: wanted true or false, found "perf"'):
+        probe("command", steps=[{"name": "it", "argv": ["true"]}], account="perf")
+
+
+def test_an_isolated_probe_counts_the_same(isolated: Probe, probe: Probe) -> None:
     argv = ["sh", "-c", "cat /etc/hostname; (cat /nowhere; true)"]
-    assert counts(account(isolated, way, argv)) == counts(account(probe, way, argv))
+    assert counts(account(isolated, argv)) == counts(account(probe, argv))

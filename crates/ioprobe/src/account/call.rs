@@ -1,7 +1,7 @@
 //! What is told of the system calls of a tree of processes: how many returned, with which errors, and how long they took.
 //!
-//! Both ways of counting fill the same account; requests of devices have the same times. Times fall into bars of a quarter of an octave, which BPF can find with a
-//! few shifts: a percentile read from them is right to 25 %.
+//! Requests of devices have the same times. Times fall into bars of a quarter of an octave, which BPF can find with a few
+//! shifts: a percentile read from them is right to 25 %.
 
 use std::collections::BTreeMap;
 
@@ -43,20 +43,9 @@ pub struct Call {
 /// All calls of a tree of processes that returned.
 #[derive(Debug)]
 pub struct Account {
-    pub way: &'static str,
     pub calls: BTreeMap<(Abi, u32), Call>,
     /// Events that the kernel had no room for: with any of them, counts are too low.
     pub lost: u64,
-}
-
-/// The bar of a time.
-pub fn bar(ns: u64) -> usize {
-    let ns = ns.min(LONGEST_NS);
-    if ns < 4 {
-        return ns as usize;
-    }
-    let octave = 63 - ns.leading_zeros();
-    (octave as usize - 1) * 4 + (ns >> (octave - 2) & 3) as usize
 }
 
 /// The longest time in a bar.
@@ -69,17 +58,6 @@ pub fn longest_ns(bar: usize) -> u64 {
 }
 
 impl Times {
-    pub fn record(&mut self, ns: Option<u64>) {
-        match ns {
-            Some(ns) => {
-                self.bars.resize(BARS, 0);
-                self.bars[bar(ns)] += 1;
-                self.total_ns = self.total_ns.saturating_add(ns);
-            }
-            None => self.untimed += 1,
-        }
-    }
-
     pub fn count(&self) -> u64 {
         self.bars.iter().sum::<u64>() + self.untimed
     }
@@ -102,13 +80,6 @@ impl Times {
 }
 
 impl Call {
-    pub fn record(&mut self, ns: Option<u64>, returned: i64) {
-        self.times.record(ns);
-        if (-LAST_ERRNO..0).contains(&returned) {
-            *self.errors.entry(-returned as u32).or_default() += 1;
-        }
-    }
-
     fn to_json(&self) -> Value {
         let errors: Map<String, Value> = self
             .errors
@@ -129,7 +100,7 @@ impl Account {
             .filter(|(_, call)| call.times.count() > 0)
             .map(|((abi, number), call)| (title(*abi, *number), call.to_json()))
             .collect();
-        json!({"way": self.way, "lost": self.lost, "calls": calls})
+        json!({"lost": self.lost, "calls": calls})
     }
 }
 
@@ -144,6 +115,16 @@ fn title(abi: Abi, number: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The bar of a time, as the BPF programs find it.
+    fn bar(ns: u64) -> usize {
+        let ns = ns.min(LONGEST_NS);
+        if ns < 4 {
+            return ns as usize;
+        }
+        let octave = 63 - ns.leading_zeros();
+        (octave as usize - 1) * 4 + (ns >> (octave - 2) & 3) as usize
+    }
 
     #[test]
     fn bars_touch_and_are_a_quarter_of_an_octave() {
@@ -160,13 +141,17 @@ mod tests {
 
     #[test]
     fn counts_errors_and_times_are_told_by_name() {
-        let mut call = Call::default();
-        call.record(Some(100), 5);
-        call.record(Some(100), -2);
-        call.record(None, -4096);
+        let mut bars = vec![0; BARS];
+        bars[bar(100)] = 2;
+        let times = Times {
+            total_ns: 200,
+            bars,
+            untimed: 1,
+        };
+        let errors = [(2, 1)].into_iter().collect();
+        let call = Call { times, errors };
         let calls = [((Abi::Native, 0), call.clone()), ((Abi::I386, 3), call)];
         let account = Account {
-            way: "bpf",
             calls: calls.into_iter().collect(),
             lost: 0,
         };
@@ -175,7 +160,7 @@ mod tests {
         });
         assert_eq!(
             account.to_json(),
-            json!({"way": "bpf", "lost": 0, "calls": {"read": told, "read@i386": told}})
+            json!({"lost": 0, "calls": {"read": told, "read@i386": told}})
         );
     }
 }

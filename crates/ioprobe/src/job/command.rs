@@ -15,13 +15,14 @@ use super::stopwatch::Timed;
 use super::stretch::{Spun, Stretch};
 use super::usage::Usage;
 use super::watch::Watch;
+use crate::account::bpf::Attached;
 use crate::account::touched::Touched;
-use crate::account::{Account, Counter};
+use crate::account::Account;
 use crate::clock::{monotonic_ns, Clock};
 use crate::devices::Counters;
 use crate::error::{last_errno, Error, Result};
 use crate::fileset::{FileSet, Registry};
-use crate::process::limit::{kill_group, Limit};
+use crate::process::limit::Limit;
 use crate::process::program::{Environment, Program};
 use crate::process::start::{Starter, Surroundings};
 use crate::process::stragglers;
@@ -139,7 +140,7 @@ pub fn run(
     let mut output = None;
     let (mut stragglers, mut max_rss_bytes) = (0, 0);
     let rss_floor = own_peak_bytes();
-    let mut counter = Counter::begin(own.account)?;
+    let counter = own.account.then(Attached::begin).transpose()?;
     let mut touched = match own.touches.is_empty() {
         true => None,
         false => Some(Touched::new(
@@ -163,7 +164,7 @@ pub fn run(
                     rewind(&stdin)?;
                 }
                 let end = match &mut touched {
-                    None => one_process(program, &around, starter, (clock, limit), &mut counter)?,
+                    None => one_process(program, &around, starter, (clock, limit))?,
                     Some(seen) => one_traced(program, &around, starter, (clock, limit), seen)?,
                 };
                 step.wall_ticks += end.wall_ticks;
@@ -194,7 +195,7 @@ pub fn run(
         );
     }
     watch.end()?;
-    let account = counter.map(Counter::finish).transpose()?;
+    let account = counter.map(Attached::finish).transpose()?;
     let mut usage = Usage::default();
     let mut spun = Spun::default();
     for step in &steps {
@@ -266,7 +267,6 @@ fn one_process(
     around: &Surroundings,
     starter: &mut Starter,
     (clock, limit): (&Clock, Limit),
-    counter: &mut Option<Counter>,
 ) -> Result<End> {
     limit.arm();
     let start = clock.ticks();
@@ -278,14 +278,10 @@ fn one_process(
         }
     };
     limit.guard(pid);
-    let followed = counter.as_mut().map_or(Ok(()), |c| c.follow(pid));
-    if followed.is_err() {
-        kill_group(pid);
-    }
     let waited = wait(pid);
     let end = clock.ticks();
     let expired = limit.disarm();
-    let (status, rusage) = followed.and(waited)?;
+    let (status, rusage) = waited?;
     Ok(ended((start, end), status, &rusage, expired))
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::json::{fields, requests, Reader, Request};
 use super::{
-    Access, Accounting, AtimeCall, Content, CopyWith, Engine, Fields, MatrixTest, Operation, Order,
+    Access, AtimeCall, Content, CopyWith, Engine, Fields, MatrixTest, Operation, Order,
     RebuildLoad, Redirects, Selection, Share, StreamFlush, StreamOperation, StreamSync,
     StretchClock,
 };
@@ -57,7 +57,7 @@ requests! {
         timeout_s: Option<f64> = None,
         expect_exit: i32 = 0,
         keep_output: usize = 0,
-        account: Accounting = Accounting::No,
+        account: bool = false,
         touches: Vec<String> = Vec::new(),
         begin_ns: Option<u64> = None,
     }

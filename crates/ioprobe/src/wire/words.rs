@@ -49,13 +49,6 @@ words! {
         Wall = "wall",
         Cpu = "cpu",
     }
-    /// Whether and how system calls are counted.
-    Accounting {
-        No = "no",
-        Auto = "auto",
-        Bpf = "bpf",
-        Perf = "perf",
-    }
     Order {
         File = "by-file",
         Operation = "by-operation",

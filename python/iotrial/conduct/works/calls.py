@@ -18,7 +18,7 @@ class Calls(Command):
     timed = False
 
     def fields(self, work: CommandWork, asked: Asked) -> dict[str, object]:
-        return {**super().fields(work, asked), "account": "auto"}
+        return {**super().fields(work, asked), "account": True}
 
     def measured(self, work: CommandWork, answer: Mapping[str, Any], asked: Asked) -> Measured:
         assert isinstance(work, CallsWork)

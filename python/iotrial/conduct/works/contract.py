@@ -273,7 +273,7 @@ def calls_of(answer: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ProbeError("counting system calls: wanted an account of the job, found none")
     if account["lost"]:
         raise ProbeError(
-            f"counting system calls by {account['way']}: wanted every one, found that {account['lost']} events were lost"
+            f"counting system calls: wanted every one, found that {account['lost']} events were lost"
         )
     found: Mapping[str, Any] = account["calls"]
     return found

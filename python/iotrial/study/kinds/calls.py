@@ -64,6 +64,6 @@ KIND = WorkloadKind(
     responses=responses,
     documented=(_count("calls.NAME", "calls of NAME"), *_ALL, *DEVICE_RESPONSES, *WRITTEN),
     notes="Counted are calls that returned, of all processes that the command starts, from its execve on, as strace -f "
-    "counts them. Needs BPF or perf events: root, as a rule. All keys but calls are those of command.",
+    "counts them. Needs BPF: root, as a rule. All keys but calls are those of command.",
     programs=PROGRAMS,
 )

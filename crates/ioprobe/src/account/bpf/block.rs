@@ -78,7 +78,7 @@ impl Watching {
 }
 
 pub fn refused(why: Error) -> Error {
-    Error::unsupported(format!("count requests by BPF: {why}"))
+    super::refused("requests", "5.16", &why)
 }
 
 impl Offsets {

@@ -18,7 +18,7 @@ use self::rows::Rows;
 use self::types::Types;
 use super::call::{Abi, Account, Call};
 use super::processors;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::syscall::process_descriptor;
 
 /// The programs, in the kernel and attached to nothing.
@@ -37,7 +37,7 @@ pub struct Attached {
 
 impl Counting {
     /// Makes maps and programs; fails where the kernel does not allow them or is too old (before 5.11).
-    pub fn load() -> Result<Self> {
+    fn load() -> Result<Self> {
         let processors = processors::possible()?;
         let own_types = load_types(&types::of_map(programs::TASK_WORDS))?;
         let kernel = Types::of_kernel()?;
@@ -83,7 +83,7 @@ impl Counting {
     }
 
     /// From here on, what this thread starts is counted, from its execve.
-    pub fn attach(self) -> Result<Attached> {
+    fn attach(self) -> Result<Attached> {
         // Storage of tasks is asked for by descriptor.
         let own = process_descriptor(std::process::id() as pid_t)?;
         let mut words = [0_u8; 4 * programs::TASK_WORDS as usize];
@@ -103,6 +103,18 @@ impl Counting {
 }
 
 impl Attached {
+    /// Counts the system calls of what this thread starts from now on; `unsupported` where the kernel does not allow it.
+    pub fn begin() -> Result<Self> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err(Error::unsupported(
+                "count system calls: their numbers are known for x86-64 only",
+            ));
+        }
+        Counting::load()
+            .and_then(Counting::attach)
+            .map_err(|why| refused("system calls", "5.11", &why))
+    }
+
     /// Ends the counting and tells what was counted.
     pub fn finish(self) -> Result<Account> {
         let Attached { counting, _links } = self;
@@ -145,7 +157,6 @@ impl Counting {
             .map(Program::missed)
             .sum::<Result<u64>>()?;
         Ok(Account {
-            way: "bpf",
             calls,
             lost: self.counts.read(programs::LOST)?.total_ns + missed + beyond,
         })
@@ -156,5 +167,53 @@ fn named(row: u32) -> (Abi, u32) {
     match row.checked_sub(programs::TABLE) {
         None => (Abi::Native, row),
         Some(number) => (Abi::I386, number),
+    }
+}
+
+/// What cannot be counted here, why, and what it takes. `since`: the first version of Linux that can.
+fn refused(what: &str, since: &str, why: &Error) -> Error {
+    let remedy = match why {
+        Error::Os {
+            errno: libc::EPERM, ..
+        } => {
+            "; it needs CAP_BPF and CAP_PERFMON: run as root (a container may withhold them)".into()
+        }
+        Error::Unsupported(_)
+        | Error::Os {
+            errno: libc::ENOENT | libc::EINVAL | libc::E2BIG | libc::ENOSYS,
+            ..
+        } => format!("; it needs Linux {since} or later, built with CONFIG_DEBUG_INFO_BTF"),
+        _ => String::new(),
+    };
+    Error::unsupported(format!("count {what} by BPF: {why}{remedy}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_is_missing_and_what_to_do() {
+        let said = |why: Error| refused("requests", "5.16", &why).to_json();
+        assert_eq!(
+            said(Error::errno("make a BPF map", libc::EPERM)),
+            serde_json::json!({
+                "code": "unsupported",
+                "message": "count requests by BPF: make a BPF map: Operation not permitted; it needs CAP_BPF and CAP_PERFMON: \
+                            run as root (a container may withhold them)",
+            })
+        );
+        for old in [
+            Error::errno("read /sys/kernel/btf/vmlinux", libc::ENOENT),
+            Error::errno("make a BPF map", libc::EINVAL),
+            Error::unsupported("this kernel has no tracepoint block_rq_complete"),
+        ] {
+            let message = said(old)["message"].to_string();
+            assert!(
+                message.contains("it needs Linux 5.16 or later, built with CONFIG_DEBUG_INFO_BTF")
+            );
+        }
+        let other = said(Error::errno("make a BPF map", libc::ENOMEM))["message"].to_string();
+        assert!(!other.contains("it needs"), "{other}");
     }
 }

@@ -89,7 +89,7 @@ pub fn add_r7(p: &mut Assembler) {
     p.store(Eight, R0, 8, R1);
 }
 
-/// R2 = the bar of the time in R7: `account::call::bar`, with the position of the highest bit found by halving.
+/// R2 = the bar of the time in R7, with the position of the highest bit found by halving; `call::longest_ns` is the inverse.
 fn bar_of_r7(p: &mut Assembler) {
     p.wide(R1, LONGEST_NS);
     p.jump_if_register(R7, Above, R1, "longest");
