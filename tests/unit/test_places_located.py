@@ -178,6 +178,7 @@ def test_the_plan_lists_places_and_what_they_share_as_its_schema_says(
     assert all(set(group["places"]) <= set(places) for group in document["shared"])
 
 
+@pytest.mark.root
 def test_without_the_model_a_study_of_devices_compares_a_disk_with_itself(
     state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,7 +187,7 @@ def test_without_the_model_a_study_of_devices_compares_a_disk_with_itself(
         try:
             cli.main(["plan", "block/device", *words, "--json"], standalone_mode=False)
         except IotrialError as error:
-            pytest.skip(error.message)  # not root, or no FUSE
+            pytest.skip(error.message)  # no FUSE
         document = json.loads(capsys.readouterr().out)
         places = {place["name"]: place["modelled"] for place in document["places"]}
         found[words] = (places["disk"], any(group["compared"] for group in document["shared"]))

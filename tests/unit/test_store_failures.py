@@ -234,7 +234,7 @@ def test_a_read_only_folder_can_be_read_and_says_so_to_a_writer(open_folder: Pat
     folder = open_folder / "shelf"
     path = folder / "trials.db"
     _filled(path)
-    path.chmod(0o644)
+    path.chmod(0o444)
     folder.chmod(0o555)
     try:
         read = _as_another("print(len(Store.open(sys.argv[3], read_only=True).data('last').runs))", str(path))
