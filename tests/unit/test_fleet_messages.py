@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from fleet_hosts import ORDER, HostStore
 
-from iotrial.errors import IotrialError
+from iotrial.errors import IotrialError, StoreError
 from iotrial.fleet.agent import Agent, answered, asking_after, refused
 from iotrial.fleet.batch import Batch, HostFacts, Position, Stage
 from iotrial.fleet.keeper import told_by
-from iotrial.fleet.order import MAX_STUDY, Distrusted, Order, seed_of
+from iotrial.fleet.order import MAX_STUDY, Distrusted, Order, Record, seed_of
 
 ASKED = msgspec.structs.replace(
     ORDER,
@@ -207,3 +207,16 @@ def test_why_a_program_ended_is_told_in_its_own_words() -> None:
     said = 'note\n{"error": {"code": "busy", "message": "another is measuring", "hint": "wait"}}\n'
     assert told_by(said) == "another is measuring (hint: wait)"
     assert told_by("Traceback\nMemoryError\n") == "Traceback\nMemoryError"
+
+
+def test_a_fleet_that_an_earlier_build_has_written_down_is_read(tmp_path: Path) -> None:
+    path = tmp_path / f"{ASKED.fleet}.json"
+    reached = {"hosts": "a,root@b:2222", "ssh_config": "/x/config"}
+    found = {"order": ASKED.to_json(), "name": "example", "seed_chosen": False, "reached": reached}
+    path.write_text(json.dumps(found))
+    record = Record.read(path)
+    assert record == Record(ASKED, "example", seed_chosen=False, reached=reached)
+    assert Record.read(record.write(tmp_path / "again")) == record
+    path.write_text("{}")
+    with pytest.raises(StoreError, match="cannot be read"):
+        Record.read(path)
