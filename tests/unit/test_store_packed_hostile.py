@@ -49,6 +49,14 @@ def _deep(levels: int) -> object:
     return value
 
 
+def _deep_between_texts(levels: int) -> object:
+    """As deep, with brackets in texts between, so that all brackets taken together look flat."""
+    value: object = 1
+    for _ in range(levels):
+        value = ["]", value, "["]
+    return value
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -73,6 +81,7 @@ def _deep(levels: int) -> object:
         (_set("trial", "host", {"kernel": "\ud800"}), "U.D800"),
         (_set("trial", "host", {"x": _deep(100)}), "nested"),
         (_set("trial", "host", {"x": _deep(900)}), "nested"),
+        (_set("trial", "host", {"x": _deep_between_texts(100)}), "nested"),
         (_set("trial", "host", {"x": [0] * 5000}), "more than 4096 facts"),
         (_set("trial", "host", {"x": 2**63}), "64 bits"),
         (_set("trial", "host", []), "an object"),
