@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from accounting_fixtures import COMMAND, STUDY, Runs, Site, sites, study
 
+from iotrial.cli.intent_view import intent_lines
 from iotrial.conduct.accounting import accounts
 from iotrial.conduct.counted import Counted, Lost, Told, asked, told
 from iotrial.conduct.resolve import resolve
 from iotrial.conduct.signals import Stopped
 from iotrial.errors import NotSupported, ProbeError, TargetError
-from iotrial.report.intent import intent_lines
 
 CALLS, REQUESTS = frozenset({Counted.CALLS}), frozenset({Counted.REQUESTS})
 BOTH = CALLS | REQUESTS

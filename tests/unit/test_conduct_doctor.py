@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from canned_machine import LAPTOP, READING, CannedMachine
 
+from iotrial.cli.doctor_view import doctor_lines
 from iotrial.conduct.doctor import Examination, Grade, examine
 from iotrial.conduct.doctor.checks import clock_finding, frequency_finding, neighbour_findings, space_finding
 from iotrial.conduct.doctor.noise import twin_study
@@ -16,7 +17,6 @@ from iotrial.lab.journal import Journal
 from iotrial.lab.machine.neighbours import Neighbours
 from iotrial.lab.machine.processor import Clock, Frequency
 from iotrial.lab.target import Target
-from iotrial.report.doctor import doctor_lines
 from iotrial.study.catalogue import names
 
 STAT = "cpu  1 1 1 1 1 1 1 1 0 0\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from accounting_fixtures import STUDY, study
 
+from iotrial.cli.intent_view import intent_lines
 from iotrial.conduct.resolve import resolve
-from iotrial.report.intent import intent_lines
 from iotrial.study import catalogue
 from iotrial.study.model import Study
 

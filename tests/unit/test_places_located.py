@@ -15,11 +15,12 @@ from iotrial.cli import cli
 from iotrial.cli.placing import named
 from iotrial.conduct.backing import Machine, disks_under, shared
 from iotrial.conduct.resolve import resolve
-from iotrial.conduct.sharing import notes, sharing
+from iotrial.conduct.sharing import sharing
 from iotrial.conduct.sites import Where
 from iotrial.conduct.start import default_folder, located_of
 from iotrial.errors import IotrialError, RequestError
 from iotrial.lab.guard import Consent
+from iotrial.store.model import shared_disks_in_words
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 ON_A_DISK = Where(consent=Consent("/dev/sdx", "S-1234"))
@@ -102,7 +103,7 @@ def test_two_places_in_one_folder_are_said_to_lie_on_one_disk(tmp_path: Path) ->
     resolved = resolve(chosen(PLACES, DEVICE), root=True)
     (together,) = sharing(resolved, str(tmp_path / "to" / "be" / "made"))
     assert together.places == ("ssd", "disk")
-    (note,) = notes([together.facts()])
+    (note,) = shared_disks_in_words([together.facts()])
     assert "places ssd and disk lie on one disk" in note
     assert "A/A" in note
     assert "--place NAME=FOLDER" in note
@@ -113,7 +114,7 @@ def test_a_log_beside_its_file_system_is_told_too(tmp_path: Path) -> None:
         '["ssd", "disk", "tape"]', '["internal", "external"]'
     )
     resolved = resolve(chosen(mode.replace('default = ["ssd", "disk"]', "")), root=True)
-    (note,) = notes([group.facts() for group in sharing(resolved, str(tmp_path))])
+    (note,) = shared_disks_in_words([group.facts() for group in sharing(resolved, str(tmp_path))])
     assert "the log (log) lies on the same disk as the file system" in note
 
 

@@ -12,7 +12,6 @@ from rich.console import Console
 
 from iotrial.analysis.analyse import Spec, analyse
 from iotrial.analysis.model import Observation, ObservedBlock
-from iotrial.conduct.facts import by_name, by_word
 from iotrial.conduct.works.atime import fact_in_words
 from iotrial.design.plan import Plan
 from iotrial.report.document import Document, build_document
@@ -20,6 +19,7 @@ from iotrial.report.html import html_report
 from iotrial.report.jsonreport import report_json
 from iotrial.report.markdown import markdown_report
 from iotrial.report.text import print_report
+from iotrial.store.checks import by_name, by_word
 from iotrial.store.model import BlockEnd, RunRecord, TrialData
 from iotrial.study.reader import read_study
 

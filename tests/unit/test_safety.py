@@ -14,6 +14,7 @@ from report_fixtures import CONDITIONS, document, effect, study
 import program
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.cli.console import Console
+from iotrial.cli.intent_view import intent_lines
 from iotrial.conduct.resolve import resolve
 from iotrial.lab import registry
 from iotrial.lab.knob import Safety
@@ -24,7 +25,6 @@ from iotrial.report.comparing import compare
 from iotrial.report.comparison_words import cell_verdict, details
 from iotrial.report.document import Document
 from iotrial.report.html import html_report
-from iotrial.report.intent import intent_lines
 from iotrial.report.jsonreport import report_json
 from iotrial.report.markdown import markdown_report
 from iotrial.report.safety import consequence_of, every_level

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def show_intent(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, object]]) -> None:
     """Every change and every command, on standard error. ``disks``: those that places are made on."""
-    from iotrial.report.intent import intent_lines
+    from iotrial.cli.intent_view import intent_lines
 
     for line in intent_lines(resolved, folder, disks):
         tell(line, err=True)
@@ -43,8 +43,8 @@ def ask_consent(study: Study, *, trust: bool) -> None:
 
     None is needed for the user's own, nor where no command is run: knobs have allow-lists.
     """
+    from iotrial.cli.intent_view import runs_commands
     from iotrial.errors import RequestError
-    from iotrial.report.intent import runs_commands
 
     if study.trusted or trust or not runs_commands(study):
         return

@@ -10,13 +10,13 @@ from iotrial.conduct import serving
 from iotrial.conduct.accounts import counted, summed
 from iotrial.conduct.activity import activity
 from iotrial.conduct.answers import clock_of, failure_of
-from iotrial.conduct.facts import FACTS, by_word
-from iotrial.conduct.sampling import BY_SECOND, SERIES, series_of
+from iotrial.conduct.sampling import series_of
 from iotrial.conduct.touched import Touched, elsewhere_bytes, is_unused
 from iotrial.conduct.works import Asked, driver
 from iotrial.conduct.works.contract import to_take_off
 from iotrial.lab import cache
 from iotrial.lab.knob import Subject
+from iotrial.store.checks import BY_SECOND, FACTS, SERIES, by_word
 from iotrial.study.model import Work
 
 KERNEL_BLOCK = 512

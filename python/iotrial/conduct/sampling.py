@@ -13,8 +13,6 @@ from typing import Any
 from iotrial.probe.client import Probe
 
 FEWEST = 4
-SERIES = "series"  # its name among the checks of a stored run
-BY_SECOND = "seconds"  # that of what the work itself tells of its seconds
 _KIB = 1024.0
 _CPU = ("user", "sys", "iowait", "steal", "idle")
 _LEVELS = {"cached_kib": "cached_bytes", "dirty_kib": "dirty_bytes", "write_back_kib": "write_back_bytes"}

@@ -5,7 +5,6 @@ Asked of the user's folders and disks before anything is made, so that ``plan`` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.conduct.backing import disks_under, kind_of_disk, shared
@@ -51,26 +50,6 @@ def disk_kinds(resolved: Resolved, folder: str) -> dict[str, dict[str, str | Non
     return {place: {disk: kind_of_disk(disk) for disk in disks} for place, disks in found.items() if disks}
 
 
-def notes(shared_: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
-    """What a reader has to know of it, a sentence each; from what ``Together.facts`` has stored."""
-    found = []
-    for one in shared_:
-        places, disks = _joined(one.get("places")), _joined(one.get("disks"))
-        if one.get("compared"):
-            found.append(
-                f"places {places} lie on one disk ({disks}): this compares that disk with itself (an A/A test), and says "
-                "nothing of two devices; name a folder on another disk with --place NAME=FOLDER"
-            )
-        elif one.get("log"):
-            found.append(
-                f"the log ({one['log']}) lies on the same disk as the file system ({disks}): what is seen is the cost of a "
-                f"second device over one disk; name a folder on another disk with --place {one['log']}=FOLDER"
-            )
-        else:
-            found.append(f"places {places} lie on one disk ({disks})")
-    return tuple(found)
-
-
 def _name(site: Site) -> str:
     return site.name or "lab"
 
@@ -82,8 +61,3 @@ def _disks(site: Site, folder: str) -> frozenset[str]:
     if consent is None:
         return disks_under(site.where.folder or folder)
     return frozenset() if consent.path is None else disks_under(consent.path)
-
-
-def _joined(names: object) -> str:
-    words = [str(name) for name in names] if isinstance(names, list | tuple) else []
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

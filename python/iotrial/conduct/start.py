@@ -21,7 +21,7 @@ from iotrial.conduct.crowd import links
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.session import Session
-from iotrial.conduct.sharing import notes, sharing
+from iotrial.conduct.sharing import sharing
 from iotrial.conduct.signals import Stopped, StopSignals
 from iotrial.conduct.sites import Where
 from iotrial.conduct.trial import Conductor, Limits
@@ -40,7 +40,14 @@ from iotrial.legible import shown
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
 from iotrial.store import Store
-from iotrial.store.model import Continuation, StoredTrial, TrialData, TrialHeader, TrialState
+from iotrial.store.model import (
+    Continuation,
+    StoredTrial,
+    TrialData,
+    TrialHeader,
+    TrialState,
+    shared_disks_in_words,
+)
 
 _ON = {"device": "the disk that you named", GUEST: "a disk of {} MiB"}
 _GUEST = "a guest (kernel and tools are fetched where they are not there yet), in it "
@@ -110,7 +117,10 @@ def begin(
     """Run a new trial to its end. The trial is stored before its first run."""
     identity = uuid.uuid4().hex
     with StopSignals() as signals:
-        for note in (*resolved.notes, *notes([group.facts() for group in sharing(resolved, folder)])):
+        for note in (
+            *resolved.notes,
+            *shared_disks_in_words([group.facts() for group in sharing(resolved, folder)]),
+        ):
             watcher.say(note)
         watcher.say(_making(resolved))
         session = Session(

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from iotrial.conduct.works.clients import CLIENTS
 from iotrial.report.notation import counted, quantity
+from iotrial.store.checks import CLIENTS
 from iotrial.store.model import TrialData
 
 _LONGEST_S = 1e9

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from iotrial.conduct.facts import FACTS, by_name
 from iotrial.design.model import ArmKind
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, sound_runs
 from iotrial.report.notation import counted
+from iotrial.store.checks import FACTS, by_name
 from iotrial.store.model import TrialData
 from iotrial.study.model import AtimeWork, Study
 

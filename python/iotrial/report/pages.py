@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from iotrial.conduct.works.pages import PAGES
 from iotrial.design.model import ArmKind
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, sound_runs
 from iotrial.report.notation import counted, elided, joined
+from iotrial.store.checks import PAGES
 from iotrial.store.model import RunRecord, TrialData
 from iotrial.study.kinds.pages import listed
 from iotrial.study.model import PagesWork, Study

@@ -17,7 +17,6 @@ from iotrial.analysis.carryover import in_words
 from iotrial.analysis.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Verdict
 from iotrial.analysis.reasons import Reason
 from iotrial.analysis.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
-from iotrial.conduct.sharing import notes
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.legible import shown
@@ -35,7 +34,7 @@ from iotrial.report.safety import safety_note
 from iotrial.report.screens import is_screen, screen_details, screen_finding
 from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import headline_note, on_means
-from iotrial.store.model import StoredTrial, TrialState
+from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words
 from iotrial.study.kinds import kind_of
 from iotrial.study.model import Scale, Study, Workload
 from iotrial.units import format_duration, format_ratio
@@ -319,7 +318,7 @@ def _details(
     known = (
         [one for one in together if isinstance(one, Mapping)] if isinstance(together, list | tuple) else []
     )
-    for note in notes(known):
+    for note in shared_disks_in_words(known):
         yield f"{shown(note[:1].upper() + note[1:])}."
     for disk in _modelled(header.lab):
         yield f"The disk is modelled, not measured: {disk}."

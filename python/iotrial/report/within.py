@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from iotrial.analysis.changes import changes
-from iotrial.conduct.sampling import BY_SECOND, SERIES
 from iotrial.design.model import ArmKind
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import sound_runs
 from iotrial.report.series import Arm, arms_of
+from iotrial.store.checks import BY_SECOND, SERIES
 from iotrial.store.model import TrialData
 
 Floats = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from iotrial.study.model import Study
 
 __all__ = [
     "AccountedCall", "AccountedRequests", "BlockEnd", "Continuation", "DamagedTrial", "Event", "RunRecord", "StoredTrial",
-    "TrialData", "TrialHeader", "TrialState",
+    "TrialData", "TrialHeader", "TrialState", "shared_disks_in_words",
 ]  # fmt: skip
 
 
@@ -186,3 +186,28 @@ class TrialData:
     def remarks(self) -> tuple[str, ...]:
         """What has to be said of the trial whatever its blocks say."""
         return (*self.outside, *((WITH_CHECKS,) if with_checks(self.requests) else ()))
+
+
+def shared_disks_in_words(stored: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+    """What a reader has to know of places that lie on one disk, a sentence each; as ``Together.facts`` stored them."""
+    found = []
+    for one in stored:
+        places, disks = _joined(one.get("places")), _joined(one.get("disks"))
+        if one.get("compared"):
+            found.append(
+                f"places {places} lie on one disk ({disks}): this compares that disk with itself (an A/A test), and says "
+                "nothing of two devices; name a folder on another disk with --place NAME=FOLDER"
+            )
+        elif one.get("log"):
+            found.append(
+                f"the log ({one['log']}) lies on the same disk as the file system ({disks}): what is seen is the cost of a "
+                f"second device over one disk; name a folder on another disk with --place {one['log']}=FOLDER"
+            )
+        else:
+            found.append(f"places {places} lie on one disk ({disks})")
+    return tuple(found)
+
+
+def _joined(names: object) -> str:
+    words = [str(name) for name in names] if isinstance(names, list | tuple) else []
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

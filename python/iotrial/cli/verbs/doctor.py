@@ -27,10 +27,10 @@ QUICK_S = 15.0
 @json_option
 def command(time: str | None, quick: bool, no_aa: bool, on: str | None, as_json: bool) -> int:
     """What this machine can measure, and how finely: nothing is changed, two identical arms are measured."""
+    from iotrial.cli.doctor_view import doctor_json, doctor_lines
     from iotrial.conduct.doctor import examine
     from iotrial.lab.target import Target
     from iotrial.probe.client import Probe
-    from iotrial.report.doctor import doctor_json, doctor_lines
 
     seconds = _seconds(time, quick=quick, no_aa=no_aa)
     with Probe(isolate=False) as probe:

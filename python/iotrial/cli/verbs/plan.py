@@ -38,8 +38,8 @@ _COLUMN = 11
 @json_option
 def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **values: Any) -> int:
     """The design, the order of runs, and every change to this machine that a run would make."""
+    from iotrial.cli.forecast_view import forecast_json, forecast_lines
     from iotrial.conduct.start import default_folder, look_at_disks, make_plan
-    from iotrial.report.forecast import forecast_json, forecast_lines
 
     study, pilot_s = pilot_seconds(study, pilot)
     asked = asked_of(values)
@@ -72,9 +72,9 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
         for block in [plan.block(condition, number)]
     ]
     if as_json:
+        from iotrial.cli.intent_view import places_json
         from iotrial.conduct.sharing import sharing
         from iotrial.report.designs import design_json, design_of
-        from iotrial.report.intent import places_json
         from iotrial.report.safety import safety_json
 
         document = {
@@ -134,8 +134,8 @@ def _statistics(plan: Any) -> list[dict[str, Any]]:
 def _print(
     resolved: Any, plan: Any, folder: str, disks: tuple[dict[str, Any], ...], listed: list[dict[str, Any]]
 ) -> None:
+    from iotrial.cli.intent_view import intent_lines
     from iotrial.report.designs import plan_lines
-    from iotrial.report.intent import intent_lines
     from iotrial.units import format_duration, format_percent
 
     study = resolved.study

@@ -93,7 +93,7 @@ def command(
 def _seek_consent(before: Study, proposed: Study, *, trust: bool) -> None:
     """The file will be the user's own and run without a question, so consent to somebody else's commands is asked for now."""
     from iotrial.cli.consent import ask_consent
-    from iotrial.report.intent import command_lines
+    from iotrial.cli.intent_view import command_lines
 
     if before.trusted or trust:
         return

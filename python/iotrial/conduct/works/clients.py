@@ -19,10 +19,10 @@ from iotrial.conduct.works.contract import (
     minimal_environment,
 )
 from iotrial.lab.server import Server
+from iotrial.store.checks import CLIENTS
 from iotrial.study.model import ClientsWork
 
 #: its name among the checks of a stored run
-CLIENTS = "clients"
 #: of so many clients each one's time is told as evidence; of more only what comes of them
 MOST_TOLD = 16
 

@@ -11,13 +11,13 @@ from iotrial.conduct import own_site
 from iotrial.conduct.own_site import LOOPBACK
 from iotrial.conduct.works.contract import PATH, Asked, Launched, Measured, Situation, WorkDriver
 from iotrial.lab.server import Server
+from iotrial.store.checks import PAGES
 from iotrial.study.kinds.pages import listed
 from iotrial.study.model import PagesWork
 from iotrial.study.web import Address, address
 from iotrial.units import format_duration
 
 #: its name among the checks of a stored run
-PAGES = "pages"
 
 
 class Pages(WorkDriver[PagesWork]):

@@ -13,12 +13,13 @@ from typing import Any
 from iotrial.conduct.accounting import REPETITIONS, accounts, is_accounted
 from iotrial.conduct.counted import Counted
 from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.sharing import notes, sharing
+from iotrial.conduct.sharing import sharing
 from iotrial.conduct.sites import Where
 from iotrial.conduct.user import command_user, invoking_user
 from iotrial.conduct.works import driver
 from iotrial.legible import shown, shown_lines
 from iotrial.report.safety import study_safety_lines
+from iotrial.store.model import shared_disks_in_words
 from iotrial.study import catalogue
 from iotrial.study.model import Setting, Study
 
@@ -88,7 +89,7 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
         yield _line("", _share(unnamed))
         yield _line("", UNSEEN)
     yield from _places(resolved, folder, disks)
-    for note in notes([group.facts() for group in sharing(resolved, folder)]):
+    for note in shared_disks_in_words([group.facts() for group in sharing(resolved, folder)]):
         yield _line("", shown(f"NOTE: {note}"))
     for note in resolved.notes:
         yield _line("", shown(note))

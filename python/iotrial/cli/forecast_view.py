@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from iotrial.analysis.forecast import Forecast, Predicted, Range
+from iotrial.cli.doctor_view import scatter_json
 from iotrial.conduct.pilot import Pilot
 from iotrial.legible import shown
-from iotrial.report.doctor import scatter_json
 from iotrial.report.notation import counted, percent
 from iotrial.study.model import Study
 from iotrial.units import format_duration, format_percent

@@ -1,13 +1,21 @@
-"""What a run finds out besides numbers: a word by name ("read": "once"), as it is kept among the checks of a stored run.
+"""What is stored of a run besides its numbers, among its checks: by what names, and the facts that a run finds out.
 
-Kept the other way round, the names by word, because few words stand for many names.
+A fact is a word by name ("read": "once"). Facts are stored the other way round, the names by word, because few words stand
+for many names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-FACTS = "facts"  # its name among the checks
+FACTS = "facts"
+#: samples within the run
+SERIES = "series"
+#: what the work itself tells of its seconds
+BY_SECOND = "seconds"
+#: what a run of `kind = "pages"` and one of `kind = "clients"` tell
+PAGES = "pages"
+CLIENTS = "clients"
 
 
 def by_word(facts: Mapping[str, str]) -> dict[str, list[str]]:
