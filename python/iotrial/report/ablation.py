@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.design.ablation import EVERYTHING, NOTHING, WITHOUT
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import counted, joined, percent
+from iotrial.report.notation import counted, joined, percent, some
 from iotrial.report.phrases import SIZE_OPEN, Kind, effect_numbers, kind_of, label, response_name
 from iotrial.report.screens import Setting, settings_of
 from iotrial.study.model import Study
@@ -46,15 +46,14 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
     several = len({conditions.of_levels(e.condition, e.workload).key for e in effects}) > 1
     of = counted(len(parts), "setting")
     said = []
-    for word, some in (
+    for word, alike in (
         ("", [one for one in earned if one.plain]),
         ("probably ", [one for one in earned if not one.plain]),
     ):
-        named = [_size(one, conditions, several=several) for one in some[:_MOST_NAMED]]
-        named += [f"{len(some) - _MOST_NAMED} more"] if len(some) > _MOST_NAMED else []
-        if some:
+        named = some([_size(one, conditions, several=several) for one in alike], _MOST_NAMED)
+        if alike:
             size = SIZE_OPEN if word else ""
-            said.append(f"{len(some)} of {of} {word}earned the gain{size}: {', '.join(named)}")
+            said.append(f"{len(alike)} of {of} {word}earned the gain{size}: {', '.join(named)}")
     if not earned:
         where = " everywhere" if mixed else ""
         said.append(f"none of {of} is shown to have earned a gain of its own{where}")

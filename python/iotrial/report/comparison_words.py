@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from iotrial.analysis.model import Conclusion
 from iotrial.legible import shown
 from iotrial.report.comparison import Agreement, Cell, Comparison, Row
-from iotrial.report.notation import counted, joined, percent, plain, quantity
+from iotrial.report.notation import counted, joined, percent, plain, quantity, some
 from iotrial.report.phrases import interval, is_speed, label, reason_in_words, response_name
 from iotrial.study.model import Scale
 
@@ -63,9 +63,7 @@ def details(comparison: Comparison) -> Iterator[str]:
     elif held:
         yield "That no difference is shown is not to say that effects are the same: intervals that overlap show nothing."
     if works := [one.name for one in comparison.differences if one.group == "work"]:
-        named = joined(
-            works[:_MOST_NAMED] + ([f"{len(works) - _MOST_NAMED} more"] if len(works) > _MOST_NAMED else [])
-        )
+        named = joined(some(works, _MOST_NAMED))
         yield f"The same labels stand for other work in these trials: {shown(named)}. That may be all of a difference."
     yield from _risks(comparison)
     yield from _left_out(comparison, rows)

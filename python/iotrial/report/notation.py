@@ -37,6 +37,11 @@ def joined(parts: Iterable[str], *, last: str = "and") -> str:
     return f"{', '.join(items[:-1])} {last} {items[-1]}"
 
 
+def some(parts: Sequence[str], most: int) -> list[str]:
+    """The first ``most`` of them, and how many more there are: "a", "b", "3 more"."""
+    return [*parts[:most], *([f"{len(parts) - most} more"] if len(parts) > most else [])]
+
+
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """E.g. "1 block", "12 blocks", "100,000 runs"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

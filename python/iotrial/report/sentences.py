@@ -27,7 +27,7 @@ from iotrial.report.evidence import EvidenceRow
 from iotrial.report.findings import QUIET, by_level, finding, strength
 from iotrial.report.interplay import OnlyTogether, interaction_sentence, only_together, together_sentence
 from iotrial.report.invalid import reason_sentences
-from iotrial.report.notation import bracketed, counted, joined, percent, quantity
+from iotrial.report.notation import bracketed, counted, joined, percent, quantity, some
 from iotrial.report.outlook import further_s
 from iotrial.report.phrases import level_name, spoken
 from iotrial.report.safety import safety_note
@@ -405,15 +405,13 @@ def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None
     if not found:
         return None
     named = []
-    for effect in found[:_MOST_LEANING]:
+    for effect in found:
         where = conditions.of_levels(effect.condition, effect.workload).text
         named.append(level_name(effect) + (f" ({where})" if where else ""))
-    if len(found) > _MOST_LEANING:
-        named.append(f"{len(found) - _MOST_LEANING} more")
     return (
         f"In {counted(len(found), 'comparison')} all blocks together speak for an effect that the first ones excluded: "
-        f"{joined(named)}. That is their luck, or an effect that changed: look at the runs over time, and run the trial "
-        "again before you rely on it. The interval there rests on all blocks alike and is wider than others."
+        f"{joined(some(named, _MOST_LEANING))}. That is their luck, or an effect that changed: look at the runs over "
+        "time, and run the trial again before you rely on it. The interval there rests on all blocks alike and is wider than others."
     )
 
 

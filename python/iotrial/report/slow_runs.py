@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from iotrial.analysis.model import Effect, Share, SlowRuns, Verdict
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import counted, joined, percent, plain
+from iotrial.report.notation import counted, joined, percent, plain, some
 from iotrial.report.phrases import Kind, interval, kind_of, label, level_name
 
 #: said of an effect whose slow runs were counted: what its ratio, and so its verdict, is about
@@ -58,14 +58,12 @@ def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
         text = bounds(counted_ones)
         return f"{text[:1].upper()}{text[1:]}."
     named = []
-    for effect in differing[:_MOST_NAMED]:
+    for effect in differing:
         where = conditions.of_levels(effect.condition, effect.workload).text
         named.append(shown_difference(effect) + (f" ({where})" if where else ""))
-    if len(differing) > _MOST_NAMED:
-        named.append(f"{len(differing) - _MOST_NAMED} more")
     return (
         f"Slow runs take more than {_slow(differing[0]).factor:g} times as long as is typical, and move the ratio "
-        f"hardly at all: {'; '.join(named)}."
+        f"hardly at all: {'; '.join(some(named, _MOST_NAMED))}."
     )
 
 
@@ -132,16 +130,15 @@ def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     if not found:
         return None
     named = []
-    for effect in found[:_MOST_NAMED]:
+    for effect in found:
         assert effect.mean_ratio is not None
         where = conditions.of_levels(effect.condition, effect.workload).text
         at = f" ({where})" if where and len(effects) > 1 else ""
         named.append(
             f"{level_name(effect)}{at} {plain(effect.mean_ratio.ratio)}, typical runs {interval(effect)}"
         )
-    if len(found) > _MOST_NAMED:
-        named.append(f"{len(found) - _MOST_NAMED} more")
     what = "rate" if all(kind_of(effect) is Kind.RATE for effect in found) else "time"
+    named = some(named, _MOST_NAMED)
     return (
         f"The mean {what} changes by another ratio than a typical run does: {joined(named)}. The effect is no constant "
         f'factor here; if the mean is what counts, ask for statistic = "mean" in [[response]].'
