@@ -411,7 +411,8 @@ def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None
     return (
         f"In {counted(len(found), 'comparison')} all blocks together speak for an effect that the first ones excluded: "
         f"{joined(some(named, _MOST_LEANING))}. That is their luck, or an effect that changed: look at the runs over "
-        "time, and run the trial again before you rely on it. The interval there rests on all blocks alike and is wider than others."
+        "time, and run the trial again before you rely on it. The interval there rests on all blocks alike and is "
+        "wider than others."
     )
 
 
