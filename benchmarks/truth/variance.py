@@ -199,7 +199,7 @@ def _work(work: str, operations: str = "", *, size: str = "16 KiB", files: int =
     return work.replace("{operations}", operations).replace("{size}", size).replace("{files}", str(files))
 
 
-#: lab and workload; ``{n}`` is the length of a run, ``{more}`` so many files that it is as long
+#: lab and workload; ``{n}`` is how often a run repeats its work, ``{more}`` its number of files where it cannot
 WORKS = {
     "stat": ("directory", _work(FILES, '["stat"]', size="4 KiB")),
     "read files": ("directory", _work(FILES, READ)),
@@ -351,7 +351,7 @@ class Player:
         os.close(child)
 
     def start(self, name: str, begin: float, times: int = 1) -> None:
-        """Do it so many times, from this time of the monotonic clock."""
+        """Start at this time of the monotonic clock, and do the work this often."""
         os.write(self.tell, f"{name}@{times}@{begin}".encode())
 
     def took(self) -> float:

@@ -2,7 +2,7 @@
 
     python tests/golden/golden_numbers.py [NAME]...
 
-writes them anew to ``recorded``, one file of JSON for each packed trial and one for each plan. Do that only when the method
+writes them to ``recorded`` again, one file of JSON for each packed trial and one for each plan. Do that only when the method
 changes on purpose, and show what changed (METHOD.md, CHANGELOG.md). Everything comes from ``--json``, so the way the program
 is built does not matter. Sentences are left out: they may be worded better at any time.
 """
@@ -99,7 +99,7 @@ def plan(*words: str) -> dict[str, Any]:
 
 
 def plain(value: Any, digits: int = 12) -> Any:
-    """Without prose; numbers to so many digits, as sums may be taken in another order."""
+    """Without prose; numbers rounded to ``digits``, as sums may be taken in another order."""
     if isinstance(value, dict):
         return {key: plain(one, digits) for key, one in value.items() if key not in PROSE}
     if isinstance(value, list):

@@ -29,7 +29,7 @@ from iotrial.analysis.scatter import RANGE_LEVEL, Scatter
 RANGE = 0.8
 #: SD of ln(block SD of a trial / that of its pilot) beyond what a pilot's few blocks explain
 SCATTER_CHANGES = 0.2
-#: a trial needs as many blocks as if its block SD were so many times the pilot's, in the median of 51 pairs
+#: block SD that a trial plans with / that of its pilot: the median of 51 pairs needed as many blocks as with this
 SCATTER_GROWS = 1.25
 #: with stalls the blocks of a trial are luckier or unluckier than normal ones: so much SD of ln(block SD) for each unit of
 #: ln(plain SD / SD that is planned with), from simulated stalls and t distributions (``test_analysis_forecast.py``)
@@ -188,7 +188,6 @@ def blocks_needed(
     ``control_sd``: block SD of what the positive control is judged by, as guessed, None without controls; ``together``: for
     so many such comparisons, all of them.
     """
-    assert comparison.scatter is not None
     sd = _sd(comparison, comparison.arms, guess)
     contrasts = blocks_to_resolve(
         sd, rules.margin, alpha=rules.effect_alpha, together=together, share=guess.share
@@ -216,7 +215,6 @@ def next_look(blocks: int) -> int:
 def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: float | None) -> float | None:
     """The smallest margin that so many blocks resolve with probability .8, the positive control of twice that margin
     seen too; None where none."""
-    assert comparison.scatter is not None
     sd = _sd(comparison, comparison.arms, LIKELY)
     found = resolvable_margin(sd, int(blocks * comparison.per_block), alpha=rules.effect_alpha)
     if control_sd is None or found is None:
@@ -232,7 +230,8 @@ def _sd(comparison: Comparison, arms: float, guess: Guess) -> float:
     does, as the root of their number.
     """
     scatter = comparison.scatter
-    if scatter is None or scatter.sd <= 0.0:
+    assert scatter is not None
+    if scatter.sd <= 0.0:
         return 0.0
     excess = math.log(scatter.plain_sd / scatter.sd) / math.sqrt(arms)
     end = scatter.high if guess.scatter > 0.0 else scatter.low

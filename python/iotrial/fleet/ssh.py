@@ -133,9 +133,13 @@ class Ssh:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            # ssh's messages are recognised in English, and it must not ask in a window either
-            env={**os.environ, "LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"},
+            env=_environment(),
         )
+
+
+def _environment() -> dict[str, str]:
+    """Of ssh: its messages are recognised in English, and it must not ask in a window either."""
+    return {**os.environ, "LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"}
 
 
 def reached_by_ssh(hosts: str, config: str | None) -> dict[str, str]:
@@ -407,7 +411,7 @@ def clean_hosts(ways: Sequence[Ssh]) -> dict[str, int | IotrialError]:
                 capture_output=True,
                 check=False,
                 timeout=CLEAN_S,
-                env={**os.environ, "LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"},
+                env=_environment(),
             )
         except subprocess.TimeoutExpired:
             return Lost(f"host {way.destination}: no answer within {CLEAN_S:g} s")

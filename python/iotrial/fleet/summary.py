@@ -34,7 +34,7 @@ from iotrial.analysis.model import Effect, MeanRatio, SlowRuns, Span, Verdict
 from iotrial.analysis.voids import compare_void_rates
 from iotrial.errors import IotrialError
 from iotrial.legible import shown
-from iotrial.report.analyses import beside
+from iotrial.report.analyses import opened
 from iotrial.report.opening import spec_of
 from iotrial.report.safety import Risks, risks_of
 from iotrial.store import Store
@@ -196,7 +196,7 @@ def summed_up(
     store: Store, trials: Sequence[Outline], told: Callable[[int], None] | None = None
 ) -> Iterator[HostTrial]:
     """What each trial says, in their order; one that cannot be read says why. ``told`` hears how many are done."""
-    kept = _opened(beside(store.path)) if store.path.is_file() else None
+    kept = opened(store.path, (_TABLE,))
     known = {one.number: _known(kept, one) for one in trials}
     anew = summaries(store, [(one.number, one.member or "") for one in trials if known[one.number] is None])
     try:
@@ -259,21 +259,6 @@ def _keep(kept: sqlite3.Connection | None, one: HostTrial, state: str) -> None:
         with suppress(sqlite3.Error):
             row = (one.id, state, _by(), json.dumps(to_json(one)))
             kept.execute("INSERT OR REPLACE INTO summed_up VALUES (?, ?, ?, ?)", row)
-
-
-def _opened(path: Path) -> sqlite3.Connection | None:
-    with suppress(sqlite3.Error, OSError):
-        # for its owner's eyes, as the store is
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-        connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
-        try:
-            connection.execute("PRAGMA synchronous = OFF")  # lost is made anew
-            connection.execute(_TABLE)
-        except sqlite3.Error:
-            connection.close()
-            return None
-        return connection
-    return None
 
 
 @cache

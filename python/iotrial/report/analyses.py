@@ -14,7 +14,7 @@ import hashlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +88,7 @@ class Analyses:
     """
 
     def __init__(self, store: Path) -> None:
-        self._connection = _opened(beside(store)) if store.is_file() else None
+        self._connection = opened(store, _TABLES)
 
     def __enter__(self) -> Self:
         return self
@@ -169,14 +169,18 @@ _ANALYSES = msgspec.msgpack.Decoder(Analysis)
 _SUMMARIES = msgspec.msgpack.Decoder(Analysed)
 
 
-def _opened(path: Path) -> sqlite3.Connection | None:
+def opened(store: Path, statements: Sequence[str]) -> sqlite3.Connection | None:
+    """The file of analyses of this store, with these tables; None where there is no store, or the file cannot be made."""
+    if not store.is_file():
+        return None
+    path = beside(store)
     with suppress(sqlite3.Error, OSError):
         # for its owner's eyes, as the store is
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
         try:
             connection.execute("PRAGMA synchronous = OFF")  # lost is computed again
-            for statement in _TABLES:
+            for statement in statements:
                 connection.execute(statement)
         except sqlite3.Error:
             connection.close()

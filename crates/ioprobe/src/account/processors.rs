@@ -6,7 +6,7 @@ use crate::error::{Doing, Error, Result};
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-/// So many values a BPF map has for each key.
+/// Number of values that a BPF map holds for each key.
 pub fn possible() -> Result<usize> {
     let text = fs::read_to_string(POSSIBLE).doing(|| format!("read {POSSIBLE}"))?;
     count(text.trim()).ok_or_else(|| {
