@@ -148,7 +148,8 @@ def _reading(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:
     null = "1" if log else "0"
     text = f"An interval that does not touch {null} is an effect"
     if log:
-        text += f"; one that stays inside the band is equivalent within {percent(margin)}"
+        text += f"; one that stays inside the band is equivalent within {percent(margin)}, and one that "
+        text += "ends a little outside it may be, as each side is tested by itself"
     text += ". A triangle points to less or more, a full dot is equivalent, a hollow one undecided; an arrow "
     text += "means that the interval goes on."
     if len(rows) > most:

@@ -11,8 +11,8 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     ("better, worse, higher, lower", "The same, for responses that are neither times nor rates."),
     (
         "equivalent",
-        "The whole interval lies within the margin: a difference that would matter is excluded, which is more than "
-        "not having found one.",
+        "Every difference beyond the margin is excluded, which is more than not having found one. Each side is tested "
+        "by itself, so the interval, which holds on both sides at once, may end a little beyond the margin.",
     ),
     (
         "detectably faster or slower",
