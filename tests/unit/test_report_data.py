@@ -19,8 +19,8 @@ from iotrial.report.data_links import data_links, fitting
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, csv_of, csv_text, named, stem
 from iotrial.report.figures import draw_figures
-from iotrial.report.html import html_report
 from iotrial.report.plots.canvas import draw
+from iotrial.report.render import html_report
 
 
 @cache

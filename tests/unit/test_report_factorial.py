@@ -21,12 +21,10 @@ from iotrial.report.adjusted import adjust
 from iotrial.report.claims import Outcome
 from iotrial.report.designs import aliases_in_lines, design_json, design_of, plan_lines
 from iotrial.report.document import Document
-from iotrial.report.html import html_report
 from iotrial.report.interplay import at_levels, doubled, interaction_sentence, pair_of
 from iotrial.report.jsonreport import report_json
-from iotrial.report.markdown import markdown_report
 from iotrial.report.progress import effect_lines
-from iotrial.report.text import print_report
+from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.study.model import Claim, Role, Scale
 from iotrial.study.reader import read_study
 
@@ -56,7 +54,7 @@ def pooled() -> Document:
 
 def printed(made: Document) -> str:
     out = io.StringIO()
-    print_report(made, Console(file=out, width=80))
+    print_report(made, Console(file=out, width=80), full=True)
     return out.getvalue()
 
 

@@ -22,6 +22,7 @@ from iotrial.lab.knob import Safety
 from iotrial.legible import shown
 from iotrial.report import clients
 from iotrial.report.adjusted import Adjusted, adjust
+from iotrial.report.blocks import Note, View
 from iotrial.report.claimed_values import hold_value
 from iotrial.report.claims import HeldClaim, hold_claims
 from iotrial.report.comparable import Setup, claims_of
@@ -160,12 +161,12 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         conditions=conditions,
         summary=replace(
             summary,
-            details=(
-                *sentences(unlike_of(data, conditions)),
-                *summary.details,
-                *_continued(data),
-                *clients.sentences(data),
-                *((OTHER_CLAIMS,) if others else ()),
+            limits=(
+                *map(Note, sentences(unlike_of(data, conditions))),
+                *summary.limits,
+                *map(Note, _continued(data)),
+                *(Note(sentence, view=View.LONG) for sentence in clients.sentences(data)),
+                *((Note(OTHER_CLAIMS, view=View.LONG),) if others else ()),
             ),
         ),
         reasons=reasons,

@@ -11,8 +11,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
-from iotrial.report.comparison import Cell, Comparison, Row
-from iotrial.report.comparison_words import agreement_words, cell_numbers, cell_verdict, title
+from iotrial.report.comparison import (
+    Cell,
+    Comparison,
+    Row,
+    agreement_words,
+    cell_numbers,
+    cell_verdict,
+    title,
+)
 from iotrial.report.notation import elided, percent, suited_unit
 from iotrial.report.phrases import spoken
 from iotrial.report.plots.axis import linear_ticks, ratio_ticks
