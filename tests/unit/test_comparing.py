@@ -19,10 +19,17 @@ from iotrial.analysis.model import Verdict
 from iotrial.cli.console import Console
 from iotrial.errors import RequestError
 from iotrial.report.analysed import Analysed, analysed
-from iotrial.report.comparing import Agreement, Comparison, compare
-from iotrial.report.comparison import agreement_words, details, headline, verdict_words
+from iotrial.report.comparing import compare
+from iotrial.report.comparison import (
+    Agreement,
+    Comparison,
+    agreement_words,
+    details,
+    gain_of,
+    headline,
+    verdict_words,
+)
 from iotrial.report.comparison_json import comparison_json
-from iotrial.report.gains import gain_of
 from iotrial.report.opening import summary_of
 from iotrial.report.render import comparison_html, comparison_markdown, print_comparison
 from iotrial.store import Store

@@ -14,8 +14,7 @@ from rich.console import Console
 
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.conduct.backing import Machine, kind_of_disk
-from iotrial.report.claims import HeldClaim, Outcome, hold_claims
-from iotrial.report.comparable import Setup, claims_of, disks
+from iotrial.report.claims import HeldClaim, Outcome, Setup, claims_of, disks, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.opening import packed_document

@@ -17,11 +17,10 @@ from rich.console import Console
 
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.design.plan import Plan
-from iotrial.report.adjusted import adjust
 from iotrial.report.claims import Outcome
 from iotrial.report.designs import aliases_in_lines, design_json, design_of, plan_lines
 from iotrial.report.document import Document
-from iotrial.report.interplay import at_levels, doubled, interaction_sentence, pair_of
+from iotrial.report.interplay import adjust, at_levels, doubled, interaction_sentence, pair_of
 from iotrial.report.jsonreport import report_json
 from iotrial.report.progress import effect_lines
 from iotrial.report.render import html_report, markdown_report, print_report

@@ -70,7 +70,7 @@ class Trial:
     @property
     def started(self) -> datetime:
         """When it began, in UTC. ValueError where what is stored is no time."""
-        from iotrial.report.moments import utc
+        from iotrial.report.notation import utc
 
         return datetime.fromisoformat(utc(self._stored.header.started))
 

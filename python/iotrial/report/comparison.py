@@ -1,10 +1,22 @@
 """Several trials side by side, as one frozen value, and what it comes to in sentences: the first could stand alone.
 
 Intervals that do not overlap show that an effect differs; intervals that overlap are never said to be the same.
+
+An effect as a gain in per cent: "38 % [35, 41] less time", for rates "12 % [10, 14] more"; where no direction is excluded
+"3 % less to 2 % more time".
+
+The ends are turned with the direction of the estimate: a low end below 0 is one in the other direction. Interactions have
+no such number: their ratio is half of what a setting does to another's effect.
+
+What differs between trials beside what they measured: machine, lab, versions, margins, and the work itself.
+
+Only differences are listed: what two trials of one study have in common is in their reports. What changes from run to
+run of one machine (the number of a loop device, the measured frequency of a clock) is no difference.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +27,147 @@ from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, U
 from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.blocks import Note, View, Words, plain
-from iotrial.report.differing import Difference
-from iotrial.report.gains import Gain
-from iotrial.report.notation import counted, joined, percent, quantity, some
+from iotrial.report.notation import counted, interval_numbers, joined, percent, quantity, some
 from iotrial.report.notation import plain as plain_number
-from iotrial.report.phrases import interval, is_speed, label, reason_in_words, response_name
+from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, reason_in_words, response_name
 from iotrial.study.model import Better, Scale
+from iotrial.units import format_bytes
+
+#: per cent do not help beyond twice as much
+_MOST_PERCENT = 100.0
+NO_INTERVAL = " [no interval yet]"
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """``percent`` in the direction of ``word`` ("less time", "more"), with its interval: None where unbounded."""
+
+    percent: float
+    low: float | None
+    high: float | None
+    word: str
+    said: str
+
+
+def gain_of(effect: Effect) -> Gain | None:
+    """The gain of a ratio; None for differences, interactions, means of conditions that do not agree, and where there is
+    no estimate."""
+    value = effect.value
+    if effect.scale is not Scale.LOG or value is None or effect.kind == "interaction":
+        return None
+    if effect.conclusion is Conclusion.VARIES:
+        return None
+    less = value < 1.0
+    word = ("less" if less else "more") + (" time" if kind_of(effect) is Kind.TIME else "")
+    low, high = (effect.high, effect.low) if less else (effect.low, effect.high)
+    ends = [None if end is None else _percent(end, less=less) for end in (low, high)]
+    percent = _percent(value, less=less)
+    return Gain(percent, ends[0], ends[1], word, _said(effect, percent, ends[0], ends[1], word))
+
+
+def _percent(ratio: float, *, less: bool) -> float:
+    return 100.0 * (1.0 - ratio if less else ratio - 1.0)
+
+
+def _said(effect: Effect, percent: float, low: float | None, high: float | None, word: str) -> str:
+    if percent > _MOST_PERCENT:
+        estimate, lower, upper = interval_numbers(effect.value, effect.low, effect.high, null=1.0)
+        what = " the time" if word.endswith("time") else ""
+        ends = f" [{lower}, {upper}]{what}" if low is not None or high is not None else f"{what}{NO_INTERVAL}"
+        return f"{estimate} times{ends}"
+    if low is None and high is None:
+        return f"{percent:.0f} % {word}{NO_INTERVAL}"
+    decimals = _decimals(low, high)
+    if low is not None and high is not None and low < 0 < high:
+        less, more = (high, -low) if word.startswith("less") else (-low, high)
+        behind = " time" if word.endswith("time") else ""
+        return f"{_plain(less, decimals)} % less to {_plain(more, decimals)} % more{behind}"
+    lower = "…" if low is None else _plain(low, decimals)
+    upper = "…" if high is None else _plain(high, decimals)
+    return f"{percent:.{decimals}f} % [{lower}, {upper}] {word}"
+
+
+def _plain(number: float, decimals: int) -> str:
+    """With a true minus sign; an end beside 0 is not written as 0."""
+    while decimals < 4 and number != 0.0 and float(f"{number:.{decimals}f}") == 0.0:
+        decimals += 1
+    return f"{number + 0.0:.{decimals}f}".replace("-", "−")
+
+
+def _decimals(low: float | None, high: float | None) -> int:
+    """Of per cent: none where the interval is wider than 3.5 points, one where wider than .35."""
+    if low is None or high is None:
+        return 0
+    width = high - low
+    return 0 if width >= 3.5 else 1 if width >= 0.35 else 2
+
+
+_PASSING = re.compile(r"^(probe clock (error|hz)|file sets\b.*|notes)$")
+_LOOP = re.compile(r"^(/dev/)?loop\d+$")
+_LONGEST = 200
+_MOST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One fact with its value in every trial (None: the trial does not have it). ``group``: trial, machine, lab or work."""
+
+    group: str
+    name: str
+    values: tuple[str | None, ...]
+
+
+def differences_of(trials: Sequence[Analysed]) -> tuple[Difference, ...]:
+    """The facts that are not the same in all trials, at most 200 of them."""
+    found: list[Difference] = []
+    for group, facts in (
+        ("trial", [_own(one) for one in trials]),
+        ("machine", [_lasting(one.machine) for one in trials]),
+        ("lab", [_lasting(one.lab) for one in trials]),
+        ("work", _in_all([one.does for one in trials])),
+    ):
+        found += _differing(group, facts)
+    return tuple(found[:_MOST])
+
+
+def _own(one: Analysed) -> Mapping[str, str]:
+    """What was asked, and by which version."""
+    return {
+        "study": shown(one.study),
+        "margin": percent(one.margin),
+        "alpha": f"{one.alpha:g}",
+        "version": shown(one.version),
+        "state": ("" if one.valid else "invalid, ") + one.state if one.state != "invalid" else "invalid",
+    }
+
+
+def _lasting(facts: Mapping[str, str]) -> Mapping[str, str]:
+    return {
+        name: _sized(name, value)
+        for name, value in facts.items()
+        if not _PASSING.match(name) and not _LOOP.match(value)
+    }
+
+
+def _sized(name: str, value: str) -> str:
+    """Bytes in the unit that suits them, in which what a kernel keeps for itself is no difference."""
+    return format_bytes(float(value)) if name.endswith("bytes") and value.isdecimal() else value
+
+
+def _in_all(facts: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
+    """Only what several trials have: a workload or level that one lacks is a comparison that it lacks."""
+    several = {name for one in facts for name in one if sum(name in other for other in facts) > 1}
+    return [{name: value for name, value in one.items() if name in several} for one in facts]
+
+
+def _differing(group: str, facts: Sequence[Mapping[str, str]]) -> Iterator[Difference]:
+    for name in dict.fromkeys(name for one in facts for name in one):
+        values = tuple(one.get(name) for one in facts)
+        there = [value for value in values if value is not None]
+        missing = len(there) < len(values) and group != "work"
+        if missing or len(set(there)) > 1:
+            yield Difference(group, name, tuple(v if v is None else v[:_LONGEST] for v in values))
+
 
 _MOST_NAMED = 3
 _LEVEL_NOTE = (

@@ -24,6 +24,7 @@ from iotrial.report.blocks import (
     table,
 )
 from iotrial.report.comparison import (
+    NO_INTERVAL,
     Agreement,
     Comparison,
     agreement_words,
@@ -37,9 +38,7 @@ from iotrial.report.comparison import (
 )
 from iotrial.report.comparison import Cell as Found
 from iotrial.report.comparison import Row as Compared
-from iotrial.report.gains import NO_INTERVAL
-from iotrial.report.moments import day_and_time
-from iotrial.report.notation import elided, quantity
+from iotrial.report.notation import day_and_time, elided, quantity
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.plots.trials import fitting, trials_forest
 from iotrial.study.model import Scale

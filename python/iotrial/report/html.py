@@ -3,19 +3,29 @@
 Every label goes through jinja2's autoescape; only figures made by the plots are inserted as they are. A content
 security policy in the page says the same to the browser. There is no script, but one where there are surfaces, which
 turns them; the policy knows it by its hash and forbids any other.
+
+The data of figures within a page: links that hold them, as many as fit.
+
+A link of the scheme ``data:`` with a name to download works offline, from a file, under the page's content security policy.
+Much data is compressed. Where a page would grow beyond its limit the largest are left out, and the page says where they are.
+
+Templates as every page here is made of them: all that goes in is escaped, and a name that is not there is an error.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib import resources
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iotrial.legible import shown, shown_lines
 from iotrial.report.blocks import (
@@ -30,12 +40,11 @@ from iotrial.report.blocks import (
     parts,
     shown_in,
 )
-from iotrial.report.data_links import LARGEST_PAGE, data_links, fitting
+from iotrial.report.figure import Figure, csv_of, named
 from iotrial.report.plots.canvas import DASHES, arm_marker
-from iotrial.report.templating import environment
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
     from markupsafe import Markup
 
     from iotrial.report.series import Arm
@@ -162,3 +171,65 @@ _SHAPES = {
     "X": "M14 2l3 3l3-3l1.5 1.5l-2.8 2.5l2.8 2.5l-1.5 1.5l-3-3l-3 3l-1.5-1.5l2.8-2.5l-2.8-2.5z",
     "p": "M17 2l4 3l-1.5 4.6h-5l-1.5-4.6z",
 }
+
+
+#: of a whole page, in bytes
+LARGEST_PAGE = 5_000_000
+#: above this a table is compressed
+_LARGEST_PLAIN = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class DataLink:
+    """Where the data of one figure are: in ``href``, to be saved as ``name``; an empty ``href`` is one that does not fit."""
+
+    href: str
+    name: str
+    rows: int
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the file is gzip."""
+        return self.name.endswith(".gz")
+
+
+def data_links(figures: Iterable[Figure], *, prefix: str) -> Mapping[str, DataLink]:
+    """By the name of the figure's drawing, whatever they take; ``prefix`` begins names."""
+    return {
+        figure.drawing.name: _link(figure, f"{prefix}-{name}" if prefix else name)
+        for name, figure in named(figures)
+    }
+
+
+def fitting(made: Mapping[str, DataLink], room: int) -> Mapping[str, DataLink]:
+    """The same, the smallest first, until ``room`` (bytes) is used up; the others are empty."""
+    links = {}
+    for name, link in sorted(made.items(), key=lambda pair: len(pair[1].href)):
+        room -= len(link.href)
+        links[name] = link if room >= 0 else DataLink("", link.name, link.rows)
+    return links
+
+
+def _link(figure: Figure, name: str) -> DataLink:
+    data = csv_of(figure).encode()
+    kind, ending = "text/csv;charset=utf-8", ".csv"
+    if len(data) > _LARGEST_PLAIN:
+        data = gzip.compress(data, mtime=0)
+        kind, ending = "application/gzip", ".csv.gz"
+    return DataLink(f"data:{kind};base64,{base64.b64encode(data).decode()}", name + ending, len(figure.rows))
+
+
+def environment(package: str, **filters: Callable[..., Any]) -> Environment:
+    """The templates in a package's folder ``templates``, with these filters. A template is read once."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader(package, "templates"),
+        autoescape=True,
+        auto_reload=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(filters)
+    return made

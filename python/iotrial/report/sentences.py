@@ -3,6 +3,10 @@
 The first sentence says, in this order: what limits the trial (invalid, failed, interrupted), what was found with numbers,
 and whether controls were missing. It is made from the primary effects only; all other responses are exploratory and are
 reported further down.
+
+Why a trial is invalid, in sentences: the likely reasons, the most likely first, each with what to do.
+
+How far apart the clients of a run began, and how well that is known: what a reader must know of a common beginning.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 
 from iotrial.analysis.carryover import in_words
 from iotrial.analysis.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Verdict
@@ -21,22 +26,35 @@ from iotrial.analysis.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, 
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.legible import shown
-from iotrial.report.ablation import ablation_finding, is_ablation
-from iotrial.report.adjusted import Adjusted
 from iotrial.report.blocks import Note, View
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.evidence import EvidenceRow
-from iotrial.report.findings import QUIET, by_level, finding, strength
-from iotrial.report.interplay import OnlyTogether, interaction_sentence, only_together, together_sentence
-from iotrial.report.invalid import reason_sentences
+from iotrial.report.findings import (
+    QUIET,
+    ablation_finding,
+    by_level,
+    finding,
+    is_ablation,
+    is_screen,
+    screen_details,
+    screen_finding,
+    strength,
+)
+from iotrial.report.interplay import (
+    Adjusted,
+    OnlyTogether,
+    interaction_sentence,
+    only_together,
+    together_sentence,
+)
 from iotrial.report.notation import bracketed, counted, joined, percent, quantity, some
 from iotrial.report.outlook import further_s
 from iotrial.report.phrases import level_name, spoken
 from iotrial.report.safety import safety_note
-from iotrial.report.screens import is_screen, screen_details, screen_finding
 from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import headline_note, on_means
-from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words
+from iotrial.store.checks import CLIENTS
+from iotrial.store.model import StoredTrial, TrialData, TrialState, shared_disks_in_words
 from iotrial.study.kinds import kind_of
 from iotrial.study.model import Scale, Study, Workload
 from iotrial.units import format_duration, format_ratio
@@ -565,3 +583,78 @@ def controls_line(controls: Sequence[Control], study: Study) -> str:
 def _several_each(positive: Sequence[Control]) -> bool:
     """Whether conditions have more than one positive control."""
     return len({tuple(sorted(control.condition.items())) for control in positive}) < len(positive)
+
+
+_MOST = 3
+
+
+def reason_sentences(analysis: Analysis, reasons: Sequence[Reason], conditions: Conditions) -> Iterator[str]:
+    """What stands beside the sentence that says that a trial is invalid."""
+    for place, reason in enumerate(reasons[:_MOST]):
+        lead = "Likely reason" if place == 0 else "Or"
+        text, remedy = shown(reason.text), shown(reason.remedy)
+        yield f"{lead}: {text}{_where(reason, conditions)}. What to do: {remedy}."
+    failed = sum(not control.passed for control in analysis.controls)
+    if not reasons and failed:
+        yield (
+            "Nothing that was recorded explains it. Run the study again with a new seed: one sound trial in a thousand "
+            "fails its controls by chance. If it fails again, something that is not recorded differs between the arms."
+        )
+    # The analysis gives one reason for each failed control, then for each carry-over, said already, then the others.
+    carried = sum(not one.passed for one in analysis.carry_over)
+    if failed and (others := analysis.invalid_reasons[failed + carried :]):
+        yield f"Also: {joined(shown(reason) for reason in others)}."
+    yield "Effects below are shown for the search of the cause; they are no verdicts."
+
+
+def _where(reason: Reason, conditions: Conditions) -> str:
+    if not reason.condition:
+        return ""
+    where = conditions.of_levels(reason.condition, reason.condition.get("workload", "")).text
+    more = f"; found for {counted(reason.controls, 'failed control')}" if reason.controls > 1 else ""
+    return f" ({where}{more})" if where else ""
+
+
+_LONGEST_S = 1e9
+
+
+def client_sentences(data: TrialData) -> Iterator[str]:
+    """One sentence of all runs whose clients told, those of void blocks included; none where there are none."""
+    apart, bounds, most = [], [], 0
+    drifts: list[tuple[float, float]] = []
+    for run in data.runs:
+        told = run.checks.get(CLIENTS)
+        if not isinstance(told, Mapping):
+            continue
+        began, bound = _numbers(told.get("began_s")), _numbers(told.get("clock_bound_s"))
+        if not began or not bound:
+            continue
+        most = max(most, len(began))
+        bounds.append(max(bound))
+        doubts = _numbers(told.get("clock_drift_bound_ppm"))
+        # of the last run, which is the longest after the first reading
+        drifts = list(zip(map(abs, _numbers(told.get("clock_drift_ppm"))), doubts, strict=False))
+        if len(began) > 1:
+            apart.append(max(began) - min(began))
+    if not apart:
+        return
+    drift = ""
+    if drifts:
+        largest, doubt = max(drifts)
+        drift = f" and drifted by {largest:,.0f} ± {doubt:,.0f} ppm at most"
+    yield (
+        f"The clients of a run ({counted(most, 'client')} at most) began within {quantity(median(apart), 's')} of each other "
+        f"(median of {counted(len(apart), 'run')}; at most {quantity(max(apart), 's')}), on clocks that were compared before "
+        f"and after each run: they were known to {quantity(max(bounds), 's')}{drift}."
+    )
+
+
+def _numbers(value: object) -> Sequence[float]:
+    """The list as it may be believed, empty where it may not: a packed trial may hold anything."""
+    if not isinstance(value, list | tuple):
+        return ()
+    if not all(
+        isinstance(one, int | float) and math.isfinite(one) and abs(one) < _LONGEST_S for one in value
+    ):
+        return ()
+    return [float(one) for one in value]

@@ -36,24 +36,19 @@ from iotrial.report.blocks import (
 from iotrial.report.claims import ClaimGroup, HeldClaim, Outcome, grouped, not_run_in_brief
 from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import OTHER_CLAIMS, Document
-from iotrial.report.evidence import EvidenceRow
+from iotrial.report.evidence import COUNT, KINDS, SHARES, EvidenceRow
 from iotrial.report.facts import FactRow, FactTable
 from iotrial.report.figure import Figure, stem
 from iotrial.report.figures import Figures, draw_figures
-from iotrial.report.findings import QUIET
-from iotrial.report.glossary import GLOSSARY
+from iotrial.report.findings import QUIET, arms_are_rows, row_label
 from iotrial.report.matrices import LEGEND, MARKS, Matrix, said, said_of, table_of
 from iotrial.report.matrix_figures import MatrixFigures, TestFigure
 from iotrial.report.metrics import is_system_wide, words_of
-from iotrial.report.moments import utc
-from iotrial.report.notation import counted, elided, joined, percent, quantity, some
-from iotrial.report.page_figures import READING as PAGES_READING
-from iotrial.report.page_figures import page_rows
+from iotrial.report.notation import counted, elided, joined, percent, quantity, some, utc
 from iotrial.report.phrases import TIME_UNITS, amount, interval, interval_title, reason_in_words, spoken
-from iotrial.report.requests import COUNT, KINDS, SHARES
 from iotrial.report.rows import EffectRow
-from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING
-from iotrial.report.screens import arms_are_rows, row_label
+from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING, page_rows
+from iotrial.report.run_figures import READING as PAGES_READING
 from iotrial.report.series import Arm
 from iotrial.report.within import changes_within
 from iotrial.store.model import TrialState, with_checks
@@ -893,3 +888,47 @@ def _effects_lede(document: Document) -> str:
         f"Intervals hold at any time, so looking early costs nothing; the margin is {percent(document.trial.header.margin)}."
     )
     return text if document.valid else f"The trial is invalid: these are no verdicts. {text}"
+
+
+GLOSSARY: tuple[tuple[str, str], ...] = (
+    ("faster, slower", "The whole interval lies beyond the margin."),
+    (
+        "probably faster, slower",
+        "The interval excludes “no effect”, but not an effect below the margin: its size is open.",
+    ),
+    ("better, worse, higher, lower", "The same, for responses that are neither times nor rates."),
+    (
+        "equivalent",
+        "Every difference beyond the margin is excluded, which is more than not having found one. Each side is tested "
+        "by itself, so the interval, which holds on both sides at once, may end a little beyond the margin.",
+    ),
+    (
+        "detectably faster or slower",
+        "Equivalent, and yet not zero: there is a difference, too small to matter by the margin chosen.",
+    ),
+    ("undecided", "None of these. The interval says which effects are excluded all the same."),
+    ("invalid", "The trial's own controls failed, so it gives no verdict at all."),
+    ("margin", "The smallest relative effect that the user cares about, fixed before the trial."),
+    (
+        "interval",
+        "Holds the effect with the stated error rate however often one looked and whenever one stopped, and over "
+        "all primary comparisons together. It rests on the random order of the runs, not on normal distributions.",
+    ),
+    (
+        "block",
+        "A short stretch of time in which every arm runs once, in random order; comparisons are made within it.",
+    ),
+    (
+        "interaction",
+        "What one setting does to the effect of another. “Faster together” means faster than the two separate effects "
+        "multiply to.",
+    ),
+    ("pooled", "The mean of an effect over all conditions of a workload."),
+    ("arm", "One member of a block: a treatment, or a control."),
+    (
+        "data at risk",
+        "Where somebody keeps this setting, data that were synced may be lost or wrong after a power cut, a crash or the "
+        "failure of a disk. “Trade-off”: it costs latency, memory, or data that nobody has synced. “Not judged”: not known.",
+    ),
+    ("void", "A block thrown out whole by a rule that is the same for all arms and does not see the result."),
+)

@@ -49,8 +49,7 @@ from iotrial.report.blocks import (
 )
 from iotrial.report.html import html
 from iotrial.report.markdown import markdown
-from iotrial.report.moments import day_and_time
-from iotrial.report.notation import bracketed, counted, elided
+from iotrial.report.notation import bracketed, counted, day_and_time, elided
 from iotrial.report.phrases import interval, null_value
 from iotrial.report.text import print_blocks
 from iotrial.study.model import Scale

@@ -15,7 +15,6 @@ from iotrial.fleet.verdict import FleetComparison, HostRow
 from iotrial.legible import shown
 from iotrial.report.notation import elided, percent, suited_unit
 from iotrial.report.phrases import interval
-from iotrial.report.plots.axis import linear_ticks, ratio_ticks
 from iotrial.report.plots.canvas import (
     BAND,
     FONT_PT,
@@ -27,6 +26,8 @@ from iotrial.report.plots.canvas import (
     Drawing,
     calm,
     draw,
+    linear_ticks,
+    ratio_ticks,
 )
 from iotrial.study.model import Scale
 

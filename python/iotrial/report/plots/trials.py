@@ -22,7 +22,6 @@ from iotrial.report.comparison import (
 )
 from iotrial.report.notation import elided, percent, suited_unit
 from iotrial.report.phrases import spoken
-from iotrial.report.plots.axis import linear_ticks, ratio_ticks
 from iotrial.report.plots.canvas import (
     BAND,
     FONT_PT,
@@ -37,6 +36,8 @@ from iotrial.report.plots.canvas import (
     arm_marker,
     calm,
     draw,
+    linear_ticks,
+    ratio_ticks,
 )
 from iotrial.study.model import Scale
 

@@ -15,8 +15,7 @@ from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.markdown import block_lines, code, escaped
 from iotrial.report.metrics import is_system_wide, words_of
-from iotrial.report.moments import utc
-from iotrial.report.notation import counted, quantity
+from iotrial.report.notation import counted, quantity, utc
 from iotrial.report.sentences import ELSEWHERE, controls_line
 from iotrial.report.trial_blocks import effect_table, fact_blocks, matrix_blocks, safety_blocks
 from iotrial.units import format_duration
