@@ -227,7 +227,7 @@ def test_beyond_twelve_trials_columns_become_rows() -> None:
     assert "<th>L</th>" in comparison_html(few)
     page = comparison_html(more)
     assert "<th>M</th>" not in page
-    assert "<td>M</td>" in page
+    assert '<td class="q">M</td>' in page
     assert more.columns[12].mark == "M"
     assert compare(many(28)).columns[27].mark == "AB"
 

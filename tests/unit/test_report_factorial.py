@@ -109,7 +109,7 @@ def test_the_page_of_a_screen_has_its_figures_and_its_rows(screen: Document) -> 
     assert "f12 on (slower) and f01 on (faster) lie well above the dashed line" in page
     assert "drawn by the level of f12, whose effect is the largest" in page
     assert "The treatments, row by row (32)" in page
-    assert "<td>row32</td>" in page
+    assert '<td class="q">row32</td>' in page
     assert 'reads</td><td class="l">f01 on</td>' in page
 
 

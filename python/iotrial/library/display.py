@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
-from iotrial.report.html import environment
+from iotrial.report.templating import environment
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -8,8 +8,6 @@ The data of figures within a page: links that hold them, as many as fit.
 
 A link of the scheme ``data:`` with a name to download works offline, from a file, under the page's content security policy.
 Much data is compressed. Where a page would grow beyond its limit the largest are left out, and the page says where they are.
-
-Templates as every page here is made of them: all that goes in is escaped, and a name that is not there is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from hashlib import sha256
 from html import escape
 from importlib import resources
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iotrial.legible import shown, shown_lines
 from iotrial.report.blocks import (
@@ -42,9 +40,10 @@ from iotrial.report.blocks import (
 )
 from iotrial.report.figure import Figure, csv_of, named
 from iotrial.report.plots.canvas import DASHES, arm_marker
+from iotrial.report.templating import environment
 
 if TYPE_CHECKING:
-    from jinja2 import Environment, Template
+    from jinja2 import Template
     from markupsafe import Markup
 
     from iotrial.report.series import Arm
@@ -217,19 +216,3 @@ def _link(figure: Figure, name: str) -> DataLink:
         data = gzip.compress(data, mtime=0)
         kind, ending = "application/gzip", ".csv.gz"
     return DataLink(f"data:{kind};base64,{base64.b64encode(data).decode()}", name + ending, len(figure.rows))
-
-
-def environment(package: str, **filters: Callable[..., Any]) -> Environment:
-    """The templates in a package's folder ``templates``, with these filters. A template is read once."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    made = Environment(
-        loader=PackageLoader(package, "templates"),
-        autoescape=True,
-        auto_reload=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters.update(filters)
-    return made

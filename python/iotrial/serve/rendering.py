@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import iotrial
 from iotrial.legible import shown, shown_lines
-from iotrial.report.html import environment
 from iotrial.report.notation import elided, percent
+from iotrial.report.templating import environment
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
