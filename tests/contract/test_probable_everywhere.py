@@ -23,8 +23,7 @@ from fleet_stores import add_host
 
 import iotrial
 from iotrial.cli import cli
-from iotrial.report.live import PlainView, verdict_line
-from iotrial.report.live_table import live_lines
+from iotrial.report.live import PlainView, live_lines, verdict_line
 from iotrial.report.opening import document_of
 from iotrial.report.progress import Progress, effect_lines
 from iotrial.store import Store

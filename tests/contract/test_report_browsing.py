@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from matrix_trials import KIB, conducted, text
 from report_fixtures import CONDITIONS, all_equivalent, document
 
-from iotrial.report.html import html_report, script_hash
+from iotrial.report.html import script_hash
+from iotrial.report.render import html_report
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path")
 

@@ -20,7 +20,7 @@ from hostile_trial import hostile_document
 from report_fixtures import CONDITIONS, document, effect, factor, study
 
 from iotrial.analysis.model import Verdict
-from iotrial.report.html import html_report
+from iotrial.report.render import html_report
 from iotrial.study.model import Claim, Role
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), None)

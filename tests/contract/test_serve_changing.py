@@ -25,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from serve_stores import three_trials
 from store_examples import filled, header, planned_runs
 
-from iotrial.report.progress import EffectLine, Progress
-from iotrial.report.standing import standing_path, write_standing
+from iotrial.report.progress import EffectLine, Progress, standing_path, write_standing
 from iotrial.store import Store
 from iotrial.store.model import TrialState
 from serving import Served, listed, served

@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from store_examples import filled, header
 
-from iotrial.report.progress import EffectLine, Progress
-from iotrial.report.standing import standing_path, write_standing
+from iotrial.report.progress import EffectLine, Progress, standing_path, write_standing
 from iotrial.store import Store
 from iotrial.store.model import StoredTrial, TrialState
 from serving import Served, served

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import program
 from iotrial.analysis.model import Conclusion
-from iotrial.report.live_table import live_lines
+from iotrial.report.live import live_lines
 from iotrial.report.progress import EffectLine, Progress
 
 ROOT = Path(__file__).parents[2]

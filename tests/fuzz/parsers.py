@@ -29,8 +29,8 @@ from iotrial.importers.contract import Asked, source_of
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import MountInfo, parse_mountinfo
 from iotrial.probe.client import answer_of
+from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
-from iotrial.report.audit.rendering import markdown_lines, text_lines
 from iotrial.store import Store, records
 from iotrial.store.model import TrialHeader, TrialState
 from iotrial.store.packed import read_packed
@@ -179,7 +179,7 @@ def foreign(data: bytes) -> None:
         except IotrialError:
             continue
         assert all(math.isfinite(one.value) for one in dataset.observations)
-        for line in (*text_lines(found, None), *markdown_lines(found, None)):
+        for line in (audit_text(found, None) + audit_markdown(found, None)).splitlines():
             assert "\x1b" not in line
         json.dumps(audit_json(found, None), allow_nan=False)
 

@@ -18,7 +18,7 @@ from select import select
 
 import pytest
 
-from iotrial.report.standing import read_standing
+from iotrial.report.progress import read_standing
 
 TRIAL = (
     "run",

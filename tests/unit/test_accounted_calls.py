@@ -12,8 +12,7 @@ from store_examples import header, planned_runs
 
 from iotrial.conduct.works.contract import calls_of
 from iotrial.errors import ProbeError, StoreError, StudyError
-from iotrial.report.claimed_values import hold_value
-from iotrial.report.claims import Outcome
+from iotrial.report.claims import Outcome, hold_value
 from iotrial.report.conditions import Conditions
 from iotrial.report.evidence import EvidenceRow, gather
 from iotrial.store import Store

@@ -18,9 +18,9 @@ from iotrial.errors import StoreError
 from iotrial.report import analyses, opening
 from iotrial.report.analysed import Analysed
 from iotrial.report.analyses import Analyses, beside
-from iotrial.report.html import html_report
 from iotrial.report.jsonreport import report_json
 from iotrial.report.opening import document_of, packed_document, packed_summary, summary_of
+from iotrial.report.render import html_report
 from iotrial.store import Store, records
 from iotrial.store.checksums import checksum, numbered
 from iotrial.store.model import TrialState

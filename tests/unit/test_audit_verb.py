@@ -14,8 +14,8 @@ import program
 from iotrial.analysis.audit.audit import audit
 from iotrial.importers import read
 from iotrial.importers.contract import Asked, open_source, source_of
+from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
-from iotrial.report.audit.rendering import markdown_lines, text_lines
 from iotrial.report.audit.studies import answering
 
 ROOT = Path(__file__).parents[2]
@@ -46,15 +46,15 @@ def test_every_audit_fits_the_schema_and_can_be_written(name: str) -> None:
     found = audit(read([open_source(ROOT / name, name=name, given=None, alone=True)], Asked()))
     answer = answering(found)
     VALIDATOR.validate(json.loads(json.dumps(audit_json(found, answer), allow_nan=False)))
-    assert list(text_lines(found, answer))
-    assert list(markdown_lines(found, answer))
+    assert audit_text(found, answer)
+    assert audit_markdown(found, answer)
 
 
 def test_labels_cannot_steer_the_terminal_or_make_markup() -> None:
     found = audit(read([source_of(HOSTILE.encode(), name="x\x1b[2J")], Asked()))
-    for line in text_lines(found, None):
+    for line in audit_text(found, None).splitlines():
         assert line.isprintable()
-    markdown = "\n".join(markdown_lines(found, None))
+    markdown = audit_markdown(found, None)
     assert "<script>" not in markdown
     assert "[x](" not in markdown
     assert "\x1b" not in markdown

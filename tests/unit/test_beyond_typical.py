@@ -26,7 +26,7 @@ from iotrial.analysis.model import (
 )
 from iotrial.design.model import ArmKind, Term, TermKind
 from iotrial.report.jsonreport import report_json
-from iotrial.report.markdown import markdown_report
+from iotrial.report.render import markdown_report
 from iotrial.study.model import Better, Response, Scale
 
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)

@@ -21,16 +21,12 @@ from iotrial.design.plan import CONTROLS_FIRST, Plan
 from iotrial.library.display import forests
 from iotrial.library.trial import Trial
 from iotrial.report.comparing import compare
-from iotrial.report.comparison import Cell
-from iotrial.report.comparison_words import cell_numbers, cell_verdict
+from iotrial.report.comparison import Cell, cell_numbers, cell_verdict, gain_of
 from iotrial.report.conditions import Conditions
 from iotrial.report.findings import finding, span_sentence
-from iotrial.report.gains import gain_of
-from iotrial.report.html import html_report
-from iotrial.report.markdown import markdown_report
+from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.report.safety import risk_note
 from iotrial.report.sentences import controls_line
-from iotrial.report.text import print_report
 from iotrial.study.model import Better, Scale
 
 M = 0.03

@@ -29,7 +29,7 @@ from iotrial.report.figure_files import INDEX, LIST, write_figures
 from iotrial.report.figures import draw_figures
 from iotrial.report.jsonreport import report_json
 from iotrial.report.plots.alone import png_of, svg_of
-from iotrial.report.plots.palette import LIGHT
+from iotrial.report.plots.canvas import LIGHT
 from iotrial.store import Store
 from iotrial.study.model import Role
 

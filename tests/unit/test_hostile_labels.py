@@ -22,12 +22,10 @@ from iotrial.cli.output import tell
 from iotrial.errors import StoreError
 from iotrial.legible import shown, shown_lines
 from iotrial.report.document import Document
-from iotrial.report.html import html_report
 from iotrial.report.jsonreport import report_json
 from iotrial.report.live import PlainView, TerminalView
-from iotrial.report.markdown import markdown_report
 from iotrial.report.progress import EffectLine, Progress
-from iotrial.report.text import print_report
+from iotrial.report.render import html_report, markdown_report, print_report
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")  # colours and weights, as rich writes them itself
 

@@ -14,8 +14,8 @@ from iotrial.conduct.resolve import resolve
 from iotrial.design.model import ArmKind
 from iotrial.errors import MissingTool, RequestError, StudyError
 from iotrial.report.conditions import Conditions
-from iotrial.report.page_figures import extremes, page_figures
 from iotrial.report.pages import pages_of, sentences, unlike_of
+from iotrial.report.run_figures import extremes, page_figures
 from iotrial.report.series import arms_of
 from iotrial.store.model import RunRecord, StoredTrial, TrialData, TrialHeader, TrialState
 from iotrial.study import catalogue

@@ -19,8 +19,8 @@ from iotrial.cli.verbs import refine as verb
 from iotrial.design.following import Found
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError, StudyError, UnknownName
-from iotrial.report.ablation import ablation_finding, is_ablation
 from iotrial.report.document import Document
+from iotrial.report.findings import ablation_finding, is_ablation
 from iotrial.report.refinement import choice_lines, found_in, propose
 from iotrial.study.model import DesignKind, Study
 from iotrial.study.reader import read_study

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from iotrial.report.clients import sentences
+from iotrial.report.sentences import client_sentences
 
 
 def data(*checks: object) -> Any:
@@ -23,7 +23,7 @@ def told(*began_s: float, bound_s: float = 1e-5, drift: float = 3.0) -> dict[str
 
 def test_it_tells_median_and_largest_spread_the_worst_clock_and_the_last_drift() -> None:
     runs = data(told(0.0, 0.001), told(0.0, 0.002, bound_s=2e-5, drift=900.0), told(0.0, 0.001, 0.009))
-    [text] = sentences(runs)
+    [text] = client_sentences(runs)
     assert "3 clients at most" in text
     assert "within 2 ms" in text
     assert "median of 3 runs; at most 9 ms" in text
@@ -31,7 +31,7 @@ def test_it_tells_median_and_largest_spread_the_worst_clock_and_the_last_drift()
 
 
 def test_runs_of_one_client_and_nonsense_of_a_foreign_trial_say_nothing() -> None:
-    assert list(sentences(data(told(0.0)))) == []
+    assert list(client_sentences(data(told(0.0)))) == []
     wrong: list[object] = [
         "x",
         None,
@@ -39,4 +39,4 @@ def test_runs_of_one_client_and_nonsense_of_a_foreign_trial_say_nothing() -> Non
         {"began_s": [float("nan"), 0.0]},
     ]
     wrong += [{"began_s": [0.0, 1e300], "clock_bound_s": [0.0]}, {"began_s": {}, "clock_bound_s": []}]
-    assert list(sentences(data(*wrong))) == []
+    assert list(client_sentences(data(*wrong))) == []

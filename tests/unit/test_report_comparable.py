@@ -14,12 +14,11 @@ from rich.console import Console
 
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.conduct.backing import Machine, kind_of_disk
-from iotrial.report.claims import HeldClaim, Outcome, hold_claims
-from iotrial.report.comparable import Setup, claims_of, disks
+from iotrial.report.claims import HeldClaim, Outcome, Setup, claims_of, disks, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.opening import packed_document
-from iotrial.report.text import print_report
+from iotrial.report.render import print_report
 from iotrial.study import catalogue
 from iotrial.study.model import Claim, DatabaseWork, LinkSpec, Role
 
@@ -132,7 +131,7 @@ def test_a_study_that_means_something_else_by_now_keeps_its_own_claims() -> None
 
 def test_the_terminal_prints_the_claim_in_its_own_words() -> None:
     console = Console(width=2000, record=True, file=io.StringIO())  # as wide as any sentence
-    print_report(packed("nas/smb"), console)
+    print_report(packed("nas/smb"), console, full=True)
     (line,) = (one for one in console.export_text().splitlines() if one.startswith("Claim"))
     assert "“25 MB/s reading by SMB, 43.7 and 44.8 by NFS, both at 1 Gbit/s” (A published table" in line
     assert "cannot say" in line

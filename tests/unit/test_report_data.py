@@ -15,12 +15,12 @@ from report_fixtures import CONDITIONS, all_equivalent, document, effect
 
 from iotrial.analysis.model import Verdict
 from iotrial.report import html
-from iotrial.report.data_links import data_links, fitting
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, csv_of, csv_text, named, stem
 from iotrial.report.figures import draw_figures
-from iotrial.report.html import html_report
+from iotrial.report.html import data_links, fitting
 from iotrial.report.plots.canvas import draw
+from iotrial.report.render import html_report
 
 
 @cache

@@ -17,16 +17,13 @@ from rich.console import Console
 
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.design.plan import Plan
-from iotrial.report.adjusted import adjust
 from iotrial.report.claims import Outcome
 from iotrial.report.designs import aliases_in_lines, design_json, design_of, plan_lines
 from iotrial.report.document import Document
-from iotrial.report.html import html_report
-from iotrial.report.interplay import at_levels, doubled, interaction_sentence, pair_of
+from iotrial.report.interplay import adjust, at_levels, doubled, interaction_sentence, pair_of
 from iotrial.report.jsonreport import report_json
-from iotrial.report.markdown import markdown_report
 from iotrial.report.progress import effect_lines
-from iotrial.report.text import print_report
+from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.study.model import Claim, Role, Scale
 from iotrial.study.reader import read_study
 
@@ -56,7 +53,7 @@ def pooled() -> Document:
 
 def printed(made: Document) -> str:
     out = io.StringIO()
-    print_report(made, Console(file=out, width=80))
+    print_report(made, Console(file=out, width=80), full=True)
     return out.getvalue()
 
 
@@ -112,7 +109,7 @@ def test_the_page_of_a_screen_has_its_figures_and_its_rows(screen: Document) -> 
     assert "f12 on (slower) and f01 on (faster) lie well above the dashed line" in page
     assert "drawn by the level of f12, whose effect is the largest" in page
     assert "The treatments, row by row (32)" in page
-    assert "<td>row32</td>" in page
+    assert '<td class="q">row32</td>' in page
     assert 'reads</td><td class="l">f01 on</td>' in page
 
 

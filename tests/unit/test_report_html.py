@@ -13,7 +13,7 @@ from report_fixtures import CONDITIONS, all_equivalent, document, effect, factor
 
 from iotrial.analysis.model import Control, Verdict, VoidCount
 from iotrial.report.document import Document
-from iotrial.report.html import html_report
+from iotrial.report.render import html_report
 from iotrial.store.model import TrialState
 from iotrial.study.model import Claim, Role, Scale
 

@@ -1,4 +1,4 @@
-"""What a report needs is loaded when it is needed: the command line answers before any of it."""
+"""What a report needs is loaded when it is needed: the command line answers first. Only ``report.text`` needs rich."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ def loaded_after(*modules: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_the_report_loads_no_drawing_template_or_terminal_library() -> None:
+def test_importing_the_report_loads_no_drawing_or_template_library_and_rich_for_text_alone() -> None:
     report = "iotrial.report"
     assert (
         loaded_after(
             f"{report}.document",
             f"{report}.html",
-            f"{report}.text",
             f"{report}.markdown",
             f"{report}.jsonreport",
             f"{report}.live",
             f"{report}.plots.forest",
             f"{report}.plots.small",
+            f"{report}.trial_blocks",
+            f"{report}.comparison_blocks",
         )
         == set()
     )
+    assert loaded_after(f"{report}.render") == {"rich"}

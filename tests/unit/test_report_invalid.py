@@ -11,9 +11,8 @@ from report_fixtures import all_equivalent, document
 
 from iotrial.analysis.model import Control
 from iotrial.analysis.reasons import Reason
-from iotrial.report.html import html_report
 from iotrial.report.jsonreport import report_json
-from iotrial.report.markdown import markdown_report
+from iotrial.report.render import html_report, markdown_report
 from iotrial.report.sentences import summarise
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())

@@ -12,7 +12,7 @@ from report_fixtures import CONDITIONS, SEED, all_equivalent, document, effect, 
 from iotrial.analysis.model import Control, Effect, Verdict, VoidCount
 from iotrial.report.document import Document
 from iotrial.report.jsonreport import report_json
-from iotrial.report.moments import utc
+from iotrial.report.notation import utc
 from iotrial.store.model import TrialState
 from iotrial.study.model import Claim, Scale
 

@@ -10,11 +10,17 @@ import pytest
 from report_fixtures import CONDITIONS, all_equivalent, key, study
 from rich.console import Console
 
-from iotrial.report.interval_bar import PLAIN_MARKS, interval_bar, reach_of
-from iotrial.report.live import PlainView, TerminalView, live_view, standing_line
-from iotrial.report.live_table import live_lines
-from iotrial.report.narrowing import Narrowing
-from iotrial.report.progress import EffectLine, Progress, blocks_in_words, effect_lines
+from iotrial.report.live import (
+    PLAIN_MARKS,
+    PlainView,
+    TerminalView,
+    interval_bar,
+    live_lines,
+    live_view,
+    reach_of,
+    standing_line,
+)
+from iotrial.report.progress import EffectLine, Narrowing, Progress, blocks_in_words, effect_lines
 
 
 class Clock:

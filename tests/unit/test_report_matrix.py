@@ -11,14 +11,14 @@ import pytest
 from matrix_trials import KIB, conducted, text
 from rich.console import Console
 
+from iotrial.report.blocks import Section, Table, View, shown_in
 from iotrial.report.document import Document, build_document
-from iotrial.report.html import html_report
-from iotrial.report.markdown import markdown_report
 from iotrial.report.matrices import cell_text, matrices_of, said, table_of
 from iotrial.report.matrix_figures import matrix_figures
 from iotrial.report.plots.heat import strength
 from iotrial.report.plots.scene import Box, can_be_drawn, named
-from iotrial.report.text import print_report
+from iotrial.report.render import html_report, markdown_report, print_report
+from iotrial.report.trial_blocks import trial_report
 
 
 def time(treatment: str, test: str, file: int, record: int) -> float:
@@ -87,17 +87,31 @@ def test_an_undecided_cell_is_marked_as_such_and_an_invalid_trial_has_no_marks(d
 
 def test_text_and_markdown_have_a_small_table_for_each_test(document: Document) -> None:
     out = io.StringIO()
-    print_report(document, Console(file=out, width=80))
+    print_report(document, Console(file=out, width=80), full=True)
     printed = out.getvalue()
     assert "21 comparisons of data=journal with data=ordered" in printed
     assert re.search(r"1 MiB +1\.50 ▲ +1\.50 ▲ +1\.50 ▲", printed)
     assert re.search(r"64 KiB +1\.50 ▲ +1\.50 ▲ +– *\n", printed)
-    assert "file_size 64 KiB, record_size 4 KiB: write time" not in printed, "not listed a second time"
     assert max(map(len, printed.split("\n"))) <= 80
     marked = markdown_report(document)
-    assert "| write | 4 KiB | 64 KiB | 512 KiB |\n|---|---|---|---|\n" in marked
+    assert "| write | 4 KiB | 64 KiB | 512 KiB |\n|---|---:|---:|---:|\n" in marked
     assert "| 64 KiB | 1.50 ▲ | 1.50 ▲ | – |" in marked
-    assert "<summary>All effects</summary>" in marked
+    assert "<summary>Effects</summary>" in marked
+
+
+def test_on_one_screen_a_matrix_has_a_line_for_each_test_with_its_verdicts_and_its_largest_ratios(
+    document: Document,
+) -> None:
+    (section,) = (block for block in trial_report(document).blocks if getattr(block, "id", "") == "matrix")
+    assert isinstance(section, Section)
+    (short,) = shown_in(section.blocks, View.SHORT)
+    assert isinstance(short, Table)
+    tests = document.matrices[0].tests
+    assert [row.cells[0] for row in short.rows] == [grid.test for grid in tests]
+    for row, grid in zip(short.rows, tests, strict=True):
+        assert sum(int(number) for number in re.findall(r"\d+", str(row.cells[1]))) == len(grid.cells)
+        largest = max(one.effect.value or 0.0 for one in grid.cells.values())
+        assert float(str(row.cells[3])) == pytest.approx(largest, rel=0.01)
 
 
 @pytest.mark.slow

@@ -263,7 +263,10 @@ def test_failures_and_voids_are_told_beside_the_verdict() -> None:
     assert (
         "Runs failed: mode 0444 against 0777 (3). A comparison with failures is at best undecided." in details
     )
-    assert "2 blocks were void and left out, whole, by rules that do not see the result." in details
+    assert (
+        "2 blocks were void and left out, whole, by rules that do not see the result (cache_not_cold)."
+        in details
+    )
 
 
 def test_a_slow_down_that_is_not_visible_yet_is_told() -> None:

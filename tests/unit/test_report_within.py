@@ -14,7 +14,7 @@ from store_examples import header, planned_runs
 from iotrial.conduct.sampling import series_of
 from iotrial.report.conditions import Conditions
 from iotrial.report.document import Document
-from iotrial.report.html import html_report
+from iotrial.report.render import html_report
 from iotrial.report.series import arms_of
 from iotrial.report.within import WithinPanel, within_of
 from iotrial.store import Store

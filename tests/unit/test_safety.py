@@ -22,14 +22,12 @@ from iotrial.lab.knobs.mount import MountOption
 from iotrial.lab.knobs.vm import Sysctl
 from iotrial.report.analysed import analysed
 from iotrial.report.comparing import compare
-from iotrial.report.comparison_words import cell_verdict, details
+from iotrial.report.comparison import cell_verdict, details
 from iotrial.report.document import Document
-from iotrial.report.html import html_report
 from iotrial.report.jsonreport import report_json
-from iotrial.report.markdown import markdown_report
+from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.report.safety import consequence_of, every_level
 from iotrial.report.sentences import Tone
-from iotrial.report.text import print_report
 from iotrial.study import catalogue
 from iotrial.study.model import Factor, Level, Role, Setting, Study
 

@@ -14,8 +14,14 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from iotrial.report.progress import EffectLine, Progress
-from iotrial.report.standing import read_standing, remove_standing, standing_path, write_standing
+from iotrial.report.progress import (
+    EffectLine,
+    Progress,
+    read_standing,
+    remove_standing,
+    standing_path,
+    write_standing,
+)
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "standing.schema.json").read_text())
 LINE = EffectLine(

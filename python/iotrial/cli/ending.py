@@ -102,18 +102,25 @@ def write_markdown(text: str, target: str) -> bool:
 
 
 def say(
-    document: Document, *, as_json: bool, html: Path | None, figures: Sequence[FigureFiles] | None = None
+    document: Document,
+    *,
+    as_json: bool,
+    html: Path | None,
+    figures: Sequence[FigureFiles] | None = None,
+    full: bool = False,
 ) -> None:
-    """The report on standard output: text, or one JSON document, which lists the ``figures`` that were written as well."""
+    """The report on standard output: text, one screen unless ``full``, or one JSON document, which lists the ``figures`` that
+    were written as well."""
     if as_json:
         from iotrial.report.jsonreport import report_json
 
         click.echo(json.dumps(report_json(document, figures), indent=1))
     else:
         from iotrial.cli.console import Console
-        from iotrial.report.text import print_report
+        from iotrial.report.render import print_report
 
-        print_report(document, Console(file=sys.stdout), html_path=None if html is None else str(html))
+        path = None if html is None else str(html)
+        print_report(document, Console(file=sys.stdout), full=full, html_path=path)
 
 
 def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> None:
@@ -141,7 +148,7 @@ def conclude(
         path = None
         try:
             if not os.environ.get(CARRIED):
-                from iotrial.report.html import html_report
+                from iotrial.report.render import html_report
 
                 path = write_page(html_report(document), document, Path(html) if html else None)
             if not (markdown and write_markdown(_markdown(document), markdown)):
@@ -165,6 +172,6 @@ def status_of(document: Document, fail_if: tuple[str, ...]) -> int:
 
 
 def _markdown(document: Document) -> str:
-    from iotrial.report.markdown import markdown_report
+    from iotrial.report.render import markdown_report
 
     return markdown_report(document)

@@ -16,6 +16,8 @@ markdown_option = click.option(
     help="Write Markdown there, for a pull request (-: standard output, instead of text).",
 )
 
+full_report = click.option("--full", is_flag=True, help="Everything, instead of one screen.")
+
 
 def study_options(function: F) -> F:
     """The options of ``plan`` and ``run``."""

@@ -34,7 +34,7 @@ def watcher_for(plan: Plan, *, quiet: bool, store: Path) -> Iterator[Watcher]:
     A trial that is stopped before it has begun has no report, so what became of it is told here.
     """
     from iotrial.cli.errors import report_error
-    from iotrial.report.standing import remove_standing, standing_path
+    from iotrial.report.progress import remove_standing, standing_path
 
     standing = standing_path(store)
     try:
@@ -60,7 +60,7 @@ class _Watching:
 
     def __init__(self, plan: Plan, view: LiveView | None, standing: Path) -> None:
         from iotrial.report.conditions import Conditions
-        from iotrial.report.narrowing import Narrowing
+        from iotrial.report.progress import Narrowing
 
         self._plan = plan
         self._view = view
@@ -94,7 +94,7 @@ class _Watching:
             self._write(progress)
 
     def _write(self, progress: Progress) -> None:
-        from iotrial.report.standing import write_standing
+        from iotrial.report.progress import write_standing
 
         self._written = time.monotonic()
         write_standing(self._standing, progress)

@@ -17,8 +17,8 @@ from iotrial.importers.contract import MAX_OBSERVATIONS, Asked, Source, finite, 
 from iotrial.library.display import Card, html
 from iotrial.library.table import Column, Table
 from iotrial.report.audit import sentences
+from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
-from iotrial.report.audit.rendering import markdown_lines, text_lines
 from iotrial.report.audit.studies import answering
 from iotrial.units import format_ratio
 
@@ -128,13 +128,13 @@ class Audit:
 
     def markdown(self) -> str:
         """All of it as Markdown."""
-        return "\n".join(markdown_lines(self._found, self._answer))
+        return audit_markdown(self._found, self._answer)
 
     def __repr__(self) -> str:
         return f"<Audit of {len(self._found.dataset.observations):,} numbers: {self.summary}>"
 
     def __str__(self) -> str:
-        return "\n".join(text_lines(self._found, self._answer))
+        return audit_text(self._found, self._answer)
 
     def _repr_html_(self) -> str:
         rows = self.comparisons._card()

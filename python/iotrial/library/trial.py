@@ -70,7 +70,7 @@ class Trial:
     @property
     def started(self) -> datetime:
         """When it began, in UTC. ValueError where what is stored is no time."""
-        from iotrial.report.moments import utc
+        from iotrial.report.notation import utc
 
         return datetime.fromisoformat(utc(self._stored.header.started))
 
@@ -185,13 +185,13 @@ class Trial:
 
     def report(self) -> str:
         """The report as one HTML page that opens offline."""
-        from iotrial.report.html import html_report
+        from iotrial.report.render import html_report
 
         return html_report(self.document)
 
     def markdown(self) -> str:
         """The report as Markdown, as for a pull request."""
-        from iotrial.report.markdown import markdown_report
+        from iotrial.report.render import markdown_report
 
         return markdown_report(self.document)
 

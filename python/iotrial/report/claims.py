@@ -1,6 +1,6 @@
 """Published claims held against what was measured here.
 
-A claim is judged only by a trial of what it speaks of (``comparable``): otherwise the outcome is *cannot say*, with every
+A claim is judged only by a trial of what it speaks of (below): otherwise the outcome is *cannot say*, with every
 reason. Then, for a ratio r of a response at one level over another, with the interval [L, U] for the same pair, margin m, and
 c = |ln r|; L and U are taken as logarithms in the direction of the claim:
 
@@ -20,24 +20,211 @@ A claim of a direction ("faster", without a size) is *confirmed* where the whole
 *contradicted* where it does on the other, *compatible* where only 0 is excluded on that side, *not confirmed* where an effect
 beyond the margin on that side is excluded, otherwise *cannot say*. A claim that there is no difference ("same") follows rule
 2. A difference has no margin: there m is 0.
+
+Whether a trial can judge a claim at all: it must be of the same place, kind of device, engine, rate and levels.
+
+What a claim needs is declared with it; what a trial was is read from what it stored of its lab, its host and its study. A
+fact that a trial did not store is unknown, and an unknown fact is never taken for the one that is needed.
+
+Published values held against what was counted here: a count is right or it is not, and by how much is said.
+
+Compared is the median of all runs at the claim's level; its quartiles are the same number where a program does the same thing
+every time.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf, log, log1p
 
 from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.analysis.verdict import BUDGET_SPENT
 from iotrial.legible import shown
-from iotrial.report.comparable import Setup, mismatches, not_run
 from iotrial.report.conditions import Conditions, ConditionText
+from iotrial.report.evidence import EvidenceRow
 from iotrial.report.notation import counted, joined, percent
 from iotrial.report.phrases import interval, interval_of
-from iotrial.study.model import Better, Claim, Says, Scale
+from iotrial.study import catalogue, select
+from iotrial.study.model import Better, Claim, DatabaseWork, Says, Scale, Study
+from iotrial.study.places import LAB_DEVICE
+from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
+
+LINK_RATE = "link.rate"
+_DISKS = {
+    "rotating": "a rotating disk",
+    "solid-state": "a solid-state disk",
+    "virtual": "a virtual machine's disk",
+    "simulated": "a simulated disk",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a trial ran: its study, and what was stored of its lab and host."""
+
+    study: Study
+    lab: Mapping[str, object] = field(default_factory=dict)
+    host: Mapping[str, object] = field(default_factory=dict)
+
+
+def claims_of(study: Study) -> tuple[tuple[Claim, ...], bool]:
+    """The claims to hold a trial of this study against, and whether they differ from those stored with it.
+
+    A study of the catalogue is held against the claims that the catalogue has now, as long as its factors, levels and
+    workloads still mean there what they meant when it ran.
+    """
+    if study.origin != study.name or study.name not in catalogue.names():
+        return study.claims, False
+    now = catalogue.find(study.name)
+    if not _contained(study, now):
+        return study.claims, False
+    workloads = {workload.name for workload in study.workloads}
+    of_trial = [claim for claim in now.claims if select.runs(claim, study.factors, workloads)]
+    differ = any(claim not in now.claims for claim in study.claims) or any(
+        claim not in study.claims for claim in of_trial
+    )
+    return now.claims, differ
+
+
+def _contained(ran: Study, now: Study) -> bool:
+    """Whether all that ran is still in the study under the same names, and with the same meaning."""
+    factors = {factor.name: factor for factor in now.factors}
+    works = {workload.name: workload.work for workload in now.workloads}
+    return all(
+        factor.name in factors
+        and factor.role is factors[factor.name].role
+        and all(level in factors[factor.name].levels for level in factor.levels)
+        for factor in ran.factors
+    ) and all(works.get(workload.name) == workload.work for workload in ran.workloads)
+
+
+def not_run(claim: Claim, study: Study) -> str | None:
+    """What the claim speaks of and this trial did not run, in words; None where it ran all of it."""
+    missing = select.not_run(claim, study.factors, {workload.name for workload in study.workloads})
+    return None if missing is None else f"the claim is about {shown(missing)}, which this trial did not run"
+
+
+def mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload: str) -> tuple[str, ...]:
+    """Why a comparison under these conditions is not what the claim speaks of; empty where it is."""
+    return tuple(_mismatches(claim, setup, levels, workload))
+
+
+def _mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload: str) -> Iterator[str]:
+    if claim.cannot:
+        yield shown(claim.cannot)
+    pooled_over = [factor for factor in setup.study.treatment_factors if factor.name in claim.condition]
+    for factor in pooled_over:
+        over = joined([shown(level.label) for level in factor.levels])
+        wanted = shown(claim.condition[factor.name])
+        yield f"the claim is about {shown(factor.name)} {wanted}, and effects here are means over {over}"
+    used = [*levels.items(), (claim.factor, claim.level), (claim.factor, claim.reference)]
+    values = _settings(setup.study, used)
+    if "disk" in claim.needs:
+        yield from _of_disk(claim.needs["disk"], setup, values.get(LAB_DEVICE, ()))
+    if "devices" in claim.needs:
+        yield from _of_devices(setup.lab)
+    if "engine" in claim.needs:
+        yield from _of_engine(claim.needs["engine"], setup.study, workload)
+    if "rate" in claim.needs:
+        yield from _of_rate(claim.needs["rate"], setup.study, values.get(LINK_RATE, ()))
+    if "processor" in claim.needs:
+        guest = setup.lab.get("guest")
+        if isinstance(guest, Mapping) and guest.get("accelerator") == "tcg":
+            yield "the claim is about a real processor, and that of the guest here is emulated"
+
+
+def _settings(study: Study, levels: Sequence[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """The values that these levels and the pinned settings give each knob."""
+    found: dict[str, dict[str, None]] = {}
+    settings = [*study.fixed]
+    for factor in study.factors:
+        wanted = {label for name, label in levels if name == factor.name}
+        settings += [s for level in factor.levels if level.label in wanted for s in level.settings]
+    for setting in settings:
+        found.setdefault(setting.knob, {})[setting.value] = None
+    return {knob: tuple(values) for knob, values in found.items()}
+
+
+def _of_disk(wanted: Sequence[str], setup: Setup, places: Sequence[str]) -> Iterator[str]:
+    found = disks(setup, places)
+    if found and all(kind in wanted for kind in found):
+        return
+    needed = " or ".join(_DISKS.get(kind, kind) for kind in wanted)
+    unfit = [_DISKS[kind] for kind in found if kind is not None and kind not in wanted]
+    here = f"this trial ran on {joined(unfit)}" if unfit else "this trial did not record what its disk is"
+    yield f"the claim is about {needed}, and {here}"
+
+
+def disks(setup: Setup, places: Sequence[str] = ()) -> tuple[str | None, ...]:
+    """The kinds of disk below these places (all of a trial's without any named), each once; None for one not recorded."""
+    known = setup.lab.get("places")
+    found: dict[str | None, None] = {}
+    for place in known if isinstance(known, list | tuple) else ():
+        if not isinstance(place, Mapping):
+            continue
+        name = str(place.get("place", ""))
+        if places and name not in places and name.partition(".")[0] not in places:
+            continue
+        if place.get("modelled"):
+            found["simulated"] = None
+        elif setup.host.get("virtual") or place.get("kind") == "guest":
+            found["virtual"] = None
+        else:
+            found |= dict.fromkeys(_recorded(setup.lab, name))
+    return tuple(found)
+
+
+def _recorded(lab: Mapping[str, object], place: str) -> tuple[str | None, ...]:
+    """The kinds of the disks below one place, as the lab stored them by place and disk."""
+    of_lab = lab.get("disks")
+    if not isinstance(of_lab, Mapping):
+        return (None,)
+    below = of_lab.get(place, of_lab.get(place.partition(".")[0], of_lab.get("lab")))
+    kinds = below.values() if isinstance(below, Mapping) else ()
+    return tuple(kind if isinstance(kind, str) and kind in _DISKS else None for kind in kinds) or (None,)
+
+
+def _of_devices(lab: Mapping[str, object]) -> Iterator[str]:
+    places = lab.get("places")
+    known = [one for one in places if isinstance(one, Mapping)] if isinstance(places, list | tuple) else []
+    if len(known) + sum("log" in one for one in known) < 2:
+        yield "the claim is about separate devices, and this trial had one"
+    together = lab.get("shared")
+    for one in together if isinstance(together, list | tuple) else ():
+        if isinstance(one, Mapping):
+            names, on = _words(one.get("places")), _words(one.get("disks"))
+            yield f"the claim is about separate devices, and here {joined(names)} lie on one disk ({joined(on)})"
+
+
+def _words(found: object) -> list[str]:
+    return [shown(str(one)) for one in found] if isinstance(found, list | tuple) else []
+
+
+def _of_engine(wanted: Sequence[str], study: Study, workload: str) -> Iterator[str]:
+    works = {one.name: one.work for one in study.workloads}
+    work = works.get(workload)
+    engine = work.engine if isinstance(work, DatabaseWork) else "none"
+    if engine not in wanted:
+        yield f"the claim is about the engine {' or '.join(map(shown, wanted))}, and here it is {shown(engine)}"
+
+
+def _of_rate(wanted: Sequence[str], study: Study, rates: Sequence[str]) -> Iterator[str]:
+    link = study.lab.link
+    found = {_rate(rate) for rate in rates} or ({format_bit_rate(link.rate_bits_per_s)} if link else set())
+    if not found or not found <= set(wanted):
+        here = f"the network here has {joined(sorted(found))}" if found else "this trial had no network"
+        yield f"the claim is about {' or '.join(map(shown, wanted))}, and {here}"
+
+
+def _rate(text: str) -> str:
+    try:
+        return format_bit_rate(parse_bit_rate(text))
+    except UnitError:
+        return shown(text)
+
 
 NOT_COMPARABLE = "not comparable"
 NOT_MEASURED = "not measured"
@@ -351,3 +538,56 @@ def _inverse(number: float | None) -> float | None:
 
 def _negative(number: float | None) -> float | None:
     return None if number is None else -number
+
+
+def hold_value(
+    claim: Claim, evidence: Sequence[EvidenceRow], *, valid: bool, setup: Setup | None = None
+) -> tuple[HeldClaim, ...]:
+    """The claim against every condition that it may mean; one entry that says so where there is none."""
+    rows = [row for row in evidence if _speaks_of_value(claim, row)]
+    if not rows:
+        why = (setup and not_run(claim, setup.study)) or "this trial has no such runs"
+        return (unjudged(claim, (shown(claim.cannot), why), NOT_MEASURED),)
+    if setup is None:
+        return tuple(_against(claim, row, valid=valid) for row in rows)
+    unlike = [mismatches(claim, setup, row.condition.levels, row.condition.workload) for row in rows]
+    if all(unlike):
+        return (unjudged(claim, min(unlike, key=len)),)
+    pairs = zip(rows, unlike, strict=True)
+    return tuple(_against(claim, row, valid=valid) for row, reasons in pairs if not reasons)
+
+
+def _speaks_of_value(claim: Claim, row: EvidenceRow) -> bool:
+    here = {**row.condition.levels, "workload": row.condition.workload}
+    return (
+        row.is_response
+        and row.metric == claim.response
+        and row.condition.workload == claim.workload
+        and row.treatment == claim.level
+        and all(here.get(name) == label for name, label in claim.condition.items())
+    )
+
+
+def _against(claim: Claim, row: EvidenceRow, *, valid: bool) -> HeldClaim:
+    assert claim.value is not None
+    here = f"{_count(row.value)} in the median of {row.runs} runs"
+    if row.low == row.high:
+        here = f"{_count(row.value)} in {row.runs} runs"
+    difference = row.value - claim.value
+    if not valid:
+        return _held_value(claim, row, Outcome.CANNOT_SAY, "the trial is invalid", here)
+    if difference == 0:
+        return _held_value(claim, row, Outcome.CONFIRMED, "the same number", here)
+    if difference > 0:
+        return _held_value(claim, row, Outcome.LARGER, f"{_count(difference)} more", here)
+    return _held_value(claim, row, Outcome.SMALLER, f"{_count(-difference)} fewer", here)
+
+
+def _held_value(claim: Claim, row: EvidenceRow, outcome: Outcome, why: str, here: str) -> HeldClaim:
+    published = f"{_count(claim.value or 0.0)} {shown(claim.response or '')} ({shown(claim.factor)} {shown(claim.level)})"
+    return HeldClaim(claim, row.condition, claim.response, None, None, None, outcome, why, published, here)
+
+
+def _count(value: float) -> str:
+    """In full: rounded, two counts that differ would look the same."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"

@@ -15,14 +15,20 @@ from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.errors import RequestError
 from iotrial.legible import shown
 from iotrial.report.analysed import Analysed, Level
-from iotrial.report.comparison import Agreement, Apart, Cell, Column, Comparison, LevelRow, Row
-from iotrial.report.differing import differences_of
-from iotrial.report.gains import gain_of
+from iotrial.report.comparison import (
+    Agreement,
+    Apart,
+    Cell,
+    Column,
+    Comparison,
+    LevelRow,
+    Row,
+    differences_of,
+    gain_of,
+)
 from iotrial.report.notation import elided, joined
 from iotrial.report.safety import risk_of
 from iotrial.study.model import Scale
-
-__all__ = ["Agreement", "Comparison", "compare"]
 
 LONGEST_NAME = 40
 _OPPOSITES = (

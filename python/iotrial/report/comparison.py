@@ -1,8 +1,24 @@
-"""Several trials side by side, as one frozen value of no format: terminal, JSON, Markdown and HTML take the same."""
+"""Several trials side by side, as one frozen value, and what it comes to in sentences: the first could stand alone.
+
+Intervals that do not overlap show that an effect differs; intervals that overlap are never said to be the same.
+
+An effect as a gain in per cent: "38 % [35, 41] less time", for rates "12 % [10, 14] more"; where no direction is excluded
+"3 % less to 2 % more time".
+
+The ends are turned with the direction of the estimate: a low end below 0 is one in the other direction. Interactions have
+no such number: their ratio is half of what a setting does to another's effect.
+
+What differs between trials beside what they measured: machine, lab, versions, margins, and the work itself.
+
+Only differences are listed: what two trials of one study have in common is in their reports. What changes from run to
+run of one machine (the number of a loop device, the measured frequency of a clock) is no difference.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -10,10 +26,154 @@ from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE
 from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
-from iotrial.report.differing import Difference
-from iotrial.report.gains import Gain
+from iotrial.report.blocks import Note, View, Words, plain
+from iotrial.report.notation import counted, interval_numbers, joined, percent, quantity, some
+from iotrial.report.notation import plain as plain_number
+from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, reason_in_words, response_name
 from iotrial.study.model import Better, Scale
+from iotrial.units import format_bytes
 
+#: per cent do not help beyond twice as much
+_MOST_PERCENT = 100.0
+NO_INTERVAL = " [no interval yet]"
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """``percent`` in the direction of ``word`` ("less time", "more"), with its interval: None where unbounded."""
+
+    percent: float
+    low: float | None
+    high: float | None
+    word: str
+    said: str
+
+
+def gain_of(effect: Effect) -> Gain | None:
+    """The gain of a ratio; None for differences, interactions, means of conditions that do not agree, and where there is
+    no estimate."""
+    value = effect.value
+    if effect.scale is not Scale.LOG or value is None or effect.kind == "interaction":
+        return None
+    if effect.conclusion is Conclusion.VARIES:
+        return None
+    less = value < 1.0
+    word = ("less" if less else "more") + (" time" if kind_of(effect) is Kind.TIME else "")
+    low, high = (effect.high, effect.low) if less else (effect.low, effect.high)
+    ends = [None if end is None else _percent(end, less=less) for end in (low, high)]
+    percent = _percent(value, less=less)
+    return Gain(percent, ends[0], ends[1], word, _said(effect, percent, ends[0], ends[1], word))
+
+
+def _percent(ratio: float, *, less: bool) -> float:
+    return 100.0 * (1.0 - ratio if less else ratio - 1.0)
+
+
+def _said(effect: Effect, percent: float, low: float | None, high: float | None, word: str) -> str:
+    if percent > _MOST_PERCENT:
+        estimate, lower, upper = interval_numbers(effect.value, effect.low, effect.high, null=1.0)
+        what = " the time" if word.endswith("time") else ""
+        ends = f" [{lower}, {upper}]{what}" if low is not None or high is not None else f"{what}{NO_INTERVAL}"
+        return f"{estimate} times{ends}"
+    if low is None and high is None:
+        return f"{percent:.0f} % {word}{NO_INTERVAL}"
+    decimals = _decimals(low, high)
+    if low is not None and high is not None and low < 0 < high:
+        less, more = (high, -low) if word.startswith("less") else (-low, high)
+        behind = " time" if word.endswith("time") else ""
+        return f"{_plain(less, decimals)} % less to {_plain(more, decimals)} % more{behind}"
+    lower = "…" if low is None else _plain(low, decimals)
+    upper = "…" if high is None else _plain(high, decimals)
+    return f"{percent:.{decimals}f} % [{lower}, {upper}] {word}"
+
+
+def _plain(number: float, decimals: int) -> str:
+    """With a true minus sign; an end beside 0 is not written as 0."""
+    while decimals < 4 and number != 0.0 and float(f"{number:.{decimals}f}") == 0.0:
+        decimals += 1
+    return f"{number + 0.0:.{decimals}f}".replace("-", "−")
+
+
+def _decimals(low: float | None, high: float | None) -> int:
+    """Of per cent: none where the interval is wider than 3.5 points, one where wider than .35."""
+    if low is None or high is None:
+        return 0
+    width = high - low
+    return 0 if width >= 3.5 else 1 if width >= 0.35 else 2
+
+
+_PASSING = re.compile(r"^(probe clock (error|hz)|file sets\b.*|notes)$")
+_LOOP = re.compile(r"^(/dev/)?loop\d+$")
+_LONGEST = 200
+_MOST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One fact with its value in every trial (None: the trial does not have it). ``group``: trial, machine, lab or work."""
+
+    group: str
+    name: str
+    values: tuple[str | None, ...]
+
+
+def differences_of(trials: Sequence[Analysed]) -> tuple[Difference, ...]:
+    """The facts that are not the same in all trials, at most 200 of them."""
+    found: list[Difference] = []
+    for group, facts in (
+        ("trial", [_own(one) for one in trials]),
+        ("machine", [_lasting(one.machine) for one in trials]),
+        ("lab", [_lasting(one.lab) for one in trials]),
+        ("work", _in_all([one.does for one in trials])),
+    ):
+        found += _differing(group, facts)
+    return tuple(found[:_MOST])
+
+
+def _own(one: Analysed) -> Mapping[str, str]:
+    """What was asked, and by which version."""
+    return {
+        "study": shown(one.study),
+        "margin": percent(one.margin),
+        "alpha": f"{one.alpha:g}",
+        "version": shown(one.version),
+        "state": ("" if one.valid else "invalid, ") + one.state if one.state != "invalid" else "invalid",
+    }
+
+
+def _lasting(facts: Mapping[str, str]) -> Mapping[str, str]:
+    return {
+        name: _sized(name, value)
+        for name, value in facts.items()
+        if not _PASSING.match(name) and not _LOOP.match(value)
+    }
+
+
+def _sized(name: str, value: str) -> str:
+    """Bytes in the unit that suits them, in which what a kernel keeps for itself is no difference."""
+    return format_bytes(float(value)) if name.endswith("bytes") and value.isdecimal() else value
+
+
+def _in_all(facts: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
+    """Only what several trials have: a workload or level that one lacks is a comparison that it lacks."""
+    several = {name for one in facts for name in one if sum(name in other for other in facts) > 1}
+    return [{name: value for name, value in one.items() if name in several} for one in facts]
+
+
+def _differing(group: str, facts: Sequence[Mapping[str, str]]) -> Iterator[Difference]:
+    for name in dict.fromkeys(name for one in facts for name in one):
+        values = tuple(one.get(name) for one in facts)
+        there = [value for value in values if value is not None]
+        missing = len(there) < len(values) and group != "work"
+        if missing or len(set(there)) > 1:
+            yield Difference(group, name, tuple(v if v is None else v[:_LONGEST] for v in values))
+
+
+_MOST_NAMED = 3
+_LEVEL_NOTE = (
+    "Medians side by side are what was seen, on other days and machines: nothing was randomised between trials, so no "
+    "verdict is given."
+)
 #: what leaves an interval that says too little, or of a part of the runs only
 _UNFIT = frozenset({FAILURES, UNUSABLE, EFFECT_NOT_CONSTANT, NO_BLOCKS})
 
@@ -165,3 +325,250 @@ class Comparison:
             parts.insert(0, f"workload {shown(row.workload)}")
         said = ", ".join(parts) or "all conditions"
         return f"pooled over {said}" if isinstance(row, Row) and row.kind == "pooled" else said
+
+
+def headline(comparison: Comparison) -> str:
+    """The first sentence, from the primary effects that several trials have."""
+    shared = [row for row in primary(comparison) if row.shared]
+    held = [row for row in shared if row.agreement in (Agreement.DIFFERS, Agreement.NOT_SHOWN)]
+    if not shared:
+        return "Nothing can be compared: no comparison is in more than one of these trials."
+    if not held:
+        return f"No verdict: {_nothing_held(comparison)}."
+    differing = [row for row in held if row.agreement is Agreement.DIFFERS]
+    among = f"the {len(comparison.columns)} trials"
+    if not differing:
+        where = "" if len(held) == 1 else f" in any of the {len(held)} comparisons"
+        return f"No difference between {among} is shown{where}{_verdict_clause(held)}."
+    first = max(differing, key=_gap)
+    if len(held) == 1:
+        return f"The effect differs between {among}: {_numbers(comparison, first)}."
+    what = f"{_about(comparison, first)}: {_numbers(comparison, first)}"
+    if len(differing) == 1:
+        return f"The effect differs between {among} in 1 of {len(held)} comparisons, {what}."
+    return (
+        f"The effect differs between {among} in {len(differing)} of {len(held)} comparisons, most in {what}."
+    )
+
+
+def details(comparison: Comparison) -> Iterator[str]:
+    """The sentences that belong beside the first."""
+    return (note.text for note in notes(comparison))
+
+
+def notes(comparison: Comparison) -> Iterator[Note]:
+    """The same as notes of a report."""
+    rows = primary(comparison)
+    opposite = [row for row in rows if row.opposite]
+    if opposite:
+        named = joined(some([_about(comparison, row) for row in opposite], _MOST_NAMED))
+        yield Note(f"The verdicts are opposite in {counted(len(opposite), 'comparison')}: {named}.")
+    held = [row for row in rows if row.agreement in (Agreement.DIFFERS, Agreement.NOT_SHOWN)]
+    if any(row.agreement is Agreement.DIFFERS for row in held):
+        if same := _same_verdicts(held):
+            yield Note(f"{same}.")
+        if rest := sum(row.agreement is Agreement.NOT_SHOWN for row in held):
+            yield Note(
+                f"In {counted(rest, 'comparison')} no difference is shown: that is not to say that effects are the same."
+            )
+    elif held:
+        yield Note(
+            "That no difference is shown is not to say that effects are the same: intervals that overlap show nothing."
+        )
+    if works := [one.name for one in comparison.differences if one.group == "work"]:
+        named = joined(some(works, _MOST_NAMED))
+        yield Note(
+            f"The same labels stand for other work in these trials: {shown(named)}. That may be all of a difference."
+        )
+    yield from map(Note, _risks(comparison))
+    yield from map(Note, _left_out(comparison, rows))
+    yield Note(_on_level(comparison))
+    if any(row.kind == "pooled" for row in comparison.rows):
+        text = "Means over conditions (pooled) are a family of their own, at the same level."
+        yield Note(text, view=View.LONG)
+    if comparison.levels:
+        yield Note(_LEVEL_NOTE, view=View.LONG)
+
+
+def primary(comparison: Comparison) -> tuple[Row, ...]:
+    """The rows that sentences are made of: no means over conditions, no interactions; these where there are no others."""
+    main = tuple(row for row in comparison.rows if row.kind == "main")
+    return main or tuple(row for row in comparison.rows if row.kind != "pooled")
+
+
+def title(row: Row) -> str:
+    """What is compared: "mode 0444 against 0777"; of an interaction "cache x mode"."""
+    return f"{label(row.factor)} {label(row.level)} against {label(row.reference)}"
+
+
+def agreement_words(comparison: Comparison, row: Row) -> str:
+    """What the trials' intervals say of each other: "differs: A, C below B", "no difference shown"."""
+    match row.agreement:
+        case Agreement.DIFFERS:
+            return f"differs: {joined(_pairs(comparison, row))}"
+        case Agreement.ALONE:
+            return f"only in {comparison.columns[row.has[0]].mark}"
+        case other:
+            return other.value
+
+
+def verdict_words(row: Row) -> str:
+    """The verdict that all valid trials share: "faster in all"; "" where they do not."""
+    if row.shared_words is None:
+        return ""
+    return f"{row.shared_words} in {'both' if len(row.has) == 2 else 'all'}"
+
+
+def cell_numbers(cell: Cell) -> str:
+    """The gain where there is one, else the interval as it is."""
+    return cell.gain.said if cell.gain is not None else interval(cell.effect)
+
+
+def cell_verdict(cell: Cell) -> str:
+    """The verdict in words; "no verdict" of an invalid trial."""
+    return plain(verdict_of(cell), View.TEXT)
+
+
+def verdict_of(cell: Cell, *, small: bool = False) -> tuple[Words, ...]:
+    """The verdict as a table shows it; ``small``: on a line of its own."""
+    if not cell.valid:
+        return (Words("no verdict", "invalid", badge=True, small=small),)
+    effect = cell.effect
+    found = [
+        Words(
+            effect.conclusion.words, "mixed" if cell.risk else effect.conclusion.tone, badge=True, small=small
+        )
+    ]
+    if cell.risk:
+        found += [
+            Words(cell.risk, "risk", view=View.TEXT),
+            Words(f"⚠ {cell.risk}", "risk", badge=True, small=small, view=View.PAGE),
+        ]
+    if effect.detectably and effect.conclusion is not Conclusion.VARIES:
+        found.append(Words(f"detectably {shown(effect.detectably)}", small=small))
+    if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
+        found.append(Words(reason_in_words(str(effect.reason)), small=small))
+    return tuple(found)
+
+
+def least_words(row: Row) -> str:
+    """By how much the two trials that are farthest apart differ at least: "by 1.2 times at least"."""
+    known = [one.least for one in row.apart if one.least is not None]
+    if not known:
+        return ""
+    if row.scale is Scale.LOG:
+        return f"by {plain_number(max(known))} times at least"
+    return f"by {quantity(max(known), row.unit)} at least"
+
+
+def _about(comparison: Comparison, row: Row) -> str:
+    several = len({other.response for other in comparison.rows}) > 1
+    alone = is_speed(_any(row).effect) and not several
+    response = "" if alone else f"{response_name(_any(row).effect)}, "
+    place = comparison.place(row)
+    where = "" if place == "all conditions" else f" ({place})"
+    return f"{response}{title(row)}{where}"
+
+
+def _any(row: Row) -> Cell:
+    return next(cell for cell in row.cells if cell is not None)
+
+
+def _numbers(comparison: Comparison, row: Row) -> str:
+    """The intervals of the trials that differ; of many the lowest and the highest only."""
+    named = sorted({position for one in row.apart for position in (one.low, one.high)})
+    if len(named) > _MOST_NAMED:
+        widest = max(row.apart, key=lambda one: one.least or 0.0)
+        named = [widest.low, widest.high]
+    said = []
+    for position in named:
+        cell = row.cells[position]
+        assert cell is not None
+        said.append(f"{comparison.columns[position].mark} {cell_numbers(cell)}")
+    return joined(said)
+
+
+def _gap(row: Row) -> float:
+    """How far apart the effects are at least, in order; differences come behind ratios, whose sizes can be compared."""
+    known = [one.least or 0.0 for one in row.apart]
+    return max(known) if row.scale is Scale.LOG else 0.0
+
+
+def _pairs(comparison: Comparison, row: Row) -> Iterator[str]:
+    """ "A below B", each trial once on the left with all that lie above it."""
+    above: dict[tuple[int, ...], list[int]] = {}
+    for position in dict.fromkeys(one.low for one in row.apart):
+        higher = tuple(sorted(one.high for one in row.apart if one.low == position))
+        above.setdefault(higher, []).append(position)
+    marks = [column.mark for column in comparison.columns]
+    for higher, lower in above.items():
+        yield f"{', '.join(marks[i] for i in sorted(lower))} below {', '.join(marks[i] for i in higher)}"
+
+
+def _verdict_clause(held: Sequence[Row]) -> str:
+    counts = Counter(row.shared_words for row in held if row.shared_words is not None)
+    if len(held) == 1 and counts:
+        return f"; {_everywhere(held[0])}"
+    return f"; {_same_verdicts(held)[:1].lower()}{_same_verdicts(held)[1:]}" if counts else ""
+
+
+def _same_verdicts(held: Sequence[Row]) -> str:
+    """ "The verdict is the same everywhere in 5 of 9: 4 equivalent, 1 faster"; "" where it never is."""
+    counts = Counter(row.shared_words for row in held if row.shared_words is not None)
+    if not counts:
+        return ""
+    said = joined(f"{number} {words}" for words, number in counts.most_common() if words)
+    if len(counts) == 1 and counts.total() == len(held):
+        only = next(iter(counts))
+        assert only is not None
+        return f"The verdict is the same in all trials: {only}"
+    return f"The verdict is the same in all trials in {counts.total()} of {len(held)}: {said}"
+
+
+def _everywhere(row: Row) -> str:
+    return f"the verdict is the same in all trials: {row.shared_words}"
+
+
+def _nothing_held(comparison: Comparison) -> str:
+    invalid = [column.mark for column in comparison.columns if not column.trial.valid]
+    if invalid:
+        are = "is" if len(invalid) == 1 else "are"
+        return (
+            f"{joined(invalid)} {are} invalid, and fewer than two trials have intervals that can be compared"
+        )
+    return "fewer than two trials have intervals that can be compared"
+
+
+def _risks(comparison: Comparison) -> Iterator[str]:
+    """What levels do that put data at risk, each once."""
+    told = dict.fromkeys(
+        (factor, level, sentence)
+        for column in comparison.columns
+        for factor, levels in column.trial.risks.items()
+        for level, sentence in levels.items()
+    )
+    yield from (f"Data at risk under {shown(factor)} {shown(level)}: {what}." for factor, level, what in told)
+
+
+def _left_out(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
+    invalid = [column.mark for column in comparison.columns if not column.trial.valid]
+    if invalid:
+        are = "is" if len(invalid) == 1 else "are"
+        yield f"{joined(invalid)} {are} invalid: shown without verdicts, and held against nothing."
+    if open_ := sum(row.agreement is Agreement.OPEN for row in rows):
+        yield (
+            f"{counted(open_, 'comparison')} cannot be held against each other: fewer than two trials have an interval "
+            "there that is bounded, of all runs, of an effect that stayed what it was, and no mean of conditions that differ."
+        )
+    alone = Counter(row.has[0] for row in rows if not row.shared)
+    if alone:
+        said = joined(f"{number} in {comparison.columns[at].mark}" for at, number in sorted(alone.items()))
+        yield f"{counted(alone.total(), 'comparison')} {'is' if alone.total() == 1 else 'are'} in one trial only: {said}."
+
+
+def _on_level(comparison: Comparison) -> str:
+    number = len(comparison.columns)
+    return (
+        f"Each trial is analysed at its alpha / {number}, so that all intervals hold together with a probability of "
+        f"{percent(1 - comparison.alpha)}: where two do not overlap, the effect differs between these trials."
+    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 
-from iotrial.report.comparison import Cell, Column, Comparison, LevelRow, Row
-from iotrial.report.comparison_words import details, headline
+from iotrial.report.comparison import Cell, Column, Comparison, LevelRow, Row, details, headline
 from iotrial.study.model import Scale
 
 SCHEMA = 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from iotrial.design.interactions import alias_table
@@ -259,13 +259,3 @@ def _ruler(text: DesignText) -> Iterator[str]:
             line = "  "
         line += word
     yield line
-
-
-def levels_in_words(study: Study) -> Mapping[str, str]:
-    """By factor: "relatime (-), noatime (+)"."""
-    return {
-        factor.name: ", ".join(
-            f"{shown(level.label)} ({_code(study, factor.name, level.label)})" for level in factor.levels
-        )
-        for factor in study.treatment_factors
-    }

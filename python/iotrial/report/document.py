@@ -20,16 +20,14 @@ from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.lab.knob import Safety
 from iotrial.legible import shown
-from iotrial.report import clients
-from iotrial.report.adjusted import Adjusted, adjust
-from iotrial.report.claimed_values import hold_value
-from iotrial.report.claims import HeldClaim, hold_claims
-from iotrial.report.comparable import Setup, claims_of
+from iotrial.report.blocks import Note, View
+from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims, hold_value
 from iotrial.report.conditions import Conditions
 from iotrial.report.designs import DesignText, design_of
-from iotrial.report.evidence import EvidenceRow, gather
+from iotrial.report.evidence import EvidenceRow, gather, gather_by_level
 from iotrial.report.facts import FactTable, facts_of
-from iotrial.report.leveled import gather_by_level
+from iotrial.report.findings import arms_are_rows
+from iotrial.report.interplay import Adjusted, adjust
 from iotrial.report.matrices import Matrix, matrices_of
 from iotrial.report.pages import PagesPanel, pages_of, sentences, unlike_of
 from iotrial.report.plan import continued_in_words, plan_rows
@@ -48,8 +46,7 @@ from iotrial.report.rows import (
     void_blocks,
 )
 from iotrial.report.safety import safety_lines
-from iotrial.report.screens import arms_are_rows
-from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
+from iotrial.report.sentences import Summary, client_sentences, is_invalid, summarise, without_controls
 from iotrial.store.model import StoredTrial, TrialData
 from iotrial.study.model import Response, Study
 
@@ -160,12 +157,12 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         conditions=conditions,
         summary=replace(
             summary,
-            details=(
-                *sentences(unlike_of(data, conditions)),
-                *summary.details,
-                *_continued(data),
-                *clients.sentences(data),
-                *((OTHER_CLAIMS,) if others else ()),
+            limits=(
+                *map(Note, sentences(unlike_of(data, conditions))),
+                *summary.limits,
+                *map(Note, _continued(data)),
+                *(Note(sentence, view=View.LONG) for sentence in client_sentences(data)),
+                *((Note(OTHER_CLAIMS, view=View.LONG),) if others else ()),
             ),
         ),
         reasons=reasons,

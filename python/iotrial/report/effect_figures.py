@@ -1,21 +1,29 @@
-"""The forest plots: every effect with its interval, what they show in a sentence, and their numbers."""
+"""The forest plots: every effect with its interval, what they show in a sentence, and their numbers.
+
+The figures of a study of several factors: half-normal plot, main effects, interactions, each with what to see in it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from iotrial.analysis.model import Verdict
+from iotrial.analysis.model import Conclusion, Verdict
+from iotrial.design.lenth import half_normal_quantiles, lenth_pse
+from iotrial.legible import shown
 from iotrial.report.document import Document
-from iotrial.report.factorial_figures import MOST_CONDITIONS
-from iotrial.report.figure import Figure, Row, stem
-from iotrial.report.findings import QUIET, width
-from iotrial.report.interplay import is_interaction
-from iotrial.report.notation import counted, joined, percent
+from iotrial.report.figure import Figure, Row, headed, stem
+from iotrial.report.findings import QUIET, is_screen, strength, width
+from iotrial.report.interplay import Adjusted, is_interaction, pair_of
+from iotrial.report.notation import counted, joined, percent, plain
 from iotrial.report.phrases import interval, label, level_name, null_value, spoken
 from iotrial.report.rows import EffectRow
-from iotrial.report.screens import is_screen
 from iotrial.study.model import Scale
+
+if TYPE_CHECKING:
+    from iotrial.report.plots.factorial import Line, Point
 
 COLUMNS = (
     "condition", "comparison", "response", "scale", "unit", "estimate", "low", "high", "p (anytime)", "blocks",
@@ -155,3 +163,261 @@ def _reading(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:
     if len(rows) > most:
         text += f" The first {most} of {len(rows)} are drawn; the table has all."
     return text
+
+
+MOST_CONDITIONS = 6
+MOST_INTERACTIONS = 6
+PARALLEL = "Parallel lines would mean no interaction."
+EQUIVALENT, UNDECIDED = Conclusion.EQUIVALENT.words, Conclusion.UNDECIDED.words
+_FEWEST_POINTS = 6
+_FEWEST_INTERACTIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FactorialFigures:
+    """What is drawn of one primary response in one condition."""
+
+    title: str
+    half_normal: Figure | None
+    main_effects: Figure | None
+    interactions: tuple[Figure, ...]
+
+    def every(self) -> Iterator[Figure]:
+        """Each figure, in the order of the page."""
+        yield from (figure for figure in (self.half_normal, self.main_effects) if figure is not None)
+        yield from self.interactions
+
+
+def factorial_figures(document: Document) -> tuple[FactorialFigures, ...]:
+    """One group for each condition and primary response, at most ``MOST_CONDITIONS``; none for a single factor."""
+    found = []
+    for index, ((key, response), means) in enumerate(document.adjusted.items()):
+        if index >= MOST_CONDITIONS:
+            break
+        rows = [
+            row
+            for row in document.effects
+            if row.effect.kind in ("main", "interaction")
+            and row.condition.key == key
+            and row.effect.response == response
+        ]
+        if not rows:
+            continue
+        several = len({name for _, name in document.adjusted}) > 1
+        title = rows[0].condition.text + (f": {spoken(response)}" if several else "")
+        found.append(
+            FactorialFigures(
+                title,
+                _half_normal(f"half-normal-{index}", title, rows, valid=document.valid),
+                _main_effects(document, f"main-effects-{index}", title, rows, means),
+                tuple(_interactions(document, f"interaction-{index}", title, rows, means)),
+            )
+        )
+    return tuple(found)
+
+
+def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: bool) -> Figure | None:
+    from iotrial.report.plots.factorial import Point, half_normal
+
+    known = [row for row in rows if row.effect.value is not None]
+    if len(known) < _FEWEST_POINTS:
+        return None
+    points = [
+        Point(
+            _name(row),
+            strength(row.effect),
+            row.effect.kind == "interaction",
+            row.effect.conclusion.words,
+            risk=bool(row.risk),
+        )
+        for row in known
+    ]
+    log = known[0].effect.scale is Scale.LOG
+    pse = lenth_pse([point.size for point in points])
+    beyond = sorted((p for p in points if p.size > 2.5 * pse), key=lambda p: -p.size)
+    guide = percent(math.expm1(pse)) if log else plain(pse)
+    named = joined(_with_verdict(point, valid=valid) for point in beyond[:4])
+    more = f" and {len(beyond) - 4} more" if len(beyond) > 4 else ""
+    seen = (
+        f"{named}{more} {'lies' if len(beyond) == 1 else 'lie'} well above the dashed line"
+        if beyond
+        else "Nothing lies well above the dashed line"
+    )
+    if beyond and not valid:
+        seen += "; the trial is invalid, and these are no effects"
+    reading = (
+        f"Effects that are none lie along the dashed line (Lenth's pseudo standard error, {guide}). "
+        "The line is a guide to the eye, not a verdict."
+    )
+    if any(point.crossed for point in points):
+        reading += " Diamonds are interactions, as half differences."
+    wide, narrow = (
+        half_normal(name + end, points, log=log, description=f"{seen}. {reading}", narrow=bool(end))
+        for end in ("", "-narrow")
+    )
+    ordered = sorted(points, key=lambda point: point.size)
+    return Figure(
+        stem=stem("half-normal", place),
+        title=headed("Half-normal plot of effects", place),
+        sentence=f"{seen}.",
+        reading=reading,
+        columns=("effect", "interaction", "half-normal quantile", f"size [{'ln ratio' if log else known[0].effect.unit}]",
+                 "verdict"),
+        rows=tuple(
+            (point.label, "yes" if point.crossed else "no", float(quantile), point.size,
+             point.verdict if valid else "no verdict")
+            for quantile, point in zip(half_normal_quantiles(len(ordered)), ordered, strict=True)
+        ),
+        parts=(wide,),
+        narrow=narrow,
+    )  # fmt: skip
+
+
+def _with_verdict(point: Point, *, valid: bool) -> str:
+    """E.g. "barrier nobarrier (faster)": what lies above the line need not be an effect, so its verdict is told."""
+    return f"{point.label} ({point.verdict})" if valid else point.label
+
+
+def _main_effects(
+    document: Document, name: str, place: str, rows: Sequence[EffectRow], means: Adjusted
+) -> Figure | None:
+    from iotrial.report.plots.factorial import MOST_BARS, main_effects
+
+    lines = _lines(document, rows, means)
+    if len(lines) < 2:
+        return None
+    log = means.response.scale is Scale.LOG
+    reading = (
+        "Mean response at each level, hollow at the reference, each block's own level taken out: the longer a line, the "
+        "more the setting does."
+    )
+    if len(lines) > MOST_BARS:
+        reading += f" The {MOST_BARS} largest of {len(lines)} are drawn."
+    sentence = _longest(lines, log=log, valid=document.valid)
+    wide, narrow = (
+        main_effects(name + end, lines, log=log, description=f"{sentence} {reading}", narrow=bool(end))
+        for end in ("", "-narrow")
+    )
+    mean = "ratio to the mean of all treatments" if log else f"difference to the mean [{means.response.unit}]"
+    return Figure(
+        stem=stem("main-effects", place),
+        title=headed("Main effects", place),
+        sentence=sentence,
+        reading=reading,
+        columns=("factor", "level", "reference", mean, "verdict"),
+        rows=tuple(
+            (line.name, label, "no" if number else "yes", math.exp(at) if log else at,
+             line.verdict if document.valid else "no verdict")
+            for line in lines
+            for number, (label, at) in enumerate(zip(line.labels, line.places, strict=True))
+        ),
+        parts=(wide,),
+        narrow=narrow,
+    )  # fmt: skip
+
+
+def _lines(document: Document, rows: Sequence[EffectRow], means: Adjusted) -> list[Line]:
+    """One a factor, the one with the largest effect first."""
+    from iotrial.report.plots.factorial import Line
+
+    study = document.trial.header.study
+    mains = [row for row in rows if row.effect.kind == "main"]
+    lines = []
+    for factor_name in dict.fromkeys(
+        row.effect.factor for row in sorted(mains, key=lambda row: -strength(row.effect))
+    ):
+        factor = next((f for f in study.treatment_factors if f.name == factor_name), None)
+        if factor is None:
+            continue
+        labels = [factor.reference, *(one.label for one in factor.levels if one.label != factor.reference)]
+        placed = [
+            (label, place) for label in labels if (place := means.level(factor.name, label)) is not None
+        ]
+        if len(placed) < 2:
+            continue
+        own = [row.effect for row in mains if row.effect.factor == factor_name]
+        loud = next((effect for effect in own if effect.verdict not in QUIET), own[0])
+        lines.append(
+            Line(
+                shown(factor.name),
+                tuple(shown(label) for label, _ in placed),
+                tuple(place for _, place in placed),
+                loud.conclusion.words,
+                risk=any(row.risk for row in mains if row.effect.factor == factor_name),
+            )
+        )
+    return lines
+
+
+def _longest(lines: Sequence[Line], *, log: bool, valid: bool) -> str:
+    """The longest line with its ends and its verdict, and how many factors have one that is not quiet."""
+    line = max(lines, key=lambda one: max(one.places) - min(one.places))
+    low, high = (line.places.index(end) for end in (min(line.places), max(line.places)))
+
+    def at(place: int) -> str:
+        value = math.exp(line.places[place]) if log else line.places[place]
+        return f"{value:.3f}" if log else plain(value)
+
+    ends = f"{at(low)} at {line.labels[low]}, {at(high)} at {line.labels[high]}"
+    if not valid:
+        return f"The longest line is that of {line.name}: {ends}. The trial is invalid, so no line has a verdict."
+    loud = sum(one.verdict not in (EQUIVALENT, UNDECIDED) for one in lines)
+    return (
+        f"The longest line is that of {line.name} ({line.verdict}): {ends}; {loud} of {len(lines)} factors "
+        f"{'has' if loud == 1 else 'have'} a level that is neither equivalent nor open."
+    )
+
+
+def _interactions(
+    document: Document, name: str, place: str, rows: Sequence[EffectRow], means: Adjusted
+) -> Iterator[Figure]:
+    """Those that are there; or the two largest, so that a reader sees what parallel lines look like."""
+    from iotrial.report.plots.factorial import interaction
+
+    study = document.trial.header.study
+    crossed = sorted(
+        (row for row in rows if row.effect.kind == "interaction"), key=lambda row: -strength(row.effect)
+    )
+    loud = [row for row in crossed if row.effect.verdict not in QUIET]
+    for number, row in enumerate((loud or crossed[:_FEWEST_INTERACTIONS])[:MOST_INTERACTIONS]):
+        pair = pair_of(row.effect, study)
+        if pair is None:
+            continue
+        (a, level, reference), (b, on, off) = pair.first, pair.second
+        places = [[means.cell((a, x), (b, y)) for x in (reference, level)] for y in (off, on)]
+        if any(place is None for line in places for place in line):
+            continue
+        cells = [[means.natural(place or 0.0) for place in line] for line in places]
+        sentence = f"{row.sentence}{f' But {row.aliases}.' if row.aliases else ''}"
+        if not document.valid:
+            sentence = "The trial is invalid, so nothing is said of this interaction."
+        unit = means.response.unit
+        drawing = interaction(
+            f"{name}-{number}",
+            (shown(a), (shown(reference), shown(level))),
+            (shown(b), (shown(off), shown(on))),
+            cells,
+            unit=unit,
+            log=means.response.scale is Scale.LOG,
+            description=f"{sentence} {PARALLEL}",
+        )
+        yield Figure(
+            stem=stem("interaction", shown(a), shown(b), place),
+            title=f"{shown(a)} × {shown(b)}",
+            sentence=sentence,
+            reading=PARALLEL,
+            columns=(shown(a), shown(b), f"mean {spoken(means.response.name)} [{unit}]"),
+            rows=tuple(
+                (shown(x), shown(y), cells[i][j])
+                for i, y in enumerate((off, on))
+                for j, x in enumerate((reference, level))
+            ),
+            parts=(drawing,),
+        )
+
+
+def _name(row: EffectRow) -> str:
+    effect = row.effect
+    if effect.kind == "interaction":
+        return row.comparison
+    return f"{shown(effect.factor)} {shown(effect.level)}"

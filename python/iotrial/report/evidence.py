@@ -5,31 +5,162 @@ over the runs of complete blocks that are neither void nor failed. A metric *mov
 blocks tell it from the reference by the e-process, at the trial's alpha shared by e-BH over all metrics, levels and
 conditions of the table; and the medians differ by more than the margin (or one of them is zero). What moved most clearly
 stands first. That is exploratory: a mechanism to look at, no verdict.
+
+System calls of accounted repetitions as metrics of the evidence table: how many, how many failed, how long they took.
+
+A program makes dozens of different calls, most of them while it starts. Shown are those whose counts or errors differ
+between the arms of a condition, and those that took most of the time.
+
+Requests of accounted repetitions as metrics of the evidence table: how many of each kind, and how long they took.
+
+A percentile is of the requests of all repetitions together. It is the end of a bar of a histogram with four bars an octave,
+so the time meant is at most a quarter shorter. Of fewer than a hundred requests there is no percentile 99.
+
+Evidence of a screen: by level of each factor instead of by row, since a row has no meaning of its own.
+
+The value at a level is the mean over the rows at that level of each row's median. It *moved* by the same test as a treatment:
+the contrast of a block is the mean over the rows at the level less the mean over those at the reference.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 
 from iotrial.analysis.movement import movements
 from iotrial.design.model import ArmKind
-from iotrial.report.accounted import accounted_numbers, is_marked
 from iotrial.report.conditions import Conditions, ConditionText
+from iotrial.report.findings import row_label
 from iotrial.report.metrics import is_accounted_request, is_counter, unit_of
-from iotrial.report.requests import request_numbers
 from iotrial.store.columns import columns, shape_of
-from iotrial.store.model import RunRecord, TrialData
-from iotrial.study.model import Study
-
-__all__ = ["EvidenceRow", "arm_order", "gather", "is_reference", "sound_runs", "unit_of"]
+from iotrial.store.model import AccountedCall, AccountedRequests, RunRecord, TrialData
+from iotrial.study.model import Factor, Study
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.intp]
+#: so many calls of a condition are shown for their time alone
+LONGEST = 5
+ALL = "all"
+_TIME = "accounted_time."
+
+Repetition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountedNumber:
+    """One number of one repetition. ``metric``: ``accounted_calls.NAME`` (``.all`` for their sum), ``accounted_errors.NAME``,
+    ``accounted_time.NAME`` in seconds, from entry to return, waiting included."""
+
+    condition: str
+    arm: str
+    metric: str
+    value: float
+
+
+def accounted_numbers(calls: Sequence[AccountedCall], arms: Container[str]) -> Iterator[AccountedNumber]:
+    """The numbers that are shown, of these arms."""
+    conditions: dict[str, list[AccountedCall]] = {}
+    for call in calls:
+        if call.arm in arms:
+            conditions.setdefault(call.condition, []).append(call)
+    for condition, own in conditions.items():
+        yield from _of_condition(condition, own)
+
+
+def is_marked(metric: str) -> bool:
+    """Whether arms whose numbers do not overlap differ by more than chance: counts repeat themselves, times do not."""
+    return not metric.startswith(_TIME)
+
+
+def _of_condition(condition: str, calls: Sequence[AccountedCall]) -> Iterator[AccountedNumber]:
+    found = {(call.arm, call.repetition, call.name): call for call in calls}
+    repetitions = list(dict.fromkeys((call.arm, call.repetition) for call in calls))
+    for arm, repetition in repetitions:
+        total = sum(call.count for call in calls if (call.arm, call.repetition) == (arm, repetition))
+        yield AccountedNumber(condition, arm, f"accounted_calls.{ALL}", float(total))
+    for name in _shown(calls, repetitions):
+        failed = any(_errors(call) for call in calls if call.name == name)
+        for arm, repetition in repetitions:
+            call = found.get((arm, repetition, name))
+            yield AccountedNumber(condition, arm, f"accounted_calls.{name}", call.count if call else 0.0)
+            if failed:
+                yield AccountedNumber(
+                    condition, arm, f"accounted_errors.{name}", _errors(call) if call else 0.0
+                )
+            seconds = call.total_ns / 1e9 if call else 0.0
+            yield AccountedNumber(condition, arm, f"{_TIME}{name}", seconds)
+
+
+def _shown(calls: Sequence[AccountedCall], repetitions: Sequence[Repetition]) -> list[str]:
+    names = sorted({call.name for call in calls})
+    times = {name: sum(call.total_ns for call in calls if call.name == name) for name in names}
+    longest = sorted(names, key=lambda name: -times[name])[:LONGEST]
+    return [name for name in names if name in longest or _differs(name, calls, repetitions)]
+
+
+def _differs(name: str, calls: Iterable[AccountedCall], repetitions: Sequence[Repetition]) -> bool:
+    """Whether the median count, or that of errors, is not the same in every arm."""
+    own = {(call.arm, call.repetition): call for call in calls if call.name == name}
+    medians = set()
+    for arm in {arm for arm, _ in repetitions}:
+        mine = [own.get(key) for key in repetitions if key[0] == arm]
+        medians.add(
+            (
+                median(call.count if call else 0 for call in mine),
+                median(_errors(call) if call else 0 for call in mine),
+            )
+        )
+    return len(medians) > 1
+
+
+def _errors(call: AccountedCall) -> int:
+    return sum(call.errors.values())
+
+
+COUNT = "accounted_requests"
+#: names of the times and the share of requests that took no longer
+SHARES = {"accounted_request_p50": 0.5, "accounted_request_p99": 0.99}
+#: as the probe calls them
+KINDS = ("read", "write", "flush", "discard", "other")
+
+
+def request_numbers(requests: Sequence[AccountedRequests], arms: Container[str]) -> Iterator[AccountedNumber]:
+    """The numbers of these arms: ``accounted_requests.KIND`` of each repetition;
+    ``accounted_request_p50.KIND`` and ``accounted_request_p99.KIND`` in seconds, from being made to being complete."""
+    conditions: dict[str, list[AccountedRequests]] = {}
+    for one in requests:
+        if one.arm in arms:
+            conditions.setdefault(one.condition, []).append(one)
+    for condition, own in conditions.items():
+        repetitions = list(dict.fromkeys((one.arm, one.repetition) for one in own))
+        for kind in KINDS:
+            of_kind = [one for one in own if one.kind == kind]
+            if of_kind:
+                yield from _of_kind(condition, kind, of_kind, repetitions)
+
+
+def _of_kind(
+    condition: str, kind: str, own: Sequence[AccountedRequests], repetitions: Sequence[tuple[str, int]]
+) -> Iterator[AccountedNumber]:
+    counts = {(one.arm, one.repetition): one.count for one in own}
+    bars: dict[str, Counter[int]] = {}
+    for one in own:
+        for end_ns, count in one.histogram:
+            bars.setdefault(one.arm, Counter())[end_ns] += count
+    for arm, repetition in repetitions:
+        yield AccountedNumber(condition, arm, f"{COUNT}.{kind}", float(counts.get((arm, repetition), 0)))
+    for arm, histogram in bars.items():
+        table = np.asarray(sorted(histogram.items()), dtype=np.float64)
+        for name, share in SHARES.items():
+            if histogram.total() >= round(1 / (1 - share)):  # else it is but the longest time
+                time_s = histogram_quantile(table[:, 0], table[:, 1], share) / 1e9
+                yield AccountedNumber(condition, arm, f"{name}.{kind}", time_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,3 +416,114 @@ def _clearness(row: EvidenceRow, contrasts: Mapping[tuple[str, str, str], Floats
     values = contrasts[row.condition.key, row.metric, row.treatment]
     scatter = float(values.std())
     return min(abs(float(values.mean())) / scatter, 1e6) if scatter else 1e6, row.e_value
+
+
+_ROUNDING = 1e-12  # of the sum of magnitudes: what is less is nothing
+
+
+def gather_by_level(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[EvidenceRow, ...]:
+    """All means, ordered by condition, metric (responses first, then by how clearly it moved), factor and level (reference
+    first)."""
+    study = data.trial.header.study
+    units = {(response.workload, response.name): response.unit for response in study.responses}
+    arms, values = measured_by_arm(data)
+    rows: list[EvidenceRow] = []
+    contrasts: dict[tuple[str, str, str], Floats] = {}
+    for (key, metric), by_arm in values.items():
+        condition = conditions.of_key(key)
+        declared = units.get((condition.workload, metric))
+        if declared is None and counts_nothing(metric, by_arm):
+            continue
+        unit = declared if declared is not None else unit_of(metric)
+        table, medians = _table(by_arm)
+        treatments = [arms[arm] for arm in by_arm]
+        for factor in study.treatment_factors:
+            own, differences = _of_factor(
+                condition, metric, unit, factor, treatments, table, medians, declared is not None
+            )
+            rows += own
+            contrasts |= {(condition.key, metric, level): found for level, found in differences.items()}
+    names = [metric for _, metric in values]
+    return marked(rows, contrasts, data.trial.header.alpha, margin, names, list(_places(study)))
+
+
+def _places(study: Study) -> dict[str, int]:
+    names = [row_label(factor.name, label) for factor in study.treatment_factors for label in _labels(factor)]
+    return {name: place for place, name in enumerate(names)}
+
+
+def _labels(factor: Factor) -> list[str]:
+    """The reference first."""
+    return [factor.reference, *(level.label for level in factor.levels if level.label != factor.reference)]
+
+
+def _table(by_arm: Mapping[str, Measured]) -> tuple[Floats, Floats]:
+    """Blocks by arms (repeats averaged, NaN where an arm has no run that counts), and each arm's median."""
+    blocks = np.unique(np.concatenate([one.blocks for one in by_arm.values()]))
+    table = np.full((len(blocks), len(by_arm)), np.nan)
+    for column, one in enumerate(by_arm.values()):
+        own, values = one.by_block()
+        table[np.searchsorted(blocks, own), column] = values
+    medians: Floats = np.array([float(np.median(one.values)) for one in by_arm.values()])
+    return table, medians
+
+
+def _of_factor(
+    condition: ConditionText,
+    metric: str,
+    unit: str,
+    factor: Factor,
+    treatments: Sequence[Mapping[str, str]],
+    table: Floats,
+    medians: Floats,
+    is_response: bool,
+) -> tuple[list[EvidenceRow], dict[str, Floats]]:
+    """The rows of a factor's levels, and for each that is not the reference its contrasts."""
+    masks = {
+        label: np.array([treatment.get(factor.name) == label for treatment in treatments])
+        for label in _labels(factor)
+    }
+    reference = masks[factor.reference]
+    rows, contrasts = [], {}
+    for label, mask in masks.items():
+        if not mask.any():
+            continue
+        name = row_label(factor.name, label)
+        if label != factor.reference and reference.any():
+            contrasts[name] = _level_differences(table, mask, reference)
+        low, high = np.quantile(medians[mask], (0.25, 0.75))
+        rows.append(
+            EvidenceRow(
+                name,
+                condition,
+                metric,
+                unit,
+                float(medians[mask].mean()),
+                float(low),
+                float(high),
+                int(np.isfinite(table[:, mask]).sum()),
+                is_response,
+                label == factor.reference,
+                group=factor.name,
+            )
+        )
+    return rows, contrasts
+
+
+def _level_differences(
+    table: Floats, mask: npt.NDArray[np.bool_], reference: npt.NDArray[np.bool_]
+) -> Floats:
+    """One number for each block that holds every row, in time order. Rows are no binary fractions of a block, so what is
+    nothing but rounding is made nothing."""
+    sound = ~np.isnan(table[:, mask | reference]).any(axis=1)
+    here, there = table[sound][:, mask], table[sound][:, reference]
+    difference: Floats = here.mean(axis=1) - there.mean(axis=1)
+    size = np.abs(here).mean(axis=1) + np.abs(there).mean(axis=1)
+    return np.where(np.abs(difference) > _ROUNDING * size, difference, 0.0)
+
+
+def histogram_quantile(latency_ns: Floats, counts: Floats, share: float) -> float:
+    """The latency that ``share`` of the operations do not exceed. ``latency_ns`` ascending, with the count of each."""
+    running = np.cumsum(counts)
+    position = int(np.searchsorted(running, share * running[-1], side="left"))
+    return float(latency_ns[min(position, latency_ns.size - 1)])

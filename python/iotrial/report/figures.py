@@ -8,17 +8,21 @@ from dataclasses import dataclass
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.legible import shown
 from iotrial.report.document import Document
-from iotrial.report.effect_figures import effect_figures
-from iotrial.report.factorial_figures import FactorialFigures, factorial_figures
+from iotrial.report.effect_figures import FactorialFigures, effect_figures, factorial_figures
+from iotrial.report.evidence import histogram_quantile
 from iotrial.report.figure import Figure
-from iotrial.report.findings import strength
-from iotrial.report.histograms import histogram_quantile
+from iotrial.report.findings import arms_are_rows, strength
 from iotrial.report.matrix_figures import MatrixFigures, matrix_figures
 from iotrial.report.notation import quantity
-from iotrial.report.page_figures import page_figures, page_rows
 from iotrial.report.rows import EffectRow
-from iotrial.report.run_figures import PanelFigures, latency_figure, panel_figures, within_figure
-from iotrial.report.screens import arms_are_rows
+from iotrial.report.run_figures import (
+    PanelFigures,
+    latency_figure,
+    page_figures,
+    page_rows,
+    panel_figures,
+    within_figure,
+)
 from iotrial.report.series import (
     Arm,
     LatencyPanel,

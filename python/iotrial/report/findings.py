@@ -2,19 +2,31 @@
 
 Effects of one level against its reference form a group. Groups that agree are said together, groups that do not
 are said one by one, and where there are many of those, they are counted and the largest effect is named.
+
+Studies of many settings: their first sentence, and the order in which effects are read.
+
+In a screen nobody looks for one comparison; one asks which of dozens matter. So the sentence counts and names the
+largest, and tables list the largest first.
+
+Which part of a bundle earned the gain: the first sentence of a study that ``iotrial refine --ablate`` has written.
+
+The reference is the whole bundle; each other level leaves one of its settings out, and one leaves all of them out. A
+setting earned something if without it the bundle does worse.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 
 from iotrial.analysis.model import Conclusion, Effect, Verdict
+from iotrial.design.ablation import EVERYTHING, NOTHING, WITHOUT
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import counted, joined, percent
+from iotrial.report.notation import counted, joined, percent, some
 from iotrial.report.phrases import (
     SIZE_OPEN,
     SMALLER,
@@ -33,7 +45,7 @@ from iotrial.report.phrases import (
     still_possible,
 )
 from iotrial.report.slow_runs import covers_typical
-from iotrial.study.model import Scale
+from iotrial.study.model import DesignKind, Scale, Study
 
 QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 
@@ -314,3 +326,263 @@ def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
     if 0 < sum(map(len, varied.values())) <= _MOST_LABELS:
         said += f" ({', '.join(f'{name} {joined(values)}' for name, values in varied.items())})"
     return said
+
+
+MANY = 4
+_MOST_ARMS = 12
+_MOST_NAMED = 3
+_MOST_LISTED = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One level against its reference, over conditions and responses."""
+
+    factor: str
+    level: str
+    effects: tuple[Effect, ...]
+
+    @property
+    def name(self) -> str:
+        """E.g. "atime noatime"."""
+        return f"{label(self.factor)} {label(self.level)}"
+
+    @property
+    def loud(self) -> tuple[Effect, ...]:
+        """The effects that are there, largest first."""
+        found = [effect for effect in self.effects if effect.verdict not in QUIET]
+        return tuple(sorted(found, key=strength, reverse=True))
+
+    @property
+    def plain(self) -> tuple[Effect, ...]:
+        """Those of them that are beyond the margin as a whole, largest first."""
+        return tuple(effect for effect in self.loud if not effect.conclusion.probable)
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether an effect that matters is excluded everywhere."""
+        return all(effect.conclusion.equivalent for effect in self.effects)
+
+
+def is_screen(study: Study) -> bool:
+    """Whether a study asks which of many settings matter."""
+    return len(study.treatment_factors) >= MANY
+
+
+def arms_are_rows(study: Study) -> bool:
+    """Whether its arms are too many to be looked at one by one: figures and evidence then go by the level of a factor."""
+    factors = study.treatment_factors
+    if len(factors) < 2:
+        return False
+    return study.design.kind is not DesignKind.FULL or math.prod(len(f.levels) for f in factors) > _MOST_ARMS
+
+
+def settings_of(effects: Sequence[Effect]) -> tuple[Setting, ...]:
+    """The effects by level, the largest first."""
+    found: dict[tuple[str, str], list[Effect]] = {}
+    for effect in effects:
+        found.setdefault((effect.factor, effect.level), []).append(effect)
+    settings = [Setting(*key, tuple(members)) for key, members in found.items()]
+    return tuple(sorted(settings, key=lambda one: -max(map(strength, one.effects))))
+
+
+def screen_finding(
+    effects: Sequence[Effect],
+    conditions: Conditions,
+    *,
+    margin: float,
+    together: Collection[tuple[str, str]] = (),
+) -> str:
+    """E.g. "4 of 26 settings change the wall time: atime noatime takes 0.91 times the time of relatime [0.88, 0.94], ...;
+    15 are equivalent within 3 %, 7 undecided". ``together``: factor and level of settings that act only together with
+    another, which are neither."""
+    settings = settings_of(effects)
+    plain = sorted((one for one in settings if one.plain), key=lambda one: -strength(one.plain[0]))
+    probable = [one for one in settings if one.loud and not one.plain]
+    rest = _rest(_apart(settings, together), margin=margin)
+    what = f"{_screen_subject(effects)}{_screen_where(effects, conditions)}"
+    of = counted(len(settings), "setting")
+    if not plain and not probable:
+        return f"none of {of} is shown to change {what}{f': {rest}' if rest else ''}"
+    several = len({(effect.workload, tuple(effect.condition.items())) for effect in effects}) > 1
+
+    def named(chosen: Sequence[Effect]) -> str:
+        texts = []
+        for effect in chosen[:_MOST_NAMED]:
+            where = conditions.of_levels(effect.condition, effect.workload).text
+            texts.append(effect_of(effect) + (f" ({where})" if several else ""))
+        return "; ".join([*texts, f"{len(chosen) - len(texts)} more"] if len(chosen) > len(texts) else texts)
+
+    said = []
+    if plain:
+        count = f"{len(plain)} of {of}" if len(settings) > 1 else "the setting"
+        change = "change" if len(plain) > 1 else "changes"
+        said.append(f"{count} {change} {what}: {named([one.plain[0] for one in plain])}")
+    if probable:
+        count = f"{len(probable)}{'' if plain else f' of {of}'}" if len(settings) > 1 else "the setting"
+        change = "change" if len(probable) > 1 else "changes"
+        what = "it" if plain else what
+        said.append(
+            f"{count} probably {change} {what}{SIZE_OPEN}: {named([one.loud[0] for one in probable])}"
+        )
+    return "; ".join([*said, rest] if rest else said)
+
+
+def screen_details(
+    effects: Sequence[Effect], *, margin: float, together: Collection[tuple[str, str]] = ()
+) -> tuple[str, ...]:
+    """Which settings are undecided, and which are equivalent, by name; without a full stop."""
+    settings = _apart(settings_of(effects), together)
+    undecided = [one.name for one in settings if not one.loud and not one.equivalent]
+    equivalent = [one.name for one in settings if one.equivalent]
+    said = []
+    if undecided:
+        said.append(f"undecided, the largest estimate first: {_listed(undecided)}")
+    if equivalent:
+        said.append(f"equivalent within {percent(margin)}: {_listed(equivalent)}")
+    return tuple(said)
+
+
+def _apart(settings: Sequence[Setting], together: Collection[tuple[str, str]]) -> tuple[Setting, ...]:
+    """Those settings that do not act only together with another."""
+    return tuple(one for one in settings if (one.factor, one.level) not in together)
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > _MOST_LISTED:
+        return f"{', '.join(names[:_MOST_LISTED])} and {len(names) - _MOST_LISTED} more"
+    return joined(names)
+
+
+def _rest(settings: Sequence[Setting], *, margin: float) -> str:
+    equivalent = sum(one.equivalent for one in settings)
+    undecided = sum(not one.loud and not one.equivalent for one in settings)
+    parts = []
+    if equivalent:
+        parts.append(f"{equivalent} {'is' if equivalent == 1 else 'are'} equivalent within {percent(margin)}")
+    if undecided:
+        parts.append(f"{undecided} undecided")
+    return ", ".join(parts)
+
+
+def _screen_subject(effects: Sequence[Effect]) -> str:
+    names = dict.fromkeys(map(_spoken, effects))
+    return f"the {joined(names, last='or')}"
+
+
+def _spoken(effect: Effect) -> str:
+    name = response_name(effect)
+    return f"{name} time" if kind_of(effect) is Kind.TIME and "time" not in name else name
+
+
+def _screen_where(effects: Sequence[Effect], conditions: Conditions) -> str:
+    found = {conditions.of_levels(effect.condition, effect.workload).key for effect in effects}
+    return f" in at least one of {len(found)} conditions" if len(found) > 1 else ""
+
+
+def row_label(name: str, level: str) -> str:
+    """E.g. "atime noatime", shown."""
+    return f"{shown(name)} {shown(level)}"
+
+
+_GOOD = frozenset({Verdict.FASTER, Verdict.BETTER})
+_BAD = frozenset({Verdict.SLOWER, Verdict.WORSE})
+_MOST_LEFT_OUT = 4
+
+
+def is_ablation(study: Study) -> bool:
+    """Whether the study's only treatment is a bundle from which one setting at a time is left out."""
+    if len(study.treatment_factors) != 1:
+        return False
+    factor = study.treatment_factors[0]
+    others = [level.label for level in factor.levels if level.label not in (EVERYTHING, NOTHING)]
+    return factor.reference == EVERYTHING and bool(others) and all(one.startswith(WITHOUT) for one in others)
+
+
+def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
+    """E.g. "1 of 3 settings earned the gain: without slow it takes 1.31 times the time of everything [1.25, 1.37]; a and b
+    make no difference of 3 %; without any of them it takes 1.33 times the time [1.28, 1.40]"."""
+    every = settings_of(effects)
+    parts = [one for one in every if one.level != NOTHING]
+    whole = next((one for one in every if one.level == NOTHING), None)
+    earned = [one for one in parts if one.loud and not any(effect.verdict in _GOOD for effect in one.loud)]
+    mixed = [one for one in parts if _some(one, _GOOD) and _some(one, _BAD)]
+    harmful = [one for one in parts if one.loud and one not in (*earned, *mixed)]
+    order = list(dict.fromkeys(effect.level for effect in effects))
+    declared = sorted(parts, key=lambda one: order.index(one.level))
+    idle = [one for one in declared if one.equivalent]
+    open_ = [one for one in declared if not one.loud and not one.equivalent]
+    several = len({conditions.of_levels(e.condition, e.workload).key for e in effects}) > 1
+    of = counted(len(parts), "setting")
+    said = []
+    for word, alike in (
+        ("", [one for one in earned if one.plain]),
+        ("probably ", [one for one in earned if not one.plain]),
+    ):
+        named = some([_size(one, conditions, several=several) for one in alike], _MOST_LEFT_OUT)
+        if alike:
+            size = SIZE_OPEN if word else ""
+            said.append(f"{len(alike)} of {of} {word}earned the gain{size}: {', '.join(named)}")
+    if not earned:
+        where = " everywhere" if mixed else ""
+        said.append(f"none of {of} is shown to have earned a gain of its own{where}")
+    for one in harmful:
+        probably = "" if one.plain else "probably "
+        said.append(f"{probably}better left out: {_size(one, conditions, several=several)}")
+    for one in mixed:
+        worse = next(effect for effect in one.loud if effect.verdict in _BAD)
+        better = next(effect for effect in one.loud if effect.verdict in _GOOD)
+        said.append(
+            f"{label(one.level)} it depends: {_taken(worse)}{_place(worse, conditions, several=several)}, "
+            f"but {_taken(better)}{_place(better, conditions, several=several)}"
+        )
+    if idle:
+        make = "makes" if len(idle) == 1 else "make"
+        said.append(f"{_ablation_names(idle)} {make} no difference of {percent(margin)}")
+    if open_:
+        said.append(f"undecided for {_ablation_names(open_)}")
+    if whole is not None:
+        said.append(_of_all(whole, conditions, several=several, margin=margin))
+    return "; ".join(said)
+
+
+def _some(setting: Setting, verdicts: frozenset[Verdict]) -> bool:
+    return any(effect.verdict in verdicts for effect in setting.loud)
+
+
+def _ablation_names(settings: Sequence[Setting]) -> str:
+    return joined(label(one.level.removeprefix(WITHOUT)) for one in settings)
+
+
+def _of_all(one: Setting, conditions: Conditions, *, several: bool, margin: float) -> str:
+    if one.loud:
+        probably = "probably, " if one.loud[0].conclusion.probable else ""
+        return f"{probably}without all of them {_taken(one.loud[0])}" + _place(
+            one.loud[0], conditions, several=several
+        )
+    if one.equivalent:
+        return f"without all of them it is the same within {percent(margin)}: there was no gain to earn"
+    return "undecided whether the whole bundle gains anything"
+
+
+def _size(one: Setting, conditions: Conditions, *, several: bool) -> str:
+    effect = one.loud[0]
+    return f"{label(one.level)} {_taken(effect)}{_place(effect, conditions, several=several)}"
+
+
+def _place(effect: Effect, conditions: Conditions, *, several: bool) -> str:
+    return f" ({conditions.of_levels(effect.condition, effect.workload).text})" if several else ""
+
+
+def _taken(effect: Effect) -> str:
+    estimate, low, high, unit = effect_numbers(effect)
+    bounds = f"[{low}, {high}]"
+    match kind_of(effect):
+        case Kind.TIME:
+            return f"it takes {estimate} times the time {bounds}"
+        case Kind.RATE:
+            return f"it reaches {estimate} times the rate {bounds}"
+        case Kind.AMOUNT:
+            return f"{response_name(effect)} is {estimate} times as much {bounds}"
+        case Kind.DIFFERENCE:
+            return f"{response_name(effect)} changes by {estimate} {bounds}{unit}"

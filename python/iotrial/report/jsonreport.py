@@ -15,7 +15,7 @@ from iotrial.analysis.reasons import Reason
 from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
-from iotrial.report.moments import utc
+from iotrial.report.notation import utc
 from iotrial.report.safety import effect_json, safety_json
 from iotrial.report.within import ChangeWithin, changes_within
 from iotrial.study.model import Scale, Study

@@ -3,12 +3,15 @@
 An interval is rounded to the digits that it can carry, but never so far that it tells another story than
 its verdict: an end that lies beside 1 (or 0) is not printed as 1 (or 0), nor a small ratio as 0. Labels come from
 study files that anybody may have written, and go through ``shown``.
+
+When a trial began, as people read it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from iotrial.legible import shown
 from iotrial.units import format_bytes, format_duration
@@ -176,3 +179,18 @@ def _decimals(low: float | None, high: float | None, value: float | None) -> int
         if half >= least:
             return decimals
     return 4
+
+
+def utc(started: str) -> str:
+    """A time as ISO 8601 in UTC with a Z; one without a zone is taken as UTC. ValueError for other text."""
+    moment = datetime.fromisoformat(started)
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def day_and_time(started: str) -> str:
+    """ "2026-03-01 09:00" in UTC; text that is no time as it stands."""
+    try:
+        return datetime.fromisoformat(utc(started)).strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return shown(started)[:32]

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from iotrial.conduct.works import driver
 from iotrial.legible import shown
 from iotrial.report.designs import DesignText, design_rows
-from iotrial.report.moments import day_and_time
-from iotrial.report.notation import counted, joined, percent
+from iotrial.report.notation import counted, day_and_time, joined, percent
 from iotrial.store.continued import MOST_BLOCKS
 from iotrial.store.model import TrialData, TrialHeader
 from iotrial.study.model import Factor, Workload

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from iotrial.analysis.model import CarryOver, Conclusion, Control, Diagnostic, Effect
 from iotrial.legible import shown
-from iotrial.report.adjusted import Adjusted
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.diagnostics import diagnostic_sentences
-from iotrial.report.findings import span_sentence, strength
+from iotrial.report.findings import is_screen, span_sentence, strength
 from iotrial.report.interplay import (
+    Adjusted,
     AtLevels,
     aliases_in_words,
     at_levels,
@@ -23,7 +23,6 @@ from iotrial.report.interplay import (
 )
 from iotrial.report.phrases import effect_sentence, label
 from iotrial.report.safety import risk_of, risks_of
-from iotrial.report.screens import is_screen
 from iotrial.report.sentences import carry_over_sentences, control_sentence
 from iotrial.report.slow_runs import more_slow_runs
 from iotrial.report.slow_runs import sentence as slow_sentence

@@ -11,11 +11,18 @@ import numpy as np
 
 from iotrial.analysis.changes import FEWEST
 from iotrial.analysis.model import Diagnostic, Effect, Verdict
+from iotrial.report.evidence import histogram_quantile
 from iotrial.report.findings import QUIET
-from iotrial.report.histograms import histogram_quantile
 from iotrial.report.notation import counted, elided, joined, percent, quantity
 from iotrial.report.phrases import label, null_value, spoken
-from iotrial.report.series import Arm, ArmSeries, Floats, LatencyPanel, Panel, quantiles_of
+from iotrial.report.series import (
+    Arm,
+    ArmSeries,
+    Floats,
+    LatencyPanel,
+    Panel,
+    quantiles_of,
+)
 from iotrial.report.within import Curve, WithinPanel
 from iotrial.units import format_duration
 

@@ -3,15 +3,21 @@
 The first sentence says, in this order: what limits the trial (invalid, failed, interrupted), what was found with numbers,
 and whether controls were missing. It is made from the primary effects only; all other responses are exploratory and are
 reported further down.
+
+Why a trial is invalid, in sentences: the likely reasons, the most likely first, each with what to do.
+
+How far apart the clients of a run began, and how well that is known: what a reader must know of a common beginning.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 
 from iotrial.analysis.carryover import in_words
 from iotrial.analysis.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Verdict
@@ -20,21 +26,35 @@ from iotrial.analysis.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, 
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.legible import shown
-from iotrial.report.ablation import ablation_finding, is_ablation
-from iotrial.report.adjusted import Adjusted
+from iotrial.report.blocks import Note, View
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.evidence import EvidenceRow
-from iotrial.report.findings import QUIET, by_level, finding, strength
-from iotrial.report.interplay import OnlyTogether, interaction_sentence, only_together, together_sentence
-from iotrial.report.invalid import reason_sentences
+from iotrial.report.findings import (
+    QUIET,
+    ablation_finding,
+    by_level,
+    finding,
+    is_ablation,
+    is_screen,
+    screen_details,
+    screen_finding,
+    strength,
+)
+from iotrial.report.interplay import (
+    Adjusted,
+    OnlyTogether,
+    interaction_sentence,
+    only_together,
+    together_sentence,
+)
 from iotrial.report.notation import bracketed, counted, joined, percent, quantity, some
 from iotrial.report.outlook import further_s
 from iotrial.report.phrases import level_name, spoken
 from iotrial.report.safety import safety_note
-from iotrial.report.screens import is_screen, screen_details, screen_finding
 from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import headline_note, on_means
-from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words
+from iotrial.store.checks import CLIENTS
+from iotrial.store.model import StoredTrial, TrialData, TrialState, shared_disks_in_words
 from iotrial.study.kinds import kind_of
 from iotrial.study.model import Scale, Study, Workload
 from iotrial.units import format_duration, format_ratio
@@ -42,7 +62,10 @@ from iotrial.units import format_duration, format_ratio
 # So many levels are said one by one beside a sentence that only counts them; the table has all.
 #: how the detail begins that says so
 ELSEWHERE = "This trial was measured on another machine"
+_DIGEST = re.compile(r"(?<=\b[0-9a-f]{8})[0-9a-f]{8,}")
 _MOST_LEVELS = 8
+#: interactions that are said on the first screen
+_MOST_ON_SCREEN = 2
 _MOST_LEANING = 3
 _FOR_WANT_OF_BLOCKS = frozenset({None, BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS})
 #: of the load that was asked for; the rest is the time of the last operations
@@ -64,11 +87,22 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``headline`` is the first sentence, ``details`` what a reader must know beside it."""
+    """``headline`` is the first sentence; ``supports`` and ``limits`` are what a reader must know besides."""
 
     headline: str
-    details: tuple[str, ...]
+    supports: tuple[Note, ...]
+    limits: tuple[Note, ...]
     tone: Tone
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """All notes: what supports the answer, then what limits it."""
+        return (*self.supports, *self.limits)
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The notes of a full report, as sentences."""
+        return tuple(note.text for note in self.notes if note.view & View.LONG)
 
 
 def summarise(
@@ -86,11 +120,12 @@ def summarise(
     carried = {id(main) for one in together for main in one.mains}
     effects = tuple(effect for effect in every if id(effect) not in carried)
     paired = frozenset((main.factor, main.level) for one in together for main in one.mains)
-    details = tuple(_details(trial, analysis, effects, conditions, reasons, evidence, paired))
+    supports = tuple(_supports(trial, analysis, effects, conditions, reasons, paired))
+    limits = tuple(_limits(trial, analysis, effects, conditions, evidence))
     if is_invalid(trial, analysis):
-        return Summary(_invalid(analysis, conditions), details, Tone.INVALID)
+        return Summary(_invalid(analysis, conditions), supports, limits, Tone.INVALID)
     if not any(effect.blocks for effect in every):
-        return Summary(_nothing(trial), details, Tone.UNDECIDED)
+        return Summary(_nothing(trial), supports, limits, Tone.UNDECIDED)
     study, margin = trial.header.study, trial.header.margin
     clauses = [_together(one, conditions) for one in together]
     if is_ablation(study):
@@ -110,8 +145,8 @@ def summarise(
     if without_controls(trial, analysis):
         found += " (without controls)"
     if prefix := _standing(trial):
-        return Summary(f"{prefix} so far, {found}.", details, tone)
-    return Summary(f"{found[:1].upper()}{found[1:]}.", details, tone)
+        return Summary(f"{prefix} so far, {found}.", supports, limits, tone)
+    return Summary(f"{found[:1].upper()}{found[1:]}.", supports, limits, tone)
 
 
 def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> str:
@@ -186,24 +221,27 @@ def carry_over_sentences(one: CarryOver) -> Iterator[str]:
         yield shown(f"{comparison}: {size} in {blocks} (exploratory)")
 
 
-def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[str]:
+def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[Note]:
     failed = [one for one in analysis.carry_over if not one.passed]
     for one in failed[:_MOST_LEVELS]:
         where = conditions.of_levels(one.condition, one.condition.get("workload", "")).text
         sentence, *unaffected = carry_over_sentences(one)
         at = f" ({where})" if where and where != EVERYWHERE else ""
-        yield f"Carry-over{at}: {sentence}."
-        yield from (f"{shown_[:1].upper()}{shown_[1:]}." for shown_ in unaffected[:_MOST_LEVELS])
+        yield Note(f"Carry-over{at}: {sentence}.")
+        yield from (
+            Note(f"{text[:1].upper()}{text[1:]}.", view=View.LONG) for text in unaffected[:_MOST_LEVELS]
+        )
     if failed and not any(one.wash_in for one in failed):
-        yield (
+        yield Note(
             "What to do: bring the lab to the same state before every run, or set `wash_in = true` under [study]: "
             "it puts a neutral, unmeasured run before each measured one."
         )
     washed = [one for one in analysis.carry_over if one.wash_in]
     if washed and not failed:
-        yield (
+        yield Note(
             f"Wash-in: in {counted(len(washed), 'condition')} a neutral, unmeasured run came before each measured one. "
-            "Only blocks with wash-in are judged there."
+            "Only blocks with wash-in are judged there.",
+            view=View.LONG,
         )
 
 
@@ -284,36 +322,64 @@ def _counts(effects: Sequence[Effect], margin: float) -> str:
     return by_difference if compared == {Scale.DIFFERENCE} else f"{by_ratio}; {by_difference}"
 
 
-def _details(
+def _supports(
     trial: StoredTrial,
     analysis: Analysis,
     effects: Sequence[Effect],
     conditions: Conditions,
     reasons: Sequence[Reason],
-    evidence: Sequence[EvidenceRow],
     paired: Collection[tuple[str, str]],
-) -> Iterator[str]:
-    header = trial.header
-    if trial.imported is not None:
-        yield f"{ELSEWHERE}; imported {shown(trial.imported)}."
+) -> Iterator[Note]:
+    """What supports the answer, or why there is none."""
     if is_invalid(trial, analysis):
-        yield from reason_sentences(analysis, reasons, conditions)
+        yield from map(Note, reason_sentences(analysis, reasons, conditions))
     else:
         for clause in _by_level(trial, effects, conditions, paired):
-            yield f"{clause[:1].upper()}{clause[1:]}."
-        yield from _on_interactions(trial, analysis)
+            yield Note(f"{clause[:1].upper()}{clause[1:]}.", view=View.LONG)
+        for number, sentence in enumerate(_on_interactions(trial, analysis)):
+            yield Note(sentence, view=View.ALL if number < _MOST_ON_SCREEN else View.LONG)
     blocks = sorted({effect.blocks for effect in effects})
     if blocks and blocks[-1]:
         span = counted(blocks[0], "block") if len(blocks) == 1 else f"{blocks[0]:,} to {blocks[-1]:,} blocks"
-        yield (
+        yield Note(
             f"Measured in {span} a comparison over {format_duration(trial.duration_s)}"
             + (f", with {conditions.constant}" if conditions.constant else "")
-            + f"; {_counts(effects, header.margin)}."
+            + f"; {_counts(effects, trial.header.margin)}."
         )
+    yield from _on_controls(trial, analysis)
+
+
+def _limits(
+    trial: StoredTrial,
+    analysis: Analysis,
+    effects: Sequence[Effect],
+    conditions: Conditions,
+    evidence: Sequence[EvidenceRow],
+) -> Iterator[Note]:
+    """What limits the answer. An alarm is always for the first screen."""
+    header = trial.header
+    yield from _on_carry_over(analysis, conditions)
     if not is_invalid(trial, analysis):
-        for said in (on_slow_runs, on_means, _on_leaning):
+        for said, view in ((on_slow_runs, View.LONG), (on_means, View.ALL), (_on_leaning, View.ALL)):
             if sentence := said(effects, conditions):
-                yield sentence
+                yield Note(sentence, view=view)
+    yield from map(Note, _on_workloads(trial, effects, evidence))
+    yield from map(Note, _on_losses(trial, analysis, effects))
+    if header.study.margin != header.margin or header.study.alpha != header.alpha:
+        yield Note(
+            f"The margin ({percent(header.margin)}) and alpha ({header.alpha:g}) are the user's, not the study's."
+        )
+    if trial.imported is not None:
+        source = shown(trial.imported)
+        yield Note(f"{ELSEWHERE}; imported {_DIGEST.sub('…', source)}.", view=View.SHORT)
+        yield Note(f"{ELSEWHERE}; imported {source}.", view=View.LONG)
+
+
+def _on_workloads(
+    trial: StoredTrial, effects: Sequence[Effect], evidence: Sequence[EvidenceRow]
+) -> Iterator[str]:
+    """What the work and its disks are, where that limits what the numbers say."""
+    header = trial.header
     together = header.lab.get("shared")
     known = (
         [one for one in together if isinstance(one, Mapping)] if isinstance(together, list | tuple) else []
@@ -329,12 +395,14 @@ def _details(
             several = len(header.study.workloads) > 1
             yield f"{remark}{f' (workload {shown(workload.name)})' if several else ''}."
         yield from _on_overload(workload, evidence)
+
+
+def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]) -> Iterator[str]:
+    """Interruptions, failed runs and void blocks."""
     if trial.state is TrialState.INTERRUPTED:
         why = f" ({shown(trial.reason)})" if trial.reason else ""
         onward = "" if trial.imported is not None else f"; iotrial resume {trial.number} completes it"
         yield f"The trial was interrupted{why}{onward}."
-    yield from _on_controls(trial, analysis)
-    yield from _on_carry_over(analysis, conditions)
     if analysis.failures.factors > 1 and analysis.failures.count:
         yield _on_failures(analysis.failures)
     elif failures := sum(effect.failures for effect in effects):
@@ -349,9 +417,8 @@ def _details(
         yield f"{runs} failed: {where}. A comparison with failures is at best undecided."
     if void := sum(count.count for count in analysis.void):
         were = "was" if void == 1 else "were"
-        yield f"{counted(void, 'block')} {were} void and left out, whole, by rules that do not see the result."
-    if header.study.margin != header.margin or header.study.alpha != header.alpha:
-        yield f"The margin ({percent(header.margin)}) and alpha ({header.alpha:g}) are the user's, not the study's."
+        rules = joined(dict.fromkeys(shown(count.rule) for count in analysis.void))
+        yield f"{counted(void, 'block')} {were} void and left out, whole, by rules that do not see the result ({rules})."
 
 
 def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[str]:
@@ -463,18 +530,18 @@ def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[
             )
 
 
-def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
+def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[Note]:
     if without_controls(trial, analysis):
-        yield (
+        yield Note(
             "The trial ran without controls: nothing shows that it would have seen an effect, or that it "
             "does not see one where there is none."
         )
         return
     if is_invalid(trial, analysis):
         return
-    yield from _on_what_reports_itself(trial, analysis)
     if line := controls_line(analysis.controls, trial.header.study):
-        yield f"Controls: {line}."
+        yield Note(f"Controls: {line}.")
+    yield from (Note(sentence, view=View.LONG) for sentence in _on_what_reports_itself(trial, analysis))
 
 
 def controls_line(controls: Sequence[Control], study: Study) -> str:
@@ -516,3 +583,78 @@ def controls_line(controls: Sequence[Control], study: Study) -> str:
 def _several_each(positive: Sequence[Control]) -> bool:
     """Whether conditions have more than one positive control."""
     return len({tuple(sorted(control.condition.items())) for control in positive}) < len(positive)
+
+
+_MOST = 3
+
+
+def reason_sentences(analysis: Analysis, reasons: Sequence[Reason], conditions: Conditions) -> Iterator[str]:
+    """What stands beside the sentence that says that a trial is invalid."""
+    for place, reason in enumerate(reasons[:_MOST]):
+        lead = "Likely reason" if place == 0 else "Or"
+        text, remedy = shown(reason.text), shown(reason.remedy)
+        yield f"{lead}: {text}{_where(reason, conditions)}. What to do: {remedy}."
+    failed = sum(not control.passed for control in analysis.controls)
+    if not reasons and failed:
+        yield (
+            "Nothing that was recorded explains it. Run the study again with a new seed: one sound trial in a thousand "
+            "fails its controls by chance. If it fails again, something that is not recorded differs between the arms."
+        )
+    # The analysis gives one reason for each failed control, then for each carry-over, said already, then the others.
+    carried = sum(not one.passed for one in analysis.carry_over)
+    if failed and (others := analysis.invalid_reasons[failed + carried :]):
+        yield f"Also: {joined(shown(reason) for reason in others)}."
+    yield "Effects below are shown for the search of the cause; they are no verdicts."
+
+
+def _where(reason: Reason, conditions: Conditions) -> str:
+    if not reason.condition:
+        return ""
+    where = conditions.of_levels(reason.condition, reason.condition.get("workload", "")).text
+    more = f"; found for {counted(reason.controls, 'failed control')}" if reason.controls > 1 else ""
+    return f" ({where}{more})" if where else ""
+
+
+_LONGEST_S = 1e9
+
+
+def client_sentences(data: TrialData) -> Iterator[str]:
+    """One sentence of all runs whose clients told, those of void blocks included; none where there are none."""
+    apart, bounds, most = [], [], 0
+    drifts: list[tuple[float, float]] = []
+    for run in data.runs:
+        told = run.checks.get(CLIENTS)
+        if not isinstance(told, Mapping):
+            continue
+        began, bound = _numbers(told.get("began_s")), _numbers(told.get("clock_bound_s"))
+        if not began or not bound:
+            continue
+        most = max(most, len(began))
+        bounds.append(max(bound))
+        doubts = _numbers(told.get("clock_drift_bound_ppm"))
+        # of the last run, which is the longest after the first reading
+        drifts = list(zip(map(abs, _numbers(told.get("clock_drift_ppm"))), doubts, strict=False))
+        if len(began) > 1:
+            apart.append(max(began) - min(began))
+    if not apart:
+        return
+    drift = ""
+    if drifts:
+        largest, doubt = max(drifts)
+        drift = f" and drifted by {largest:,.0f} ± {doubt:,.0f} ppm at most"
+    yield (
+        f"The clients of a run ({counted(most, 'client')} at most) began within {quantity(median(apart), 's')} of each other "
+        f"(median of {counted(len(apart), 'run')}; at most {quantity(max(apart), 's')}), on clocks that were compared before "
+        f"and after each run: they were known to {quantity(max(bounds), 's')}{drift}."
+    )
+
+
+def _numbers(value: object) -> Sequence[float]:
+    """The list as it may be believed, empty where it may not: a packed trial may hold anything."""
+    if not isinstance(value, list | tuple):
+        return ()
+    if not all(
+        isinstance(one, int | float) and math.isfinite(one) and abs(one) < _LONGEST_S for one in value
+    ):
+        return ()
+    return [float(one) for one in value]

@@ -72,7 +72,7 @@ class Axis:
 
     def ticks(self, unit: str) -> list[tuple[float, str]]:
         """Places and labels."""
-        from iotrial.report.plots.axis import linear_ticks, ratio_ticks
+        from iotrial.report.plots.canvas import linear_ticks, ratio_ticks
 
         if self.log:
             return [(self.place(t), f"{t:g}") for t in ratio_ticks(math.exp(self.low), math.exp(self.high))]

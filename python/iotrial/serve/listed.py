@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
-from iotrial.report.moments import day_and_time
-from iotrial.report.notation import elided
+from iotrial.report.notation import day_and_time, elided
 from iotrial.serve.asked import Search, holds, pairs_of
 from iotrial.serve.machines import kernel_of, machine_of
 from iotrial.serve.rendering import page as rendered

@@ -32,9 +32,8 @@ class Made:
 
 def made(store: Store, number: int) -> Made:
     """A trial in all formats. Raises what ``document_of`` raises."""
-    from iotrial.report.html import html_report
     from iotrial.report.jsonreport import report_json
-    from iotrial.report.markdown import markdown_report
+    from iotrial.report.render import html_report, markdown_report
 
     document = document_of(store, number)
     return Made(
@@ -47,9 +46,8 @@ def made(store: Store, number: int) -> Made:
 def compared(trials: Sequence[Analysed]) -> Made:
     """A comparison; RequestError where these trials share nothing."""
     from iotrial.report.comparing import compare
-    from iotrial.report.comparison_html import comparison_html
     from iotrial.report.comparison_json import comparison_json
-    from iotrial.report.comparison_markdown import comparison_markdown
+    from iotrial.report.render import comparison_html, comparison_markdown
 
     comparison = compare(trials)
     return Made(

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 from iotrial.errors import RequestError
 from iotrial.legible import shown
-from iotrial.report.live_table import outlook_words, widest
+from iotrial.report.live import outlook_words, widest
 from iotrial.report.phrases import interval_title
-from iotrial.report.standing import read_standing, standing_path
+from iotrial.report.progress import read_standing, standing_path
 from iotrial.serve.asked import number_of, pairs_of, value_of
 from iotrial.serve.desk import Unmade
 from iotrial.serve.drawing import NARROW, WIDE, Axis, Mark, forest

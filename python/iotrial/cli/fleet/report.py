@@ -9,15 +9,16 @@ from pathlib import Path
 import click
 
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import markdown_option
+from iotrial.cli.options import full_report, markdown_option
 
 
 @click.command("report")
 @click.argument("fleet", default="last")
+@full_report
 @click.option("--html", metavar="FILE", help="Write a self-contained HTML page there.")
 @markdown_option
 @json_option
-def command(fleet: str, html: str | None, markdown: str | None, as_json: bool) -> int:
+def command(fleet: str, full: bool, html: str | None, markdown: str | None, as_json: bool) -> int:
     """One verdict over the hosts of a fleet (the newest, if none is named).
 
     The mean of their effects and the spread between them, hosts that do not fit, properties that go with the effect. A host
@@ -34,22 +35,22 @@ def command(fleet: str, html: str | None, markdown: str | None, as_json: bool) -
         warn(warning)
     on_standard_output = False
     if markdown:
-        from iotrial.fleet.report.text import fleet_markdown
+        from iotrial.fleet.report.blocks import fleet_markdown
 
         on_standard_output = write_markdown(fleet_markdown(report), markdown)
     if html:
-        from iotrial.fleet.report.page import fleet_html
+        from iotrial.fleet.report.blocks import fleet_html
 
         write_report(fleet_html(report), Path(html))
     if as_json:
-        from iotrial.fleet.report.text import fleet_json
+        from iotrial.fleet.report.json_report import fleet_json
 
         click.echo(json.dumps(fleet_json(report), indent=1, allow_nan=False))
     elif not on_standard_output:
         from iotrial.cli.console import Console
-        from iotrial.fleet.report.text import print_fleet
+        from iotrial.fleet.report.blocks import print_fleet
 
-        print_fleet(report, Console(file=sys.stdout), html_path=html)
+        print_fleet(report, Console(file=sys.stdout), full=full, html_path=html)
     return 0
 
 

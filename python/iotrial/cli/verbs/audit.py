@@ -97,17 +97,17 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
     answer = answering(found)
     if values["markdown"]:
         from iotrial.cli.ending import write_report
-        from iotrial.report.audit.rendering import markdown_lines
+        from iotrial.report.audit.blocks import audit_markdown
 
-        write_report("\n".join(markdown_lines(found, answer)), Path(values["markdown"]))
+        write_report(audit_markdown(found, answer), Path(values["markdown"]))
     if as_json:
         from iotrial.report.audit.jsonaudit import audit_json
 
         click.echo(json.dumps(audit_json(found, answer), indent=1))
         return
-    from iotrial.report.audit.rendering import text_lines
+    from iotrial.report.audit.blocks import audit_text
 
-    tell("\n".join(text_lines(found, answer)))
+    tell(audit_text(found, answer))
 
 
 def _source(word: str, *, alone: bool) -> Source:

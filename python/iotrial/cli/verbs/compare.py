@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import markdown_option
+from iotrial.cli.options import full_report, markdown_option
 from iotrial.cli.output import tell
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 @click.command("compare", short_help="Lay trials side by side.")
 @click.argument("trials", nargs=-1, required=True, metavar="TRIAL TRIAL...")
+@full_report
 @click.option("--html", metavar="FILE", help="Write a self-contained HTML page there.")
 @markdown_option
 @click.option(
@@ -33,7 +34,12 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(
-    trials: tuple[str, ...], html: str | None, markdown: str | None, fail_if: tuple[str, ...], as_json: bool
+    trials: tuple[str, ...],
+    full: bool,
+    html: str | None,
+    markdown: str | None,
+    fail_if: tuple[str, ...],
+    as_json: bool,
 ) -> int:
     """Lay trials side by side: stored ones (number, id, "last") and packed ones (files).
 
@@ -55,15 +61,15 @@ def command(
     comparison = compare(found, names=names)
     on_standard_output = False
     if markdown:
-        from iotrial.report.comparison_markdown import comparison_markdown
+        from iotrial.report.render import comparison_markdown
 
         on_standard_output = write_markdown(comparison_markdown(comparison), markdown)
     if html:
-        from iotrial.report.comparison_html import comparison_html
+        from iotrial.report.render import comparison_html
 
         write_report(comparison_html(comparison), Path(html))
     if not on_standard_output:
-        _say(comparison, as_json=as_json, html=html)
+        _say(comparison, as_json=as_json, html=html, full=full)
     return EXIT_FAIL_IF if fail_if and any(row.apart for row in comparison.rows) else 0
 
 
@@ -133,13 +139,13 @@ def _is_packed(ref: str) -> bool:
     return not ref.isdigit() and ref != "last" and os.path.lexists(path) and not path.is_dir()
 
 
-def _say(comparison: Comparison, *, as_json: bool, html: str | None) -> None:
+def _say(comparison: Comparison, *, as_json: bool, html: str | None, full: bool) -> None:
     if as_json:
         from iotrial.report.comparison_json import comparison_json
 
         click.echo(json.dumps(comparison_json(comparison), indent=1, allow_nan=False))
         return
     from iotrial.cli.console import Console
-    from iotrial.report.comparison_text import print_comparison
+    from iotrial.report.render import print_comparison
 
-    print_comparison(comparison, Console(file=sys.stdout), html_path=html)
+    print_comparison(comparison, Console(file=sys.stdout), full=full, html_path=html)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import markdown_option
+from iotrial.cli.options import full_report, markdown_option
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -22,6 +22,7 @@ LONG = 2_000
 
 @click.command("report", short_help="What a stored or packed trial says.")
 @click.argument("trial", default="last")
+@full_report
 @click.option("--html", metavar="FILE", help="Write the self-contained HTML report there.")
 @markdown_option
 @click.option(
@@ -36,6 +37,7 @@ LONG = 2_000
 @json_option
 def command(
     trial: str,
+    full: bool,
     html: str | None,
     markdown: str | None,
     figures: str | None,
@@ -62,16 +64,16 @@ def command(
         drawn = write_figures(document, Path(figures).expanduser())
     written = None
     if html:
-        from iotrial.report.html import html_report
+        from iotrial.report.render import html_report
 
         written = write_report(html_report(document), Path(html))
     on_standard_output = False
     if markdown:
-        from iotrial.report.markdown import markdown_report
+        from iotrial.report.render import markdown_report
 
         on_standard_output = write_markdown(markdown_report(document), markdown)
     if not on_standard_output:
-        say(document, as_json=as_json, html=written, figures=drawn)
+        say(document, as_json=as_json, html=written, figures=drawn, full=full)
         if drawn is not None and not as_json:
             from iotrial.cli.output import tell
             from iotrial.report.notation import counted

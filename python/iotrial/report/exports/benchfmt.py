@@ -17,7 +17,7 @@ from iotrial.design.model import ArmKind
 from iotrial.legible import shown
 from iotrial.report.document import Document
 from iotrial.report.evidence import arm_order, sound_runs
-from iotrial.report.moments import utc
+from iotrial.report.notation import utc
 from iotrial.store.model import RunRecord
 from iotrial.study.model import Better, Response, Study
 

@@ -18,6 +18,7 @@ from iotrial.report.plots.canvas import (
     DASHES,
     FONT_PT,
     INK,
+    LIGHT,
     MUTED,
     PAPER,
     Drawing,
@@ -25,7 +26,6 @@ from iotrial.report.plots.canvas import (
     arm_marker,
     settings,
 )
-from iotrial.report.plots.palette import LIGHT
 
 if TYPE_CHECKING:
     from matplotlib.figure import SubFigure

@@ -4,37 +4,112 @@ matplotlib draws in the palette's inks, which become CSS variables afterwards, s
 pages. Ids get a prefix, since several figures share one page; coordinates are rounded and repeated styles hoisted, which
 makes the file a third as long. Text stays text. No global state of matplotlib is changed for longer than a drawing
 takes, and the output is the same for the same input.
+
+The colours of figures by role. In a page they are the style sheet's; alone, a picture has its light ones.
+
+matplotlib draws in *inks*: names of colours that are known to it only while it draws. What they stand for is the palette's:
+within a page a mark that becomes a CSS variable afterwards, in a picture of its own the colour itself.
+
+Scales and ticks in the units people read: 200 µs, 1 ms; 0.95, 1, 1.05.
+
+Axes are drawn linear; a logarithmic one is fed with logarithms and given its ticks here, which keeps tick labels
+under control ("2 ms" instead of "2 × 10⁻³").
 """
 
 from __future__ import annotations
 
 import io
+import math
 import re
+import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from iotrial.report.plots.palette import (
-    ARM_COLOURS,
-    BAND,
-    INK,
-    LINE,
-    MARKS,
-    MUTED,
-    PAPER,
-    RISK_INK,
-    VERDICT_INKS,
-    arm_ink,
-    inks,
-    variable,
-)
+import numpy as np
+import numpy.typing as npt
+
+from iotrial.report.notation import quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+INK, MUTED, LINE, BAND, PAPER = (f"iotrial:{role}" for role in ("ink", "muted", "line", "band", "card"))
+_FASTER, _SLOWER, _EQUIVALENT, _MOVED = (
+    f"iotrial:{role}" for role in ("faster", "slower", "equivalent", "moved")
+)
+#: by the words of a conclusion
+VERDICT_INKS = {
+    "faster": _FASTER,
+    "better": _FASTER,
+    "slower": _SLOWER,
+    "worse": _SLOWER,
+    "equivalent": _EQUIVALENT,
+    "higher": _MOVED,
+    "lower": _MOVED,
+    "undecided": MUTED,
+    **dict.fromkeys(
+        (f"probably {word}" for word in ("faster", "slower", "better", "worse", "higher", "lower")), _MOVED
+    ),
+    "differs by condition": _MOVED,
+}
+#: of an effect whose faster level puts data at risk
+RISK_INK = _MOVED
+ARM_COLOURS = 8
+ARMS = tuple(f"iotrial:arm-{i}" for i in range(ARM_COLOURS))
+
+#: the same as the style sheet's on a light screen
+LIGHT: Mapping[str, str] = {
+    INK: "#1c2430",
+    MUTED: "#5b6675",
+    LINE: "#e1e5ea",
+    BAND: "#e6eef6",
+    PAPER: "#ffffff",
+    _FASTER: "#00795a",
+    _SLOWER: "#c2410c",
+    _EQUIVALENT: "#2f5d9b",
+    _MOVED: "#8a6100",
+    **dict(
+        zip(
+            ARMS,
+            ("#3c4656", "#0072b2", "#d55e00", "#009e73", "#b4558f", "#a87f00", "#3aa0d8", "#8c564b"),
+            strict=True,
+        )
+    ),
+}
+#: colours that no figure has otherwise, one a role
+MARKS: Mapping[str, str] = {ink: f"#{0x070000 + place:06x}" for place, ink in enumerate(LIGHT)}
+_ONE_AT_A_TIME = threading.RLock()
+
+
+def arm_ink(position: int) -> str:
+    """The ink of an arm; they repeat after eight, then the marker tells."""
+    return ARMS[position % ARM_COLOURS]
+
+
+def variable(ink: str) -> str:
+    """What a page calls this ink: ``var(--arm-1)``."""
+    return f"var(--{ink.removeprefix('iotrial:')})"
+
+
+@contextmanager
+def inks(colours: Mapping[str, str]) -> Iterator[None]:
+    """While this lasts matplotlib knows the inks by these colours. matplotlib's settings are global: one draws at a time."""
+    from matplotlib.colors import get_named_colors_mapping
+
+    with _ONE_AT_A_TIME:
+        known = get_named_colors_mapping()
+        known.update(colours)
+        try:
+            yield
+        finally:
+            for ink in colours:
+                del known[ink]
+
 
 __all__ = [
     "ARM_COLOURS", "BAND", "DASHES", "FONT_PT", "INK", "LINE", "MARKERS", "MUTED", "PAPER", "RISK_INK", "VERDICT_INKS",
@@ -162,3 +237,90 @@ def _hoisted(group: re.Match[str]) -> str:
     if len(styles) != 1:
         return group[0]
     return f'<g {group[1]} style="{styles.pop()}">{_STYLE.sub("", group[2])}</g>'
+
+
+Floats = npt.NDArray[np.float64]
+
+# Where the central 99 % of the values span more than this factor, the scale is logarithmic.
+LARGE_SPREAD = 5.0
+_MOST_TICKS = 6
+_RATIOS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A value axis: ``low`` to ``high`` in the values' unit; ``log`` says how they are placed."""
+
+    low: float
+    high: float
+    log: bool
+    unit: str
+
+    def place(self, values: Floats) -> Floats:
+        """Positions on the drawn (linear) axis."""
+        return (
+            np.log(np.clip(values, self.low, self.high)) if self.log else np.clip(values, self.low, self.high)
+        )
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The drawn axis's ends."""
+        return (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+
+    def ticks(self) -> tuple[list[float], list[str]]:
+        """Positions and labels."""
+        values = log_ticks(self.low, self.high) if self.log else linear_ticks(self.low, self.high)
+        places = [math.log(value) if self.log else value for value in values]
+        return places, [quantity(value, self.unit) for value in values]
+
+
+def scale_of(values: Floats, unit: str) -> Scale:
+    """The axis that holds the central 99.8 % of the values, logarithmic where their spread is large."""
+    low, least, most, high = (float(v) for v in np.quantile(values, (0.001, 0.005, 0.995, 0.999)))
+    log = least > 0 and most / least > LARGE_SPREAD
+    if log:
+        low = max(low, least / 10)
+        pad = (high / low) ** 0.04
+        return Scale(low / pad, high * pad, log, unit)
+    pad = (high - low) * 0.06 or abs(high) * 0.05 or 1.0
+    return Scale(max(0.0, low - pad) if low >= 0 else low - pad, high + pad, log, unit)
+
+
+def linear_ticks(low: float, high: float) -> list[float]:
+    """Round numbers within the ends."""
+    from matplotlib.ticker import MaxNLocator
+
+    ticks = MaxNLocator(_MOST_TICKS - 1, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    return [round(float(tick), 12) for tick in ticks if low <= tick <= high]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2, 5 or powers of ten within the ends; round numbers where they span less than a factor of three."""
+    if high / low < 3:
+        return linear_ticks(low, high)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= _MOST_TICKS:
+            return ticks
+    return ticks[:: math.ceil(len(ticks) / _MOST_TICKS)]
+
+
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Ratios around 1 within the ends, 1 always among them where it fits."""
+    if high / low < 2.2:
+        return linear_ticks(low, high)
+    every = sorted({*_RATIOS, *(1 / ratio for ratio in _RATIOS if ratio not in (0.3, 0.7)), 1.5, 3.0, 7.0})
+    ticks = [tick for tick in every if low <= tick <= high]
+    if len(ticks) > _MOST_TICKS + 1:
+        ticks = [tick for tick in ticks if tick not in (0.3, 0.7, 1.5, 3.0, 7.0)]
+    while len(ticks) > _MOST_TICKS + 1:
+        ticks = _thinned(ticks)
+    return ticks
+
+
+def _thinned(ticks: Sequence[float]) -> list[float]:
+    """Every second tick, counted from 1 where it is there."""
+    middle = min(range(len(ticks)), key=lambda i: abs(math.log(ticks[i])))
+    return [tick for i, tick in enumerate(ticks) if (i - middle) % 2 == 0]

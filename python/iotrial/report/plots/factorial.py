@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from iotrial.design.lenth import half_normal_quantiles, lenth_pse
 from iotrial.report.notation import elided, quantity
-from iotrial.report.plots.axis import linear_ticks, ratio_ticks
 from iotrial.report.plots.canvas import (
     DASHES,
     FONT_PT,
@@ -24,6 +23,8 @@ from iotrial.report.plots.canvas import (
     arm_marker,
     calm,
     draw,
+    linear_ticks,
+    ratio_ticks,
 )
 
 if TYPE_CHECKING:

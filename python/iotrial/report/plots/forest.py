@@ -14,7 +14,6 @@ from iotrial.analysis.model import Verdict
 from iotrial.legible import shown
 from iotrial.report.notation import elided, percent, suited_unit
 from iotrial.report.phrases import interval, null_value, spoken
-from iotrial.report.plots.axis import linear_ticks, ratio_ticks
 from iotrial.report.plots.canvas import (
     BAND,
     FONT_PT,
@@ -27,6 +26,8 @@ from iotrial.report.plots.canvas import (
     Drawing,
     calm,
     draw,
+    linear_ticks,
+    ratio_ticks,
 )
 from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale

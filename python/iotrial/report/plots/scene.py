@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from iotrial.report.matrices import KIB, Matrix, Place, TestGrid
 from iotrial.report.notation import plain
-from iotrial.report.plots.axis import log_ticks, ratio_ticks
-from iotrial.report.plots.palette import MUTED, VERDICT_INKS, arm_ink, variable
+from iotrial.report.plots.canvas import MUTED, VERDICT_INKS, arm_ink, log_ticks, ratio_ticks, variable
 
 #: the view: how far the box is turned, and from how high above it is seen
 AZIMUTH, ELEVATION = math.radians(33), math.radians(28)

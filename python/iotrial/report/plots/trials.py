@@ -11,11 +11,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from iotrial.legible import shown
-from iotrial.report.comparison import Cell, Comparison, Row
-from iotrial.report.comparison_words import agreement_words, cell_numbers, cell_verdict, title
+from iotrial.report.comparison import (
+    Cell,
+    Comparison,
+    Row,
+    agreement_words,
+    cell_numbers,
+    cell_verdict,
+    title,
+)
 from iotrial.report.notation import elided, percent, suited_unit
 from iotrial.report.phrases import spoken
-from iotrial.report.plots.axis import linear_ticks, ratio_ticks
 from iotrial.report.plots.canvas import (
     BAND,
     FONT_PT,
@@ -30,6 +36,8 @@ from iotrial.report.plots.canvas import (
     arm_marker,
     calm,
     draw,
+    linear_ticks,
+    ratio_ticks,
 )
 from iotrial.study.model import Scale
 

@@ -1,0 +1,302 @@
+"""The blocks that every report is made of.
+
+A builder turns a trial, a comparison, a fleet or an audit into a ``Report``: a headline and a list of blocks. A renderer
+(terminal, Markdown, HTML) knows blocks and nothing of trials. Each block names the views that show it: the first screen of a
+terminal, the full text (``--full`` and Markdown), the page (HTML).
+
+Texts in blocks have their control characters escaped (``iotrial.legible.shown``); escaping for a format is the renderer's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import TYPE_CHECKING
+
+from iotrial.report.notation import counted, joined
+
+if TYPE_CHECKING:
+    from iotrial.report.figure import Figure
+    from iotrial.report.plots.canvas import Drawing
+    from iotrial.report.series import Arm
+
+#: ranks of table rows: a table that must be cut loses the highest first
+DECISIVE, UNDECIDED, EQUIVALENT = range(3)
+
+
+class View(Flag):
+    """The places where a block is shown."""
+
+    SHORT = auto()  # the terminal's first screen
+    FULL = auto()  # the terminal with --full, and Markdown
+    PAGE = auto()  # the HTML page
+    TEXT = SHORT | FULL
+    LONG = FULL | PAGE
+    ALL = SHORT | FULL | PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Text with the role that it plays.
+
+    ``tone`` names a colour ("faster", "invalid", "risk", "dim" ...). HTML frames a ``badge`` and puts what is ``small`` on a
+    line of its own. ``view``: where it is shown.
+    """
+
+    text: str
+    tone: str = ""
+    badge: bool = False
+    small: bool = False
+    view: View = View.ALL
+
+
+#: the content of one table cell
+Cell = str | Words | tuple[Words, ...]
+
+
+def parts(cell: Cell, view: View) -> tuple[Words, ...]:
+    """The words of a cell that a view shows."""
+    words = (Words(cell),) if isinstance(cell, str) else (cell,) if isinstance(cell, Words) else cell
+    return tuple(one for one in words if one.view & view)
+
+
+def plain(cell: Cell, view: View) -> str:
+    """The cell without roles: its parts, with a comma between them."""
+    return ", ".join(one.text for one in parts(cell, view))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. ``right``: numbers, aligned to the right; ``wide``: text that may wrap."""
+
+    name: str
+    right: bool = False
+    wide: bool = False
+    view: View = View.ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row; ``kind`` counts it where it is left out ("14 equivalent")."""
+
+    cells: tuple[Cell, ...]
+    rank: int = DECISIVE
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows under a heading; without a title, just rows."""
+
+    rows: tuple[Row, ...]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One or more sentences. ``label`` stands before them in bold."""
+
+    text: str
+    label: str = ""
+    tone: str = ""
+    view: View = View.ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; ``note`` stands below it. ``noun`` is what its rows are called where some are left out; ``whole``: a group is
+    kept or left out as one, and is what ``noun`` counts."""
+
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+    title: str = ""
+    note: str = ""
+    noun: str = "row"
+    whole: bool = False
+    view: View = View.ALL
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows."""
+        return tuple(row for group in self.groups for row in group.rows)
+
+    def cut(self, most: int) -> tuple[tuple[Group, ...], str]:
+        """At most so many rows (at least one), the most decisive, in their order; and what is left out, in words."""
+        rows = self.rows
+        if len(rows) <= most:
+            return self.groups, ""
+        if self.whole:
+            return self._cut_groups(most)
+        ranked = sorted(range(len(rows)), key=lambda place: (rows[place].rank, place))
+        kept = {id(rows[place]) for place in ranked[: max(1, most)]}
+        left = [row for row in rows if id(row) not in kept]
+        groups = (
+            Group(tuple(row for row in group.rows if id(row) in kept), group.title) for group in self.groups
+        )
+        return tuple(group for group in groups if group.rows), self._left_out(left)
+
+    def _cut_groups(self, most: int) -> tuple[tuple[Group, ...], str]:
+        ranked = sorted(
+            range(len(self.groups)), key=lambda place: (min(r.rank for r in self.groups[place].rows), place)
+        )
+        kept: set[int] = set()
+        for place in ranked:
+            most -= len(self.groups[place].rows)
+            if kept and most < 0:
+                break
+            kept.add(place)
+        left = [group.rows[0] for place, group in enumerate(self.groups) if place not in kept]
+        return tuple(self.groups[place] for place in sorted(kept)), self._left_out(left)
+
+    def _left_out(self, rows: list[Row]) -> str:
+        kinds = Counter(row.kind for row in rows)
+        what = counted(len(rows), f"more {self.noun}")
+        if "" in kinds:
+            return what
+        if len(kinds) == 1:
+            return f"{what}, {'all ' if len(rows) > 1 else ''}{next(iter(kinds))}"
+        return f"{what}: {joined(f'{number:,} {kind}' for kind, number in kinds.most_common())}"
+
+
+def table(
+    columns: Iterable[str | Column],
+    rows: Iterable[Iterable[Cell] | Row],
+    *,
+    title: str = "",
+    note: str = "",
+    view: View = View.ALL,
+) -> Table:
+    """A table without groups; a column is named by a text, with ">" before it aligned to the right."""
+    made = tuple(row if isinstance(row, Row) else Row(tuple(row)) for row in rows)
+    return Table(heads(*columns), (Group(made),), title, note, view=view)
+
+
+def heads(*columns: str | Column) -> tuple[Column, ...]:
+    """Columns by name: ">blocks" is aligned to the right, "~condition" may wrap."""
+    return tuple(
+        column
+        if isinstance(column, Column)
+        else Column(column.lstrip(">~"), right=column.startswith(">"), wide=column.startswith("~"))
+        for column in columns
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and what they stand for."""
+
+    rows: tuple[tuple[str, str], ...]
+    view: View = View.LONG
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text to copy; control characters in it are escaped, line breaks are kept."""
+
+    text: str
+    label: str = ""
+    view: View = View.ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A published claim. ``here`` holds what was found: the numbers, where, and the outcome where it differs by condition.
+
+    ``sentence`` says all of it in text.
+    """
+
+    sentence: str
+    text: str
+    source: str
+    outcome: str
+    tone: str
+    published: str
+    here: tuple[tuple[str, str, Words | None], ...]
+    why: str = ""
+    note: str = ""
+    view: View = View.LONG
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One figure on the page, with its caption and the numbers behind it (none, where ``figure`` is None)."""
+
+    drawings: tuple[Drawing, ...]
+    narrow: Drawing | None = None
+    title: str = ""
+    seen: str = ""
+    caption: str = ""
+    figure: Figure | None = None
+    apart: bool = False
+    #: for each drawing, what the page's script needs to turn it
+    scenes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Figures in a grid, below the key to the colours of their arms."""
+
+    figures: tuple[Drawn, ...]
+    key: tuple[Arm, ...] = ()
+    view: View = View.PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks under a heading. ``id`` makes it a section of the page, ``folded`` one that opens on a click there."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    id: str = ""
+    lede: str = ""
+    nav: str = ""
+    folded: bool = False
+    open: bool = False
+    view: View = View.ALL
+
+
+Block = Note | Table | Facts | Code | Claim | Drawn | Panels | Section
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole report.
+
+    ``tone`` colours the headline, ``badges`` stand below it on the page. ``kind`` ends the title of the page, ``top`` is its
+    first line, ``files`` begins the names of files saved from it; ``rest`` is the command that gives what it had no room for.
+    """
+
+    title: str
+    headline: str
+    tone: str
+    blocks: tuple[Block, ...]
+    question: str = ""
+    badges: tuple[Words, ...] = ()
+    kind: str = "iotrial report"
+    top: tuple[str, ...] = ()
+    footer: str = ""
+    files: str = ""
+    rest: str = ""
+
+
+def shown_in(blocks: Iterable[Block], view: View) -> tuple[Block, ...]:
+    """The blocks that a view shows, sections without any left out."""
+    found = []
+    for block in blocks:
+        where = View.PAGE if isinstance(block, Drawn) else block.view
+        if where & view and not (isinstance(block, Section) and not shown_in(block.blocks, view)):
+            found.append(block)
+    return tuple(found)
+
+
+def figures_in(blocks: Iterable[Block]) -> Iterator[Drawn]:
+    """Every figure, in the order of the page."""
+    for block in blocks:
+        if isinstance(block, Drawn):
+            yield block
+        elif isinstance(block, Panels):
+            yield from block.figures
+        elif isinstance(block, Section):
+            yield from figures_in(block.blocks)

@@ -1,0 +1,270 @@
+"""Trials side by side as blocks: what it comes to, every comparison with a line a trial, what differs between the trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from iotrial.legible import shown
+from iotrial.report.blocks import (
+    DECISIVE,
+    EQUIVALENT,
+    Block,
+    Cell,
+    Code,
+    Column,
+    Drawn,
+    Group,
+    Note,
+    Report,
+    Row,
+    Section,
+    Table,
+    View,
+    Words,
+    table,
+)
+from iotrial.report.comparison import (
+    NO_INTERVAL,
+    Agreement,
+    Comparison,
+    agreement_words,
+    cell_numbers,
+    headline,
+    least_words,
+    notes,
+    title,
+    verdict_of,
+    verdict_words,
+)
+from iotrial.report.comparison import Cell as Found
+from iotrial.report.comparison import Row as Compared
+from iotrial.report.notation import day_and_time, elided, quantity
+from iotrial.report.phrases import interval, spoken
+from iotrial.report.plots.trials import fitting, trials_forest
+from iotrial.study.model import Scale
+from iotrial.units import format_duration
+
+#: trials that have a column each, on a page and in text; of more, each has a row
+MOST_COLUMNS, _MOST_TEXT_COLUMNS = 12, 4
+
+
+def comparison_report(
+    comparison: Comparison, *, figures: bool = False, html_path: str | None = None
+) -> Report:
+    """The report of trials side by side, with ``figures`` for a page; ``html_path`` is named at the end of a text."""
+    shared = [row for row in comparison.rows if row.shared]
+    number = len(comparison.columns)
+    return Report(
+        title="Trials compared",
+        headline=headline(comparison),
+        tone=_tone(shared)[1],
+        badges=(Words(*_tone(shared), badge=True),),
+        kind="iotrial",
+        top=(f"{number} trials compared",),
+        footer="Made by iotrial. The page loads nothing and runs nothing.",
+        blocks=tuple(_blocks(comparison, shared, html_path, figures=figures)),
+    )
+
+
+def _blocks(
+    comparison: Comparison, shared: Sequence[Compared], html_path: str | None, *, figures: bool
+) -> Iterator[Block]:
+    if shared:
+        main = [row for row in shared if row.kind != "pooled"]
+        pooled = [row for row in shared if row.kind == "pooled"]
+        drawn = tuple(_forests(comparison)) if figures else ()
+        blocks: list[Block] = [*drawn, _effects(comparison, main)]
+        if main:
+            page = Section(
+                "Effects as a table", (_side_by_side(comparison, main),), folded=bool(drawn), view=View.PAGE
+            )
+            blocks.append(page)
+        if pooled:
+            heading = f"Means over conditions, pooled: a family of their own ({len(pooled)})"
+            tables = (_effects(comparison, pooled), _side_by_side(comparison, pooled))
+            blocks.append(Section(heading, tables, folded=True, view=View.LONG))
+        yield Section("Effects", tuple(blocks), id="effects")
+    yield from notes(comparison)
+    verdicts = (Note(shown(one.trial.headline), one.mark, view=View.FULL) for one in comparison.columns)
+    yield Section("Trials", (_trials(comparison), *verdicts), id="trials")
+    if comparison.differences:
+        rows: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+            (
+                (f"{one.group}: {elided(shown(one.name), 44)}",),
+                tuple(shown(value or "–") for value in one.values),
+            )
+            for one in comparison.differences
+        ]
+        yield Section(
+            "What differs between the trials",
+            tuple(_by_trial(comparison, ("~what",), rows)),
+            id="differences",
+            lede="Besides what they measured. What all of them have in common is left out.",
+        )
+    if levels := [row for row in comparison.levels if sum(m is not None for m in row.medians) > 1]:
+        rows = [
+            (
+                (comparison.place(row), shown(row.arm), spoken(row.response)),
+                tuple(quantity(median, row.unit) for median in row.medians),
+            )
+            for row in levels
+        ]
+        yield Section(
+            "Medians by arm (observational: no verdict)",
+            tuple(_by_trial(comparison, ("~condition", "~arm", "response"), rows)),
+            id="levels",
+            lede="Observational: nothing was randomised between trials, so no verdict is given.",
+            nav="Medians by arm",
+            view=View.LONG,
+        )
+    if alone := [row for row in comparison.rows if not row.shared]:
+        rows_ = [
+            (comparison.columns[row.has[0]].mark, title(row), _where(comparison, row), *_only(row))
+            for row in alone
+        ]
+        found = table(("trial", "~comparison", "~condition", "~effect", "~verdict"), rows_)
+        lede = "Compared with nothing."
+        yield Section("In one trial only", (found,), id="alone", lede=lede, view=View.LONG)
+    if html_path is not None:
+        yield Code(html_path, "Figures and everything else", view=View.TEXT)
+    yield Note("--full shows the rest.", tone="dim", view=View.SHORT)
+
+
+def _effects(comparison: Comparison, rows: Sequence[Compared]) -> Table:
+    """A heading for every comparison, and under it a line a trial. What differs, or has no shared verdict, comes first."""
+    several = len({row.response for row in rows}) > 1
+    groups = []
+    for row in rows:
+        place = comparison.place(row) + (f", {spoken(row.response)}" if several else "")
+        told = "; ".join(
+            filter(None, (agreement_words(comparison, row), least_words(row), verdict_words(row)))
+        )
+        rank = DECISIVE if row.agreement is Agreement.DIFFERS or row.verdict is None else EQUIVALENT
+        kind = "where trials differ" if row.agreement is Agreement.DIFFERS else row.agreement.value
+        lines = tuple(
+            Row((column.mark, interval(cell.effect), _gain(cell), verdict_of(cell)), rank, kind)
+            for column, cell in zip(comparison.columns, row.cells, strict=True)
+            if cell is not None
+        )
+        groups.append(Group(lines, f"{place[:1].upper()}{place[1:]}: {title(row)}: {told}"))
+    columns = (Column("trial"), Column("effect"), Column("change", wide=True), Column("verdict", wide=True))
+    return Table(columns, tuple(groups), noun="comparison", whole=True, view=View.TEXT)
+
+
+def _side_by_side(comparison: Comparison, rows: Sequence[Compared]) -> Table:
+    """A column a trial, where they fit, else a row a trial."""
+    made = []
+    for row in rows:
+        what = (Words(title(row)), Words(_where(comparison, row), small=True))
+        between = [Words(agreement_words(comparison, row), "mixed" if row.apart else "quiet", badge=True)]
+        between += [Words(text, small=True) for text in (least_words(row), verdict_words(row)) if text]
+        cells: list[Cell] = []
+        for cell in row.cells:
+            numbers = (
+                () if cell is None else (Words(cell_numbers(cell)), Words(interval(cell.effect), small=True))
+            )
+            cells.append("–" if cell is None else (*numbers, *verdict_of(cell, small=True)))
+        made.append(((what,), tuple(cells), (tuple(between),)))
+    marks = [column.mark for column in comparison.columns]
+    if len(marks) <= MOST_COLUMNS:
+        columns = ("~comparison", *(f"~{mark}" for mark in marks), "~between trials")
+        return table(columns, ((*first, *cells, *last) for first, cells, last in made), view=View.PAGE)
+    lines = (
+        (*first, mark, cell, *last)
+        for first, cells, last in made
+        for mark, cell in zip(marks, cells, strict=True)
+        if cell != "–"
+    )
+    return table(("~comparison", "trial", "~effect", "~between trials"), lines, view=View.PAGE)
+
+
+def _where(comparison: Comparison, row: Compared) -> str:
+    return f"{comparison.place(row)}, {spoken(row.response)}"
+
+
+def _only(row: Compared) -> tuple[Cell, Cell]:
+    cell = row.cells[row.has[0]]
+    assert cell is not None
+    return cell_numbers(cell), verdict_of(cell)
+
+
+def _gain(cell: Found) -> str:
+    return cell.gain.said.removesuffix(NO_INTERVAL) if cell.gain is not None else ""
+
+
+def _trials(comparison: Comparison) -> Table:
+    """A line a trial; on the page with its own verdict."""
+    rows: list[tuple[Cell, ...]] = []
+    for column in comparison.columns:
+        one = column.trial
+        state = one.state if one.valid or one.state == "invalid" else f"{one.state}, invalid"
+        tone = "invalid" if not one.valid else "" if one.state == "done" else "mixed"
+        verdict = (
+            Words(shown(one.headline)),
+            Words(
+                f"{one.blocks:,} blocks; the verdict is at its own alpha of {one.alpha}",
+                small=True,
+                view=View.PAGE,
+            ),
+        )
+        began = f"{day_and_time(one.started)} UTC"
+        took = format_duration(one.duration_s)
+        rows.append(
+            (column.mark, column.name, shown(one.study), began, took, Words(shown(state), tone), verdict)
+        )
+    columns = ("", "~trial", "~study", "began", "took", "state", Column("verdict", wide=True, view=View.PAGE))
+    return table(columns, rows)
+
+
+def _by_trial(
+    comparison: Comparison, names: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], tuple[str, ...]]]
+) -> Iterator[Table]:
+    """A column a trial where they fit (more of them on a page), else a row a trial."""
+    marks = [column.mark for column in comparison.columns]
+    for view, most in ((View.TEXT, _MOST_TEXT_COLUMNS), (View.PAGE, MOST_COLUMNS)):
+        if len(marks) <= most:
+            yield table(
+                (*names, *(f"~{mark}" for mark in marks)),
+                ((*what, *values) for what, values in rows),
+                view=view,
+            )
+        else:
+            lines = (
+                (*what, mark, value)
+                for what, values in rows
+                for mark, value in zip(marks, values, strict=True)
+            )
+            yield table((*names, "trial", "~value"), lines, view=view)
+
+
+def _forests(comparison: Comparison) -> Iterator[Drawn]:
+    """The figures of what several trials have: ratios together, differences by their response; pooled ones apart."""
+    groups: dict[tuple[object, ...], list[Compared]] = {}
+    for row in comparison.rows:
+        if row.shared:
+            scale = ("ratio",) if row.scale is Scale.LOG else (row.response, row.unit)
+            groups.setdefault((row.kind == "pooled", *scale), []).append(row)
+    for number, ((pooled, what, *_), rows) in enumerate(groups.items()):
+        drawn = fitting(rows)
+        caption = (
+            "One line a trial, with its interval; intervals that do not overlap show that the effect differs."
+        )
+        if len(drawn) < len(rows):
+            caption += f" {len(rows) - len(drawn)} more comparisons are not drawn; the table has them."
+        of = "Means over conditions" if pooled else "Effects"
+        yield Drawn(
+            (trials_forest(f"trials{number}", comparison, drawn, narrow=False),),
+            trials_forest(f"trials{number}n", comparison, drawn, narrow=True),
+            title="" if not number else of if what == "ratio" else f"{of}: {spoken(str(what))}",
+            caption=caption,
+            apart=number < len(groups) - 1,
+        )
+
+
+def _tone(rows: Sequence[Compared]) -> tuple[str, str]:
+    """A word for the whole, and the class that colours it."""
+    if any(row.apart for row in rows):
+        return "differs", "mixed"
+    if any(row.agreement is Agreement.NOT_SHOWN for row in rows):
+        return "no difference shown", "inconclusive"
+    return "no verdict", "invalid"

@@ -1,0 +1,934 @@
+"""A trial as blocks: the answer, its size with interval, what supports it, what limits it, then everything else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+from iotrial.analysis.model import Conclusion
+from iotrial.design.model import ArmKind
+from iotrial.lab.knob import Safety
+from iotrial.legible import shown
+from iotrial.report.blocks import (
+    DECISIVE,
+    EQUIVALENT,
+    UNDECIDED,
+    Block,
+    Cell,
+    Claim,
+    Code,
+    Column,
+    Drawn,
+    Facts,
+    Group,
+    Note,
+    Panels,
+    Report,
+    Row,
+    Section,
+    Table,
+    View,
+    Words,
+    heads,
+    table,
+)
+from iotrial.report.claims import ClaimGroup, HeldClaim, Outcome, grouped, not_run_in_brief
+from iotrial.report.diagnostics import change_sentence
+from iotrial.report.document import OTHER_CLAIMS, Document
+from iotrial.report.evidence import COUNT, KINDS, SHARES, EvidenceRow
+from iotrial.report.facts import FactRow, FactTable
+from iotrial.report.figure import Figure, stem
+from iotrial.report.figures import Figures, draw_figures
+from iotrial.report.findings import QUIET, arms_are_rows, row_label
+from iotrial.report.matrices import LEGEND, MARKS, Matrix, said, said_of, table_of
+from iotrial.report.matrix_figures import MatrixFigures, TestFigure
+from iotrial.report.metrics import is_system_wide, words_of
+from iotrial.report.notation import counted, elided, joined, percent, quantity, some, utc
+from iotrial.report.phrases import TIME_UNITS, amount, interval, interval_title, reason_in_words, spoken
+from iotrial.report.rows import EffectRow
+from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING, page_rows
+from iotrial.report.run_figures import READING as PAGES_READING
+from iotrial.report.series import Arm
+from iotrial.report.within import changes_within
+from iotrial.store.model import TrialState, with_checks
+from iotrial.units import format_duration, format_ratio
+
+INTERACTION_LEDE = (
+    "What one setting does to the effect of another. In tables and figures an interaction is half the difference of one "
+    "factor’s effects at the two levels of the other, on the scale of the response, so that it compares with main "
+    "effects; in sentences it is the whole difference, which for ratios is the square of that number."
+)
+_FACTS_LEDE = "What the kernel answered, one row a name. Conditions whose tables are the same share one."
+_MATRIX_LEDE = (
+    "File sizes by record sizes, a map for each test. Every cell is a comparison of its own, with its own blocks, interval "
+    "and verdict; all of them share the study’s alpha."
+)
+_MEDIANS_LEDE = (
+    "Medians over the runs that count. A value is marked ▲ or ▼ where it moved with the treatment: the blocks tell it from "
+    "the reference, and the medians differ by more than the margin. What moved most clearly stands first: look there for "
+    "the mechanism. Of those marked the share of false ones is held below {alpha} (e-BH); that is exploratory, not a "
+    "verdict. What the whole machine counts is called system-wide: neighbours are in it."
+)
+_ACCOUNTED = (
+    " What is called accounted comes from repetitions after the last block, which were traced and not timed: of so few, "
+    "counts of calls are marked where their middle halves do not overlap, and requests never; latencies of requests are "
+    "right to a quarter."
+)
+_LEVEL_LEDE = (
+    "By level of each factor: means over the rows at that level of each row’s median. Listed is what moved: the blocks tell "
+    "the level from the reference, and the means differ by more than the margin; what moved most clearly stands first. Of "
+    "those listed the share of false ones is held below {alpha} (e-BH); that is exploratory, not a verdict. What the whole "
+    "machine counts is called system-wide: neighbours are in it."
+)
+_EXPLORATORY_LEDE = (
+    "Not what the trial was planned for. “Discovery” holds the share of false ones among those marked yes below {alpha} "
+    "(e-BH); read them as hints for the next study."
+)
+_CONTROLS_LEDE = (
+    "An identical copy of the reference must not be told from it, and a slow-down that was put in on purpose must come out "
+    "at its size. Otherwise the trial is invalid."
+)
+_NO_CONTROLS = (
+    "None. Nothing shows that this trial would have seen an effect, or that it sees none where there is none."
+)
+_LOSSES_LEDE = (
+    "A void block is left out whole, by a rule that is the same for every arm and does not see the result. A failure is "
+    "never left out: it caps its comparison at inconclusive."
+)
+_MIXED_LEDE = (
+    "Of a main effect: the interactions of two factors that it takes for its own, with their weight. Of an interaction: "
+    "those that are the same column, a minus before those of opposite sign."
+)
+#: the colour of a mark in the table of a matrix
+_MARKED = {mark: words for words, mark in MARKS.items()}
+TONES = {
+    Outcome.CONFIRMED: "confirmed",
+    Outcome.NOT_CONFIRMED: "contradicted",
+    Outcome.CONTRADICTED: "contradicted",
+    Outcome.CANNOT_SAY: "open",
+}
+_LONGEST_COMPARISON = 60
+_MOST_MOVED = 6
+_MOST_ON_SCREEN = 3
+_MOST_CONDITIONS = 6
+_MOST_LISTED = 200
+_MOST_ALIASES = 24
+#: requests whose times are not worth a line
+_FEW = 10
+#: of one request, and of several
+_KINDS = {
+    "read": ("read", "reads"),
+    "write": ("write", "writes"),
+    "flush": ("flush", "flushes"),
+    "discard": ("discard", "discards"),
+    "other": ("other", "others"),
+}
+
+
+def trial_report(document: Document, *, figures: int | None = None, html_path: str | None = None) -> Report:
+    """The report of a trial. With ``figures``, those of so many conditions are drawn, for a page; ``html_path`` is the file
+    of the page, which a terminal names at the end."""
+    trial = document.trial
+    header = trial.header
+    number = trial.number
+    drawn = None if figures is None else draw_figures(document, most_panels=figures)
+    badges = [Words(document.summary.tone.value, document.summary.tone.value, badge=True)]
+    if trial.state not in (TrialState.DONE, TrialState.INVALID):
+        badges.append(Words(trial.state.value, trial.state.value, badge=True))
+    if not document.with_controls:
+        badges.append(Words("without controls", "mixed", badge=True))
+    return Report(
+        title=document.title,
+        headline=document.summary.headline,
+        tone=document.summary.tone.value,
+        question=shown(header.study.question),
+        badges=tuple(badges),
+        top=(document.title, *((f"trial {number}",) if number else ()), _started(header.started)),
+        footer=f"iotrial {header.version}, trial {header.id}, seed {header.seed}. This file is complete: it loads nothing.",
+        files=stem(shown(header.study.name), *((str(number),) if number else ())),
+        rest=f"iotrial report {number or 'FILE'}",
+        blocks=tuple(_blocks(document, drawn, html_path)),
+    )
+
+
+def _blocks(document: Document, drawn: Figures | None, html_path: str | None) -> Iterator[Block]:
+    yield from _answer(document, drawn)
+    yield from document.summary.supports
+    yield from _supports(document)
+    yield from document.summary.limits
+    yield from safety_blocks(document)
+    yield from _limits(document)
+    yield from _claims(document)
+    if drawn is not None:
+        yield from _runs(drawn)
+    yield from _evidence(document)
+    yield from _exploratory(document)
+    yield from _controls(document)
+    yield from _losses(document)
+    yield from _diagnostics(document)
+    yield from _plan(document)
+    yield from _end(document, html_path)
+
+
+# -- the answer
+
+
+def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
+    if document.facts:
+        yield Section("Facts", tuple(fact_blocks(document)), id="facts", lede=_FACTS_LEDE)
+    yield from _matrices(document, drawn)
+    if document.primary:
+        # what a table of facts or of a matrix says need not be said twice on the first screen
+        view = View.LONG if document.facts or document.matrices else View.ALL
+        pooled = effect_table(document.pooled, valid=document.valid)
+        more: list[Block] = []
+        if drawn is not None:
+            several = len(drawn.forests) > 1
+            more = [_figure(one, title=one.title if several else "", apart=True) for one in drawn.forests]
+        every = effect_table(document.primary, valid=document.valid)
+        if drawn is not None and drawn.forests:
+            more.append(Section("Effects as a table", (every,), folded=True))
+        else:
+            more.append(every)
+        if document.pooled:
+            title = f"Means over conditions (pooled): a family of their own ({len(document.pooled)})"
+            more.append(Section(title, (pooled,), folded=True, view=View.LONG))
+        yield Section("Effects", tuple(more), id="effects", lede=_effects_lede(document), view=view)
+    yield from _factors(document, drawn)
+    yield from _pages(document, drawn)
+
+
+def fact_blocks(document: Document) -> Iterator[Block]:
+    """A table for each set of conditions that share one: on the page a row a name, in text a row for all names that have the
+    same words, and below which those are."""
+    for facts in document.facts:
+        yield _facts(facts, facts.groups, view=View.TEXT)
+        yield _facts(facts, facts.rows, view=View.PAGE)
+    alike = dict.fromkeys(row.names for facts in document.facts for row in facts.groups if len(row.names) > 1)
+    for first, *more in alike:
+        yield Note(", ".join(more), f"{first} and {len(more)} more", view=View.FULL)
+
+
+def _facts(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
+    """A row is called by the first of its names."""
+    made: list[tuple[Cell, ...]] = []
+    for row in rows:
+        more = len(row.names) - 1
+        name = f"{row.names[0]} and {more} more" if more else row.names[0]
+        made.append((name, *(Words(cell, "dim" if cell in ("no", "–") else "") for cell in row.cells)))
+    columns = [Column("", wide=True), *(Column(name, wide=True) for name in facts.columns)]
+    said = f"{facts.said[:1].upper()}{facts.said[1:]}."
+    return table(columns, made, title=facts.title, note=said, view=view)
+
+
+def _matrices(document: Document, drawn: Figures | None) -> Iterator[Block]:
+    """On the first screen a line for each test; in text a table for each; on the page figures."""
+    if not document.matrices:
+        return
+    blocks: list[Block] = []
+    for matrix in document.matrices:
+        rows = [(grid.test, said_of((grid,)), *_extremes(grid.cells.values())) for grid in matrix.tests]
+        names = ("test", "~file sizes by record sizes", ">least ratio", ">largest")
+        blocks.append(table(names, rows, title=_counts(matrix), view=View.SHORT))
+    blocks += matrix_blocks(document)
+    for figures in drawn.matrices if drawn is not None else ():
+        blocks.append(_figure(figures.maps, title=figures.title, apart=True))
+        blocks += [_test(figures, one, first=one is figures.tests[0]) for one in figures.tests]
+    yield Section("Matrix", tuple(blocks), id="matrix", lede=_MATRIX_LEDE)
+
+
+def matrix_blocks(document: Document) -> Iterator[Block]:
+    """A table for each test: file sizes downwards, record sizes to the right."""
+    for matrix in document.matrices:
+        text = f"{_counts(matrix)} Ratios of times; {LEGEND}. Rows are file sizes, columns record sizes."
+        yield Note(text, view=View.FULL)
+        for grid in matrix.tests:
+            head, *rest = table_of(matrix, grid, valid=document.valid)
+            columns = [head[0], *(f">{name}" for name in head[1:])]
+            cells = ([Words(cell, _MARKED.get(cell[-1], "")) for cell in row] for row in rest)
+            yield table(columns, cells, view=View.FULL)
+
+
+def _counts(matrix: Matrix) -> str:
+    return f"{matrix.title}: {said(matrix)}." if matrix.title else f"{said(matrix)}."
+
+
+def _extremes(rows: Iterable[EffectRow]) -> tuple[str, str]:
+    values = [row.effect.value for row in rows if row.effect.value is not None]
+    return (format_ratio(min(values)), format_ratio(max(values))) if values else ("–", "–")
+
+
+def _test(figures: MatrixFigures, one: TestFigure, *, first: bool) -> Section:
+    columns = (
+        "file",
+        "record",
+        f">{figures.reference}, KiB/s",
+        f">{figures.level}, KiB/s",
+        ">ratio of times",
+        "verdict",
+    )
+    blocks: list[Block] = []
+    if one.surfaces is not None:
+        blocks.append(_figure(one.surfaces, apart=True, scenes=one.scenes))
+    blocks.append(table(columns, one.rows))
+    title = f"{one.test}: {'surfaces and ' if one.surfaces is not None else ''}numbers"
+    return Section(title, tuple(blocks), folded=True, open=first, view=View.PAGE)
+
+
+def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = False) -> Table:
+    """One line an effect: by condition where there is one comparison, else under a heading for each condition."""
+    comparisons = {row.comparison for row in rows}
+    several = len({row.effect.response for row in rows}) > 1
+    single = len(comparisons) == 1 and not several
+    numbers = interval_title(row.effect.scale for row in rows)
+    p_value = Column("discovery" if exploratory else "p (anytime)", right=True, view=View.PAGE)
+    columns = (
+        Column(elided(comparisons.pop(), _LONGEST_COMPARISON) if single else "comparison", wide=True),
+        Column(numbers, right=True),
+        p_value,
+        Column("blocks", right=True),
+        Column("verdict", wide=True),
+    )
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        title = row.place + (f": {spoken(row.effect.response)}" if several else "")
+        name = elided(title if single else row.comparison, _LONGEST_COMPARISON)
+        key = () if single else (title, row.condition.key)
+        groups.setdefault(key, []).append(_effect(row, name, valid=valid, exploratory=exploratory))
+    made = tuple(Group(tuple(members), key[0] if key else "") for key, members in groups.items())
+    return Table(columns, made, noun="comparison")
+
+
+def _effect(row: EffectRow, name: str, *, valid: bool, exploratory: bool) -> Row:
+    effect = row.effect
+    p = {True: "yes", False: "no", None: "–"}[effect.discovery] if exploratory else _p_value(effect.p_anytime)
+    blocks = (Words(f"{effect.blocks:,}" + (f" (+{effect.failures} failed)" if effect.failures else "")),)
+    verdict = verdict_cell(row, valid=valid)
+    conclusion = effect.conclusion
+    rank = (
+        EQUIVALENT if conclusion.equivalent else UNDECIDED if conclusion is Conclusion.UNDECIDED else DECISIVE
+    )
+    return Row(
+        (name, interval(effect), p, blocks, verdict), rank, conclusion.words if valid else "without a verdict"
+    )
+
+
+def verdict_cell(row: EffectRow, *, valid: bool) -> Cell:
+    """The verdict, whether it is detectable, what it risks, and why it is undecided."""
+    if not valid:
+        return Words("no verdict", "invalid", badge=True)
+    effect = row.effect
+    found = [Words(row.verdict, "mixed" if row.risk else effect.conclusion.tone, badge=True)]
+    if row.risk:
+        found += [
+            Words(row.risk, "risk", view=View.TEXT),
+            Words(f"⚠ {row.risk}", "risk", badge=True, view=View.PAGE),
+        ]
+    if effect.detectably and effect.conclusion is not Conclusion.VARIES:
+        found.append(Words(f"detectably {shown(effect.detectably)}"))
+    if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
+        found.append(Words(reason_in_words(str(effect.reason)), view=View.LONG))
+    return tuple(found)
+
+
+def _p_value(p: float) -> str:
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
+
+
+def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
+    """What one setting does to the effect of another: figures, the interactions that are there, and all as a table."""
+    blocks: list[Block] = []
+    groups = drawn.factorial if drawn is not None else ()
+    for group in groups:
+        figures = [
+            _figure(one, apart=True) for one in (group.half_normal, group.main_effects) if one is not None
+        ]
+        crossed = tuple(_figure(one, title=one.title) for one in group.interactions)
+        blocks.append(
+            Section(
+                group.title if len(groups) > 1 else "",
+                (*figures, *((Panels(crossed),) if crossed else ())),
+                view=View.PAGE,
+            )
+        )
+    rows = document.interactions
+    if rows:
+        if document.valid:
+            blocks += _interactions(rows)
+        columns = heads(
+            "~condition", "~interaction", "response", ">half difference", ">blocks", "~verdict", "~effects"
+        )
+        made = tuple(
+            Row((*_crossed(row), verdict_cell(row, valid=document.valid), _parts_of(row))) for row in rows
+        )
+        every = Table(columns, (Group(made),), noun="smaller interaction", view=View.LONG)
+        blocks.append(
+            Section(f"Interactions as a table ({len(rows)})", (every,), folded=True, view=View.LONG)
+        )
+    if blocks:
+        yield Section("Factors", tuple(blocks), id="factors", lede=INTERACTION_LEDE if rows else "")
+
+
+def _crossed(row: EffectRow) -> tuple[Cell, ...]:
+    effect = row.effect
+    asked: tuple[Words, ...] = () if effect.primary else (Words("not asked for", "dim"),)
+    name = (Words(row.comparison), *asked)
+    return row.condition.text, name, spoken(effect.response), interval(effect), f"{effect.blocks:,}"
+
+
+def _parts_of(row: EffectRow) -> str:
+    return "; ".join([*(one.text for one in row.at_levels), *([row.aliases] if row.aliases else [])])
+
+
+def _interactions(rows: Sequence[EffectRow]) -> Iterator[Note]:
+    """The interactions that are there, each with the effects that it is made of."""
+    loud = [row for row in rows if row.effect.verdict not in QUIET]
+    named = sum(row.effect.primary for row in rows)
+    asked = f"{counted(named, 'interaction')} asked for" if named else "No interaction asked for"
+    others = f", {len(rows) - named} others as a family of their own" if len(rows) > named else ""
+    view = View.ALL if loud else View.LONG
+    yield Note(f"{asked}{others}: {len(loud)} shown to be there.", "Interactions", view=view)
+    for row in loud:
+        # what the study asked for stands in full above
+        text = f"{row.comparison}: {row.verdict}" if row.effect.primary else f"{row.sentence} (not asked for)"
+        yield Note(". ".join(filter(None, (text.rstrip("."), _parts_of(row)))), view=View.LONG)
+
+
+def _pages(document: Document, drawn: Figures | None) -> Iterator[Section]:
+    if not document.pages:
+        return
+    columns = ("~condition", "~level", "gains", "~page", ">at the reference", ">at the level", ">ratio")
+    every = table(columns, page_rows(document.pages))
+    blocks: tuple[Block, ...] = (
+        Section("Pages that gain most and least", (every,), folded=True, view=View.LONG),
+    )
+    if drawn is not None:
+        blocks = (
+            Panels(tuple(_figure(one, title=one.title) for one in drawn.pages), _treatments(drawn)),
+            *blocks,
+        )
+    yield Section("Pages", blocks, id="pages", lede=PAGES_READING, view=View.LONG)
+
+
+# -- what supports it, and what limits it
+
+
+def _supports(document: Document) -> Iterator[Note]:
+    if document.evidence:
+        yield Note(moved_in_words(document, most=_MOST_ON_SCREEN), "Evidence", view=View.SHORT)
+        yield Note(moved_in_words(document), "Evidence", view=View.FULL)
+    for words in _requests(document):
+        yield Note(words, "Requests", view=View.FULL)
+    found = [row for row in document.exploratory if row.effect.discovery]
+    if found:
+        every = list(dict.fromkeys(f"{spoken(row.effect.response)} ({_level(row)})" for row in found))
+        named = joined(some(every, _MOST_MOVED))
+        yield Note(
+            f"{named} may differ too; a new trial would have to show it", "Exploratory", view=View.FULL
+        )
+    for row in document.diagnostics:
+        if row.diagnostic.changes and (sentence := change_sentence(row.diagnostic)):
+            where = f"{row.condition.text}: " if row.condition.text else ""
+            yield Note(f"{where}{sentence}", "Change", view=View.FULL)
+    for within in changes_within(document.data, document.conditions)[:_MOST_ON_SCREEN]:
+        yield Note(
+            f"within a run of {shown(within.arm)}, {within.what}: after {format_duration(within.at_s)} from "
+            f"{quantity(within.before, within.unit)} to {quantity(within.after, within.unit)}",
+            "Change",
+            view=View.FULL,
+        )
+
+
+def moved_in_words(document: Document, *, most: int = _MOST_MOVED) -> str:
+    """What moved with the treatment, besides the primary responses."""
+    primary = {row.effect.response for row in document.primary}
+    moved = Counter(
+        (row.metric, row.moved, row.treatment)
+        for row in document.evidence
+        if row.moved and row.metric not in primary
+    )
+    if not moved:
+        margin = percent(document.trial.header.margin)
+        return f"nothing else that was counted moved with the treatment by more than {margin}"
+    timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
+    # what was counted says more of the mechanism than what else was timed
+    # and what others on the machine are in says less
+    ordered = sorted(moved, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -moved[key]))
+    texts = [f"{words_of(metric)} {way} with {shown(arm)}" for metric, way, arm in ordered]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
+
+
+def _level(row: EffectRow) -> str:
+    """The level alone where its factor goes without saying."""
+    level = shown(row.effect.level)
+    return level if len(level) > 3 else f"{shown(row.effect.factor)} {level}"
+
+
+def _requests(document: Document) -> Iterator[str]:
+    """What the device was asked for in accounted repetitions, a line for each condition, where these are few."""
+    conditions: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
+    for row in document.evidence:
+        if row.metric.partition(".")[0] in (COUNT, *SHARES):
+            by_treatment = conditions.setdefault(row.condition.text, {})
+            by_treatment.setdefault(row.treatment, {})[row.metric] = row
+    if len(conditions) > _MOST_ON_SCREEN:
+        return
+    for condition, by_treatment in conditions.items():
+        texts = [f"{shown(arm)} {_asked_for(rows)}" for arm, rows in by_treatment.items()]
+        where = f"{condition}: " if len(conditions) > 1 else ""
+        checks = ", with the checks after the work" if with_checks(document.data.requests) else ""
+        yield f"{where}{'; '.join(texts)}. Traced apart, not in the timed runs{checks}"
+
+
+def _asked_for(rows: Mapping[str, EvidenceRow]) -> str:
+    """E.g. "400 reads (half within 60 µs, 99 % within 90 µs), 1 flush"."""
+    texts = []
+    for kind in KINDS:
+        count = rows.get(f"{COUNT}.{kind}")
+        if count is None or not count.value:
+            continue
+        times = [
+            f"{share} within {quantity(row.value, 's')}"
+            for name, share in (("accounted_request_p50", "half"), ("accounted_request_p99", "99 %"))
+            if (row := rows.get(f"{name}.{kind}")) is not None
+        ]
+        words = f"{count.value:,.10g} {_KINDS[kind][count.value != 1]}"
+        texts.append(f"{words} ({', '.join(times)})" if times and count.value >= _FEW else words)
+    return ", ".join(texts) or "none"
+
+
+def safety_blocks(document: Document) -> Iterator[Block]:
+    """What settings do to the safety of data. What puts it at risk, or is not judged, is on the first screen."""
+    lesser = []
+    for safety, line in document.safety:
+        note = Note(f"{line}.", safety.value.capitalize(), "alarm" if safety is Safety.DATA_AT_RISK else "")
+        if safety is Safety.TRADE_OFF:
+            lesser.append(note)
+        else:
+            yield note
+    if lesser:
+        yield Section(
+            f"Trade-offs of these settings ({len(lesser)})", tuple(lesser), folded=True, view=View.LONG
+        )
+
+
+def _limits(document: Document) -> Iterator[Note]:
+    if document.failures:
+        named = "; ".join(
+            f"{run.arm}: {elided(run.message, 60)}" for run in document.failures[:_MOST_ON_SCREEN]
+        )
+        more = len(document.failures) - _MOST_ON_SCREEN
+        text = f"{counted(len(document.failures), 'run')}: {named}{f'; {more} more' if more > 0 else ''}"
+        yield Note(text, "Failed", view=View.TEXT)
+    for note in (*document.analysis.notes, *document.data.not_accounted):
+        yield Note(shown(note), "Note", view=View.FULL)
+
+
+def _claims(document: Document) -> Iterator[Block]:
+    """On the first screen one line with the outcomes; else every claim."""
+    groups = grouped(document.claims)
+    if not groups:
+        return
+    outcomes = Counter(
+        group.outcome.value if group.outcome else "depends on the condition" for group in groups
+    )
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.most_common())
+    counts = next(iter(outcomes)) if len(outcomes) == 1 else counts
+    others = (
+        " (of this iotrial's study, not the stored one's)" if OTHER_CLAIMS in document.summary.details else ""
+    )
+    yield Note(f"{counted(len(groups), 'published claim')}: {counts}{others} (--full)", view=View.SHORT)
+    for group in groups:
+        yield _claim(group)
+    for words in not_run_in_brief(groups):
+        yield Note(words, "Claim", view=View.FULL)
+
+
+def _claim(group: ClaimGroup) -> Claim:
+    first, outcome = group.held[0], group.outcome
+    here = tuple(_here(held, outcome) for held in group.held[:_MOST_CONDITIONS])
+    if len(group.held) > _MOST_CONDITIONS:
+        here += ((f"and {len(group.held) - _MOST_CONDITIONS} more conditions", "", None),)
+    return Claim(
+        sentence=group.sentence,
+        text=shown(group.claim.text),
+        source=shown(group.claim.source),
+        outcome=outcome.value if outcome else "depends on the condition",
+        tone=_tone(outcome),
+        published=first.published,
+        here=here,
+        why=f"{first.why[:1].upper()}{first.why[1:]}." if outcome else "",
+        note=shown(group.claim.note),
+        view=View.PAGE if group.not_run else View.LONG,
+    )
+
+
+def _here(held: HeldClaim, shared: Outcome | None) -> tuple[str, str, Words | None]:
+    where = held.condition.text if held.condition is not None and held.condition.parts else ""
+    badge = None if shared else Words(held.outcome.value, _tone(held.outcome), badge=True)
+    return held.here, where, badge
+
+
+def _tone(outcome: Outcome | None) -> str:
+    return "partly" if outcome is None else TONES.get(outcome, "partly")
+
+
+# -- everything else
+
+
+def _runs(drawn: Figures) -> Iterator[Section]:
+    """Figures of runs, in order of time, as distributions, within a run and by operation."""
+    treatments = _treatments(drawn)
+    if drawn.panels:
+        time = tuple(
+            _figure(one.runs, title=one.title, more=one.marks, reading=False) for one in drawn.panels
+        )
+        spread = tuple(_figure(one.distribution, title=one.title, reading=False) for one in drawn.panels)
+        quantiles = (">runs", ">5 %", ">25 %", ">median", ">75 %", ">95 %")
+        rows = table(("~condition", "~arm", *quantiles), drawn.run_rows)
+        blocks: list[Block] = [
+            Panels(time, drawn.arms),
+            *_left_out(drawn.panels_left_out),
+            Section(
+                "Distributions",
+                (Panels(spread),),
+                id="distributions",
+                lede=DISTRIBUTIONS_READING,
+                view=View.PAGE,
+            ),
+            Section("Runs as a table", (rows,), folded=True, view=View.PAGE),
+        ]
+        yield Section(
+            "Runs in order of time",
+            tuple(blocks),
+            id="runs",
+            lede=drawn.runs_reading,
+            nav="Runs in time",
+            view=View.PAGE,
+        )
+    if drawn.within:
+        blocks = [Panels(_all(drawn.within), treatments), *_left_out(drawn.within_left_out)]
+        yield Section("Within a run", tuple(blocks), id="within", lede=WITHIN_READING, view=View.PAGE)
+    if drawn.latencies:
+        quantiles = (">operations", ">median", ">90 %", ">99 %", ">99.9 %", ">longest")
+        rows = table(("~condition", "operation", "~arm", *quantiles), drawn.latency_rows)
+        blocks = [
+            Panels(_all(drawn.latencies), treatments),
+            *_left_out(drawn.latencies_left_out, "combinations of operation and condition"),
+            Section("Latencies as a table", (rows,), folded=True, view=View.PAGE),
+        ]
+        title = "Latency of single operations"
+        yield Section(title, tuple(blocks), id="latency", lede=LATENCY_READING, nav="Latency", view=View.PAGE)
+
+
+def _all(figures: Iterable[Figure]) -> tuple[Drawn, ...]:
+    return tuple(_figure(one, title=one.title, reading=False) for one in figures)
+
+
+def _left_out(number: int, what: str = "conditions") -> Iterator[Note]:
+    if number:
+        yield Note(f"{number} more {what} are not drawn; their numbers are in the tables.", view=View.PAGE)
+
+
+def _figure(
+    figure: Figure,
+    *,
+    title: str = "",
+    more: str = "",
+    reading: bool = True,
+    apart: bool = False,
+    scenes: tuple[str, ...] = (),
+) -> Drawn:
+    caption = " ".join(filter(None, (more, figure.reading if reading else "")))
+    return Drawn(figure.parts, figure.narrow, title, figure.sentence, caption, figure, apart, scenes)
+
+
+def _treatments(drawn: Figures) -> tuple[Arm, ...]:
+    return tuple(arm for arm in drawn.arms if arm.kind is ArmKind.TREATMENT)
+
+
+def _evidence(document: Document) -> Iterator[Section]:
+    if not document.evidence:
+        return
+    by_level = arms_are_rows(document.trial.header.study)
+    alpha = percent(document.trial.header.alpha)
+    found = _moved(document) if by_level else _medians(document)
+    notes = tuple(
+        Note(f"{shown(why)[:1].upper()}{shown(why)[1:]}.", view=View.PAGE)
+        for why in document.data.not_accounted
+    )
+    lede = _LEVEL_LEDE if by_level else _MEDIANS_LEDE
+    accounted = _ACCOUNTED if not by_level and (document.data.calls or document.data.requests) else ""
+    blocks: tuple[Block, ...] = (found if found.rows else Note("Nothing moved."), *notes)
+    yield Section(
+        "Evidence: what else changed",
+        blocks,
+        id="evidence",
+        lede=lede.format(alpha=alpha) + accounted,
+        nav="Evidence",
+        view=View.LONG,
+    )
+
+
+def _medians(document: Document) -> Table:
+    """By condition: one row a metric, one column a treatment. What moved is marked."""
+    arms = tuple(dict.fromkeys(row.treatment for row in document.evidence))
+    by_condition: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
+    for row in document.evidence:
+        by_condition.setdefault(row.condition.text, {}).setdefault(row.metric, {})[row.treatment] = row
+    groups = []
+    for condition, metrics in by_condition.items():
+        rows = [
+            Row(
+                (words_of(metric), *(_median(by_arm, arm) for arm in arms)),
+                rank=0 if _any_moved(by_arm) else 1,
+            )
+            for metric, by_arm in metrics.items()
+        ]
+        groups.append(Group(tuple(rows), condition))
+    columns = (Column("metric", wide=True), *(Column(elided(shown(arm), 24), right=True) for arm in arms))
+    return Table(columns, tuple(groups))
+
+
+def _any_moved(by_arm: Mapping[str, EvidenceRow]) -> bool:
+    return any(row.moved for row in by_arm.values())
+
+
+def _median(by_arm: Mapping[str, EvidenceRow], arm: str) -> Cell:
+    row = by_arm.get(arm)
+    if row is None:
+        return "–"
+    if row.moved is None or row.is_reference:
+        return amount(row.value, row.unit)
+    reference = next((one.value for one in by_arm.values() if one.is_reference), None)
+    return _marked(amount(row.value, row.unit, relative_to=reference), row.moved)
+
+
+def _marked(text: str, way: str) -> Words:
+    return Words(f"{'▲' if way == 'up' else '▼'} {text}", way)
+
+
+def _moved(document: Document) -> Table:
+    """Of a screen only what moved: by metric, setting, and the values at the reference and at the level."""
+    references: dict[tuple[str, str, str], EvidenceRow] = {}
+    factor_of = {
+        row_label(factor.name, level.label): factor.name
+        for factor in document.trial.header.study.treatment_factors
+        for level in factor.levels
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for row in document.evidence:
+        key = (row.condition.key, row.metric, factor_of.get(row.treatment, ""))
+        if row.is_reference:
+            references[key] = row
+        elif row.moved is not None and (reference := references.get(key)) is not None:
+            at_level = _marked(amount(row.value, row.unit, relative_to=reference.value), row.moved)
+            before = amount(reference.value, row.unit)
+            rows.append((row.condition.text, words_of(row.metric), shown(row.treatment), before, at_level))
+    return table(("~condition", "~metric", "~setting", ">at the reference", ">at the level"), rows)
+
+
+def _exploratory(document: Document) -> Iterator[Section]:
+    if document.exploratory:
+        lede = _EXPLORATORY_LEDE.format(alpha=percent(document.trial.header.alpha))
+        effects = effect_table(document.exploratory, valid=document.valid, exploratory=True)
+        title = "Other responses (exploratory)"
+        yield Section(title, (effects,), id="other", lede=lede, nav="Other responses", view=View.LONG)
+
+
+def _controls(document: Document) -> Iterator[Section]:
+    columns = ("~condition", "control", ">put in", "~found", ">blocks", "")
+    rows = []
+    for row in document.controls:
+        control = row.control
+        state = (
+            Words("failed", "failed", badge=True)
+            if not control.passed
+            else Words(row.standing, "mixed", badge=True)
+            if row.standing
+            else Words("passed", "confirmed", badge=True)
+        )
+        kind = "identical copy" if control.kind == "negative" else "slowed copy"
+        found = f"{row.sentence[:1].upper()}{row.sentence[1:]}."
+        cells = (row.condition.text, kind, format_ratio(control.injected), found, str(control.blocks), state)
+        rows.append(Row(cells, rank=int(control.passed)))
+    blocks: list[Block] = [table(columns, rows)] if rows else []
+    if document.carry_over:
+        carried = []
+        for one in document.carry_over:
+            texts = [f"{text[:1].upper()}{text[1:]}." for text in (one.sentence, *one.unaffected)]
+            passed = one.carry_over.passed
+            state = Words("passed" if passed else "failed", "confirmed" if passed else "failed", badge=True)
+            wash_in = "yes" if one.carry_over.wash_in else "no"
+            carried.append((one.condition.text, " ".join(texts), str(one.carry_over.blocks), wash_in, state))
+        names = ("~condition", "~found", ">blocks", "wash-in", "")
+        blocks.append(table(names, carried, title="Carry-over: does a run depend on the one before?"))
+    lede = _CONTROLS_LEDE if document.controls else _NO_CONTROLS
+    blocks = blocks or [Note(_NO_CONTROLS, view=View.FULL)]
+    yield Section("Controls", tuple(blocks), id="controls", lede=lede, view=View.LONG)
+
+
+def _losses(document: Document) -> Iterator[Section]:
+    lost = len(document.void) + len(document.failures)
+    view = View.LONG if lost else View.PAGE
+    blocks: list[Block] = []
+    if document.analysis.void:
+        rows = [(shown(one.rule), shown(one.level or "–"), f"{one.count}") for one in document.analysis.void]
+        blocks.append(table(("~rule", "~level whose check failed", ">blocks"), rows))
+    if document.void:
+        every = [
+            (one.condition.text, f"{one.block}", one.rule, one.level, _seconds(one.at_s))
+            for one in document.void[:_MOST_LISTED]
+        ]
+        void = table(("~condition", ">block", "~rule", "~level", ">at"), every)
+        blocks.append(
+            Section(f"Every void block ({len(document.void)})", (void,), folded=True, view=View.PAGE)
+        )
+    if document.failures:
+        runs = [
+            (run.condition.text, f"{run.block}", run.arm, _seconds(run.at_s), run.message)
+            for run in document.failures[:_MOST_LISTED]
+        ]
+        failed = table(("~condition", ">block", "~arm", ">at", "~failure"), runs)
+        title = f"Every failed run ({len(document.failures)})"
+        blocks.append(Section(title, (failed,), folded=True, open=True, view=View.LONG))
+    lede = _LOSSES_LEDE if lost else "None: every run that was begun counts."
+    nav = f"Void and failed ({lost})" if lost else "Void and failed"
+    blocks = blocks or [Note("No block is void and no run failed.", view=View.PAGE)]
+    yield Section("Void blocks and failed runs", tuple(blocks), id="losses", lede=lede, nav=nav, view=view)
+
+
+def _seconds(at_s: float | None) -> str:
+    return "–" if at_s is None else format_duration(at_s)
+
+
+def _diagnostics(document: Document) -> Iterator[Section]:
+    if not document.diagnostics and not document.analysis.notes:
+        return
+    few = len(document.diagnostics) <= 2
+    blocks = tuple(
+        Section(
+            f"{row.condition.text}, {spoken(row.diagnostic.response)} ({row.diagnostic.blocks} blocks)",
+            tuple(Note(sentence, view=View.PAGE) for sentence in row.sentences),
+            folded=True,
+            open=few,
+            view=View.PAGE,
+        )
+        for row in document.diagnostics[:_MOST_LISTED]
+    )
+    notes = f" Notes: {'; '.join(map(shown, document.analysis.notes))}." if document.analysis.notes else ""
+    lede = f"They inform and never gate: the method does not need independent or normal runs.{notes}"
+    blocks = blocks or (Section("", (Note(notes.strip(), view=View.PAGE),), view=View.PAGE),)
+    yield Section("Diagnostics", blocks, id="diagnostics", lede=lede, view=View.PAGE)
+
+
+def _plan(document: Document) -> Iterator[Section]:
+    header, design = document.trial.header, document.design
+    more: list[Block] = []
+    if design is not None and len(design.factors) > 1:
+        columns = [
+            "treatment",
+            *map(shown, design.factors),
+            *(["stretched"] if design.control_columns else []),
+        ]
+        rows = [
+            (shown(name), *map(shown, labels), *(["yes" if slowed else ""] if design.control_columns else []))
+            for name, labels, slowed in zip(design.names, design.labels, design.stretched, strict=True)
+        ]
+        title = f"The treatments, row by row ({len(rows)})"
+        more.append(Section(title, (table(columns, rows[:_MOST_LISTED]),), folded=True, view=View.PAGE))
+        mixed = [(shown(name), _biased(biased, ", ")) for name, biased in design.aliases if biased]
+        mixed += [(shown(name), f"= {_biased(same, ' = ')}") for name, same in design.mixed[:_MOST_LISTED]]
+        if mixed:
+            title = "What is mixed with what"
+            more.append(Section(title, (Facts(tuple(mixed)),), lede=_MIXED_LEDE, folded=True, view=View.PAGE))
+    yield Section("The plan", (Facts(document.plan), *more), id="plan", nav="Plan", view=View.LONG)
+    yield Section("The machine", (Facts(document.machine),), id="machine", nav="Machine", view=View.LONG)
+    yield Section("The lab", (Facts(document.lab),), id="lab", nav="Lab", view=View.LONG)
+    again: list[Block] = [Code(document.rerun)]
+    if header.study.why:
+        again.append(Note(f"Why this study: {shown(header.study.why)}", view=View.PAGE))
+    if header.study.text:
+        again.append(
+            Section("The study file as run", (Code(header.study.text),), folded=True, view=View.PAGE)
+        )
+    lede = "The same seed gives the same plan: the same orders and the same assignment of files."
+    yield Section("Run it again", tuple(again), id="again", lede=lede, nav="Run again", view=View.PAGE)
+    yield Section("What the words mean", (Facts(GLOSSARY),), id="words", nav="Words", view=View.PAGE)
+
+
+def _biased(names: Sequence[str], between: str) -> str:
+    more = f" and {len(names) - _MOST_ALIASES} more" if len(names) > _MOST_ALIASES else ""
+    return between.join(map(shown, names[:_MOST_ALIASES])) + more
+
+
+def _end(document: Document, html_path: str | None) -> Iterator[Block]:
+    trial = document.trial
+    named = f"Trial {trial.number}" if trial.number else "A packed trial"  # which is in no store
+    text = f"{named}, {document.title}, {format_duration(trial.duration_s)}."
+    yield Note(f"{text} --full shows the rest.", tone="dim", view=View.SHORT)
+    yield Note(text, tone="dim", view=View.FULL)
+    yield Code(document.rerun, "Run again", view=View.TEXT)
+    if html_path is not None:
+        yield Code(html_path, "Figures and everything else", view=View.TEXT)
+
+
+def _started(started: str) -> str:
+    try:
+        return datetime.fromisoformat(utc(started)).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return shown(started)
+
+
+def _effects_lede(document: Document) -> str:
+    text = (
+        "A ratio is the response at the level over the response at the reference: below 1 is less time. "
+        f"Intervals hold at any time, so looking early costs nothing; the margin is {percent(document.trial.header.margin)}."
+    )
+    return text if document.valid else f"The trial is invalid: these are no verdicts. {text}"
+
+
+GLOSSARY: tuple[tuple[str, str], ...] = (
+    ("faster, slower", "The whole interval lies beyond the margin."),
+    (
+        "probably faster, slower",
+        "The interval excludes “no effect”, but not an effect below the margin: its size is open.",
+    ),
+    ("better, worse, higher, lower", "The same, for responses that are neither times nor rates."),
+    (
+        "equivalent",
+        "Every difference beyond the margin is excluded, which is more than not having found one. Each side is tested "
+        "by itself, so the interval, which holds on both sides at once, may end a little beyond the margin.",
+    ),
+    (
+        "detectably faster or slower",
+        "Equivalent, and yet not zero: there is a difference, too small to matter by the margin chosen.",
+    ),
+    ("undecided", "None of these. The interval says which effects are excluded all the same."),
+    ("invalid", "The trial's own controls failed, so it gives no verdict at all."),
+    ("margin", "The smallest relative effect that the user cares about, fixed before the trial."),
+    (
+        "interval",
+        "Holds the effect with the stated error rate however often one looked and whenever one stopped, and over "
+        "all primary comparisons together. It rests on the random order of the runs, not on normal distributions.",
+    ),
+    (
+        "block",
+        "A short stretch of time in which every arm runs once, in random order; comparisons are made within it.",
+    ),
+    (
+        "interaction",
+        "What one setting does to the effect of another. “Faster together” means faster than the two separate effects "
+        "multiply to.",
+    ),
+    ("pooled", "The mean of an effect over all conditions of a workload."),
+    ("arm", "One member of a block: a treatment, or a control."),
+    (
+        "data at risk",
+        "Where somebody keeps this setting, data that were synced may be lost or wrong after a power cut, a crash or the "
+        "failure of a disk. “Trade-off”: it costs latency, memory, or data that nobody has synced. “Not judged”: not known.",
+    ),
+    ("void", "A block thrown out whole by a rule that is the same for all arms and does not see the result."),
+)

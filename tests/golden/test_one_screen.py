@@ -1,0 +1,51 @@
+"""The report of every packed trial fits one screen: 40 lines at 100 columns; with --full it says everything."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import golden_numbers as golden
+import pytest
+from rich.console import Console
+
+from iotrial.lab.knob import Safety
+from iotrial.report.document import Document
+from iotrial.report.opening import packed_document
+from iotrial.report.render import print_report
+
+LINES, COLUMNS = 40, 100
+#: trials that need more lines, each with the reason; none so far
+LARGER: dict[str, str] = {}
+
+
+def printed(document: Document, *, full: bool) -> str:
+    out = io.StringIO()
+    print_report(document, Console(file=out, width=COLUMNS), full=full)
+    return out.getvalue()
+
+
+def screen_lines(text: str) -> int:
+    """Lines as a terminal shows them: what is longer than the screen is wide takes several."""
+    return sum(max(1, -(-len(line) // COLUMNS)) for line in text.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", golden.packed(), ids=golden.name_of)
+def test_a_trial_fits_one_screen_and_hides_no_alarm(path: Path) -> None:
+    document = packed_document(path)
+    short, full = (printed(document, full=full) for full in (False, True))
+    assert screen_lines(short) <= LINES or golden.name_of(path) in LARGER
+    said, every = " ".join(short.split()), " ".join(full.split())
+    assert said.startswith(document.summary.headline)
+    assert "measured on another machine" in said
+    for safety, line in document.safety:
+        if safety in (Safety.DATA_AT_RISK, Safety.NOT_JUDGED):
+            assert line in said
+    for text in (document.summary.headline, *document.summary.details):
+        assert text in every
+    for row in (*document.primary, *document.pooled):
+        assert row.effect.blocks == 0 or f"{row.effect.blocks:,}" in every
+    if document.data.runs and any(block.void for block in document.data.ends):
+        assert "void and left out" in said
+    assert document.rerun in short
