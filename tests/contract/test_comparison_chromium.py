@@ -18,7 +18,7 @@ from test_report_chromium import CHROMIUM, LONG, chromium, logged
 
 from iotrial.report.analysed import analysed
 from iotrial.report.comparing import compare
-from iotrial.report.render import comparison_html
+from iotrial.report.comparison_blocks import comparison_html
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path")
 

@@ -29,9 +29,10 @@ from iotrial.report.comparison import (
     headline,
     verdict_words,
 )
+from iotrial.report.comparison_blocks import comparison_html, comparison_markdown, comparison_report
 from iotrial.report.comparison_json import comparison_json
 from iotrial.report.opening import summary_of
-from iotrial.report.render import comparison_html, comparison_markdown, print_comparison
+from iotrial.report.text import print_blocks
 from iotrial.store import Store
 from iotrial.study.model import Better, Scale
 
@@ -40,7 +41,7 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "compare.schema.jso
 
 def text_of(comparison: Comparison, width: int = 80, *, full: bool = False) -> str:
     out = StringIO()
-    print_comparison(comparison, Console(file=out, width=width), full=full)
+    print_blocks(comparison_report(comparison), Console(file=out, width=width), full=full)
     return out.getvalue()
 
 

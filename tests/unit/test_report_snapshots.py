@@ -17,9 +17,11 @@ from rich.console import Console
 from iotrial.fleet.report.blocks import print_fleet
 from iotrial.fleet.verdict import report_of
 from iotrial.report.comparing import compare
+from iotrial.report.comparison_blocks import comparison_report
 from iotrial.report.document import Document
 from iotrial.report.opening import packed_document
-from iotrial.report.render import html_report, markdown_report, print_comparison, print_report
+from iotrial.report.render import html_report, markdown_report, print_report
+from iotrial.report.text import print_blocks
 from iotrial.store import Store
 
 FOLDER = Path(__file__).parent / "snapshots"
@@ -44,7 +46,7 @@ def without_figures(page: str) -> str:
 
 def compared() -> str:
     trials = [one("a", faster(0.55, 0.5, 0.6), number=4), one("b", faster(0.95, 0.9, 1.0), number=5)]
-    return terminal(lambda console: print_comparison(compare(trials), console))
+    return terminal(lambda console: print_blocks(comparison_report(compare(trials)), console))
 
 
 def fleet(folder: Path) -> str:

@@ -15,7 +15,7 @@ from iotrial.analysis.eprocess import interval
 from iotrial.analysis.power import blocks_to_resolve
 from iotrial.errors import RequestError
 from iotrial.library.display import Card, html, markdown, text
-from iotrial.report.notation import bracketed, counted, percent
+from iotrial.report.notation import bracketed, capitalised, counted, percent
 
 Scale = Literal["ratio", "difference"]
 
@@ -109,7 +109,7 @@ class BlockComparison:
         return markdown(self._card())
 
     def _card(self) -> Card:
-        return Card(f"{self.sentence[:1].upper()}{self.sentence[1:]}")
+        return Card(capitalised(self.sentence))
 
 
 def compare_blocks(

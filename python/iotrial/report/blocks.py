@@ -123,7 +123,7 @@ class Table:
         return tuple(row for group in self.groups for row in group.rows)
 
     def cut(self, most: int) -> tuple[tuple[Group, ...], str]:
-        """At most so many rows (at least one), the most decisive, in their order; and what is left out, in words."""
+        """At most ``most`` rows, but at least one: the most decisive, in their order; and a description of the rest."""
         rows = self.rows
         if len(rows) <= most:
             return self.groups, ""
@@ -232,6 +232,7 @@ class Drawn:
     apart: bool = False
     #: for each drawing, what the page's script needs to turn it
     scenes: tuple[str, ...] = ()
+    view: View = View.PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,8 +286,7 @@ def shown_in(blocks: Iterable[Block], view: View) -> tuple[Block, ...]:
     """The blocks that a view shows, sections without any left out."""
     found = []
     for block in blocks:
-        where = View.PAGE if isinstance(block, Drawn) else block.view
-        if where & view and not (isinstance(block, Section) and not shown_in(block.blocks, view)):
+        if block.view & view and not (isinstance(block, Section) and not shown_in(block.blocks, view)):
             found.append(block)
     return tuple(found)
 

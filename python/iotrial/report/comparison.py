@@ -8,7 +8,7 @@ An effect as a gain in per cent: "38 % [35, 41] less time", for rates "12 % [10,
 The ends are turned with the direction of the estimate: a low end below 0 is one in the other direction. Interactions have
 no such number: their ratio is half of what a setting does to another's effect.
 
-What differs between trials beside what they measured: machine, lab, versions, margins, and the work itself.
+Besides their results, trials are compared by machine, lab, versions, margins, and the work itself.
 
 Only differences are listed: what two trials of one study have in common is in their reports. What changes from run to
 run of one machine (the number of a loop device, the measured frequency of a clock) is no difference.
@@ -88,7 +88,7 @@ def _said(effect: Effect, percent: float, low: float | None, high: float | None,
 
 
 def _plain(number: float, decimals: int) -> str:
-    """With a true minus sign; an end beside 0 is not written as 0."""
+    """With a true minus sign; an end close to 0 is not written as 0."""
     while decimals < 4 and number != 0.0 and float(f"{number:.{decimals}f}") == 0.0:
         decimals += 1
     return f"{number + 0.0:.{decimals}f}".replace("-", "−")
@@ -352,7 +352,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def details(comparison: Comparison) -> Iterator[str]:
-    """The sentences that belong beside the first."""
+    """The sentences that follow the headline."""
     return (note.text for note in notes(comparison))
 
 

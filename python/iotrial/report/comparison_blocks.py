@@ -38,7 +38,9 @@ from iotrial.report.comparison import (
 )
 from iotrial.report.comparison import Cell as Found
 from iotrial.report.comparison import Row as Compared
-from iotrial.report.notation import day_and_time, elided, quantity
+from iotrial.report.html import html
+from iotrial.report.markdown import markdown
+from iotrial.report.notation import capitalised, day_and_time, elided, quantity
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.plots.trials import fitting, trials_forest
 from iotrial.study.model import Scale
@@ -46,6 +48,17 @@ from iotrial.units import format_duration
 
 #: trials that have a column each, on a page and in text; of more, each has a row
 MOST_COLUMNS, _MOST_TEXT_COLUMNS = 12, 4
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """A comparison of trials as Markdown."""
+    return markdown(comparison_report(comparison))
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """A comparison of trials as one HTML page."""
+    report = comparison_report(comparison, figures=True)
+    return html(lambda _: report)
 
 
 def comparison_report(
@@ -146,7 +159,7 @@ def _effects(comparison: Comparison, rows: Sequence[Compared]) -> Table:
             for column, cell in zip(comparison.columns, row.cells, strict=True)
             if cell is not None
         )
-        groups.append(Group(lines, f"{place[:1].upper()}{place[1:]}: {title(row)}: {told}"))
+        groups.append(Group(lines, f"{capitalised(place)}: {title(row)}: {told}"))
     columns = (Column("trial"), Column("effect"), Column("change", wide=True), Column("verdict", wide=True))
     return Table(columns, tuple(groups), noun="comparison", whole=True, view=View.TEXT)
 

@@ -17,7 +17,7 @@ from iotrial.report.document import Document
 from iotrial.report.figure import Figure, Row, headed, stem
 from iotrial.report.findings import QUIET, is_screen, strength, width
 from iotrial.report.interplay import Adjusted, is_interaction, pair_of
-from iotrial.report.notation import counted, joined, percent, plain
+from iotrial.report.notation import capitalised, counted, joined, percent, plain
 from iotrial.report.phrases import interval, label, level_name, null_value, spoken
 from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale
@@ -87,7 +87,7 @@ def seen(rows: Sequence[EffectRow], *, valid: bool) -> str:
     if not valid:
         return f"The trial is invalid: of {counted(len(rows), 'interval')} none is a verdict{_widest(rows)}."
     text = _by_pair(rows) or _counted(rows)
-    return f"{text[:1].upper()}{text[1:]}{_widest(rows)}."
+    return f"{capitalised(text)}{_widest(rows)}."
 
 
 def _by_pair(rows: Sequence[EffectRow]) -> str:
@@ -274,7 +274,7 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
 
 
 def _with_verdict(point: Point, *, valid: bool) -> str:
-    """E.g. "barrier nobarrier (faster)": what lies above the line need not be an effect, so its verdict is told."""
+    """E.g. "barrier nobarrier (faster)": a point above the line need not be an effect, so its verdict is added."""
     return f"{point.label} ({point.verdict})" if valid else point.label
 
 

@@ -44,7 +44,7 @@ from iotrial.study.model import Factor, Study
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.intp]
-#: so many calls of a condition are shown for their time alone
+#: calls of a condition that are shown because of their time alone
 LONGEST = 5
 ALL = "all"
 _TIME = "accounted_time."

@@ -7,12 +7,10 @@ pipe), whatever the number of calls; what is skipped is drawn with the next call
 The table is drawn over itself and the cursor is never hidden, so that a process which is killed leaves a terminal as it
 should be. One that cannot move its cursor (``TERM=dumb``) gets lines.
 
-How a running trial stands, as the lines that a terminal shows: what is spent, each effect, what lies ahead.
+The table shows what is spent, each effect, and what lies ahead. It is laid out for each width: a narrow terminal loses the
+count of blocks first, then the bar, and names are cut before numbers are.
 
-Laid out by hand, for each width anew: what is dropped where a terminal is narrow goes in the order of what is missed least,
-the count of blocks, then the bar; and names are cut before numbers are.
-
-An interval as a few characters: where it lies about "no difference" and the margin, and how far it has narrowed.
+A bar is an interval as a few characters: where it lies about "no difference" and the margin, and how far it has narrowed.
 
     ┊  ──━│━●━──  ┊      the margins, no difference between them, the interval now and at half as many blocks
 
@@ -324,7 +322,7 @@ def losses(progress: Progress) -> list[str]:
 
 
 def _body(progress: Progress, width: int, most: int, marks: Marks) -> tuple[list[Text], bool]:
-    """At most so many lines, and whether there are bars in them."""
+    """At most ``most`` lines, and whether there are bars in them."""
     from rich.text import Text
 
     effects = progress.effects
@@ -439,7 +437,7 @@ def _row(name: str, line: EffectLine, columns: _Columns, bar: str) -> Text:
 
 
 def _cut(name: str, width: int) -> str:
-    """The name in so many cells, its middle left out where it is longer."""
+    """The name in ``width`` cells, without its middle where it is longer."""
     from rich.cells import cell_len, set_cell_size
 
     return set_cell_size(name if cell_len(name) <= width else elided(name, width), width)

@@ -32,6 +32,11 @@ def elided(text: str, width: int) -> str:
     return text[:head] + "…" + text[len(text) - (width - 1 - head) :]
 
 
+def capitalised(text: str) -> str:
+    """The text with its first letter as a capital."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def joined(parts: Iterable[str], *, last: str = "and") -> str:
     """E.g. "a", "a and b", "a, b and c"."""
     items = list(parts)

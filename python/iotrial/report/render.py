@@ -1,11 +1,9 @@
-"""Trials and comparisons of trials in each format: builder and renderer put together."""
+"""A trial in each format: builder and renderer put together."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iotrial.report.comparison import Comparison
-from iotrial.report.comparison_blocks import comparison_report
 from iotrial.report.document import Document
 from iotrial.report.html import html
 from iotrial.report.markdown import markdown
@@ -31,21 +29,3 @@ def markdown_report(document: Document) -> str:
 def html_report(document: Document) -> str:
     """The report of a trial as one HTML page."""
     return html(lambda panels: trial_report(document, figures=panels))
-
-
-def print_comparison(
-    comparison: Comparison, console: Console, *, full: bool = False, html_path: str | None = None
-) -> None:
-    """Write a comparison of trials to ``console``, on one screen unless ``full``."""
-    print_blocks(comparison_report(comparison, html_path=html_path), console, full=full)
-
-
-def comparison_markdown(comparison: Comparison) -> str:
-    """A comparison of trials as Markdown."""
-    return markdown(comparison_report(comparison))
-
-
-def comparison_html(comparison: Comparison) -> str:
-    """A comparison of trials as one HTML page."""
-    report = comparison_report(comparison, figures=True)
-    return html(lambda _: report)

@@ -21,6 +21,7 @@ from iotrial.report.interplay import (
     only_together,
     verdict_word,
 )
+from iotrial.report.notation import capitalised
 from iotrial.report.phrases import effect_sentence, label
 from iotrial.report.safety import risk_of, risks_of
 from iotrial.report.sentences import carry_over_sentences, control_sentence
@@ -136,7 +137,7 @@ def effect_rows(
         condition = conditions.of_levels(effect.condition, effect.workload)
         crossed = is_interaction(effect)
         sentence = (
-            f"{_capital(interaction_sentence(effect, study, margin=margin))}."
+            f"{capitalised(interaction_sentence(effect, study, margin=margin))}."
             if crossed
             else effect_sentence(effect, margin=margin) + slow_sentence(effect)
         )
@@ -207,7 +208,3 @@ def diagnostic_rows(diagnostics: Sequence[Diagnostic], conditions: Conditions) -
     for diagnostic in diagnostics:
         condition = conditions.of_levels(diagnostic.condition, diagnostic.condition.get("workload", ""))
         yield DiagnosticRow(diagnostic, condition, diagnostic_sentences(diagnostic))
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"

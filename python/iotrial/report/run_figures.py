@@ -13,7 +13,7 @@ import numpy as np
 
 from iotrial.analysis.model import Diagnostic, Effect
 from iotrial.report.figure import Figure, Row, headed, stem
-from iotrial.report.notation import counted, elided, quantity
+from iotrial.report.notation import capitalised, counted, elided, quantity
 from iotrial.report.pages import PagesPanel, PageTime
 from iotrial.report.phrases import spoken
 from iotrial.report.run_sentences import distribution_seen, latency_seen, runs_seen, within_seen
@@ -148,7 +148,7 @@ def within_figure(index: int, panel: WithinPanel, arms: Sequence[Arm]) -> Figure
     names = (f"{part} [{panel.unit}]" for part in ("median", "first quartile", "third quartile"))
     return Figure(
         stem=stem("within", panel.what, panel.condition.text),
-        title=headed(f"{panel.what[:1].upper()}{panel.what[1:]}", panel.condition.text),
+        title=headed(capitalised(panel.what), panel.condition.text),
         sentence=f"Medians and middle halves of {counted(runs, 'run')}. {within_seen(panel)}",
         reading=WITHIN_READING,
         columns=("arm", "since the run began [s]", *names),

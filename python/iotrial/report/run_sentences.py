@@ -13,7 +13,7 @@ from iotrial.analysis.changes import FEWEST
 from iotrial.analysis.model import Diagnostic, Effect, Verdict
 from iotrial.report.evidence import histogram_quantile
 from iotrial.report.findings import QUIET
-from iotrial.report.notation import counted, elided, joined, percent, quantity
+from iotrial.report.notation import capitalised, counted, elided, joined, percent, quantity
 from iotrial.report.phrases import label, null_value, spoken
 from iotrial.report.series import (
     Arm,
@@ -37,7 +37,7 @@ def runs_seen(panel: Panel, diagnostic: Diagnostic | None, effects: Sequence[Eff
     """E.g. "The level of the blocks changes twice, and the arms rise and fall together; mode 0444 lies below 0777 …"."""
     said = [part for part in (_level(panel, diagnostic), _parting(effects, valid=valid)) if part]
     text = "; ".join(said) or f"{counted(panel.runs, 'run')} of {counted(len(panel.series), 'arm')}"
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{capitalised(text)}."
 
 
 def _level(panel: Panel, diagnostic: Diagnostic | None) -> str:

@@ -47,7 +47,7 @@ from iotrial.report.interplay import (
     only_together,
     together_sentence,
 )
-from iotrial.report.notation import bracketed, counted, joined, percent, quantity, some
+from iotrial.report.notation import bracketed, capitalised, counted, joined, percent, quantity, some
 from iotrial.report.outlook import further_s
 from iotrial.report.phrases import level_name, spoken
 from iotrial.report.safety import safety_note
@@ -146,7 +146,7 @@ def summarise(
         found += " (without controls)"
     if prefix := _standing(trial):
         return Summary(f"{prefix} so far, {found}.", supports, limits, tone)
-    return Summary(f"{found[:1].upper()}{found[1:]}.", supports, limits, tone)
+    return Summary(f"{capitalised(found)}.", supports, limits, tone)
 
 
 def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> str:
@@ -228,9 +228,7 @@ def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[Note]
         sentence, *unaffected = carry_over_sentences(one)
         at = f" ({where})" if where and where != EVERYWHERE else ""
         yield Note(f"Carry-over{at}: {sentence}.")
-        yield from (
-            Note(f"{text[:1].upper()}{text[1:]}.", view=View.LONG) for text in unaffected[:_MOST_LEVELS]
-        )
+        yield from (Note(f"{capitalised(text)}.", view=View.LONG) for text in unaffected[:_MOST_LEVELS])
     if failed and not any(one.wash_in for one in failed):
         yield Note(
             "What to do: bring the lab to the same state before every run, or set `wash_in = true` under [study]: "
@@ -335,7 +333,7 @@ def _supports(
         yield from map(Note, reason_sentences(analysis, reasons, conditions))
     else:
         for clause in _by_level(trial, effects, conditions, paired):
-            yield Note(f"{clause[:1].upper()}{clause[1:]}.", view=View.LONG)
+            yield Note(f"{capitalised(clause)}.", view=View.LONG)
         for number, sentence in enumerate(_on_interactions(trial, analysis)):
             yield Note(sentence, view=View.ALL if number < _MOST_ON_SCREEN else View.LONG)
     blocks = sorted({effect.blocks for effect in effects})
@@ -385,7 +383,7 @@ def _on_workloads(
         [one for one in together if isinstance(one, Mapping)] if isinstance(together, list | tuple) else []
     )
     for note in shared_disks_in_words(known):
-        yield f"{shown(note[:1].upper() + note[1:])}."
+        yield f"{shown(capitalised(note))}."
     for disk in _modelled(header.lab):
         yield f"The disk is modelled, not measured: {disk}."
     if told := _compared(header.study, effects):
@@ -490,7 +488,7 @@ def _on_interactions(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
     loud = sorted((e for e in named if e.verdict not in QUIET), key=strength, reverse=True)
     for effect in loud[:_MOST_LEVELS]:
         clause = interaction_sentence(effect, study, margin=margin)
-        yield f"{clause[:1].upper()}{clause[1:]}."
+        yield f"{capitalised(clause)}."
     rest = Counter(effect.verdict for effect in named if effect.verdict in QUIET)
     if rest:
         said = []

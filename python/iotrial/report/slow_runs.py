@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from iotrial.analysis.model import Effect, Share, SlowRuns, Verdict
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import counted, joined, percent, plain, some
+from iotrial.report.notation import capitalised, counted, joined, percent, plain, some
 from iotrial.report.phrases import Kind, interval, kind_of, label, level_name
 
 #: said of an effect whose slow runs were counted: what its ratio, and so its verdict, is about
@@ -56,7 +56,7 @@ def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
         if headline_note(effects, conditions):
             return None
         text = bounds(counted_ones)
-        return f"{text[:1].upper()}{text[1:]}."
+        return f"{capitalised(text)}."
     named = []
     for effect in differing:
         where = conditions.of_levels(effect.condition, effect.workload).text
@@ -72,7 +72,7 @@ def sentence(effect: Effect) -> str:
     if effect.slow_runs is None:
         return ""
     text = shown_difference(effect) if effect.slow_runs.differ else bounds([effect])
-    return f" {text[:1].upper()}{text[1:]}."
+    return f" {capitalised(text)}."
 
 
 def shown_difference(effect: Effect) -> str:

@@ -44,7 +44,7 @@ from iotrial.report.findings import QUIET, arms_are_rows, row_label
 from iotrial.report.matrices import LEGEND, MARKS, Matrix, said, said_of, table_of
 from iotrial.report.matrix_figures import MatrixFigures, TestFigure
 from iotrial.report.metrics import is_system_wide, words_of
-from iotrial.report.notation import counted, elided, joined, percent, quantity, some, utc
+from iotrial.report.notation import capitalised, counted, elided, joined, percent, quantity, some, utc
 from iotrial.report.phrases import TIME_UNITS, amount, interval, interval_title, reason_in_words, spoken
 from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING, page_rows
@@ -218,7 +218,7 @@ def _facts(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
         name = f"{row.names[0]} and {more} more" if more else row.names[0]
         made.append((name, *(Words(cell, "dim" if cell in ("no", "–") else "") for cell in row.cells)))
     columns = [Column("", wide=True), *(Column(name, wide=True) for name in facts.columns)]
-    said = f"{facts.said[:1].upper()}{facts.said[1:]}."
+    said = f"{capitalised(facts.said)}."
     return table(columns, made, title=facts.title, note=said, view=view)
 
 
@@ -559,7 +559,7 @@ def _claim(group: ClaimGroup) -> Claim:
         tone=_tone(outcome),
         published=first.published,
         here=here,
-        why=f"{first.why[:1].upper()}{first.why[1:]}." if outcome else "",
+        why=f"{capitalised(first.why)}." if outcome else "",
         note=shown(group.claim.note),
         view=View.PAGE if group.not_run else View.LONG,
     )
@@ -655,10 +655,7 @@ def _evidence(document: Document) -> Iterator[Section]:
     by_level = arms_are_rows(document.trial.header.study)
     alpha = percent(document.trial.header.alpha)
     found = _moved(document) if by_level else _medians(document)
-    notes = tuple(
-        Note(f"{shown(why)[:1].upper()}{shown(why)[1:]}.", view=View.PAGE)
-        for why in document.data.not_accounted
-    )
+    notes = tuple(Note(f"{capitalised(shown(why))}.", view=View.PAGE) for why in document.data.not_accounted)
     lede = _LEVEL_LEDE if by_level else _MEDIANS_LEDE
     accounted = _ACCOUNTED if not by_level and (document.data.calls or document.data.requests) else ""
     blocks: tuple[Block, ...] = (found if found.rows else Note("Nothing moved."), *notes)
@@ -751,14 +748,14 @@ def _controls(document: Document) -> Iterator[Section]:
             else Words("passed", "confirmed", badge=True)
         )
         kind = "identical copy" if control.kind == "negative" else "slowed copy"
-        found = f"{row.sentence[:1].upper()}{row.sentence[1:]}."
+        found = f"{capitalised(row.sentence)}."
         cells = (row.condition.text, kind, format_ratio(control.injected), found, str(control.blocks), state)
         rows.append(Row(cells, rank=int(control.passed)))
     blocks: list[Block] = [table(columns, rows)] if rows else []
     if document.carry_over:
         carried = []
         for one in document.carry_over:
-            texts = [f"{text[:1].upper()}{text[1:]}." for text in (one.sentence, *one.unaffected)]
+            texts = [f"{capitalised(text)}." for text in (one.sentence, *one.unaffected)]
             passed = one.carry_over.passed
             state = Words("passed" if passed else "failed", "confirmed" if passed else "failed", badge=True)
             wash_in = "yes" if one.carry_over.wash_in else "no"

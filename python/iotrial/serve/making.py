@@ -46,8 +46,8 @@ def made(store: Store, number: int) -> Made:
 def compared(trials: Sequence[Analysed]) -> Made:
     """A comparison; RequestError where these trials share nothing."""
     from iotrial.report.comparing import compare
+    from iotrial.report.comparison_blocks import comparison_html, comparison_markdown
     from iotrial.report.comparison_json import comparison_json
-    from iotrial.report.render import comparison_html, comparison_markdown
 
     comparison = compare(trials)
     return Made(

@@ -61,11 +61,11 @@ def command(
     comparison = compare(found, names=names)
     on_standard_output = False
     if markdown:
-        from iotrial.report.render import comparison_markdown
+        from iotrial.report.comparison_blocks import comparison_markdown
 
         on_standard_output = write_markdown(comparison_markdown(comparison), markdown)
     if html:
-        from iotrial.report.render import comparison_html
+        from iotrial.report.comparison_blocks import comparison_html
 
         write_report(comparison_html(comparison), Path(html))
     if not on_standard_output:
@@ -146,6 +146,7 @@ def _say(comparison: Comparison, *, as_json: bool, html: str | None, full: bool)
         click.echo(json.dumps(comparison_json(comparison), indent=1, allow_nan=False))
         return
     from iotrial.cli.console import Console
-    from iotrial.report.render import print_comparison
+    from iotrial.report.comparison_blocks import comparison_report
+    from iotrial.report.text import print_blocks
 
-    print_comparison(comparison, Console(file=sys.stdout), full=full, html_path=html)
+    print_blocks(comparison_report(comparison, html_path=html), Console(file=sys.stdout), full=full)

@@ -57,7 +57,7 @@ from iotrial.study.model import Scale
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: comparisons with a figure and a table of hosts; of further ones only the mean is told
+#: comparisons that have a figure and a table of hosts; of others, only the mean is shown
 MOST_DRAWN, _MOST_FULL, _MOST_SHORT = 12, 6, 3
 #: hosts in a table that is open on a page; of more, those that need a look, and all of them behind a fold
 MOST_OPEN = 60

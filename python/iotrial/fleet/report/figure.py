@@ -1,6 +1,6 @@
 """The figure of one comparison over hosts: a line a host, sorted by effect; the mean and a further host's range as bands.
 
-Up to forty hosts have their names beside them; a thousand are thin lines, of which only outlying ones are named. Intervals
+Up to forty hosts are named; a thousand are thin lines, of which only outlying ones are named. Intervals
 are the hosts' own. A host that is not averaged is not drawn among the others: its reason stands in the table.
 """
 
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from iotrial.analysis.model import Conclusion
 from iotrial.fleet.report.words import host_name, host_verdict, mean_words, title
 from iotrial.fleet.verdict import FleetComparison, HostRow
-from iotrial.legible import shown
-from iotrial.report.notation import elided, percent, suited_unit
+from iotrial.report.notation import elided, percent
 from iotrial.report.phrases import interval
 from iotrial.report.plots.canvas import (
     BAND,
@@ -24,10 +23,9 @@ from iotrial.report.plots.canvas import (
     PAPER,
     VERDICT_INKS,
     Drawing,
-    calm,
     draw,
-    linear_ticks,
-    ratio_ticks,
+    effect_axis,
+    write_in_line,
 )
 from iotrial.study.model import Scale
 
@@ -65,15 +63,15 @@ def caterpillar(name: str, one: FleetComparison, *, margin: float, narrow: bool)
             return
         for line, row in enumerate(rows):
             ink = INK if row.outlier is None else VERDICT_INKS["slower"]
-            _write(figure, axes, 0.0, line, lines, elided(host_name(row), 17 if narrow else 26), ink)
+            write_in_line(figure, axes, 0.0, line, elided(host_name(row), 17 if narrow else 26), ink)
             if not narrow and row.effect is not None:
                 verdict = host_verdict(row).partition(",")[0]
-                _write(figure, axes, 0.68, line, lines, interval(row.effect), INK)
-                _write(
-                    figure, axes, 1.0, line, lines, verdict, VERDICT_INKS.get(verdict, MUTED), align="right"
+                write_in_line(figure, axes, 0.68, line, interval(row.effect), INK)
+                write_in_line(
+                    figure, axes, 1.0, line, verdict, VERDICT_INKS.get(verdict, MUTED), align="right"
                 )
         if tail:
-            _mean(figure, axes, one, lines - 1, lines, narrow=narrow)
+            _mean(figure, axes, one, lines - 1, narrow=narrow)
 
     said = f"{title(one)}: {len(rows)} hosts, mean {mean_words(one)}"
     return draw(name, (width, height), paint, description=f"Forest plot of hosts. {said}")
@@ -87,22 +85,10 @@ def _axis(axes: Axes, one: FleetComparison, rows: list[HostRow], lines: int, mar
     log = one.like.scale is Scale.LOG
     band = math.log1p(margin) if log else 0.0
     low, high = _limits(one, rows, band)
-    calm(axes)
-    axes.set_xlim(low, high)
-    axes.set_ylim(lines - 0.5, -0.5)
-    axes.set_yticks([])
-    if log:
-        ticks = ratio_ticks(math.exp(low), math.exp(high))
-        axes.set_xticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
-        label = f"ratio to the reference (dotted: {percent(margin)} either way)"
-        for end in (-band, band):
-            axes.axvline(end, color=MUTED, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
-    else:
-        size, unit = suited_unit(one.like.unit, (abs(low), abs(high)))
-        ticks = linear_ticks(low / size, high / size)
-        axes.set_xticks([tick * size for tick in ticks], [f"{tick:g}" for tick in ticks])
-        label = "difference to the reference" + (f", {shown(unit)}" if unit not in ("", "1") else "")
-    axes.set_xlabel(label, color=MUTED, fontsize=FONT_PT - 0.5)
+    note = f" (dotted: {percent(margin)} either way)"
+    effect_axis(axes, low, high, lines=lines, log=log, unit=one.like.unit, note=note)
+    for end in (-band, band) if log else ():
+        axes.axvline(end, color=MUTED, linewidth=0.6, linestyle=(0, (1, 2)), zorder=1)
     axes.axvline(0.0, color=MUTED, linewidth=0.8, zorder=2)
 
 
@@ -182,7 +168,7 @@ def _outliers(axes: Axes, rows: list[HostRow]) -> None:
             )
 
 
-def _mean(figure: Figure, axes: Axes, one: FleetComparison, line: int, lines: int, *, narrow: bool) -> None:
+def _mean(figure: Figure, axes: Axes, one: FleetComparison, line: int, *, narrow: bool) -> None:
     mean = one.found.mean
     assert mean is not None
     assert one.mean is not None
@@ -198,28 +184,10 @@ def _mean(figure: Figure, axes: Axes, one: FleetComparison, line: int, lines: in
             linewidth=0,
             zorder=4,
         )
-    _write(figure, axes, 0.0, line, lines, "mean over hosts" if not narrow else "mean", INK, bold=True)
+    write_in_line(figure, axes, 0.0, line, "mean over hosts" if not narrow else "mean", INK, bold=True)
     if not narrow:
-        _write(figure, axes, 0.68, line, lines, mean_words(one), INK, bold=True)
-        _write(figure, axes, 1.0, line, lines, one.mean.conclusion.words, ink, align="right", bold=True)
-
-
-def _write(
-    figure: Figure,
-    axes: Axes,
-    x: float,
-    line: float,
-    lines: int,
-    text: str,
-    ink: str,
-    *,
-    align: str = "left",
-    bold: bool = False,
-) -> None:
-    """Text at a fraction of the figure's width, in line with a row."""
-    box = axes.get_position()
-    y = box.y0 + box.height * (1 - (line + 0.5) / lines)
-    figure.text(x, y, text, color=ink, ha=align, va="center", weight="bold" if bold else "normal")
+        write_in_line(figure, axes, 0.68, line, mean_words(one), INK, bold=True)
+        write_in_line(figure, axes, 1.0, line, one.mean.conclusion.words, ink, align="right", bold=True)
 
 
 def caption(one: FleetComparison) -> str:

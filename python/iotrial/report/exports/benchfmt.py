@@ -17,7 +17,7 @@ from iotrial.design.model import ArmKind
 from iotrial.legible import shown
 from iotrial.report.document import Document
 from iotrial.report.evidence import arm_order, sound_runs
-from iotrial.report.notation import utc
+from iotrial.report.notation import capitalised, utc
 from iotrial.store.model import RunRecord
 from iotrial.study.model import Better, Response, Study
 
@@ -132,7 +132,7 @@ class _Names:
     def of(self, workload: str, labels: Mapping[str, str]) -> str:
         """E.g. "BenchmarkProbe/cache=cold/mode=0444"; conditions first, as the study declares them."""
         base = self._workloads.get(workload) or _part(workload)
-        name = f"Benchmark{base[:1].upper()}{base[1:]}"
+        name = f"Benchmark{capitalised(base)}"
         known = [factor for factor in self._factors if factor in labels]
         for factor in (*known, *(factor for factor in labels if factor not in self._factors)):
             key, label = self._factors.get(factor) or _part(factor), labels[factor]

@@ -33,10 +33,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.report.notation import quantity
+from iotrial.legible import shown
+from iotrial.report.notation import quantity, suited_unit
+from iotrial.study.model import Scale as ResponseScale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from iotrial.analysis.model import Effect
 
 INK, MUTED, LINE, BAND, PAPER = (f"iotrial:{role}" for role in ("ink", "muted", "line", "band", "card"))
 _FASTER, _SLOWER, _EQUIVALENT, _MOVED = (
@@ -208,6 +213,73 @@ def calm(axes: Axes) -> None:
     axes.spines["bottom"].set_color(LINE)
     axes.tick_params(colors=MUTED, length=2.5, width=0.6, labelcolor=MUTED, labelsize=FONT_PT - 0.5)
     axes.tick_params(axis="y", length=0)
+
+
+def effect_axis(
+    axes: Axes, low: float, high: float, *, lines: float, log: bool, unit: str, note: str = ""
+) -> None:
+    """The axis that effects of one scale share, from ``low`` to ``high`` (logarithms, where ``log``), with ``lines`` of them
+    from the top; ``note`` follows its title."""
+    calm(axes)
+    axes.set_xlim(low, high)
+    axes.set_ylim(lines - 0.5, -0.5)
+    axes.set_yticks([])
+    if log:
+        ticks = ratio_ticks(math.exp(low), math.exp(high))
+        axes.set_xticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
+        label = f"ratio to the reference{note}"
+    else:
+        size, name = suited_unit(unit, (abs(low), abs(high)))
+        ticks = linear_ticks(low / size, high / size)
+        axes.set_xticks([tick * size for tick in ticks], [f"{tick:g}" for tick in ticks])
+        label = "difference to the reference" + (f", {shown(name)}" if name not in ("", "1") else "")
+    axes.set_xlabel(label, color=MUTED, fontsize=FONT_PT - 0.5)
+
+
+def write_in_line(
+    figure: Figure,
+    axes: Axes,
+    x: float,
+    line: float,
+    text: str,
+    ink: str,
+    *,
+    align: str = "left",
+    bold: bool = False,
+    **style: Any,
+) -> None:
+    """Text at a fraction of the figure's width, at the height of a line of these axes."""
+    box = axes.get_position()
+    lines = axes.get_ylim()[0] + 0.5
+    y = box.y0 + box.height * (1 - (line + 0.5) / lines)
+    weight = "bold" if bold else "normal"
+    figure.text(x, y, text, color=ink, ha=align, va="center", weight=weight, **style)
+
+
+def draw_interval(axes: Axes, effect: Effect, y: float, ink: str) -> float | None:
+    """An effect's interval at this height, with an arrow where it goes on beyond the axis. Returns the place of the estimate,
+    None where it has none: a mean of conditions that differ, of which only the span is drawn."""
+    left, right = axes.get_xlim()
+    log = effect.scale is ResponseScale.LOG
+
+    def place(value: float) -> float:
+        if log and value <= 0:
+            return left
+        return min(max(math.log(value) if log else value, left), right)
+
+    if effect.agree is False and effect.span is not None:
+        ends = [place(end) for end in (effect.span.least, effect.span.most)]
+        axes.plot(ends, [y, y], color=ink, linewidth=1.0, linestyle=":", marker="|", markersize=7, zorder=3)
+        return None
+    low = left if effect.low is None else place(effect.low)
+    high = right if effect.high is None else place(effect.high)
+    axes.plot([low, high], [y, y], color=ink, linewidth=2.0, solid_capstyle="butt", zorder=3)
+    for end, marker in ((low, "<"), (high, ">")):
+        if end in (left, right):
+            axes.plot(
+                [end], [y], marker=marker, color=ink, markersize=5, linewidth=0, clip_on=False, zorder=4
+            )
+    return None if effect.value is None or (log and effect.value <= 0) else place(effect.value)
 
 
 def _inlined(svg: str, name: str, description: str) -> str:

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Verdict
-from iotrial.legible import shown
-from iotrial.report.notation import elided, percent, suited_unit
+from iotrial.report.notation import elided, percent
 from iotrial.report.phrases import interval, null_value, spoken
 from iotrial.report.plots.canvas import (
     BAND,
@@ -24,10 +23,10 @@ from iotrial.report.plots.canvas import (
     RISK_INK,
     VERDICT_INKS,
     Drawing,
-    calm,
     draw,
-    linear_ticks,
-    ratio_ticks,
+    draw_interval,
+    effect_axis,
+    write_in_line,
 )
 from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale
@@ -64,7 +63,7 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
         for row, title in zip(rows, titled, strict=True):
             if title is not None:
                 middle = line + (title_line - 1) / 2
-                _text(
+                write_in_line(
                     figure,
                     axes,
                     left if narrow else 0.0,
@@ -94,9 +93,9 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
                     )
             else:
                 text = f"{_pair(row)}{_of_response(rows, row)}" if single else row.condition.text
-                _text(figure, axes, 0.012, line, elided(text, 36), INK, align="left")
-                _text(figure, axes, 0.71, line, interval(row.effect), INK, align="left")
-                _text(
+                write_in_line(figure, axes, 0.012, line, elided(text, 36), INK, align="left")
+                write_in_line(figure, axes, 0.71, line, interval(row.effect), INK, align="left")
+                write_in_line(
                     figure, axes, 1.0, line, f"{'⚠ ' * bool(row.risk)}{row.verdict}", _ink(row), align="right"
                 )
             line += 1.0
@@ -141,26 +140,12 @@ def _position(row: EffectRow, value: float) -> float:
 def _axis(axes: Axes, rows: Sequence[EffectRow], lines: float, *, margin: float) -> None:
     log = rows[0].effect.scale is Scale.LOG
     low, high = _limits(rows, margin=margin)
-    calm(axes)
-    axes.set_xlim(low, high)
-    axes.set_ylim(lines - 0.5, -0.5)
-    axes.set_yticks([])
+    note = f" (band: within {percent(margin)})"
+    effect_axis(axes, low, high, lines=lines, log=log, unit=rows[0].effect.unit, note=note)
     if log:
         band = math.log1p(margin)
         axes.axvspan(-band, band, color=BAND, linewidth=0, zorder=0)
-        ticks = ratio_ticks(math.exp(low), math.exp(high))
-        axes.set_xticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
-        axes.set_xlabel(
-            f"ratio to the reference (band: within {percent(margin)})", color=MUTED, fontsize=FONT_PT - 0.5
-        )
-    else:
-        size, unit = suited_unit(rows[0].effect.unit, (abs(low), abs(high)))
-        ticks = linear_ticks(low / size, high / size)
-        axes.set_xticks([tick * size for tick in ticks], [f"{tick:g}" for tick in ticks])
-        label = "difference to the reference" + (f", {shown(unit)}" if unit not in ("", "1") else "")
-        axes.set_xlabel(label, color=MUTED, fontsize=FONT_PT - 0.5)
-    null = 0.0
-    axes.axvline(null, color=MUTED, linewidth=0.8, zorder=1)
+    axes.axvline(0.0, color=MUTED, linewidth=0.8, zorder=1)
 
 
 def _limits(rows: Sequence[EffectRow], *, margin: float) -> tuple[float, float]:
@@ -186,11 +171,10 @@ def _limits(rows: Sequence[EffectRow], *, margin: float) -> tuple[float, float]:
 def _row(axes: Axes, row: EffectRow, line: float, *, low_shift: float) -> None:
     effect = row.effect
     y = line + low_shift
-    left, right = axes.get_xlim()
     ink = _ink(row)
     if effect.value is None and effect.low is None and effect.high is None:
         axes.text(
-            (left + right) / 2,
+            sum(axes.get_xlim()) / 2,
             y,
             "no interval yet",
             color=MUTED,
@@ -201,39 +185,21 @@ def _row(axes: Axes, row: EffectRow, line: float, *, low_shift: float) -> None:
             bbox={"facecolor": PAPER, "linewidth": 0, "pad": 1},
         )
         return
-    if effect.agree is False and effect.span is not None:
-        # a mean of conditions that differ has no place: what they span is drawn, without a mark
-        ends = (effect.span.least, effect.span.most)
-        places = [left if end <= _floor(row) else min(max(_position(row, end), left), right) for end in ends]
-        axes.plot(places, [y, y], color=ink, linewidth=1.0, linestyle=":", marker="|", markersize=7, zorder=3)
+    place = draw_interval(axes, effect, y, ink)
+    if place is None:
         return
-    low = left if effect.low is None or effect.low <= _floor(row) else max(left, _position(row, effect.low))
-    high = right if effect.high is None else min(right, _position(row, effect.high))
-    axes.plot([low, high], [y, y], color=ink, linewidth=2.0, solid_capstyle="butt", zorder=3)
-    for end, marker in ((low, "<"), (high, ">")):
-        if end in (left, right):
-            axes.plot(
-                [end], [y], marker=marker, color=ink, markersize=5, linewidth=0, clip_on=False, zorder=4
-            )
-    if effect.value is not None and (effect.value > 0 or effect.scale is not Scale.LOG):
-        place = min(max(_position(row, effect.value), left), right)
-        face = PAPER if effect.verdict is Verdict.INCONCLUSIVE else ink
-        axes.plot(
-            [place],
-            [y],
-            marker=_marker(row),
-            color=ink,
-            markerfacecolor=face,
-            markersize=6,
-            linewidth=0,
-            markeredgewidth=1.2,
-            zorder=5,
-        )
-
-
-def _floor(row: EffectRow) -> float:
-    """Below this, an end cannot be placed: zero on a log axis."""
-    return 0.0 if row.effect.scale is Scale.LOG else -math.inf
+    face = PAPER if effect.verdict is Verdict.INCONCLUSIVE else ink
+    axes.plot(
+        [place],
+        [y],
+        marker=_marker(row),
+        color=ink,
+        markerfacecolor=face,
+        markersize=6,
+        linewidth=0,
+        markeredgewidth=1.2,
+        zorder=5,
+    )
 
 
 def _marker(row: EffectRow) -> str:
@@ -241,13 +207,3 @@ def _marker(row: EffectRow) -> str:
     if effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE) or effect.value is None:
         return "o"
     return "<" if effect.value < null_value(effect) else ">"
-
-
-def _text(
-    figure: Figure, axes: Axes, x: float, line: float, text: str, ink: str, *, align: str, bold: bool = False
-) -> None:
-    """Text at a fraction of the figure's width, in line with a row."""
-    bottom, height = axes.get_position().y0, axes.get_position().height
-    lines = axes.get_ylim()[0] + 0.5
-    y = bottom + height * (1 - (line + 0.5) / lines)
-    figure.text(x, y, text, color=ink, ha=align, va="center", weight="bold" if bold else "normal")

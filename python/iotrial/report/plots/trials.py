@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from iotrial.legible import shown
 from iotrial.report.comparison import (
     Cell,
     Comparison,
@@ -20,7 +19,7 @@ from iotrial.report.comparison import (
     cell_verdict,
     title,
 )
-from iotrial.report.notation import elided, percent, suited_unit
+from iotrial.report.notation import elided, percent
 from iotrial.report.phrases import spoken
 from iotrial.report.plots.canvas import (
     BAND,
@@ -34,10 +33,10 @@ from iotrial.report.plots.canvas import (
     Drawing,
     arm_ink,
     arm_marker,
-    calm,
     draw,
-    linear_ticks,
-    ratio_ticks,
+    draw_interval,
+    effect_axis,
+    write_in_line,
 )
 from iotrial.study.model import Scale
 
@@ -79,15 +78,15 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
         _axis(axes, comparison, rows, lines)
 
         def write(x: float, line: float, text: str, ink: str, align: str, *, bold: bool = False) -> None:
-            bottom, tall = axes.get_position().y0, axes.get_position().height
-            figure.text(
+            write_in_line(
+                figure,
+                axes,
                 x,
-                bottom + tall * (1 - (line + 0.5) / lines),
+                line,
                 text,
-                color=ink,
-                ha=align,
-                va="center",
-                weight="bold" if bold else "normal",
+                ink,
+                align=align,
+                bold=bold,
                 fontsize=FONT_PT - (0.5 if narrow else 0),
                 bbox={"facecolor": PAPER, "linewidth": 0, "pad": 0.6},
             )
@@ -154,23 +153,10 @@ def _axis(axes: Axes, comparison: Comparison, rows: Sequence[Row], lines: float)
     margins = {column.trial.margin for column in comparison.columns}
     band = math.log1p(margins.pop()) if len(margins) == 1 and log else 0.0
     low, high = _limits(rows, band)
-    calm(axes)
-    axes.set_xlim(low, high)
-    axes.set_ylim(lines - 0.5, -0.5)
-    axes.set_yticks([])
-    if log:
-        if band:
-            axes.axvspan(-band, band, color=BAND, linewidth=0, zorder=0)
-        ticks = ratio_ticks(math.exp(low), math.exp(high))
-        axes.set_xticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
-        within = f" (band: within {percent(math.expm1(band))})" if band else ""
-        axes.set_xlabel(f"ratio to the reference{within}", color=MUTED, fontsize=FONT_PT - 0.5)
-    else:
-        size, unit = suited_unit(rows[0].unit, (abs(low), abs(high)))
-        ticks = linear_ticks(low / size, high / size)
-        axes.set_xticks([tick * size for tick in ticks], [f"{tick:g}" for tick in ticks])
-        label = "difference to the reference" + (f", {shown(unit)}" if unit not in ("", "1") else "")
-        axes.set_xlabel(label, color=MUTED, fontsize=FONT_PT - 0.5)
+    note = f" (band: within {percent(math.expm1(band))})" if band else ""
+    effect_axis(axes, low, high, lines=lines, log=log, unit=rows[0].unit, note=note)
+    if band:
+        axes.axvspan(-band, band, color=BAND, linewidth=0, zorder=0)
     axes.axvline(0.0, color=LINE, linewidth=1.0, zorder=1)
 
 
@@ -206,32 +192,10 @@ def _mark(axes: Axes, cell: Cell, position: int, y: float) -> None:
             (left + right) / 2, y, "no interval yet", color=MUTED, ha="center", va="center", style="italic"
         )
         return
-    log = effect.scale is Scale.LOG
-
-    def at(value: float) -> float:
-        return math.log(value) if log else value
-
-    if effect.agree is False and effect.span is not None:
-        # a mean of conditions that differ has no place: what they span is drawn, without a mark
-        places = [
-            left if log and end <= 0 else min(max(at(end), left), right)
-            for end in (effect.span.least, effect.span.most)
-        ]
-        axes.plot(places, [y, y], color=ink, linewidth=1.0, linestyle=":", marker="|", markersize=7, zorder=3)
-        return
-    low = left if effect.low is None or (log and effect.low <= 0) else max(left, at(effect.low))
-    high = (
-        right if effect.high is None else min(right, at(effect.high) if not log or effect.high > 0 else left)
-    )
-    axes.plot([low, high], [y, y], color=ink, linewidth=2.0, solid_capstyle="butt", zorder=3)
-    for end, marker in ((low, "<"), (high, ">")):
-        if end in (left, right):
-            axes.plot(
-                [end], [y], marker=marker, color=ink, markersize=5, linewidth=0, clip_on=False, zorder=4
-            )
-    if effect.value is not None and (effect.value > 0 or not log):
+    place = draw_interval(axes, effect, y, ink)
+    if place is not None:
         axes.plot(
-            [min(max(at(effect.value), left), right)],
+            [place],
             [y],
             marker=arm_marker(position),
             color=ink,
