@@ -522,8 +522,10 @@ def _limits(document: Document) -> Iterator[Note]:
         more = len(document.failures) - _MOST_ON_SCREEN
         text = f"{counted(len(document.failures), 'run')}: {named}{f'; {more} more' if more > 0 else ''}"
         yield Note(text, "Failed", view=View.TEXT)
-    for note in (*document.analysis.notes, *document.data.not_accounted):
-        yield Note(shown(note), "Note", view=View.FULL)
+    for note in document.analysis.notes:
+        yield Note(shown(note), "Note", view=View.TEXT)
+    for why in document.data.not_accounted:
+        yield Note(shown(why), "Note", view=View.FULL)
 
 
 def _claims(document: Document) -> Iterator[Block]:
