@@ -10,7 +10,6 @@ from types import MappingProxyType
 from iotrial.analysis.verdict import is_rate, is_time
 from iotrial.design.model import ArmKind, Condition, Term
 from iotrial.design.plan import Plan
-from iotrial.study.kinds import kind
 from iotrial.study.model import Response, Scale
 
 # The level shared over all control effects of a trial, so that a sound trial is hardly ever called unsound.
@@ -93,7 +92,7 @@ class Spec:
             primary_effects=plan.primary_effects,
             whole_plots=plan.whole_plots,
             copied_stretch=plan.whole_plots and not plan.control_columns,
-            stretched_each=frozenset(w.name for w in study.workloads if kind(w.kind).stretches_each),
+            stretched_each=frozenset(w.name for w in study.workloads if w.work.stretches_each),
             precise=options.get("precise") is True,
             budget=DeclaredBudget.of(options),
         )

@@ -156,7 +156,7 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     from iotrial.errors import RequestError
     from iotrial.study.catalogue import find
     from iotrial.study.select import select
-    from iotrial.study.web import with_servers
+    from iotrial.workloads.pages import with_servers
     from iotrial.units import parse_duration, parse_margin, parse_size
 
     if not name and asked.like is None:

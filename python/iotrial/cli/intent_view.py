@@ -16,7 +16,6 @@ from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sharing import sharing
 from iotrial.conduct.sites import Where
 from iotrial.conduct.user import command_user, invoking_user
-from iotrial.conduct.works import driver
 from iotrial.legible import shown, shown_lines
 from iotrial.report.safety import study_safety_lines
 from iotrial.store.model import shared_disks_in_words
@@ -58,13 +57,13 @@ def places_json(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, An
 
 def runs_commands(study: Study) -> bool:
     """Whether a run starts programs that the study names."""
-    return any(driver(workload.work).starts_programs for workload in study.workloads)
+    return any(workload.work.starts_programs for workload in study.workloads)
 
 
 def command_lines(study: Study) -> Iterator[str]:
     """Every command of a study, with all that goes into it."""
     for workload in study.workloads:
-        launched = driver(workload.work).launched(workload.work)
+        launched = workload.work.launched()
         for command in launched.commands:
             yield _line("command", f"{shown(workload.name)}: {shown(command)}")
         for detail in launched.details:

@@ -16,11 +16,10 @@ from iotrial.conduct.counted import Counted, Lost, Told
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.runner import Runner
 from iotrial.conduct.signals import StopSignals
-from iotrial.conduct.works import driver
 from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, NotSupported
-from iotrial.lab.knob import DISK_LABS
+from iotrial.study.places import DISK_LABS
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_ACCOUNTED, Accounted
 from iotrial.store.model import AccountedCall, AccountedRequests
@@ -54,7 +53,7 @@ def accounts(study: Study, lab: str) -> Mapping[str, frozenset[Counted]]:
         return {}
     found = {}
     for workload in study.workloads:
-        calls = {Counted.CALLS} if driver(workload.work).accountable else set()
+        calls = {Counted.CALLS} if workload.work.accountable else set()
         requests = {Counted.REQUESTS} if lab in DISK_LABS and study.lab.link is None else set()
         if calls or requests:
             found[workload.name] = frozenset(calls | requests)

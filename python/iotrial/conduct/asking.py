@@ -8,12 +8,11 @@ from iotrial.conduct.resolve import Turn
 from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
 from iotrial.conduct.user import command_user
-from iotrial.conduct.works import Asked, driver
-from iotrial.conduct.works.contract import is_cpu
 from iotrial.lab.knob import Subject
 from iotrial.lab.knobs.environment import ProcessUser
 from iotrial.lab.server import NOBODY
-from iotrial.study.model import Work, Workload
+from iotrial.study.model import Workload
+from iotrial.study.work import JobContext, Work, is_cpu
 
 
 class Asking:
@@ -30,15 +29,14 @@ class Asking:
         files = subject.files
         assert files is not None
         work = workload.work
-        kind = driver(work)
         # What a program writes is its own to sync; but what it leaves in the scratch folder must not be written back while
         # the next run is timed.
-        scratch = kind.scratch(work)
-        writes = scratch or kind.leaves_dirty(work)
+        scratch = work.needs_scratch()
+        writes = scratch or work.leaves_dirty()
         common: dict[str, object] = {
             **(
                 {"set": files.set, "files": files.wire, "view": subject.work.view}
-                if kind.on_files(work)
+                if work.on_files()
                 else {}
             ),
             **({"out": subject.place.scratch} if scratch else {}),
@@ -49,19 +47,19 @@ class Asking:
             "sync_after": subject.place.root if self._syncs_after or writes else None,
             "replicates": work.replicates,
         }
-        return {**common, **kind.fields(work, self.asked(subject, workload))}
+        return {**common, **work.probe_job(self.context(subject, workload))}
 
-    def asked(self, subject: Subject, workload: Workload) -> Asked:
+    def context(self, subject: Subject, workload: Workload) -> JobContext:
         """What the kind is told of the run."""
         draft = subject.work
         folders = {name: f"{place.root}/own" for name, place in subject.beside.items()}
-        return Asked(
+        return JobContext(
             self._stretched(workload),
             {**draft.arguments, **{f"{{place.{name}}}": folder for name, folder in folders.items()}},
             draft.environment,
             subject.place.device,
             draft.sizes,
-            self._serving.situation(subject),
+            self._serving.lab_context(subject),
             folders,
             draft.mkfs,
         )
@@ -76,10 +74,10 @@ class Asking:
             return None
         if reader == "unprivileged":
             return {"uid": NOBODY, "gid": NOBODY}
-        if driver(work).never_root(work):
+        if work.never_root():
             return self._serving.user()
         uid, gid = command_user(self._session.resolved.study)
-        return None if driver(work).as_root(work) or uid == 0 else {"uid": uid, "gid": gid}
+        return None if work.as_root() or uid == 0 else {"uid": uid, "gid": gid}
 
     def _stretched(self, workload: Workload) -> str:
         response = stretched_response(self._session.plan.responses(workload.name))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from iotrial.conduct.works.contract import calls_of
+from iotrial.study.work import calls_of
 from iotrial.errors import ProbeError
 
 #: kinds of requests that the device's own counters tell apart, each as ``KIND_ios``

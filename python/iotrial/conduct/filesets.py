@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from iotrial.conduct.own_files import largest_own_file
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.user import command_user
-from iotrial.conduct.works import driver
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
 from iotrial.lab.knob import FileSelection
@@ -94,7 +93,7 @@ class FileSets:
     def owner(self) -> dict[str, int] | None:
         """Whose the files are where commands work on them: the user's who runs these."""
         uid, gid = command_user(self._plan.study)
-        commands = any(driver(w.work).starts_programs for w in self._plan.study.workloads)
+        commands = any(w.work.starts_programs for w in self._plan.study.workloads)
         return {"uid": uid, "gid": gid} if self._resolved.root and commands and uid != 0 else None
 
     def names(self) -> Mapping[str, str]:
@@ -106,9 +105,9 @@ class FileSets:
         workload = self._plan.study.workload(condition.workload)
         size = self._size_of(condition, workload.work.size_bytes)
         count = self._plan.pool_size(workload)
-        empty = driver(workload.work).starts_empty(workload.work)
+        empty = workload.work.starts_empty()
         key = f"{count}-{size}-{workload.work.content}-{workload.work.directories}" + "-empty" * empty
-        if driver(workload.work).leaves_other_files(workload.work):
+        if workload.work.leaves_other_files():
             key += f"-{workload.name}"
         known = self._sets.get(key)
         if known is None:
@@ -135,7 +134,7 @@ class FileSets:
 
     def _writes(self, condition: Condition) -> bool:
         work = self._plan.study.workload(condition.workload).work
-        return driver(work).writes(work)
+        return work.writes()
 
 
 def _on(place: Place, name: str) -> str:

@@ -23,7 +23,7 @@ from iotrial.lab.guest.machine import DiskImage, Disks, GuestMachine
 from iotrial.lab.guest.packages import Packages
 from iotrial.lab.guest.place import serials_of
 from iotrial.lab.guest.states import States
-from iotrial.lab.knob import GUEST
+from iotrial.study.places import GUEST
 from iotrial.lab.knobs.machine import GuestMemory, GuestProcessors, KernelVersion
 from iotrial.lab.target import Target
 from iotrial.probe.binary import find_binary

@@ -10,16 +10,16 @@ from typing import Any
 
 from iotrial.conduct.answers import failure_of
 from iotrial.conduct.resolve import Turn
-from iotrial.conduct.works import driver
 from iotrial.lab.disk import disk_place
 from iotrial.lab.knob import Stage, Subject
 from iotrial.lab.knobs.filesystem import FilesystemType
-from iotrial.study.model import MkfsWork, Work
+from iotrial.study.work import Work
+from iotrial.workloads.mkfs import MkfsWork
 
 
 def wished(subject: Subject, work: Work, turns: Sequence[Turn]) -> bool:
     """Whether the work makes the file system; then what the knobs wish for is noted."""
-    if not driver(work).makes_filesystem:
+    if not work.makes_filesystem:
         return False
     for turn in turns:
         turn.knob.write(subject, turn.setting, turn.value)
@@ -28,7 +28,7 @@ def wished(subject: Subject, work: Work, turns: Sequence[Turn]) -> bool:
 
 def begin(subject: Subject, work: Work) -> None:
     """The last thing before the timed part: the device is nobody's, and nothing of it is cached."""
-    if driver(work).makes_filesystem:
+    if work.makes_filesystem:
         assert isinstance(work, MkfsWork)
         place = disk_place(FilesystemType.name, subject.place)
         subject.work.mkfs = place.clear_for_mkfs(work.volume_bytes)
@@ -39,7 +39,7 @@ def end(subject: Subject, work: Work, turns: Iterable[Turn], answer: dict[str, A
 
     Raises KnobError.
     """
-    if not driver(work).makes_filesystem or failure_of(answer) is not None:
+    if not work.makes_filesystem or failure_of(answer) is not None:
         return
     assert isinstance(work, MkfsWork)
     place = disk_place(FilesystemType.name, subject.place)

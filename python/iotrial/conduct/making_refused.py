@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from iotrial.conduct.works import driver
 from iotrial.errors import RequestError
 from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knob import Stage
 from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.lab.knobs.use import FilesystemAge
-from iotrial.study.kinds import kind
-from iotrial.study.kinds.mkfs import VOLUME
-from iotrial.study.kinds.varied import varied
-from iotrial.study.model import MkfsWork, Study, Workload
+from iotrial.study.model import Study, Workload
+from iotrial.study.work import varied
 from iotrial.units import format_size
+from iotrial.workloads.mkfs import VOLUME, MkfsWork
 
 #: stages whose knobs turn what is not there while a file system is made
 IDLE = frozenset({Stage.FILES, Stage.MOUNT, Stage.CACHE})
@@ -22,7 +20,7 @@ IDLE = frozenset({Stage.FILES, Stage.MOUNT, Stage.CACHE})
 def check(study: Study, *, lab_bytes: int) -> None:
     """Raises RequestError for works beside one that takes their files away, for knobs that turn nothing of it, and for a
     file system that is larger than the lab or smaller than its type can be."""
-    own = [w for w in study.workloads if driver(w.work).makes_filesystem]
+    own = [w for w in study.workloads if w.work.makes_filesystem]
     if not own:
         return
     where = f"workload {own[0].name}"
@@ -56,7 +54,7 @@ def _volumes(study: Study, workload: Workload) -> list[int]:
     given = [s for s in study.settings if s.knob == "work.option"]
     found = []
     for options in [{}, *({VOLUME: setting.value} for setting in given)]:
-        work = varied(kind(workload.kind), workload.work, options)
+        work = varied(workload.work, options)
         assert isinstance(work, MkfsWork)
         found.append(work.volume_bytes)
     return found

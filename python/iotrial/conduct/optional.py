@@ -6,7 +6,6 @@ import shutil
 from dataclasses import replace
 
 from iotrial.conduct.means import TOOL_FOLDERS
-from iotrial.conduct.works import driver
 from iotrial.study.model import Study
 
 
@@ -16,7 +15,7 @@ def without_missing(study: Study) -> tuple[Study, list[str]]:
     missing = {
         workload.name: (program, package)
         for workload in study.workloads
-        for program, package in driver(workload.work).optional_programs(workload.work).items()
+        for program, package in workload.work.optional_programs().items()
         if shutil.which(program, path=TOOL_FOLDERS) is None
     }
     if not missing or len(missing) == len(study.workloads):

@@ -12,12 +12,10 @@ from iotrial.conduct.activity import activity
 from iotrial.conduct.answers import clock_of, failure_of
 from iotrial.conduct.sampling import series_of
 from iotrial.conduct.touched import Touched, elsewhere_bytes, is_unused
-from iotrial.conduct.works import Asked, driver
-from iotrial.conduct.works.contract import to_take_off
 from iotrial.lab import cache
 from iotrial.lab.knob import Subject
 from iotrial.store.checks import BY_SECOND, FACTS, SERIES, by_word
-from iotrial.study.model import Work
+from iotrial.study.work import JobContext, Work, to_take_off
 
 KERNEL_BLOCK = 512
 READ_BACK_FAILED = "read_back_failed"
@@ -45,7 +43,7 @@ def outcome_of(
     subject: Subject,
     work: Work,
     state: str,
-    asked: Asked,
+    context: JobContext,
     declared: Collection[str],
     seen: Touched | None = None,
 ) -> Outcome:
@@ -63,7 +61,7 @@ def outcome_of(
         usage["blocks_out"] * KERNEL_BLOCK + served.get("server_dirtied_bytes", 0.0),
     )
     bytes_read = own["read_bytes"] if own else in_process[0]
-    spun_wall, spun_cpu = to_take_off(answer, asked.stretched)
+    spun_wall, spun_cpu = to_take_off(answer, context.stretched)
     numbers: dict[str, float] = {
         "wall": answer["wall_ns"] / 1e9 - spun_wall,
         "user": max(0.0, answer["user_ns"] / 1e9 - spun_cpu),
@@ -79,14 +77,14 @@ def outcome_of(
     synced = answer.get("devices_after_sync")
     if devices and synced:
         numbers["device_write_bytes_synced"] = float(summed(synced, devices.values())["write_bytes"])
-    if not driver(work).timed:
+    if not work.timed:
         for name in ("wall", "user", "sys", "cpu"):
             del numbers[name]
-    if driver(work).of_client:
+    if work.of_client:
         numbers["client_cpu"] = numbers["cpu"]
         for name in ("user", "sys", "cpu"):
             del numbers[name]
-    found = driver(work).measured(work, answer, asked)
+    found = work.measured(answer, context)
     numbers |= found.numbers
     evidence = {
         "switches_voluntary": float(usage["switches_voluntary"]),
@@ -97,7 +95,7 @@ def outcome_of(
     elsewhere = elsewhere_bytes(evidence, answer, devices.values())
     if elsewhere is not None:
         evidence["work_elsewhere_bytes"] = elsewhere
-    expected = driver(work).reads_bytes(work, files.bytes_each, files.count)
+    expected = work.reads_bytes(files.bytes_each, files.count)
     if seen is not None:
         expected = max(expected, seen.least_read(files.bytes))
     return Outcome(
@@ -118,7 +116,7 @@ def outcome_of(
         started_ns=int(answer["started_ns"]),
         failure=failure_of(answer),
         void=None
-        if state == "warm" and driver(work).may_read_warm(work)
+        if state == "warm" and work.may_read_warm()
         else cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected) or found.void,
     )
 

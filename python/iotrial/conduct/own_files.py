@@ -5,11 +5,11 @@ A knob that has no part in the work would be a factor without effect, found equi
 
 from __future__ import annotations
 
-from iotrial.conduct.works import driver
 from iotrial.errors import RequestError
 from iotrial.lab import registry
-from iotrial.lab.knob import DISK_LABS, Stage
-from iotrial.study.kinds.matrix import FILE_SIZE, RECORD_SIZE
+from iotrial.lab.knob import Stage
+from iotrial.study.places import DISK_LABS
+from iotrial.lab.knobs.matrix import FILE_SIZE, RECORD_SIZE
 from iotrial.study.model import Study
 
 SIZES = (FILE_SIZE, RECORD_SIZE)
@@ -21,13 +21,13 @@ def largest_own_file(study: Study) -> int:
     """Bytes of the largest file that a run makes for itself."""
     given = [setting for setting in study.settings if setting.knob == FILE_SIZE]
     wanted: list[dict[str, str]] = [{}] + [{FILE_SIZE: setting.value} for setting in given]
-    return max(driver(w.work).own_bytes(w.work, values) for w in study.workloads for values in wanted)
+    return max(w.work.own_bytes(values) for w in study.workloads for values in wanted)
 
 
 def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
     """Raises RequestError for a size that no workload has, for settings of files that a matrix does not touch, and for a file
     that the lab cannot hold."""
-    own = [workload for workload in study.workloads if driver(workload.work).own_file]
+    own = [workload for workload in study.workloads if workload.work.own_file]
     knobs = {setting.knob for setting in study.settings}
     if not own:
         for name in knobs & set(SIZES):

@@ -10,7 +10,6 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from iotrial.conduct.works import driver
 from iotrial.errors import RequestError
 from iotrial.lab import registry
 from iotrial.ownership import other_writer
@@ -26,7 +25,7 @@ def check_programs(study: Study) -> None:
             path = registry.knob(PROGRAM_KNOB).parse(setting)
             _check(Path(path))
             for workload in study.workloads:
-                driver(workload.work).check_program(workload.work, path)
+                workload.work.check_program(path)
 
 
 def chosen(study: Study) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.works import driver
 from iotrial.design.plan import Plan
 from iotrial.errors import LabError
 from iotrial.lab.place import Place
@@ -25,7 +24,7 @@ def check_reach(resolved: Resolved, plan: Plan, owner: Mapping[str, int] | None,
         for turn in turns
     ):
         users.append({"uid": NOBODY, "gid": NOBODY})
-    served = any(driver(one.work).never_root(one.work) for one in plan.study.workloads)
+    served = any(one.work.never_root() for one in plan.study.workloads)
     if resolved.root and served and owner is None:
         users.append({"uid": NOBODY, "gid": NOBODY})
     for user in users:

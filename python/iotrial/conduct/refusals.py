@@ -13,15 +13,15 @@ from itertools import islice, product
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct import combinations, programs
 from iotrial.conduct.means import PACKAGES, TOOL_FOLDERS, Brought, Means
-from iotrial.conduct.works import driver
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
-from iotrial.lab.knob import GUEST, LABS, Requirement, Stage, a_lab
+from iotrial.lab.knob import Requirement, Stage, a_lab
+from iotrial.study.places import GUEST, LABS
 from iotrial.lab.log import LOGGED
-from iotrial.study.kinds import KeyProblem, kind, kind_of
-from iotrial.study.kinds.varied import varied
+from iotrial.study.schema import Problem
+from iotrial.study.work import HasPrograms, varied
 from iotrial.study.model import Role, Setting, Study, Workload
 from iotrial.study.trust import unmet
 
@@ -188,12 +188,12 @@ def check_commands(study: Study, means: Means) -> None:
     """A command whose program is not installed."""
     programs.check_programs(study)
     for workload in study.workloads:
-        kind = driver(workload.work)
-        if programs.chosen(study) and kind_of(workload.work).takes_program:
+        work = workload.work
+        if programs.chosen(study) and work.takes_program:
             continue
-        for program, package in kind.programs(workload.work).items():
+        for program, package in work.needed_programs().items():
             means.program(program, package)
-        for program in kind.named_programs(workload.work):
+        for program in work.named_programs() if isinstance(work, HasPrograms) else ():
             if isinstance(means, Brought):
                 if "{" not in program:
                     means.program(program, PACKAGES.get(program, program))
@@ -220,8 +220,8 @@ def check_work_options(study: Study) -> None:
         for combination in islice(product(*varying), MOST_COMBINATIONS):
             wanted = {name: value for settings in combination for name, value in settings.items()}
             try:
-                varied(kind(workload.kind), workload.work, wanted)
-            except KeyProblem as problem:
+                varied(workload.work, wanted)
+            except Problem as problem:
                 values = ", ".join(f"{name} = {value}" for name, value in wanted.items())
                 raise RequestError(
                     f"{study.origin}: workload {workload.name} with {values}: {problem.message}",
@@ -244,7 +244,7 @@ def check_made_files(study: Study, lab: str) -> None:
         for s in level.settings
     }
     for workload in study.workloads:
-        if not driver(workload.work).starts_empty(workload.work):
+        if not workload.work.starts_empty():
             continue
         where = f"workload {workload.name}: its files are not there when a run begins"
         for setting in study.settings:
@@ -262,7 +262,7 @@ def check_made_files(study: Study, lab: str) -> None:
 
 def _labs_that_serve(study: Study) -> frozenset[str]:
     """The kinds of lab that have what the study's workloads and its log need."""
-    labs = frozenset(LABS).intersection(*(driver(w.work).labs(w.work) for w in study.workloads))
+    labs = frozenset(LABS).intersection(*(w.work.labs() for w in study.workloads))
     if study.log is not None and study.log.disk is None and study.lab.disk is None:
         labs -= {GUEST}
     return labs
@@ -271,7 +271,7 @@ def _labs_that_serve(study: Study) -> frozenset[str]:
 def check_labs(study: Study, lab: str) -> None:
     """A workload that this kind of lab has not what it needs for."""
     for workload in study.workloads:
-        labs = driver(workload.work).labs(workload.work)
+        labs = workload.work.labs()
         if lab not in labs and "directory" in labs:
             raise RequestError(
                 f"workload {workload.name}: its clients do not see what a lab of kind {lab} mounts for itself",
@@ -303,7 +303,7 @@ def check_primary(study: Study, workload: Workload) -> None:
     own = [r for r in study.responses if r.workload == workload.name]
     if not any(r.primary for r in own):
         raise RequestError(f"workload {workload.name}: no response is primary")
-    if driver(workload.work).timed and stretched_response(own) is None:
+    if workload.work.timed and stretched_response(own) is None:
         raise RequestError(
             f"workload {workload.name}: none of its responses is a time compared by ratio, so no known slow-down can be put "
             "into any",

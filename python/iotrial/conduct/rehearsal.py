@@ -24,7 +24,8 @@ from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.store import Store
 from iotrial.store.model import TrialData
-from iotrial.study.model import LabSpec, Setting, Study, Work, Workload
+from iotrial.study.model import LabSpec, Setting, Study, Workload
+from iotrial.study.work import Work
 from iotrial.study.select import WORKLOAD, select
 from iotrial.units import UnitError, parse_size
 

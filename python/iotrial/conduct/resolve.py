@@ -16,7 +16,6 @@ from iotrial.conduct.means import Brought, Installed, Means
 from iotrial.conduct.optional import without_missing
 from iotrial.conduct.own_files import check_own_files
 from iotrial.conduct.sites import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
-from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.errors import PrivilegeError, RequestError
 from iotrial.lab import cache, registry
@@ -27,10 +26,11 @@ from iotrial.lab.guest.link import described as described_link
 from iotrial.lab.guest.link import needs_of
 from iotrial.lab.guest.protocols import DEFAULTS as SHARED
 from iotrial.lab.guest.protocols import PROTOCOLS
-from iotrial.lab.knob import DISK_LABS, GUEST, LABS, Knob, Stage, a_lab
+from iotrial.lab.knob import Knob, Stage, a_lab
+from iotrial.study.places import DISK_LABS, GUEST, LABS
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
-from iotrial.study.web import check_servers
+from iotrial.workloads.pages import check_servers
 
 __all__ = ["Resolved", "Turn", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
 
@@ -188,7 +188,7 @@ def resolve(
 def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
     wanted = asked or study.lab.kind
     if wanted is None:
-        in_folders_alone = any(driver(w.work).labs(w.work) == {"directory"} for w in study.workloads)
+        in_folders_alone = any(w.work.labs() == {"directory"} for w in study.workloads)
         return "image" if root and not in_folders_alone else "directory"
     if wanted not in LABS:
         raise RequestError(f'there is no lab of kind "{wanted}" yet', hint="there are: " + ", ".join(LABS))
@@ -214,7 +214,7 @@ def _directory_can_serve(study: Study) -> bool:
         for s in level.settings
     )
     return all("directory" in need.labs and not need.root for need in needs) and all(
-        "directory" in driver(workload.work).labs(workload.work) for workload in study.workloads
+        "directory" in workload.work.labs() for workload in study.workloads
     )
 
 
@@ -277,7 +277,7 @@ def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
     """Access times are taken from a clock that ticks every few milliseconds: few files, read fast, hardly move it."""
     if not any(turn.knob.name == "mount.atime" and turn.role is Role.TREATMENT for turn in turns):
         return []
-    few = [w.name for w in study.workloads if driver(w.work).timed and w.work.files < FILES_FOR_ATIME]
+    few = [w.name for w in study.workloads if w.work.timed and w.work.files < FILES_FOR_ATIME]
     if not few:
         return []
     return [

@@ -22,7 +22,6 @@ from iotrial.conduct.resolve import Turn
 from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
 from iotrial.conduct.touched import Touched
-from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.lab import cache, health
@@ -30,8 +29,7 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
-from iotrial.study import kinds
-from iotrial.study.kinds.varied import varied
+from iotrial.study.work import HasClients, varied
 from iotrial.study.model import Role, Workload
 
 
@@ -182,7 +180,7 @@ class Runner:
             health.check(place, error.message)
             return Outcome(failure=error.message)
         declared = {response.name for response in self._session.plan.responses(workload.name)}
-        known = self._asking.asked(subject, workload)
+        known = self._asking.context(subject, workload)
         seen = self._seen.get(workload.name)
         outcome = outcome_of(answer, subject, workload.work, state, known, declared, seen)
         if outcome.failure is None and wrong is not None:
@@ -244,7 +242,7 @@ class Runner:
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
         )
-        scratch = driver(declared).scratch(declared)
+        scratch = declared.needs_scratch()
         if scratch:
             place.make_scratch(self._asking.owner(by_stage[Stage.WORK], declared))
         subject.files = session.files.selection(place, condition, run.files, size)
@@ -338,18 +336,17 @@ class Runner:
 
     def _do(self, subject: Subject, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
         """The job, by the probe that works or by as many clients as the work has."""
-        kind, work = driver(workload.work), workload.work
-        if not kind.clients(work):
-            return subject.worker.call(kind.verb, **job)
+        work = workload.work
+        if not (isinstance(work, HasClients) and work.client_count()):
+            return subject.worker.call(work.verb, **job)
         crowd = self._session.crowd
         assert crowd is not None
-        if kind.calls_clients:
-            return crowd.called(subject.worker, job, kind.clients(work), kind.folder(work))
-        task = Task(kind.clients(work), kind.spread(work), kind.longest_s(work))
+        if work.calls_clients:
+            return crowd.called(subject.worker, job, work.client_count(), work.client_folder())
+        task = Task(work.client_count(), work.allowed_spread(), work.longest_s())
         return crowd.run(subject.worker, job, task)
 
 
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:
     """The workload with those of its keys that knobs have set."""
-    work = varied(kinds.kind(workload.kind), workload.work, subject.work.options)
-    return replace(workload, work=work)
+    return replace(workload, work=varied(workload.work, subject.work.options))

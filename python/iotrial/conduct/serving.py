@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from iotrial.conduct.user import invoking_user
-from iotrial.conduct.works import driver
-from iotrial.conduct.works.contract import Situation, WorkDriver
 from iotrial.lab import cache, server
 from iotrial.lab.knob import Subject
 from iotrial.lab.server import NOBODY, Server
 from iotrial.lab.target import Target
-from iotrial.study.model import Work
+from iotrial.study.work import HasOwnData, HasServer, LabContext, Work
 
 #: the name of a study's place for what a database writes ahead
 LOG = "log"
@@ -36,11 +34,11 @@ class Serving:
             return None
         return {"uid": uid, "gid": gid} if uid != 0 else {"uid": NOBODY, "gid": NOBODY}
 
-    def situation(self, subject: Subject) -> Situation:
+    def lab_context(self, subject: Subject) -> LabContext:
         """Where the run is."""
         files, place, log = subject.files, subject.place, subject.beside.get(LOG)
         folder = place.sets[files.set].folder if files is not None and files.set in place.sets else place.root
-        return Situation(
+        return LabContext(
             target=subject.worker,
             root=place.root,
             files=folder if subject.work.view is None else f"{folder}.{subject.work.view}",
@@ -55,24 +53,23 @@ class Serving:
 
     def provide(self, subject: Subject, work: Work) -> None:
         """What the work needs in the lab; before its cache is prepared."""
-        kind = driver(work)
-        if type(kind).server is not WorkDriver.server:
+        if isinstance(work, HasServer):
             self._port = server.free_port(subject.worker)
-        kind.provide(work, self.situation(subject))
+        if isinstance(work, HasOwnData):
+            work.provide(self.lab_context(subject))
 
     def start(self, subject: Subject, work: Work, state: str) -> None:
         """Bring the cache to its state, the server up in between: what is cold is so before it starts, what is warm only
         after. Raises LabError."""
-        kind, at = driver(work), self.situation(subject)
+        lab = self.lab_context(subject)
         if state != "warm":
             cache.prepare(subject, state)
-            if state == "cold-data" and kind.has_own_data(work):
-                subject.worker.call("evict_tree", path=at.own)
-        wanted = kind.server(work, at)
-        if wanted is not None:
-            server.start(subject.worker, wanted, at.user)
+            if state == "cold-data" and isinstance(work, HasOwnData) and work.has_own_data():
+                subject.worker.call("evict_tree", path=lab.own)
+        if isinstance(work, HasServer) and (wanted := work.started_server(lab)) is not None:
+            server.start(subject.worker, wanted, lab.user)
             self._running.append((subject.worker, wanted))
-            kind.begun(work, at)
+            work.begun(lab)
             # Else what it has written while it started would be written back, and room for it be looked for, in the time.
             subject.place.syncfs()
         if state == "warm":
@@ -83,9 +80,8 @@ class Serving:
     ) -> str | None:
         """Do the job as often as the work wants that before its timed one; what was wrong with its outcome. It is asked for
         only then: most works want none."""
-        kind = driver(work)
-        for _ in range(kind.warm(work, state)):
-            answer = subject.worker.call(kind.verb, **job())
+        for _ in range(work.warm(state) if isinstance(work, HasOwnData) else 0):
+            answer = subject.worker.call(work.verb, **job())
             wrong = self.settle(subject, work, answer)
             subject.place.syncfs()
             if wrong is not None:
@@ -94,7 +90,7 @@ class Serving:
 
     def settle(self, subject: Subject, work: Work, answer: Mapping[str, Any]) -> str | None:
         """Check and undo what the job did; in words what was wrong."""
-        return driver(work).settle(work, self.situation(subject), answer)
+        return work.settle(self.lab_context(subject), answer) if isinstance(work, HasOwnData) else None
 
     def stop(self) -> str | None:
         """Stop what runs; in words which server had ended by itself."""

@@ -25,7 +25,6 @@ from iotrial.conduct.settings import Settings
 from iotrial.conduct.sharing import disk_kinds, sharing
 from iotrial.conduct.signals import Stopped
 from iotrial.conduct.sites import FILESYSTEM, Site
-from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, ProbeError, RequestError, RestoreError
@@ -396,7 +395,7 @@ class Session:
 
     def _room(self, site: Site) -> int:
         """Bytes that a folder must have free: its files; and where a command writes others, what the study gives a lab."""
-        writing = any(driver(one.work).scratch(one.work) for one in self.plan.study.workloads)
+        writing = any(one.work.needs_scratch() for one in self.plan.study.workloads)
         return max(self.files.bytes_needed(), site.size_bytes if writing else 0)
 
     # settings that outlive the conductor

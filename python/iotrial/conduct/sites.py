@@ -13,7 +13,8 @@ from iotrial.errors import RequestError, UnknownName
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import Consent, whole_blocks
 from iotrial.lab.identity import normal
-from iotrial.lab.knob import GUEST, a_lab
+from iotrial.lab.knob import a_lab
+from iotrial.study.places import GUEST
 from iotrial.lab.log import log_bytes
 from iotrial.study.disks import DiskSpec
 from iotrial.study.model import Factor, Holds, PlaceSpec, Study

@@ -32,7 +32,7 @@ from iotrial.lab import host
 from iotrial.lab.folder import settled
 from iotrial.lab.guard import Consent, claim
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import GUEST
+from iotrial.study.places import GUEST
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.restore import refuse_leftovers
 from iotrial.lab.target import Target

@@ -30,7 +30,6 @@ from iotrial.conduct.touched import (
     turns_device,
     unseen_note,
 )
-from iotrial.conduct.works import driver
 from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
@@ -221,7 +220,7 @@ class Conductor:
         on trial."""
         rehearsed: set[str] = set()
         for condition in self._plan.conditions:
-            starts = driver(self._plan.study.workload(condition.workload).work).starts_programs
+            starts = self._plan.study.workload(condition.workload).work.starts_programs
             if starts and condition.workload not in rehearsed:
                 rehearsed.add(condition.workload)
                 with self._signals.interruptible():
@@ -229,7 +228,7 @@ class Conductor:
 
     def _rehearse_in(self, condition: Condition) -> None:
         work = self._plan.study.workload(condition.workload).work
-        if driver(work).chooses_files(work) and self._look_at(condition):
+        if work.chooses_files() and self._look_at(condition):
             return
         run = self._plan.block(condition, 0).runs[0]
         try:

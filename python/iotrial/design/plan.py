@@ -23,7 +23,6 @@ from iotrial.design.keyed import Stream, new_seed, seed_bytes, seed_from_user
 from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun, Term
 from iotrial.design.treatments import NEGATIVE_ARM, POSITIVE_ARM, escaped, treatments
 from iotrial.errors import RequestError
-from iotrial.study.kinds import kind
 from iotrial.study.model import Response, Study, Workload
 
 __all__ = ["NEGATIVE_ARM", "POSITIVE_ARM", "Plan", "new_seed", "seed_from_user"]
@@ -323,7 +322,7 @@ def _conditions(study: Study) -> tuple[Condition, ...]:
     for workload in study.workloads:
         for combination in itertools.product(*labels):
             levels = dict(zip(names, combination, strict=True))
-            if not kind(workload.kind).possible(workload.work, study.settings_under(levels)):
+            if not workload.work.possible(study.settings_under(levels)):
                 continue
             if all(levels.get(name) in allowed for name, allowed in workload.only.items()):
                 found.append(

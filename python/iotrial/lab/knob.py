@@ -15,7 +15,9 @@ from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
-from iotrial.study.model import Setting, Work
+from iotrial.study.model import Setting
+from iotrial.study.places import LABS
+from iotrial.study.work import Work
 from iotrial.units import UnitError, parse_size
 
 if TYPE_CHECKING:
@@ -23,12 +25,6 @@ if TYPE_CHECKING:
     from iotrial.lab.journal import Entry, Journal
     from iotrial.lab.place import Place
     from iotrial.lab.target import Target
-
-
-GUEST = "guest"
-LABS = ("directory", "image", "device", GUEST)
-#: labs that have a block device and a file system of their own
-DISK_LABS = frozenset(LABS) - {"directory"}
 
 
 def a_lab(kind: str) -> str:

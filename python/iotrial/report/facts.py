@@ -17,7 +17,8 @@ from iotrial.report.evidence import arm_order, sound_runs
 from iotrial.report.notation import counted
 from iotrial.store.checks import FACTS, by_name
 from iotrial.store.model import TrialData
-from iotrial.study.model import AtimeWork, Study
+from iotrial.study.model import Study
+from iotrial.workloads.atime import AtimeWork
 
 Words = tuple[str, ...]
 _Found = dict[str, dict[str, Counter[str]]]  # by name and arm

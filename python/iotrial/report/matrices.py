@@ -15,8 +15,10 @@ from iotrial.design.model import ArmKind
 from iotrial.errors import RequestError
 from iotrial.legible import shown
 from iotrial.report.notation import counted, plain
-from iotrial.study.kinds.matrix import FILE_SIZE, RECORD_SIZE, cell_size, response_of
-from iotrial.study.model import MatrixWork, Study
+from iotrial.lab.knobs.matrix import FILE_SIZE, RECORD_SIZE
+from iotrial.workloads.matrix import MatrixWork, response_of
+from iotrial.study.model import Study
+from iotrial.workloads.matrix import MatrixWork
 from iotrial.units import format_bytes
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ def _found(study: Study, rows: Sequence[EffectRow]) -> Iterator[_Found]:
         if test is None or effect.kind != "main" or not effect.primary:
             continue
         try:
-            sizes = cell_size(works[effect.workload], study.settings_under(row.condition.levels))
+            sizes = works[effect.workload].cell_size(study.settings_under(row.condition.levels))
         except (RequestError, KeyError):  # an imported trial may say anything
             continue
         others = tuple(part for part in row.condition.parts if part[0] not in varying)

@@ -21,8 +21,8 @@ from iotrial.report.evidence import arm_order, sound_runs
 from iotrial.report.notation import counted, elided, joined
 from iotrial.store.checks import PAGES
 from iotrial.store.model import RunRecord, TrialData
-from iotrial.study.kinds.pages import listed
-from iotrial.study.model import PagesWork, Study
+from iotrial.study.model import Study
+from iotrial.workloads.pages import PagesWork
 
 MOST_NAMED = 3
 _LONGEST_NS = 1 << 50
@@ -141,7 +141,7 @@ def _conditions(
             continue
         runs = [run for record in records if (run := _run(record)) is not None]
         sizes = {len(run.response_ns) for run in runs}
-        every = listed(work)
+        every = work.listed()
         if len(sizes) != 1 or not 0 < (size := sizes.pop()) <= len(every):
             continue  # the number of pages is varied by a treatment: they cannot be paired
         treatments = {run.record.arm: run.record.treatment for run in runs}

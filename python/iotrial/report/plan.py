@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from iotrial.conduct.works import driver
 from iotrial.legible import shown
 from iotrial.report.designs import DesignText, design_rows
 from iotrial.report.notation import counted, day_and_time, joined, percent
@@ -98,7 +97,7 @@ def _work(workload: Workload) -> str:
     work = workload.work
     repeat = f", {work.replicates} times" if work.replicates > 1 else ""
     files = f"{counted(work.files, 'file')} of {format_size(work.size_bytes)} a run"
-    return f"{shown(driver(work).summary(work))} on {files}{repeat}"
+    return f"{shown(work.described())} on {files}{repeat}"
 
 
 def _assignment(header: TrialHeader) -> str:

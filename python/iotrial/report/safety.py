@@ -14,7 +14,8 @@ from iotrial.lab import registry
 from iotrial.lab.knob import Consequence, Safety, not_judged
 from iotrial.legible import shown
 from iotrial.report.notation import joined
-from iotrial.study.model import DatabaseWork, Level, Setting, Study
+from iotrial.study.model import Level, Setting, Study
+from iotrial.workloads.database import DatabaseWork
 
 _GRAVITY = {Safety.HARMLESS: 0, Safety.TRADE_OFF: 1, Safety.NOT_JUDGED: 2, Safety.DATA_AT_RISK: 3}
 _MOST_IN_HEADLINE = 3

@@ -55,7 +55,6 @@ from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import headline_note, on_means
 from iotrial.store.checks import CLIENTS
 from iotrial.store.model import StoredTrial, TrialData, TrialState, shared_disks_in_words
-from iotrial.study.kinds import kind_of
 from iotrial.study.model import Scale, Study, Workload
 from iotrial.units import format_duration, format_ratio
 
@@ -389,7 +388,7 @@ def _on_workloads(
     if told := _compared(header.study, effects):
         yield f"What is compared is {told}."
     for workload in header.study.workloads:
-        if remark := kind_of(workload.work).remark(workload.work):
+        if remark := workload.work.remark():
             several = len(header.study.workloads) > 1
             yield f"{remark}{f' (workload {shown(workload.name)})' if several else ''}."
         yield from _on_overload(workload, evidence)
@@ -421,7 +420,7 @@ def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]
 
 def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[str]:
     """Where less was done than the study asked for, a queue grew for as long as a run lasted."""
-    asked = kind_of(workload.work).load(workload.work)
+    asked = workload.work.expected_load()
     if asked is None:
         return
     response, value = asked
@@ -520,7 +519,7 @@ def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[
             if r.workload == workload and r.primary and not r.stretchable
         ]
         if own:
-            what = kind_of(trial.header.study.workload(workload).work).unstretchable
+            what = trial.header.study.workload(workload).work.unstretchable
             yield (
                 f"The positive control of workload {shown(workload)} is of {shown(response)}: nothing can be put into "
                 f"{what} ({joined(map(shown, own))}). That the trial would see a slow-down "

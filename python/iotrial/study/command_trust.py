@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from iotrial.study.model import CommandWork, Setting, Step, Work
+from iotrial.study.model import Setting
+from iotrial.study.work import Step
 
 SHELLS = frozenset(
     {
@@ -127,18 +128,23 @@ HARMLESS = {
 MOST_LOOKED_AT = 4_000_000
 
 
-def demands(work: Work, settings: Sequence[Setting]) -> Iterator[str]:
+def demands(
+    steps: Sequence[Step],
+    settings: Sequence[Setting],
+    *,
+    stdin: str = "",
+    environment: Sequence[tuple[str, str]] = (),
+) -> Iterator[str]:
     """What in these commands needs trust, as written and with each placeholder as each setting has it."""
-    assert isinstance(work, CommandWork)
-    for step in work.steps:
+    for step in steps:
         if "{" in step.argv[0]:
             yield f'takes the program of step "{step.name}" from a level or a file'
         elif "/" in step.argv[0] and not step.argv[0].startswith("/"):
             yield f'takes the program of step "{step.name}" from its working folder'
         for argv in _variants(step.argv, settings):
-            yield from _reasons(argv, stdin=work.stdin)
+            yield from _reasons(argv, stdin=stdin)
         yield from _nested(step, settings)
-    for variable, value in work.environment:
+    for variable, value in environment:
         written, *filled = (text for (text,) in _variants((value,), settings))
         yield from _of_variable(variable, filled or [written])
 

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from iotrial import units
 
 ORDERS = ("arrival", "elevator", "nearest")
 
 
-@dataclass(frozen=True, slots=True)
-class DiskSpec:
+class DiskSpec(Struct, frozen=True):
     """A modelled disk. ``figures`` by key in SI units, all of its kind; ``changed`` are the keys that the study sets."""
 
     model: str

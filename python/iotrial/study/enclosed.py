@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from iotrial.ownership import other_writer_of_open
-from iotrial.study.kinds import kinds
+from iotrial.study.work import kinds
 
 MAX_BYTES = 1 << 16
 

@@ -8,70 +8,39 @@ parses them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from iotrial.study.disks import DiskSpec
+from msgspec import Meta, Struct
+
 from iotrial.study.places import LAB_DEVICE, LOG_KNOB, Holds, PlaceSpec
 from iotrial.study.scales import Better, Says, Scale
-from iotrial.study.works import (
-    AtimeWork,
-    CallsWork,
-    ClientsWork,
-    CommandWork,
-    DatabaseWork,
-    FilesWork,
-    FioWork,
-    MatrixWork,
-    MkfsWork,
-    PagesWork,
-    Pick,
-    RandomWork,
-    RebuildWork,
-    Step,
-    StreamWork,
-    Work,
+from iotrial.study.schema import (
+    MAX_CLAIMS,
+    MAX_FACTORS,
+    MAX_LEVELS,
+    MAX_PLACES,
+    MAX_SETTINGS,
+    MAX_WORKLOADS,
+    Alpha,
+    BitRate,
+    Disk,
+    Duration,
+    KnobName,
+    Label,
+    Line,
+    Margin,
+    Name,
+    Prose,
+    Scalar,
+    Size,
+    StudyName,
 )
 
-__all__ = [
-    "DEFAULT_CAP",
-    "MEAN",
-    "TYPICAL",
-    "AtimeWork",
-    "Better",
-    "Budget",
-    "CallsWork",
-    "Claim",
-    "ClientsWork",
-    "CommandWork",
-    "DatabaseWork",
-    "Design",
-    "DesignKind",
-    "Factor",
-    "FilesWork",
-    "FioWork",
-    "Holds",
-    "LabSpec",
-    "Level",
-    "MatrixWork",
-    "MkfsWork",
-    "PagesWork",
-    "Pick",
-    "PlaceSpec",
-    "RandomWork",
-    "RebuildWork",
-    "Response",
-    "Role",
-    "Says",
-    "Scale",
-    "Setting",
-    "Step",
-    "StreamWork",
-    "Study",
-    "Work",
-    "Workload",
-]
-
+if TYPE_CHECKING:
+    from iotrial.study.work import Work
+else:
+    Work = Any  # which of its kinds it is, its own object says: see ``codec``
 
 class Role(StrEnum):
     """What a factor is for."""
@@ -89,25 +58,26 @@ class DesignKind(StrEnum):
     DEFINITIVE = "definitive-screening"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+#: what may address a knob beyond its name
+KnobOption = Literal["key", "variable", "placeholder", "option"]
+
+
+class Setting(Struct, frozen=True):
     """One knob at one value. ``options`` address the knob (``key`` of a sysctl, ``variable`` ...)."""
 
-    knob: str
-    value: str
-    options: tuple[tuple[str, str], ...] = ()
+    knob: KnobName
+    value: Scalar
+    options: tuple[tuple[KnobOption, Line], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """One value of a factor; several settings make it a bundle."""
 
-    label: str
-    settings: tuple[Setting, ...]
+    label: Label
+    settings: Annotated[tuple[Setting, ...], Meta(min_length=1, max_length=MAX_SETTINGS)]
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
+class Factor(Struct, frozen=True):
     """What varies.
 
     ``reference`` is a label and always set (the first level where the study names none); only treatment
@@ -115,12 +85,12 @@ class Factor:
     change, so it varies between stretches of a block and not from run to run.
     """
 
-    name: str
+    name: Name
     role: Role
-    levels: tuple[Level, ...]
+    levels: Annotated[tuple[Level, ...], Meta(min_length=1, max_length=MAX_LEVELS)]
     reference: str
-    default: tuple[str, ...]
-    line: int | None = None
+    default: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_LEVELS)]
+    line: Annotated[int, Meta(ge=1, le=1 << 20)] | None = None
     whole_plot: bool = False
 
     def level(self, label: str) -> Level:
@@ -131,109 +101,118 @@ class Factor:
         raise KeyError(label)
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+CacheState = Literal["as-is", "cold", "cold-data", "cold-files", "cold-system", "warm"]
+
+
+class Workload(Struct, frozen=True):
     """What is done in a run.
 
     ``cache`` names the cache state where no factor varies it. ``only`` restricts the workload to some
     levels of condition factors; ``default`` is false for one that runs only when asked for.
     """
 
-    name: str
+    name: Name
     kind: str
     work: Work
-    cache: str | None = None
-    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cache: CacheState | None = None
+    only: Annotated[Mapping[Name, tuple[str, ...]], Meta(max_length=MAX_FACTORS)] = {}
     default: bool = True
 
 
 TYPICAL, MEAN = "typical", "mean"
 DEFAULT_CAP = 10.0
+Statistic = Annotated[str, Meta(pattern=r"^(typical|mean|p([5-9]\d)(\.\d{1,2})?)$")]
+Cap = Annotated[float, Meta(ge=2, le=1000)]
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     """One number measured by a run of one workload. ``unit`` is ``s``, ``bytes``, ``1`` ..."""
 
-    workload: str
-    name: str
-    unit: str
+    workload: Name
+    name: Line
+    unit: Line
     scale: Scale
     better: Better
     primary: bool
     #: whether a known slow-down can be put into it; not into what a program says of itself
     stretchable: bool = True
     #: what is compared of an arm's runs: ``typical``, ``mean``, or a quantile such as ``p99``
-    statistic: str = TYPICAL
+    statistic: Statistic = TYPICAL
     #: of a mean: a run counts as at most so many times what is typical
-    cap: float = DEFAULT_CAP
+    cap: Cap = DEFAULT_CAP
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+Ratio = Annotated[float, Meta(gt=0, le=1e9)]
+ClaimedValue = Annotated[float, Meta(ge=0, le=1e15)]
+#: facts about a trial that a claim may need
+Need = Literal["disk", "devices", "engine", "rate", "processor"]
+
+
+class Claim(Struct, frozen=True):
     """A published number that the study is held against.
 
     ``ratio`` is response at ``level`` over response at ``reference``; None where the claim is in words only. ``value`` is
     instead the response itself at ``level``, a count say, which is compared exactly; ``says`` is a direction without a
-    size. ``condition`` (factor name or
-    ``workload`` to label) says under which condition it was published.
+    size. ``condition`` (factor name or ``workload`` to label) says under which condition it was published.
 
-    ``needs`` holds what else a trial must have been to judge the claim, the words allowed by fact (``wire.NeedsTable``);
+    ``needs`` holds what else a trial must have been to judge the claim, the words allowed by fact (``reader.NeedsTable``);
     ``cannot`` says why no trial of this study can judge it.
     """
 
-    source: str
-    text: str
-    factor: str
+    source: Annotated[Line, Meta(min_length=1)]
+    text: Annotated[Prose, Meta(min_length=1)]
+    factor: Name
     level: str
     reference: str
-    ratio: float | None = None
-    workload: str | None = None
-    response: str | None = None
-    condition: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""
-    value: float | None = None
+    ratio: Ratio | None = None
+    workload: Line | None = None
+    response: Line | None = None
+    condition: Annotated[Mapping[Name, Scalar], Meta(max_length=MAX_FACTORS)] = {}
+    note: Prose = ""
+    value: ClaimedValue | None = None
     says: Says | None = None
-    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    cannot: str = ""
+    needs: Mapping[Need, tuple[Line, ...]] = {}
+    cannot: Prose = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkSpec:
+class LinkSpec(Struct, frozen=True):
     """A network between two guests, of which one has the disks and serves them to the other. ``rate_bits_per_s`` and
     ``latency_s`` hold for each direction; ``card`` is the model of both network cards."""
 
-    rate_bits_per_s: float = 1e9
-    latency_s: float = 100e-6
-    card: str = "virtio"
+    rate_bits_per_s: Annotated[BitRate, Meta(ge=1e6, le=100e9)] = 1e9
+    latency_s: Annotated[Duration, Meta(ge=0, le=1)] = 100e-6
+    card: Literal["virtio", "e1000e"] = "virtio"
 
 
-@dataclass(frozen=True, slots=True)
-class LabSpec:
+class LabSpec(Struct, frozen=True):
     """Where runs happen; ``kind`` None means the first lab that can serve. ``disk``: what the disk of an image lab or a guest
     is like; ``disks``, of how many the array consists on which a guest's file system lies, 1: no array; ``link``: the works
     are done on another guest, which reaches the file system over this network."""
 
-    kind: str | None = None
-    filesystem: str = "ext4"
-    size_bytes: int = 512 << 20
-    mkfs_options: tuple[str, ...] = ()
-    mount_options: tuple[str, ...] = ()
-    disk: DiskSpec | None = None
-    disks: int = 1
+    kind: Literal["directory", "image", "device", "guest"] | None = None
+    filesystem: Name = "ext4"
+    size_bytes: Annotated[Size, Meta(ge=1 << 20, le=16 << 40)] = 512 << 20
+    mkfs_options: Annotated[tuple[Line, ...], Meta(max_length=64)] = ()
+    mount_options: Annotated[tuple[Line, ...], Meta(max_length=64)] = ()
+    disk: Disk = None
+    disks: Annotated[int, Meta(ge=1, le=16)] = 1
     link: LinkSpec | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """When to stop at the latest. ``blocks`` counts complete blocks of each condition."""
 
-    time_s: float = 300.0
-    blocks: int = 2000
+    time_s: Annotated[Duration, Meta(gt=0, le=30 * 86400)] = 300.0
+    blocks: Annotated[int, Meta(ge=1, le=1_000_000)] = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Design:
+DEFAULT_RESOLUTION = 4
+MAX_TREATMENT_PAIRS = MAX_FACTORS * (MAX_FACTORS - 1) // 2
+Resolution = Annotated[int, Meta(ge=3, le=6)]
+Repeats = Annotated[int, Meta(ge=1, le=100)]
+
+
+class Design(Struct, frozen=True):
     """Which treatments a block holds, and which interactions are asked for.
 
     ``resolution`` is that of a fractional design, ``fold_over`` adds the mirror image of every row to a fractional or
@@ -242,38 +221,37 @@ class Design:
     """
 
     kind: DesignKind = DesignKind.FULL
-    resolution: int = 4
+    resolution: Resolution = DEFAULT_RESOLUTION
     fold_over: bool = False
-    interactions: tuple[tuple[str, str], ...] = ()
-    repeats: int = 1
+    interactions: Annotated[tuple[tuple[str, str], ...], Meta(max_length=MAX_TREATMENT_PAIRS)] = ()
+    repeats: Repeats = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
+class Study(Struct, frozen=True):
     """A whole declaration. ``text`` is the TOML it was read from, ``origin`` its file or catalogue name. ``account``: the
     system calls of its commands and the requests to the lab's device are counted, in repetitions that are not timed."""
 
-    name: str
-    title: str
-    question: str
-    why: str
-    margin: float
-    alpha: float
+    name: StudyName
+    title: Line
+    question: Line
+    why: Prose
+    margin: Annotated[Margin, Meta(gt=0, le=1)]
+    alpha: Annotated[Alpha, Meta(gt=0, le=0.5)]
     lab: LabSpec
     budget: Budget
-    factors: tuple[Factor, ...]
-    fixed: tuple[Setting, ...]
-    workloads: tuple[Workload, ...]
+    factors: Annotated[tuple[Factor, ...], Meta(min_length=1, max_length=MAX_FACTORS)]
+    fixed: Annotated[tuple[Setting, ...], Meta(max_length=MAX_FACTORS)]
+    workloads: Annotated[tuple[Workload, ...], Meta(min_length=1, max_length=MAX_WORKLOADS)]
     responses: tuple[Response, ...]
-    claims: tuple[Claim, ...]
+    claims: Annotated[tuple[Claim, ...], Meta(max_length=MAX_CLAIMS)]
     text: str
     origin: str
     trusted: bool = False
-    design: Design = field(default_factory=Design)
+    design: Design = Design()
     account: bool = True
     #: a neutral, unmeasured run before each measured one, from the first block on
     wash_in: bool = False
-    places: tuple[PlaceSpec, ...] = ()
+    places: Annotated[tuple[PlaceSpec, ...], Meta(max_length=MAX_PLACES)] = ()
 
     @property
     def treatment_factors(self) -> tuple[Factor, ...]:

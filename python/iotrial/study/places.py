@@ -6,11 +6,17 @@ second file system beside that of the runs, for what a work keeps elsewhere (a d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, Literal
 
-from iotrial.study.disks import DiskSpec
+from msgspec import Meta, Struct
 
+from iotrial.study.schema import Disk, Line, Name, PlaceName, Size
+
+GUEST = "guest"
+LABS = ("directory", "image", "device", GUEST)
+#: labs with a block device of their own
+DISK_LABS = frozenset(LABS) - {"directory"}
 LAB_DEVICE = "lab.device"
 LOG_KNOB = "filesystem.log"
 
@@ -23,15 +29,14 @@ class Holds(StrEnum):
     FILES = "files"
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceSpec:
+class PlaceSpec(Struct, frozen=True):
     """One place. ``text`` says what is meant by it ("the solid-state disk"); kind, size, file system and
     modelled disk are the lab's where they are None."""
 
-    name: str
-    text: str = ""
+    name: PlaceName
+    text: Line = ""
     holds: Holds = Holds.RUNS
-    kind: str | None = None
-    size_bytes: int | None = None
-    filesystem: str | None = None
-    disk: DiskSpec | None = None
+    kind: Literal["directory", "image", "device"] | None = None
+    size_bytes: Annotated[Size, Meta(ge=1 << 20, le=16 << 40)] | None = None
+    filesystem: Name | None = None
+    disk: Disk = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from iotrial.errors import RequestError
-from iotrial.study.kinds import kind_of
 from iotrial.study.model import Design, Factor, Level, Role, Setting, Study
 
 #: as --set has it, and the name of the factor that comes of it
@@ -26,7 +26,7 @@ def with_programs(
         return study, sets
     paths = list(dict.fromkeys(sets[PROGRAM]))
     rest = {name: labels for name, labels in sets.items() if name != PROGRAM}
-    takes = [workload for workload in study.workloads if kind_of(workload.work).takes_program]
+    takes = [workload for workload in study.workloads if workload.work.takes_program]
     if not takes:
         raise RequestError(
             f"{study.name}: --set {PROGRAM}=...: none of its workloads takes its programs from a path",

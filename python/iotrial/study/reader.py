@@ -1,8 +1,7 @@
 """From the text of a study file to a ``Study``: the one way in, and every error on the way is a StudyError.
 
-TOML first, then each table by its wire model, then the frozen values, checked against each other. What can
-be known from the file alone is refused here, with its line; whether a knob exists and which levels this
-machine has is the lab's to say.
+TOML first, then each table by its Struct, then the parts of the study, checked against each other. What can be known from
+the file alone is refused here, with its line; whether a knob exists and which levels this machine has is the lab's to say.
 """
 
 from __future__ import annotations
@@ -11,37 +10,237 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from iotrial.errors import StudyError
 from iotrial.ownership import other_writer_of_open
-from iotrial.study import wire
-from iotrial.study.claims import read_claims
-from iotrial.study.design import read_design
+from iotrial.study.checks import MAX_BYTES, MAX_LINE, WORKLOAD, check_distinct_knobs
 from iotrial.study.enclosed import text_file, with_texts
-from iotrial.study.factors import check_distinct_knobs, read_factors, read_fixed
-from iotrial.study.model import Budget, Factor, LabSpec, LinkSpec, Setting, Study
-from iotrial.study.placing import read_places
+from iotrial.study.labels import fold, match
+from iotrial.study.model import (
+    DEFAULT_CAP,
+    DEFAULT_RESOLUTION,
+    MEAN,
+    TYPICAL,
+    Better,
+    Budget,
+    CacheState,
+    Cap,
+    Claim,
+    ClaimedValue,
+    Design,
+    DesignKind,
+    Factor,
+    LabSpec,
+    Level,
+    Ratio,
+    Repeats,
+    Resolution,
+    Response,
+    Role,
+    Says,
+    Scale,
+    Setting,
+    Statistic,
+    Study,
+    Workload,
+)
+from iotrial.study.places import LAB_DEVICE, LOG_KNOB, Holds, PlaceSpec
 from iotrial.study.programs import PROGRAM, PROGRAM_KNOB
-from iotrial.study.responses import read_responses
-from iotrial.study.source import Source
-from iotrial.study.workloads import check_placeholders, read_workloads
+from iotrial.study.schema import (
+    MAX_CLAIMS,
+    MAX_FACTORS,
+    MAX_INTERACTIONS,
+    MAX_LEVELS,
+    MAX_PLACES,
+    MAX_SETTINGS,
+    MAX_WORKLOADS,
+    Alpha,
+    KnobName,
+    Label,
+    Line,
+    Margin,
+    Name,
+    Path,
+    Problem,
+    Prose,
+    RateWord,
+    Scalar,
+    StudyName,
+    Words,
+    keys_of,
+    printed,
+    scalar,
+    shown,
+)
+from iotrial.study.schema import label as label_of
+from iotrial.study.source import Source, table_name
+from iotrial.study.work import HasPrograms, ResponseSpec, kinds, nameable, work_of
 
-MAX_BYTES = 1 << 20
-MAX_LINE = 16384  # tomllib takes time quadratic in the parts of a dotted key
+Tables = tuple[dict[str, Any], ...]
+
+
+class StudyFile(Struct, frozen=True):
+    """The whole document; its tables are read one by one, so that each error knows its place."""
+
+    study: dict[str, Any]
+    lab: dict[str, Any] = {}
+    budget: dict[str, Any] = {}
+    design: dict[str, Any] = {}
+    place: Annotated[Tables, Meta(max_length=MAX_PLACES)] = ()
+    factor: Annotated[Tables, Meta(max_length=MAX_FACTORS)] = ()
+    fixed: Annotated[Tables, Meta(max_length=MAX_FACTORS)] = ()
+    workload: Annotated[Tables, Meta(max_length=MAX_WORKLOADS)] = ()
+    response: Annotated[Tables, Meta(max_length=256)] = ()
+    claim: Annotated[Tables, Meta(max_length=MAX_CLAIMS)] = ()
+
+
+class StudyTable(Struct, frozen=True):
+    """``[study]``"""
+
+    name: StudyName
+    question: Annotated[Line, Meta(min_length=1)]
+    title: Line = ""
+    why: Prose = ""
+    margin: Margin = 0.03
+    alpha: Alpha = 0.05
+    account: bool = True
+    wash_in: bool = False
+
+
+class KnobTable(Struct, frozen=True, kw_only=True):
+    """What addresses a knob beyond its name; each key that is given goes into the setting's options."""
+
+    key: Line | None = None
+    variable: Line | None = None
+    placeholder: Line | None = None
+    option: Line | None = None
+
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """The given options, sorted by name."""
+        given = {name: getattr(self, name) for name in KnobTable.__struct_fields__}
+        return tuple(sorted((name, value) for name, value in given.items() if value is not None))
+
+
+class FactorTable(KnobTable, frozen=True, kw_only=True):
+    """``[[factor]]``"""
+
+    name: Name
+    knob: KnobName | None = None
+    levels: Annotated[tuple[Any, ...], Meta(min_length=1, max_length=MAX_LEVELS)]
+    reference: Scalar | None = None
+    role: Role = Role.TREATMENT
+    plot: Literal["whole", "sub"] = "sub"
+    default: Annotated[tuple[Scalar, ...], Meta(min_length=1, max_length=MAX_LEVELS)] | None = None
+
+
+class LevelTable(Struct, frozen=True):
+    """A level that is written as a table. ``set`` is a table of knobs, or a list as in ``[[fixed]]``."""
+
+    label: Label
+    value: Scalar | None = None
+    set: Any = None
+
+
+class SettingTable(KnobTable, frozen=True, kw_only=True):
+    """A pinned knob (``[[fixed]]``), or one of the settings of a bundle."""
+
+    knob: KnobName
+    level: Scalar
+
+
+class WorkloadTable(Struct, frozen=True):
+    """The keys that every workload has; the others belong to its kind."""
+
+    name: Annotated[Name, Meta(description="what reports call it")]
+    kind: str
+    default: Annotated[bool, Meta(description="false: runs only when asked for")] = True
+    cache: Annotated[
+        Line | None,
+        Meta(
+            description="cache state before a run, where no factor varies it: as-is, cold, cold-data, cold-files, "
+            "cold-system, warm"
+        ),
+    ] = None
+    only: Annotated[
+        dict[Line, tuple[Scalar, ...]],
+        Meta(
+            max_length=MAX_FACTORS,
+            description="levels of condition factors that it runs at, { factor = [labels] }",
+        ),
+    ] = {}
+
+
+class DesignTable(Struct, frozen=True):
+    """``[design]``"""
+
+    kind: DesignKind = DesignKind.FULL
+    resolution: Resolution | None = None
+    fold_over: bool | None = None
+    interactions: Annotated[tuple[Line, ...], Meta(max_length=MAX_INTERACTIONS)] = ()
+    repeats: Repeats | None = None
+
+
+class ResponseTable(Struct, frozen=True):
+    """``[[response]]``"""
+
+    name: Line
+    workload: Line | None = None
+    primary: bool | None = None
+    scale: Scale | None = None
+    better: Better | None = None
+    unit: Line | None = None
+    statistic: Statistic = TYPICAL
+    cap: Cap | None = None
+
+
+class NeedsTable(Struct, frozen=True):
+    """What a trial must have been to judge a claim. Each key is one text or a list of those that will do."""
+
+    disk: Annotated[
+        tuple[Literal["rotating", "solid-state", "virtual", "simulated"], ...], Words, Meta(max_length=8)
+    ] = ()
+    devices: Annotated[tuple[Literal["separate"], ...], Words, Meta(max_length=8)] = ()
+    engine: Annotated[tuple[Line, ...], Words, Meta(max_length=8)] = ()
+    rate: Annotated[tuple[RateWord, ...], Words, Meta(max_length=8)] = ()
+    processor: Annotated[tuple[Literal["real"], ...], Words, Meta(max_length=8)] = ()
+
+
+class ClaimTable(Struct, frozen=True, kw_only=True):
+    """``[[claim]]``"""
+
+    source: Annotated[Line, Meta(min_length=1)]
+    text: Annotated[Prose, Meta(min_length=1)]
+    level: Scalar
+    factor: Line | None = None
+    reference: Scalar | None = None
+    ratio: Ratio | None = None
+    value: ClaimedValue | None = None
+    says: Says | None = None
+    workload: Line | None = None
+    response: Line | None = None
+    condition: Annotated[dict[Line, Scalar], Meta(max_length=MAX_FACTORS)] = {}
+    needs: NeedsTable = NeedsTable()
+    cannot: Prose = ""
+    note: Prose = ""
+
+
 _MAX_DOTS_SQUARED = 4_000_000  # a tenth of a second of that; a line in good faith has some tens of dots
-_PLACE = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
+_POSITION = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 
 
-def load(path: str | Path, *, trusted: bool = False) -> Study:
+def load(path: str | FilePath, *, trusted: bool = False) -> Study:
     """The study in this file.
 
     It is trusted where the user vouches for it (``trusted``), and where nobody but he and root could have written the file
     and the texts that it names.
     """
-    path = Path(path)
+    path = FilePath(path)
     others: list[str] = []
 
     def beside(name: str) -> str:
@@ -82,14 +281,16 @@ def read_study(text: str, origin: str, *, trusted: bool, beside: Callable[[str],
 
 def _read(source: Source, *, trusted: bool) -> Study:
     text, origin = source.text, source.origin
-    document = source.table(wire.StudyFile, _parsed(text, origin))
-    head = source.table(wire.StudyTable, document.study, "study")
-    lab = source.table(wire.LabTable, document.lab, "lab")
-    link = None if lab.link is None else source.table(wire.LinkTable, lab.link, "lab", "link")
-    budget = source.table(wire.BudgetTable, document.budget, "budget")
+    document = source.table(StudyFile, _parsed(text, origin))
+    head = source.table(StudyTable, document.study, "study")
+    lab = source.table(LabSpec, document.lab, "lab")
+    budget = source.table(Budget, document.budget, "budget")
     factors = read_factors(source, document.factor)
     fixed = read_fixed(source, document.fixed)
-    check_distinct_knobs(source, factors, fixed)
+    try:
+        check_distinct_knobs(factors, fixed)
+    except Problem as problem:
+        raise source.explained(problem, ()) from None
     _check_no_programs(source, factors, fixed)
     places = read_places(source, document.place, factors, fixed)
     workloads = read_workloads(source, document.workload, factors)
@@ -103,17 +304,8 @@ def _read(source: Source, *, trusted: bool) -> Study:
         why=head.why,
         margin=head.margin,
         alpha=head.alpha,
-        lab=LabSpec(
-            lab.kind,
-            lab.filesystem,
-            lab.size,
-            tuple(lab.mkfs_options),
-            tuple(lab.mount_options),
-            lab.disk,
-            lab.disks,
-            None if link is None else LinkSpec(link.rate, link.latency, link.card),
-        ),
-        budget=Budget(budget.time, budget.blocks),
+        lab=lab,
+        budget=budget,
         factors=factors,
         fixed=fixed,
         workloads=workloads,
@@ -158,7 +350,611 @@ def _parsed(text: str, origin: str) -> dict[str, object]:
     except ValueError as error:  # TOMLDecodeError, and what the interpreter says of endless digits
         message = str(error)
         row: int | None = None
-        if match := _PLACE.search(message):
+        if match := _POSITION.search(message):
             message = f"{message[: match.start()]} (column {match[2]})"
             row = int(match[1])
         raise StudyError(f"is not TOML: {message}", file=origin, line=row) from error
+
+
+# factors
+
+def read_factors(source: Source, tables: Sequence[dict[str, Any]]) -> tuple[Factor, ...]:
+    """All ``[[factor]]`` tables; at least one is a treatment."""
+    factors: list[Factor] = []
+    for index, table in enumerate(tables):
+        factor = _factor(source, table, ("factor", index))
+        if factor.name == WORKLOAD:
+            raise source.error('the name "workload" is reserved for [[workload]]', "factor", index, "name")
+        if any(factor.name == other.name for other in factors):
+            raise source.error(f'two factors are called "{factor.name}"', "factor", index, "name")
+        factors.append(factor)
+    if not any(factor.role is Role.TREATMENT for factor in factors):
+        hint = (
+            "add a [[factor]] with name, knob and levels" if not factors else 'one needs role = "treatment"'
+        )
+        raise source.error("a study needs a factor whose effect is asked for", hint=hint)
+    return tuple(factors)
+
+
+def read_fixed(source: Source, tables: Sequence[dict[str, Any]]) -> tuple[Setting, ...]:
+    """All ``[[fixed]]`` tables."""
+    wires = [source.table(SettingTable, table, "fixed", index) for index, table in enumerate(tables)]
+    return tuple(Setting(entry.knob, entry.level, entry.options()) for entry in wires)
+
+
+def _factor(source: Source, data: dict[str, Any], path: Path) -> Factor:
+    table = source.table(FactorTable, data, *path)
+    levels = tuple(
+        _level(source, table, entry, (*path, "levels", index)) for index, entry in enumerate(table.levels)
+    )
+    labels = [level.label for level in levels]
+    for index, label in enumerate(labels):
+        if any(fold(label) == fold(other) for other in labels[:index]):
+            message = f'factor "{table.name}" has the level "{label}" twice (blanks and case do not count)'
+            raise source.error(message, *path, "levels", index)
+    role = table.role
+    if role is Role.TREATMENT and len(levels) < 2:
+        raise source.error(f'factor "{table.name}" needs two levels to compare', *path, "levels")
+    reference = labels[0]
+    if table.reference is not None:
+        reference = known_label(source, table.name, labels, table.reference, *path, "reference")
+    default = tuple(labels)
+    if table.default is not None:
+        wanted = [
+            known_label(source, table.name, labels, label, *path, "default", index)
+            for index, label in enumerate(table.default)
+        ]
+        default = tuple(label for label in labels if label in wanted)
+        if role is Role.TREATMENT and (reference not in default or len(default) < 2):
+            message = (
+                f'default of factor "{table.name}" must hold the reference "{reference}" and another level'
+            )
+            raise source.error(message, *path, "default")
+    whole = table.plot == "whole"
+    if whole and role is not Role.TREATMENT:
+        raise source.error(f'factor "{table.name}" is a condition, which has no plot', *path, "plot")
+    return Factor(table.name, role, levels, reference, default, source.line(*path), whole_plot=whole)
+
+
+def known_label(source: Source, factor: str, labels: Iterable[str], text: str, *path: str | int) -> str:
+    """The label of this factor that ``text`` means; an error with the nearest where it has none."""
+    labels = tuple(labels)
+    label = match(text, labels)
+    if label is None:
+        raise source.unknown(f'level of "{factor}"', text, labels, *path)
+    return label
+
+
+def _level(source: Source, factor: FactorTable, entry: object, path: Path) -> Level:
+    if not isinstance(entry, dict):
+        try:
+            value = scalar(entry)
+            label = label_of(value)
+        except ValueError as error:
+            raise source.error(f'level of factor "{factor.name}": {error}', *path) from None
+        return Level(label, (_own(source, factor, value, path),))
+    table = source.table(LevelTable, entry, *path)
+    if (table.value is None) == (table.set is None):
+        raise source.error("a level's table has a label and either value or set", *path)
+    if table.value is not None:
+        return Level(table.label, (_own(source, factor, table.value, path),))
+    if factor.options():
+        name = factor.options()[0][0]
+        message = f'"{name}" addresses the factor\'s own knob, but this level sets knobs of its own'
+        raise source.error(
+            message, *path, hint=f"write set as a list: [{{ knob = ..., level = ..., {name} = ... }}]"
+        )
+    return Level(table.label, _bundle(source, table.set, (*path, "set")))
+
+
+def _own(source: Source, factor: FactorTable, value: str, path: Path) -> Setting:
+    if factor.knob is None:
+        hint = "name the knob, or give every level a table { label, set }"
+        raise source.error(f'factor "{factor.name}" names no knob for this level', *path, hint=hint)
+    return Setting(factor.knob, value, factor.options())
+
+
+def _bundle(source: Source, table: object, path: Path) -> tuple[Setting, ...]:
+    """The settings of ``set``: a table of knobs, or (knobs with options) a list as in ``[[fixed]]``."""
+    if not isinstance(table, dict | list):
+        raise source.error(f"set: wanted a table of knobs or a list, found {shown(table)}", *path)
+    if not 1 <= len(table) <= MAX_SETTINGS:
+        wanted = "cannot be empty" if not table else f"at most {MAX_SETTINGS} entries are allowed"
+        raise source.error(f"set: {wanted}", *path)
+    settings = []
+    if isinstance(table, list):
+        tables = [source.table(SettingTable, entry, *path, index) for index, entry in enumerate(table)]
+        settings = [Setting(entry.knob, entry.level, entry.options()) for entry in tables]
+    else:
+        for name, value in table.items():
+            if isinstance(value, dict):
+                hint = (
+                    f'write the knob in quotes: "{printed(name)}.{printed(next(iter(value), "..."))}" = ...'
+                )
+                raise source.error(f'"{printed(name)}" is a table', *path, name, hint=hint)
+            entry = source.table(SettingTable, {"knob": name, "level": value}, *path, name)
+            settings.append(Setting(entry.knob, entry.level))
+    if len({(setting.knob, setting.options) for setting in settings}) < len(settings):
+        raise source.error("a level sets one knob twice", *path)
+    return tuple(settings)
+
+# placing
+
+FILESYSTEM = "filesystem.type"
+LOG = "log"
+
+
+def read_places(
+    source: Source, tables: Sequence[dict[str, Any]], factors: Sequence[Factor], fixed: Sequence[Setting]
+) -> tuple[PlaceSpec, ...]:
+    """All places; every level of ``lab.device`` is one of them. One that no level names is not made."""
+    places: list[PlaceSpec] = []
+    for index, data in enumerate(tables):
+        table = source.table(PlaceSpec, data, "place", index)
+        if any(table.name == other.name for other in places):
+            raise source.error(f'two places are called "{table.name}"', "place", index, "name")
+        places.append(table)
+    settings = list(_settings(factors, fixed))
+    _check_levels(source, places, settings)
+    if any(setting.knob == LOG_KNOB for _, setting in settings):
+        _check_name_of_log(source, places)
+    for index, place in enumerate(places):
+        _check_place(source, place, index, places, [setting for _, setting in settings])
+    return tuple(places)
+
+
+def _settings(
+    factors: Sequence[Factor], fixed: Sequence[Setting]
+) -> Iterator[tuple[Path, Setting]]:
+    """Every setting with the place in the file where an error about it is shown."""
+    for index, factor in enumerate(factors):
+        for level in factor.levels:
+            for setting in level.settings:
+                yield ("factor", index, "levels"), setting
+    for index, setting in enumerate(fixed):
+        yield ("fixed", index), setting
+
+
+def _check_levels(
+    source: Source, places: Sequence[PlaceSpec], settings: Sequence[tuple[Path, Setting]]
+) -> None:
+    runs = [place.name for place in places if place.holds is Holds.RUNS]
+    for path, setting in settings:
+        if setting.knob != LAB_DEVICE or setting.value in runs:
+            continue
+        if not runs:
+            raise source.error(
+                f'lab.device "{setting.value}": the study declares no place',
+                *path,
+                hint=f'add [[place]] with name = "{setting.value}"; where it lies is said by --place, not here',
+            )
+        raise source.unknown("place", setting.value, runs, *path)
+
+
+def _check_name_of_log(source: Source, places: Sequence[PlaceSpec]) -> None:
+    """Unless a place is declared for it, the log's is called ``log``, and no other may be."""
+    if any(place.holds is Holds.LOG for place in places):
+        return
+    for index, place in enumerate(places):
+        if place.name == LOG:
+            raise source.error(
+                f'"{LOG}" is the place of the file systems\' external log',
+                "place",
+                index,
+                "name",
+                hint='give this place another name, or declare one for the log: holds = "log"',
+            )
+
+
+def _check_place(
+    source: Source, place: PlaceSpec, index: int, places: Sequence[PlaceSpec], settings: Sequence[Setting]
+) -> None:
+    path = ("place", index)
+    knobs = {setting.knob for setting in settings}
+    if place.holds is Holds.RUNS and LAB_DEVICE not in knobs:
+        raise source.error(
+            f'no run happens at place "{place.name}"',
+            *path,
+            "name",
+            hint='name it as a level of a factor with knob = "lab.device", or say holds = "files"',
+        )
+    if place.holds is Holds.LOG:
+        _check_log(source, place, path, places, knobs)
+    elif place.filesystem is not None and place.holds is Holds.RUNS and FILESYSTEM in knobs:
+        raise source.error(
+            f'place "{place.name}" has a file system of its own, and a factor sets filesystem.type',
+            *path,
+            "filesystem",
+            hint="one of the two says which file system is made",
+        )
+
+
+def _check_log(
+    source: Source,
+    place: PlaceSpec,
+    path: Path,
+    places: Sequence[PlaceSpec],
+    knobs: set[str],
+) -> None:
+    if LOG_KNOB not in knobs:
+        raise source.error(
+            f'place "{place.name}" is for a log, and no file system is given one',
+            *path,
+            "holds",
+            hint='add a factor with knob = "filesystem.log"',
+        )
+    if sum(other.holds is Holds.LOG for other in places) > 1:
+        raise source.error('two places have holds = "log"', *path, "holds")
+    if place.filesystem is not None:
+        raise source.error(
+            f'place "{place.name}" is a bare device, without a file system', *path, "filesystem"
+        )
+    if place.kind not in (None, "image"):
+        raise source.error(f'place "{place.name}": a log lies on an image', *path, "kind")
+
+# workloads
+
+CACHE_KNOB = "cache.state"
+CACHE_STATES = get_args(CacheState)
+
+
+def read_workloads(
+    source: Source, tables: Sequence[dict[str, Any]], factors: Sequence[Factor]
+) -> tuple[Workload, ...]:
+    """All ``[[workload]]`` tables, at least one of which runs by default."""
+    workloads: list[Workload] = []
+    for index, table in enumerate(tables):
+        workload = _workload(source, table, factors, ("workload", index))
+        if any(workload.name == other.name for other in workloads):
+            raise source.error(f'two workloads are called "{workload.name}"', "workload", index, "name")
+        workloads.append(workload)
+    if not any(workload.default for workload in workloads):
+        hint = "add a [[workload]] with name and kind" if not workloads else "all have default = false"
+        raise source.error("a study needs a workload that runs by default", hint=hint)
+    return tuple(workloads)
+
+
+def check_placeholders(
+    source: Source, factors: Sequence[Factor], fixed: Sequence[Setting], workloads: Sequence[Workload]
+) -> None:
+    """A placeholder that no command holds would make a factor without effect: an error."""
+    texts = [
+        text
+        for workload in workloads
+        if isinstance(workload.work, HasPrograms)
+        for text in workload.work.texts()
+    ]
+    places = [
+        (setting, ("factor", index))
+        for index, factor in enumerate(factors)
+        for level in factor.levels
+        for setting in level.settings
+    ]
+    places += [(setting, ("fixed", index)) for index, setting in enumerate(fixed)]
+    for setting, place in places:
+        placeholder = dict(setting.options).get("placeholder")
+        if placeholder is not None and not any(placeholder in text for text in texts):
+            message = f'no command workload holds the placeholder "{placeholder}"'
+            raise source.error(message, *place, "placeholder")
+
+
+def _workload(
+    source: Source, data: dict[str, Any], factors: Sequence[Factor], path: Path
+) -> Workload:
+    common = {key: value for key, value in data.items() if key in keys_of(WorkloadTable)}
+    table = source.table(WorkloadTable, common, *path)
+    if table.kind not in kinds():
+        raise source.unknown("workload kind", table.kind, kinds(), *path, "kind")
+    kind = kinds()[table.kind]
+    own = {key: value for key, value in data.items() if key not in common}
+    if kind.text_file is not None:
+        own = _with_text(source, own, kind.text_file, path)
+    try:
+        work = work_of(kind, own)
+    except Problem as problem:
+        raise source.explained(problem, path) from None
+    _check_cache(source, table.cache, factors, path)
+    cache = table.cache
+    if cache is None and not _varies_cache(factors):
+        cache = work.default_cache()
+    return Workload(
+        name=table.name,
+        kind=table.kind,
+        work=work,
+        cache=cache,
+        only={name: _only(source, name, labels, factors, path) for name, labels in table.only.items()},
+        default=table.default,
+    )
+
+
+def _with_text(
+    source: Source, own: dict[str, Any], keys: tuple[str, str], path: Path
+) -> dict[str, Any]:
+    """The table with the text of the file that it names in place of the file's name."""
+    named, content = keys
+    if named not in own:
+        return own
+    if content in own:
+        raise source.error(f'either "{named}" or "{content}", found both', *path, named)
+    if not isinstance(own[named], str):
+        raise source.error(f"{named}: wanted text in quotes", *path, named)
+    text = source.text_beside(own[named], *path, named)
+    return {key: value for key, value in own.items() if key != named} | {content: text}
+
+
+def _check_cache(
+    source: Source, cache: str | None, factors: Sequence[Factor], path: Path
+) -> None:
+    if cache is None:
+        return
+    if cache not in CACHE_STATES:
+        raise source.unknown("cache state", cache, CACHE_STATES, *path, "cache")
+    for factor in factors:
+        if any(setting.knob == CACHE_KNOB for level in factor.levels for setting in level.settings):
+            message = f'the cache state is varied by factor "{factor.name}", so a workload cannot name one'
+            raise source.error(message, *path, "cache")
+
+
+def _varies_cache(factors: Sequence[Factor]) -> bool:
+    return any(s.knob == CACHE_KNOB for factor in factors for level in factor.levels for s in level.settings)
+
+
+def _only(
+    source: Source, name: str, labels: Sequence[str], factors: Sequence[Factor], path: Path
+) -> tuple[str, ...]:
+    place = (*path, "only", name)
+    conditions = {factor.name: factor for factor in factors if factor.role is Role.CONDITION}
+    if name not in conditions:
+        if any(factor.name == name for factor in factors):
+            message = (
+                f'"{name}" is a treatment; {table_name(path)} can be restricted by condition factors only'
+            )
+            raise source.error(message, *place)
+        raise source.unknown("condition factor", name, conditions, *place)
+    if not labels:
+        raise source.error(f'"{name}" has no level left', *place)
+    known = [level.label for level in conditions[name].levels]
+    wanted = [known_label(source, name, known, text, *place, index) for index, text in enumerate(labels)]
+    return tuple(label for label in known if label in wanted)
+
+# design
+
+ALL = "all"
+
+
+def read_design(source: Source, table: dict[str, Any], factors: Sequence[Factor]) -> Design:
+    """The design of these factors; a full factorial where the file says nothing."""
+    read = source.table(DesignTable, table, "design")
+    kind = read.kind
+    if read.resolution is not None and kind is not DesignKind.FRACTIONAL:
+        raise source.error(f'a "{kind.value}" design has no choice of resolution', "design", "resolution")
+    if read.fold_over is not None and kind not in (DesignKind.FRACTIONAL, DesignKind.PLACKETT_BURMAN):
+        raise source.error(f'a "{kind.value}" design cannot be folded over', "design", "fold_over")
+    whole = any(factor.whole_plot for factor in factors)
+    if read.repeats is not None and not whole:
+        raise source.error(
+            "without a whole-plot factor there is nothing to repeat within",
+            "design",
+            "repeats",
+            hint='give the factor that is costly to change plot = "whole", or a workload replicates',
+        )
+    return Design(
+        kind=kind,
+        resolution=DEFAULT_RESOLUTION if read.resolution is None else read.resolution,
+        fold_over=bool(read.fold_over),
+        interactions=_interactions(source, read.interactions, factors),
+        repeats=1 if read.repeats is None else read.repeats,
+    )
+
+
+def _interactions(
+    source: Source, texts: Sequence[str], factors: Sequence[Factor]
+) -> tuple[tuple[str, str], ...]:
+    """Pairs of treatment factors, in the study's order; ``["all"]`` means every pair."""
+    names = [factor.name for factor in factors if factor.role is Role.TREATMENT]
+    if [text.casefold() for text in texts] == [ALL]:
+        return tuple((a, b) for i, a in enumerate(names) for b in names[i + 1 :])
+    pairs: list[tuple[str, str]] = []
+    for index, text in enumerate(texts):
+        first, colon, second = text.partition(":")
+        path = ("design", "interactions", index)
+        if not colon:
+            raise source.error(
+                f'"{text}" names no pair of factors', *path, hint='write "one:other", or ["all"]'
+            )
+        found = []
+        for part in (first, second):
+            name = match(part, names)
+            if name is None:
+                raise source.unknown("treatment factor", part.strip(), names, *path)
+            found.append(name)
+        if found[0] == found[1]:
+            raise source.error(f'"{found[0]}" cannot interact with itself', *path)
+        pair = (found[0], found[1]) if names.index(found[0]) < names.index(found[1]) else (found[1], found[0])
+        if pair in pairs:
+            raise source.error(f'the interaction "{pair[0]}:{pair[1]}" is named twice', *path)
+        pairs.append(pair)
+    return tuple(pairs)
+
+# responses
+
+_Named = dict[str, tuple[int, ResponseTable]]
+
+
+def read_responses(
+    source: Source, tables: Sequence[dict[str, Any]], workloads: Sequence[Workload], design: Design
+) -> tuple[Response, ...]:
+    """The responses of every workload: named ones first, then what its kind measures besides.
+
+    Primary are the named ones that say so; else the first named that does not say otherwise; else the
+    kind's first.
+    """
+    entries = [
+        source.table(ResponseTable, table, "response", index) for index, table in enumerate(tables)
+    ]
+    specs = {workload.name: workload.work.responses() for workload in workloads}
+    named: dict[str, _Named] = {workload.name: {} for workload in workloads}
+    for index, entry in enumerate(entries):
+        for workload in _workloads_of(source, index, entry, specs):
+            if entry.name in named[workload]:
+                message = f'the response "{entry.name}" of workload "{workload}" is declared twice'
+                raise source.error(message, "response", index)
+            named[workload][entry.name] = (index, entry)
+    if design.kind is not DesignKind.FULL:
+        for index, entry in enumerate(entries):
+            if entry.statistic != TYPICAL:
+                message = f'a "{design.kind.value}" design has no two arms that differ in one factor alone'
+                raise source.error(message, "response", index, "statistic")
+    return tuple(
+        response
+        for workload in workloads
+        for response in _responses(source, workload.name, specs[workload.name], named[workload.name])
+    )
+
+
+def _with_statistic(source: Source, response: Response, index: int, entry: ResponseTable) -> Response:
+    path = ("response", index, "statistic")
+    if entry.cap is not None and entry.statistic != MEAN:
+        raise source.error('only a response with statistic = "mean" has a cap', "response", index, "cap")
+    if entry.statistic == TYPICAL:
+        return response
+    if response.scale is not Scale.LOG or response.unit != "s":
+        raise source.error(
+            f'"{response.name}" is no time compared by ratio, so it has no mean or tail to compare', *path
+        )
+    if not response.primary:
+        hint = "or leave statistic out: exploratory responses are compared by typical runs"
+        raise source.error(f'"{response.name}" is not primary', *path, hint=f"add primary = true, {hint}")
+    return replace(response, statistic=entry.statistic, cap=DEFAULT_CAP if entry.cap is None else entry.cap)
+
+
+def _workloads_of(
+    source: Source, index: int, entry: ResponseTable, specs: dict[str, tuple[ResponseSpec, ...]]
+) -> list[str]:
+    if entry.workload is not None and entry.workload not in specs:
+        raise source.unknown("workload", entry.workload, specs, "response", index, "workload")
+    asked = [entry.workload] if entry.workload is not None else list(specs)
+    having = [name for name in asked if any(spec.name == entry.name for spec in nameable(specs[name]))]
+    if not having:
+        known = {spec.name for name in asked for spec in nameable(specs[name])}
+        raise source.unknown("response", entry.name, known, "response", index, "name")
+    return having
+
+
+def _responses(
+    source: Source, workload: str, specs: tuple[ResponseSpec, ...], named: _Named
+) -> list[Response]:
+    order = [*named, *(spec.name for spec in specs if spec.name not in named)]
+    primary = {name for name, (_, entry) in named.items() if entry.primary}
+    if not primary:
+        first = (name for name in order if name not in named or named[name][1].primary is None)
+        primary = {next(first, order[0])}
+    by_name = {spec.name: spec for spec in nameable(specs)}
+    responses = []
+    for name in order:
+        spec = by_name[name]
+        scale, better = spec.scale, spec.better
+        if name in named:
+            index, entry = named[name]
+            if entry.unit is not None and entry.unit != spec.unit:
+                message = f'"{name}" is measured in "{spec.unit}", not in "{entry.unit}"'
+                raise source.error(message, "response", index, "unit")
+            scale = entry.scale or scale
+            better = entry.better or better
+        response = Response(workload, name, spec.unit, scale, better, name in primary, spec.stretchable)
+        if name in named:
+            response = _with_statistic(source, response, *named[name])
+        responses.append(response)
+    return responses
+
+# claims
+
+def read_claims(
+    source: Source,
+    tables: Sequence[dict[str, Any]],
+    factors: Sequence[Factor],
+    workloads: Sequence[Workload],
+    responses: Sequence[Response],
+) -> tuple[Claim, ...]:
+    """All ``[[claim]]`` tables. The factor may be left out where there is one treatment factor only."""
+    names = {workload.name for workload in workloads}
+    claims = []
+    for index, data in enumerate(tables):
+        path = ("claim", index)
+        table = source.table(ClaimTable, data, *path)
+        factor = _factor_of_claim(source, table, factors, path)
+        labels = [level.label for level in factor.levels]
+        level = known_label(source, factor.name, labels, table.level, *path, "level")
+        reference = factor.reference
+        if table.reference is not None:
+            reference = known_label(source, factor.name, labels, table.reference, *path, "reference")
+        if level == reference:
+            raise source.error(f'a claim compares two levels, found "{level}" twice', *path, "level")
+        if table.workload is not None and table.workload not in names:
+            raise source.unknown("workload", table.workload, names, *path, "workload")
+        of_work = {r.name for r in responses if table.workload in (None, r.workload)}
+        if table.response is not None and table.response not in of_work:
+            raise source.unknown("response", table.response, of_work, *path, "response")
+        if table.value is not None and (table.ratio is not None or None in (table.workload, table.response)):
+            raise source.error(
+                "a claim of a value names its workload and response, and has no ratio", *path, "value"
+            )
+        if table.says is not None and (table.ratio is not None or table.value is not None):
+            raise source.error("a claim of a direction has no ratio and no value", *path, "says")
+        others = [one for one in factors if one is not factor]
+        condition = {
+            name: _condition(source, name, text, others, names, (*path, "condition", name))
+            for name, text in table.condition.items()
+        }
+        needs = {name: words for name in table.needs.__struct_fields__ if (words := getattr(table.needs, name))}
+        claims.append(
+            Claim(
+                source=table.source,
+                text=table.text,
+                factor=factor.name,
+                level=level,
+                reference=reference,
+                ratio=table.ratio,
+                workload=table.workload,
+                response=table.response,
+                condition=condition,
+                note=table.note,
+                value=table.value,
+                says=table.says,
+                needs=needs,
+                cannot=table.cannot,
+            )
+        )
+    return tuple(claims)
+
+
+def _factor_of_claim(
+    source: Source, table: ClaimTable, factors: Sequence[Factor], path: Path
+) -> Factor:
+    treatments = {factor.name: factor for factor in factors if factor.role is Role.TREATMENT}
+    if table.factor is None:
+        if len(treatments) == 1:
+            return next(iter(treatments.values()))
+        hint = f"one of: {', '.join(sorted(treatments))}"
+        raise source.error("a claim names its factor where there are several", *path, hint=hint)
+    if table.factor not in treatments:
+        raise source.unknown("treatment factor", table.factor, treatments, *path, "factor")
+    return treatments[table.factor]
+
+
+def _condition(
+    source: Source,
+    name: str,
+    text: str,
+    factors: Sequence[Factor],
+    workloads: set[str],
+    path: Path,
+) -> str:
+    if name == WORKLOAD:
+        if text not in workloads:
+            raise source.unknown("workload", text, workloads, *path)
+        return text
+    known = {factor.name: factor for factor in factors}
+    if name not in known:
+        raise source.unknown("condition", name, [*known, WORKLOAD], *path)
+    return known_label(source, name, [level.label for level in known[name].levels], text, *path)

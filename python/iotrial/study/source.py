@@ -1,37 +1,17 @@
-"""A study file while it is read: its text, its lines, and errors that know both.
-
-pydantic says what is wrong in its own words; here they become the words of this project, with the line,
-what was wanted, what was found, and the nearest known key.
-"""
+"""A study file while it is read: its text, its lines, and errors that know both."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from msgspec import Struct
 
 from iotrial.errors import StudyError, UnknownName
 from iotrial.study.locator import Locator
-from iotrial.study.wire import shown
+from iotrial.study.schema import MissingKey, Path, Problem, UnknownKey, from_table, printed
 
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
-Model = TypeVar("Model", bound=BaseModel)
-
-_WANTED = {
-    "string_type": "text in quotes",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "a table",
-    "model_type": "a table",
-    "finite_number": "a finite number",
-}
+S = TypeVar("S", bound=Struct)
 
 
 class Source:
@@ -55,34 +35,24 @@ class Source:
         missing = UnknownName(kind, printed(name), known)
         return self.error(missing.message, *path, hint=missing.hint)
 
-    def table(self, model: type[Model], data: object, *path: str | int) -> Model:
-        """The table at this path by its wire model; StudyError where it does not fit."""
+    def table(self, struct: type[S], data: object, *path: str | int) -> S:
+        """The table at this path as a Struct; StudyError where it does not fit."""
         try:
-            return model.model_validate(data)
-        except ValidationError as error:
-            # An unknown key explains the missing one beside it, so it is the one to report.
-            problems = sorted(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
-            raise self._explained(problems[0], model, path) from None
+            return from_table(struct, data)
+        except Problem as problem:
+            raise self.explained(problem, path) from None
 
-    def _explained(
-        self, problem: ErrorDetails, model: type[BaseModel], path: tuple[str | int, ...]
-    ) -> StudyError:
-        place = tuple(part for part in problem["loc"] if not _is_tag(part))
-        inside = (*path, *place)
-        key = ".".join(str(part) for part in place if isinstance(part, str))
-        table = table_name(path)
-        if problem["type"] == "extra_forbidden":
-            known = list(model.model_fields)
-            near = difflib.get_close_matches(str(place[-1]), known, n=1, cutoff=0.5)
-            nearest = f'did you mean "{near[0]}"? ' if near else ""
-            message = f'{table} has no key "{printed(str(place[-1]))}"'
-            return self.error(message, *inside, hint=f"{nearest}known: {', '.join(known)}")
-        if problem["type"] == "missing":
-            what = f"the table [{key}]" if not path else f'"{key}"'
-            return self.error(f"{table} lacks {what}", *path)
-        cause = problem.get("ctx", {}).get("error")
-        hint = getattr(cause, "hint", None)
-        return self.error(f"{printed(key) or table}: {_complaint(problem, cause)}", *inside, hint=hint)
+    def explained(self, problem: Problem, path: Path) -> StudyError:
+        """The error of a problem in the table at this path."""
+        inside = (*path, *problem.path)
+        if isinstance(problem, UnknownKey):
+            message = f'{table_name(inside[:-1])} has no key "{printed(problem.name)}"'
+        elif isinstance(problem, MissingKey):
+            what = f'"{problem.name}"' if inside else f"the table [{problem.name}]"
+            message = f"{table_name(inside)} lacks {what}"
+        else:
+            message = problem.message
+        return self.error(message, *inside, hint=problem.hint)
 
     def text_beside(self, name: str, *path: str | int) -> str:
         """The text of a file beside the study's own; StudyError where it cannot be had."""
@@ -102,43 +72,10 @@ class Source:
         return self._locator.line(*path)
 
 
-def table_name(path: tuple[str | int, ...]) -> str:
+def table_name(path: Path) -> str:
     """How a table is called in a message: ``[study]``, ``[[factor]]``, ``the file``."""
     names = [str(part) for part in path if isinstance(part, str)]
     if not names:
         return "the file"
     inner = ".".join(names)
     return f"[[{inner}]]" if isinstance(path[-1], int) else f"[{inner}]"
-
-
-def printed(text: str) -> str:
-    """Text of the file made fit for a message: bounded, no control characters."""
-    return shown(text)[1:-1]
-
-
-def _is_tag(part: str | int) -> bool:
-    """Whether pydantic put this into a path to name the member of a union that was tried."""
-    return isinstance(part, str) and part.startswith(
-        ("dict[", "list[", "function-", "literal[", "constrained-")
-    )
-
-
-def _complaint(problem: ErrorDetails, cause: Any) -> str:
-    found = shown(problem["input"])
-    context = problem.get("ctx", {})
-    kind = problem["type"]
-    if cause is not None:
-        return str(cause)
-    if kind in _WANTED:
-        return f"wanted {_WANTED[kind]}, found {found}"
-    if kind == "literal_error":
-        return f"wanted {context['expected'].replace(chr(39), chr(34))}, found {found}"
-    if kind in ("string_too_long", "too_long"):
-        limit = context["max_length"]
-        return f"at most {limit} {'characters' if kind.startswith('string') else 'entries'} are allowed"
-    if kind in ("string_too_short", "too_short"):
-        return "cannot be empty"
-    for bound, words in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most")):
-        if bound in context:
-            return f"wanted {words} {context[bound]:.15g}, found {found}"
-    return f"{problem['msg'].lower()}, found {found}"

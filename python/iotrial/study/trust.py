@@ -7,8 +7,8 @@ arguments, or in a job file, needs trust is for the kind of the work to say.
 from __future__ import annotations
 
 from iotrial.study import command_trust
-from iotrial.study.kinds import kind_of
 from iotrial.study.model import Study
+from iotrial.study.work import HasPrograms
 
 
 def demands(study: Study) -> tuple[str, ...]:
@@ -17,13 +17,13 @@ def demands(study: Study) -> tuple[str, ...]:
     settings = study.settings
     as_root = any(setting.knob == "process.user" and setting.value == "root" for setting in settings)
     for workload in study.workloads:
-        programs = kind_of(workload.work).programs
-        if programs is None:
+        work = workload.work
+        if not isinstance(work, HasPrograms):
             continue
         name = f'workload "{workload.name}"'
-        if as_root or programs.as_root(workload.work):
-            found.append(f"{name} runs {programs.said} as root")
-        found += [f"{name} {reason}" for reason in programs.demands(workload.work, settings)]
+        if as_root or work.as_root():
+            found.append(f"{name} runs {work.said} as root")
+        found += [f"{name} {reason}" for reason in work.demands(settings)]
     found += [f"a level {reason}" for reason in command_trust.of_levels(settings)]
     return tuple(dict.fromkeys(found))
 

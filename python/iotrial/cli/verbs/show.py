@@ -20,7 +20,7 @@ def command(study: str | None, workload: str | None, as_json: bool) -> None:
     from iotrial.errors import RequestError
 
     if workload is not None:
-        from iotrial.study.kinds import describe
+        from iotrial.study.reference import describe
 
         described = describe(workload)
         if as_json:

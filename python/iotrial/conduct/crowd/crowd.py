@@ -19,7 +19,6 @@ from iotrial.conduct.crowd import fio
 from iotrial.conduct.crowd.bell import Bell, Latch
 from iotrial.conduct.crowd.client import ANSWERS_S, Client
 from iotrial.conduct.crowd.clock import Common, Reading
-from iotrial.conduct.crowd.folders import own_folder
 from iotrial.conduct.crowd.links import Links
 from iotrial.conduct.crowd.machine import Spent
 from iotrial.conduct.crowd.one import Task, as_one
@@ -29,6 +28,7 @@ from iotrial.errors import IotrialError, ProbeError
 from iotrial.lab.target import Target
 from iotrial.probe.binary import find_binary
 from iotrial.probe.client import Probe
+from iotrial.workloads.served.figures import client_folder
 
 #: how far ahead the common beginning is, at the least and by round trips
 LEAD_NS, LEAD_ROUND_TRIPS = 50_000_000, 20
@@ -117,7 +117,7 @@ class Crowd:
         self._revive(clients)
         below = str(job["cwd"])
         folders = [
-            own_folder(below, number) if client.local else folder
+            client_folder(below, number) if client.local else folder
             for number, client in enumerate(clients, start=1)
         ]
         return fio.called(worker, job, clients, folders)

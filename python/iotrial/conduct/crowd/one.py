@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from iotrial.conduct.crowd import figures
 from iotrial.conduct.crowd.answer import Told, told
 from iotrial.conduct.crowd.clock import Common
-from iotrial.conduct.crowd.figures import Timed
+from iotrial.workloads.served import figures
+from iotrial.workloads.served.figures import Timed
 
 APART = "clients_began_apart"
 CLOCK_SET = "a_clients_clock_was_set"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from iotrial.conduct.crowd.links import Links
-from iotrial.conduct.works import driver
 from iotrial.errors import RequestError
 from iotrial.study.model import Study, Workload
+from iotrial.study.work import HasClients
 
 
 def most_clients(study: Study) -> int:
@@ -14,7 +14,7 @@ def most_clients(study: Study) -> int:
 
 
 def _most(study: Study, workload: Workload) -> int:
-    declared = driver(workload.work).clients(workload.work)
+    declared = workload.work.client_count() if isinstance(workload.work, HasClients) else 0
     if not declared:
         return 0
     varied = [
@@ -34,27 +34,26 @@ def check_links(study: Study, links: Links) -> None:
             hint='such a workload has kind = "clients" (`iotrial show --workload clients`)',
         )
     for workload in study.workloads:
-        kind = driver(workload.work)
-        if links.clients and kind.calls_clients and kind.clients(workload.work):
-            _check_called(workload, links)
+        work = workload.work
+        if links.clients and isinstance(work, HasClients) and work.calls_clients and work.client_count():
+            _check_called(workload.name, work, links)
 
 
-def _check_called(workload: Workload, links: Links) -> None:
+def _check_called(name: str, work: HasClients, links: Links) -> None:
     """A program here calls the clients, each of which works in a folder of its host's."""
-    kind = driver(workload.work)
     nameless = next((link.name for link in links.clients if not link.address), None)
     if nameless is not None:
         raise RequestError(
-            f"--client {nameless}: workload {workload.name} calls its clients, and this one has no address",
+            f"--client {nameless}: workload {name} calls its clients, and this one has no address",
             hint=f"say --client {nameless}@ADDRESS=COMMAND: its server is bound to that address",
         )
-    if not kind.folder(workload.work):
+    if not work.client_folder():
         raise RequestError(
-            f"workload {workload.name}: its clients are on other hosts, and no folder is named that they work in",
+            f"workload {name}: its clients are on other hosts, and no folder is named that they work in",
             hint='add folder = "/mnt/nas" to the workload',
         )
-    if kind.clients(workload.work) > len(links.clients):
+    if work.client_count() > len(links.clients):
         raise RequestError(
-            f"workload {workload.name} has {kind.clients(workload.work)} clients, and --client names {len(links.clients)}",
+            f"workload {name} has {work.client_count()} clients, and --client names {len(links.clients)}",
             hint="two fio servers of one host would work on the same files",
         )

@@ -6,18 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError
-from iotrial.lab.knob import (
-    DISK_LABS,
-    Consequence,
-    Knob,
-    Requirement,
-    Scope,
-    Stage,
-    Subject,
-    harmless,
-    one_of,
-    trade_off,
-)
+from iotrial.lab.knob import Consequence, Knob, Requirement, Scope, Stage, Subject, harmless, one_of, trade_off
+from iotrial.study.places import DISK_LABS
 from iotrial.lab.target import Finished
 from iotrial.study.model import Setting
 

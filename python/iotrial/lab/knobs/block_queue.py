@@ -15,7 +15,8 @@ from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab import identity
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import DISK_LABS, Requirement, Scope, Subject, a_lab, trade_off, whole_number
+from iotrial.lab.knob import Requirement, Scope, Subject, a_lab, trade_off, whole_number
+from iotrial.study.places import DISK_LABS
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.objects.loop import backing_file
 from iotrial.lab.place import Place

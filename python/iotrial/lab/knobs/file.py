@@ -19,8 +19,9 @@ from iotrial.lab.knob import (
     size_within,
     trade_off,
 )
-from iotrial.study.kinds.contract import C_SIZES, C_UNIT
-from iotrial.study.model import Setting, Work
+from iotrial.study.work import C_SIZES, C_UNIT
+from iotrial.study.model import Setting
+from iotrial.study.work import Work
 
 VIEW = "view"
 MAXIMUM_SIZE = 4 << 30

@@ -10,20 +10,8 @@ from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab import superblock
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import (
-    DISK_LABS,
-    Consequence,
-    Knob,
-    Requirement,
-    Scope,
-    Stage,
-    Subject,
-    at_risk,
-    harmless,
-    not_judged,
-    one_of,
-    trade_off,
-)
+from iotrial.lab.knob import Consequence, Knob, Requirement, Scope, Stage, Subject, at_risk, harmless, not_judged, one_of, trade_off
+from iotrial.study.places import DISK_LABS
 from iotrial.lab.log import EXTERNAL, INTERNAL
 from iotrial.study.model import Setting
 from iotrial.study.places import LOG_KNOB

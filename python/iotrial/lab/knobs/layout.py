@@ -13,18 +13,10 @@ from collections.abc import Sequence
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import (
-    DISK_LABS,
-    FileSelection,
-    Knob,
-    Requirement,
-    Scope,
-    Stage,
-    Subject,
-    harmless,
-    one_of,
-)
-from iotrial.study.model import Setting, Work
+from iotrial.lab.knob import FileSelection, Knob, Requirement, Scope, Stage, Subject, harmless, one_of
+from iotrial.study.places import DISK_LABS
+from iotrial.study.model import Setting
+from iotrial.study.work import Work
 
 SHARE = re.compile(r"([0-9]{1,2})(?:\.([0-9]{1,2}))? ?%")
 BLOCK = 4096

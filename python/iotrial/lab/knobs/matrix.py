@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from iotrial.lab.knob import Knob, Stage, Subject, harmless, size_within
-from iotrial.study.kinds.matrix import FILE_SIZE, LARGEST_FILE, LARGEST_RECORD, RECORD_SIZE, SMALLEST_RECORD
 from iotrial.study.model import Setting
+
+FILE_SIZE, RECORD_SIZE = "matrix.file_size", "matrix.record_size"
+SMALLEST_RECORD, LARGEST_RECORD = 8, 1 << 30
+LARGEST_FILE = 1 << 40
 
 
 class _Size(Knob):

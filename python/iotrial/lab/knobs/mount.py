@@ -13,20 +13,8 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import (
-    DISK_LABS,
-    Consequence,
-    Knob,
-    Requirement,
-    Scope,
-    Stage,
-    Subject,
-    at_risk,
-    harmless,
-    not_judged,
-    one_of,
-    trade_off,
-)
+from iotrial.lab.knob import Consequence, Knob, Requirement, Scope, Stage, Subject, at_risk, harmless, not_judged, one_of, trade_off
+from iotrial.study.places import DISK_LABS
 from iotrial.lab.target import MountInfo
 from iotrial.study.model import Setting
 

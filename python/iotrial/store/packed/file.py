@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from iotrial.errors import RequestError, StoreError
 from iotrial.store.packed.stream import MAX_PACKED, PackedError
-from iotrial.study.wire import shown
+from iotrial.study.schema import shown
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 from iotrial.store.model import Event, TrialHeader
 from iotrial.store.packed.records import MAX_REASON, OPTIONS, PackedRecord, PackedRun, PackedState
 from iotrial.study.model import Study
-from iotrial.study.wire import printable
+from iotrial.study.schema import printable
 
 _PATH_OPTIONS = (
     "--html", "--markdown", "--on", "--like", "--device", "--erase", "--place", "--client", "--server-probe",

@@ -13,8 +13,7 @@ from iotrial.design.model import ArmKind
 from iotrial.store.model import BlockEnd, Event, RunRecord, TrialHeader, TrialState
 from iotrial.store.schema import IMPORTED
 from iotrial.study.codec import study_from_json, study_to_json
-from iotrial.study.limits import check_limits
-from iotrial.study.wire import shown
+from iotrial.study.schema import shown
 
 MAX_BLOCK = 1_000_000
 MAX_SLOT = 100_000
@@ -201,7 +200,6 @@ def _number(value: object, name: str, least: float, most: float) -> float:
 
 def _trial(table: _Fields, where: str) -> TrialHeader:
     study = study_from_json(table.take("study"), origin=where)
-    check_limits(study, origin=where)
     options = _options(table.table("options", len(OPTIONS)))
     return TrialHeader(
         id=table.matching("id", _ID),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from iotrial.errors import RequestError
-from iotrial.study.wire import printable, shown
+from iotrial.study.schema import printable, shown
 
 FORMAT = "iotrial packed trial"
 VERSION = 1

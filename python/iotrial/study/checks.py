@@ -1,0 +1,166 @@
+"""What must hold between the parts of a study, whether it was read from a file or came as a stored object.
+
+The limits of single values stand with the fields of ``model``. Here is what no single field can say: that names are
+different, that a reference is a level, that a response is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from iotrial.study.labels import fold
+from iotrial.study.model import (
+    DEFAULT_RESOLUTION,
+    TYPICAL,
+    Claim,
+    DesignKind,
+    Factor,
+    Response,
+    Role,
+    Scale,
+    Setting,
+    Study,
+    Workload,
+)
+from iotrial.study.schema import Problem, printable, prose, shown
+from iotrial.study.work import kinds, nameable
+
+#: the factor that stands for the workloads, in claims and on the command line
+WORKLOAD = "workload"
+MAX_BYTES = 1 << 20
+MAX_LINE = 16384  # tomllib takes time quadratic in the parts of a dotted key
+MAX_ORIGIN = 4096
+
+
+def check_study(study: Study) -> None:
+    """Raises Problem where a study file could not have said this; what narrowing a study may leave behind (a placeholder
+    without its workload) is let pass."""
+    _check_text(study)
+    _check_distinct("places", [place.name for place in study.places])
+    _check_distinct("factors", [factor.name for factor in study.factors])
+    _check_distinct("workloads", [workload.name for workload in study.workloads])
+    for factor in study.factors:
+        _check_factor(factor)
+    if not study.treatment_factors:
+        raise Problem("no factor is a treatment")
+    for setting in study.settings:
+        _check_distinct("options of a knob", [name for name, _ in setting.options])
+    check_distinct_knobs(study.factors, study.fixed)
+    for workload in study.workloads:
+        _check_workload(workload, study)
+    _check_responses(study)
+    _check_design(study)
+    for claim in study.claims:
+        _check_claim(claim, study)
+
+
+def check_distinct_knobs(factors: Sequence[Factor], fixed: Sequence[Setting]) -> None:
+    """A knob (with its options) is set by one factor only, or pinned once. Raises Problem, with the path in the file."""
+    owners: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
+    for index, factor in enumerate(factors):
+        for knob in {
+            (setting.knob, setting.options) for level in factor.levels for setting in level.settings
+        }:
+            if knob in owners:
+                message = f'the knob {knob[0]} is varied by factor "{owners[knob]}" already'
+                raise Problem(message, "factor", index)
+            owners[knob] = factor.name
+    for index, setting in enumerate(fixed):
+        knob = (setting.knob, setting.options)
+        if knob in owners:
+            by = f'varied by factor "{owners[knob]}"' if owners[knob] else "pinned"
+            raise Problem(f"the knob {setting.knob} is {by} already", "fixed", index)
+        owners[knob] = ""
+
+
+def _check_distinct(what: str, names: Iterable[str]) -> None:
+    names = list(names)
+    if len(set(names)) < len(names):
+        raise Problem(f"two {what} have one name")
+
+
+def _check_text(study: Study) -> None:
+    if not 0 <= len(study.origin) <= MAX_ORIGIN:
+        raise Problem(f"the origin has more than {MAX_ORIGIN} characters")
+    if len(study.text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise Problem("the study's text is larger than 1 MiB")
+    if any(len(line) > MAX_LINE for line in study.text.split("\n")):
+        raise Problem(f"a line of the study's text has more than {MAX_LINE} characters")
+    for what, check, text in (("origin", printable, study.origin), ("study's text", prose, study.text)):
+        try:
+            check(text)
+        except ValueError as error:
+            raise Problem(f"the {what} {error}") from None
+
+
+def _check_factor(factor: Factor) -> None:
+    what = f"factor {shown(factor.name)}"
+    if factor.name == WORKLOAD:
+        raise Problem(f'"{WORKLOAD}" cannot be the name of a factor')
+    labels = [level.label for level in factor.levels]
+    if factor.role is Role.TREATMENT and len(labels) < 2:
+        raise Problem(f"{what}: two levels are needed to compare")
+    _check_distinct(f"levels of {what}", map(fold, labels))
+    if factor.reference not in labels:
+        raise Problem(f"{what}: its reference is none of its levels")
+    _check_distinct(f"defaults of {what}", factor.default)
+    if not set(factor.default) <= set(labels):
+        raise Problem(f"{what}: its defaults are not among its levels")
+
+
+def _check_workload(workload: Workload, study: Study) -> None:
+    what = f"workload {shown(workload.name)}"
+    if workload.kind not in kinds() or not isinstance(workload.work, kinds()[workload.kind]):
+        raise Problem(f"{what}: its work is not of the kind {shown(workload.kind)}")
+    labels = {factor.name: {level.label for level in factor.levels} for factor in study.condition_factors}
+    for name, wanted in workload.only.items():
+        if name not in labels or not wanted or not set(wanted) <= labels[name]:
+            raise Problem(f"{what}: restricted to levels of {shown(name)} that are not there")
+
+
+def _check_responses(study: Study) -> None:
+    specs = {
+        (workload.name, spec.name): spec
+        for workload in study.workloads
+        for spec in nameable(workload.work.responses())
+    }
+    _check_distinct("responses", [f"{r.workload}\0{r.name}" for r in study.responses])
+    for response in study.responses:
+        spec = specs.get((response.workload, response.name))
+        if spec is None or spec.unit != response.unit or spec.stretchable != response.stretchable:
+            raise Problem(
+                f"workload {shown(response.workload)} measures no {shown(response.name)} in {shown(response.unit)}"
+            )
+        if response.statistic != TYPICAL:
+            _check_statistic(response, study)
+    for workload in study.workloads:
+        if not any(r.primary for r in study.responses if r.workload == workload.name):
+            raise Problem(f"workload {workload.name}: no response is primary")
+
+
+def _check_statistic(response: Response, study: Study) -> None:
+    timed = response.unit == "s" and response.scale is Scale.LOG
+    if not (timed and response.primary and study.design.kind is DesignKind.FULL):
+        raise Problem(f"no study file could ask for the {response.statistic} of {shown(response.name)}")
+
+
+def _check_design(study: Study) -> None:
+    design, names = study.design, [factor.name for factor in study.treatment_factors]
+    if design.resolution != DEFAULT_RESOLUTION and design.kind is not DesignKind.FRACTIONAL:
+        raise Problem("only a fractional design has a choice of resolution")
+    if design.fold_over and design.kind not in (DesignKind.FRACTIONAL, DesignKind.PLACKETT_BURMAN):
+        raise Problem("only a fractional or Plackett-Burman design can be folded over")
+    if design.repeats > 1 and not any(factor.whole_plot for factor in study.treatment_factors):
+        raise Problem("repeats without a whole-plot factor")
+    if any(factor.whole_plot for factor in study.condition_factors):
+        raise Problem("a condition has no plot")
+    _check_distinct("interactions", ["\0".join(pair) for pair in design.interactions])
+    for first, second in design.interactions:
+        if first not in names or second not in names or names.index(first) >= names.index(second):
+            raise Problem("an interaction of factors that are not there, or not in their order")
+
+
+def _check_claim(claim: Claim, study: Study) -> None:
+    treatments = {f.name: {level.label for level in f.levels} for f in study.treatment_factors}
+    if not {claim.level, claim.reference} <= treatments.get(claim.factor, set()):
+        raise Problem("a claim speaks of levels that are not there")

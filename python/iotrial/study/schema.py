@@ -1,0 +1,457 @@
+"""Struct fields as the schema of study files: one declaration gives type, limits, description and the key in the file.
+
+A field is an annotated type: ``size_bytes: Annotated[Size, Meta(ge=0, description="size of each file")] = 4096``. Its key in a
+file is its name without the unit (``size``), and a file writes it with the unit (``"4 KiB"``). The same declaration reads a
+file (``from_table``), a stored object (``from_stored``), and makes the reference of a workload kind (``reference``).
+
+A study may come from anywhere, so every text has a longest length, every list a largest count, and names and labels hold
+nothing that could disguise itself on a terminal.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import typing
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import NODEFAULT, Meta, Struct
+
+from iotrial import units
+from iotrial.study.disks import DiskSpec, parse_disk
+
+MAX_FACTORS = 64
+MAX_LEVELS = 256
+MAX_WORKLOADS = 64
+MAX_CLAIMS = 256
+MAX_LABEL = 100
+MAX_INTERACTIONS = 256
+MAX_PLACES = 16
+MAX_SETTINGS = 64
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_STUDY_NAME = re.compile(rf"({_NAME.pattern}/)?{_NAME.pattern}")
+#: part of names in the file system, too
+_PLACE = re.compile(r"[a-z][a-z0-9-]*")
+_KNOB = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+S = TypeVar("S", bound=Struct)
+Path = tuple[str | int, ...]
+
+
+class Problem(ValueError):
+    """A value that a study cannot have. ``path`` leads to it inside its table."""
+
+    def __init__(self, message: str, *path: str | int, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.hint = hint
+
+
+class UnknownKey(Problem):
+    """A table has no such key."""
+
+    def __init__(self, name: str, known: list[str], *path: str | int) -> None:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        nearest = f'did you mean "{near[0]}"? ' if near else ""
+        super().__init__(
+            f'unknown key "{printed(name)}"', *path, name, hint=f"{nearest}known: {', '.join(known)}"
+        )
+        self.name = name
+
+
+class MissingKey(Problem):
+    """A table lacks a key that it must have. ``path`` leads to the table."""
+
+    def __init__(self, name: str, *path: str | int) -> None:
+        super().__init__(f'"{name}" is missing', *path)
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How values of a type are written in a file.
+
+    ``read`` makes the value of what a file holds; ``check`` holds for values of files and stored ones alike. Both raise
+    ValueError. ``unit`` ends the names of fields of the type, and not those of their keys.
+    """
+
+    what: str
+    read: Callable[[Any], Any] | None = None
+    check: Callable[[Any], object] | None = None
+    show: Callable[[Any], str] = str
+    unit: str = ""
+
+
+def formed(form: Form) -> Meta:
+    """The form as part of an annotated type."""
+    return Meta(extra={"form": form})
+
+
+def keyed(key: str) -> Meta:
+    """The key of a field whose name is another."""
+    return Meta(extra={"key": key})
+
+
+# what texts may hold
+
+
+def shown(value: object) -> str:
+    """A value of the file as an error message may show it: short, and of known length."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() if abs(value) >= 2**63:
+            return "a huge number"
+        case str():
+            short = value if len(value) <= 40 else f"{value[:37]}..."
+            return '"' + "".join(c if c.isprintable() else "?" for c in short) + '"'
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "a table"
+        case _:
+            return str(value)
+
+
+def printed(text: str) -> str:
+    """Text of the file made fit for a message: bounded, no control characters."""
+    return shown(text)[1:-1]
+
+
+def printable(text: str) -> str:
+    """The text itself; ValueError where it holds a control, format or unassigned character."""
+    for character in text:
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+            raise ValueError(f"holds the character U+{ord(character):04X}, which cannot be shown safely")
+    return text
+
+
+def prose(text: str) -> str:
+    """The text itself; ValueError for what ``printable`` refuses, but line breaks and tabs."""
+    printable(text.replace("\n", " ").replace("\t", " "))
+    return text
+
+
+def label(text: str) -> str:
+    """A label of a level; ValueError where it could not be named on a command line or in a report."""
+    if not text:
+        raise ValueError('a label cannot be empty; write { label = "none", value = "" }')
+    if len(text) > MAX_LABEL:
+        raise ValueError(
+            f"a label has at most {MAX_LABEL} characters, found {len(text)}; write {{ label, value }}"
+        )
+    printable(text)
+    if text != text.strip():
+        raise ValueError("a label cannot begin or end with a blank")
+    if "," in text or "+" in text:
+        raise ValueError(
+            f'a label holds no "," and no "+" (they join labels), found "{text}"; write {{ label, value }}'
+        )
+    if text.casefold() == "all" or text.startswith("control:"):
+        raise ValueError(f'the label "{text}" is reserved')
+    return text
+
+
+def scalar(value: object) -> str:
+    """The text of a level's value: text, a whole number, true or false; ValueError otherwise."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        if abs(value) >= 2**63:
+            raise ValueError("a whole number of a level fits into 64 bits")
+        return str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"wanted text, a whole number, true or false, found {shown(value)}")
+    if len(value) > 4096:
+        raise ValueError(f"a level's value has at most 4096 characters, found {len(value)}")
+    return prose(value)
+
+
+def _fitting(pattern: re.Pattern[str], what: str, longest: int = 64) -> Callable[[str], object]:
+    def check(text: str) -> None:
+        printable(text)
+        if len(text) > longest:
+            raise ValueError(f"a {what} has at most {longest} characters, found {len(text)}")
+        if not pattern.fullmatch(text):
+            raise ValueError(f'wanted a {what} (pattern {pattern.pattern}), found "{text}"')
+
+    return check
+
+
+def _variable(text: str) -> None:
+    if len(text) > 128 or not _VARIABLE.fullmatch(text):
+        raise ValueError("wanted a variable's name: letters, digits and _, no digit first")
+
+
+def sorted_pairs(table: object) -> object:
+    """A table as pairs, sorted by name, which is how it is kept."""
+    return [list(pair) for pair in sorted(table.items())] if isinstance(table, dict) else table
+
+
+def _bit_rate(text: str) -> str:
+    return units.format_bit_rate(units.parse_bit_rate(text))
+
+
+def _several(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Name = Annotated[str, formed(Form("name", check=_fitting(_NAME, "name")))]
+StudyName = Annotated[str, formed(Form("name", check=_fitting(_STUDY_NAME, "study's name, or family/name")))]
+PlaceName = Annotated[str, formed(Form("name", check=_fitting(_PLACE, "name of a place", 32)))]
+KnobName = Annotated[str, formed(Form("knob", check=_fitting(_KNOB, "knob's name")))]
+Label = Annotated[str, formed(Form("label", check=label))]
+Line = Annotated[str, Meta(max_length=500), formed(Form("text", check=printable))]
+Prose = Annotated[str, Meta(max_length=8192), formed(Form("text", check=prose))]
+Argument = Annotated[str, Meta(max_length=4096), formed(Form("text", check=prose))]
+#: a text that a file of its own may hold
+LongText = Annotated[str, Meta(max_length=1 << 17), formed(Form("text", check=prose))]
+Variable = Annotated[str, formed(Form("name", check=_variable))]
+Scalar = Annotated[str, formed(Form("text, number, true or false", read=scalar, check=scalar))]
+Size = Annotated[
+    int, formed(Form("size", read=units.parse_size, show=units.format_size, unit="_bytes"))
+]
+Duration = Annotated[
+    float, formed(Form("duration", read=units.parse_duration, show=units.format_duration, unit="_s"))
+]
+BitRate = Annotated[
+    float,
+    formed(Form("rate", read=units.parse_bit_rate, show=units.format_bit_rate, unit="_bits_per_s")),
+]
+Share = Annotated[float, formed(Form("share", read=units.parse_fraction, show=units.format_percent))]
+Margin = Annotated[float, formed(Form("margin", read=units.parse_margin, show=units.format_percent))]
+Alpha = Annotated[float, formed(Form("number", read=units.parse_alpha))]
+Disk = Annotated[DiskSpec | None, formed(Form("modelled disk", read=parse_disk))]
+Variables = Annotated[
+    tuple[tuple[Variable, Argument], ...], Meta(max_length=64), formed(Form("table of text", read=sorted_pairs))
+]
+Arguments = Annotated[tuple[Argument, ...], Meta(max_length=256), formed(Form("list of text"))]
+#: one text, or a list of those that will do
+Words = formed(Form("text or list of text", read=_several))
+RateWord = Annotated[str, formed(Form("rate", read=_bit_rate))]
+
+
+# reading
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a table. ``field`` is the Struct's, ``wanted`` its annotated type; ``default`` is NODEFAULT where the key must
+    be there."""
+
+    name: str
+    field: str
+    wanted: Any
+    default: Any
+
+    @property
+    def text(self) -> str:
+        """What the key is, for a reference."""
+        return next((meta.description for meta in metas_of(self.wanted) if meta.description), "")
+
+    @property
+    def form(self) -> Form | None:
+        """How its values are written."""
+        return _form(self.wanted)
+
+
+@cache
+def keys_of(struct: type[Struct]) -> dict[str, Key]:
+    """The keys of the table that a Struct is read from, by name."""
+    hints = typing.get_type_hints(struct, include_extras=True)
+    found = {}
+    for entry in msgspec.structs.fields(struct):
+        wanted = hints[entry.name]
+        form = _form(wanted)
+        named = next((meta.extra["key"] for meta in metas_of(wanted) if "key" in (meta.extra or {})), None)
+        name = named or (entry.name.removesuffix(form.unit) if form else entry.name)
+        default = entry.default if entry.default_factory is NODEFAULT else entry.default_factory()
+        found[name] = Key(name, entry.name, wanted, default)
+    return found
+
+
+def from_table(struct: type[S], table: object, *path: str | int) -> S:
+    """The Struct of a table of a study file. Raises Problem, with the path from ``table`` on."""
+    return struct(**values_of(struct, table, path))
+
+
+def values_of(struct: type[Struct], table: object, path: Path = ()) -> dict[str, Any]:
+    """The values that a table of a study file gives to fields of a Struct, by field; what it leaves out is not there."""
+    return _fields(struct, table, path, {key.name: key for key in keys_of(struct).values()}, stored=False)
+
+
+def from_stored(struct: type[S], data: object, *path: str | int) -> S:
+    """The Struct of an object that ``msgspec.to_builtins`` made of one. Raises Problem."""
+    return struct(**stored_values(struct, data, path))
+
+
+def stored_values(struct: type[Struct], data: object, path: Path = ()) -> dict[str, Any]:
+    """The values of a stored object by field, with the limits of the Struct."""
+    return _fields(struct, data, path, {key.field: key for key in keys_of(struct).values()}, stored=True)
+
+
+def converted(wanted: Any, value: object, *path: str | int, stored: bool = False) -> Any:
+    """A value of a file (``stored``: of a stored object) as this type. Raises Problem."""
+    form = _form(wanted)
+    try:
+        if form is not None and form.read is not None and not stored:
+            value = form.read(value)
+        found = _typed(wanted, value, path, stored)
+        if form is not None and form.check is not None and found is not None:
+            form.check(found)
+    except Problem:
+        raise
+    except ValueError as error:
+        raise _explained(str(getattr(error, "message", error)), path, hint=getattr(error, "hint", None)) from None
+    return found
+
+
+def _fields(
+    struct: type[Struct], table: object, path: Path, keys: Mapping[str, Key], *, stored: bool
+) -> dict[str, Any]:
+    if not isinstance(table, dict):
+        raise _explained(f"wanted a table, found {shown(table)}", path)
+    # An unknown key explains the missing one beside it, so it is the one to report.
+    for name in table:
+        if name not in keys:
+            raise UnknownKey(str(name), list(keys), *path)
+    for name, key in keys.items():
+        if key.default is NODEFAULT and name not in table:
+            raise MissingKey(name, *path)
+    return {
+        key.field: converted(key.wanted, table[name], *path, name, stored=stored)
+        for name, key in keys.items()
+        if name in table
+    }
+
+
+def _typed(wanted: Any, value: object, path: Path, stored: bool) -> Any:
+    plain, metas = plain_of(wanted), _own_metas(wanted)
+    origin, arguments = typing.get_origin(plain), typing.get_args(plain)
+    if plain is Any:
+        return value
+    if origin in (typing.Union, UnionType):
+        if value is None and NoneType in arguments:
+            return None
+        if isinstance(value, Struct):
+            return value  # its form has read it
+        (member,) = (argument for argument in arguments if argument is not NoneType)
+        return _typed(Annotated[(member, *metas)] if metas else member, value, path, stored)
+    if origin is tuple:
+        entries = _leaf(Annotated[(list, *_of_length(metas))] if metas else list, value, path)
+        if arguments[-1] is Ellipsis:
+            each = [arguments[0]] * len(entries)
+        elif len(entries) != len(arguments):
+            raise _explained(f"wanted {len(arguments)} entries, found {len(entries)}", path)
+        else:
+            each = list(arguments)
+        # the parts of a pair are told apart by its name in the file
+        return tuple(
+            converted(part, entry, *path, index, stored=stored)
+            for index, (part, entry) in enumerate(zip(each, entries, strict=True))
+        )
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        entries = _leaf(Annotated[(dict, *_of_length(metas))] if metas else dict, value, path)
+        return {
+            converted(arguments[0], name, *path, name, stored=stored): converted(
+                arguments[1], entry, *path, name, stored=stored
+            )
+            for name, entry in entries.items()
+        }
+    if isinstance(plain, type) and issubclass(plain, Struct):
+        read = stored_values if stored else values_of
+        return plain(**read(plain, value, path))
+    return _leaf(wanted, value, path)
+
+
+def _leaf(wanted: Any, value: object, path: Path) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _explained(f"wanted a finite number, found {value}", path)
+    try:
+        return msgspec.convert(value, wanted)
+    except msgspec.ValidationError as error:
+        raise _explained(_complaint(str(error), wanted, value), path) from None
+
+
+def _explained(message: str, path: Path, hint: str | None = None) -> Problem:
+    key = ".".join(str(part) for part in path if isinstance(part, str))
+    return Problem(f"{printed(key)}: {message}" if key else message, *path, hint=hint)
+
+
+_WANTED = {
+    "str": "text in quotes",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+_BOUNDS = {">=": "at least", ">": "above", "<=": "at most", "<": "below"}
+_BOUND = re.compile(r"Expected `\w+` (>=|>|<=|<) ([^ ]+)")
+_LENGTH = re.compile(r"Expected `(\w+)` of length (>=|<=) ([0-9]+)")
+_TYPE = re.compile(r"Expected `(\w+)")
+
+
+def _complaint(said: str, wanted: Any, value: object) -> str:
+    """What msgspec says in the words of this project."""
+    plain = plain_of(wanted)
+    if typing.get_origin(plain) is Literal or (isinstance(plain, type) and issubclass(plain, Enum)):
+        choices = choices_of(plain)
+        *first, last = (f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in choices)
+        listed = f"{', '.join(first)} or {last}" if first else last
+        return f"wanted {listed}, found {shown(value)}"
+    if match := _LENGTH.match(said):
+        if match[2] == ">=":
+            return "cannot be empty"
+        return f"at most {match[3]} {'characters' if match[1] == 'str' else 'entries'} are allowed"
+    if match := _BOUND.match(said):
+        return f"wanted {_BOUNDS[match[1]]} {float(match[2]):.15g}, found {shown(value)}"
+    if (match := _TYPE.match(said)) and match[1] in _WANTED:
+        return f"wanted {_WANTED[match[1]]}, found {shown(value)}"
+    return f"{said[:1].lower()}{said[1:]}, found {shown(value)}"
+
+
+def choices_of(plain: Any) -> tuple[Any, ...]:
+    """The values of a Literal or an Enum."""
+    if typing.get_origin(plain) is Literal:
+        return typing.get_args(plain)
+    return tuple(member.value for member in plain)
+
+
+def plain_of(wanted: Any) -> Any:
+    """The type without its limits."""
+    return typing.get_args(wanted)[0] if typing.get_origin(wanted) is Annotated else wanted
+
+
+def _own_metas(wanted: Any) -> tuple[Meta, ...]:
+    return typing.get_args(wanted)[1:] if typing.get_origin(wanted) is Annotated else ()
+
+
+def metas_of(wanted: Any) -> tuple[Meta, ...]:
+    """All metas of a type, those inside ``X | None`` included."""
+    plain, inside = plain_of(wanted), ()
+    if typing.get_origin(plain) in (typing.Union, UnionType):
+        inside = tuple(meta for part in typing.get_args(plain) for meta in metas_of(part))
+    return (*inside, *_own_metas(wanted))
+
+
+def _of_length(metas: tuple[Meta, ...]) -> list[Meta]:
+    return [meta for meta in metas if meta.min_length is not None or meta.max_length is not None]
+
+
+def _form(wanted: Any) -> Form | None:
+    found: Form | None = None
+    for meta in metas_of(wanted):
+        found = (meta.extra or {}).get("form", found)
+    return found

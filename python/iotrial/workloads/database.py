@@ -1,0 +1,354 @@
+"""Workload kind ``database``: one test on one table, in SQLite, MariaDB or PostgreSQL, by the engine's own client.
+
+The table is made and filled before the first run on a place, from closed forms, so that answers can be checked against what
+they must be. A server is started for each run and stopped after it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta
+
+from iotrial.errors import LabError, NoSpace
+from iotrial.study.scales import Better, Scale
+from iotrial.study.schema import Duration, Line, Problem, Size
+from iotrial.study.work import (
+    CPU_RESPONSES,
+    DEVICE_RESPONSES,
+    SYNCED_RESPONSE,
+    HasServer,
+    JobContext,
+    LabContext,
+    Measured,
+    ResponseSpec,
+    Work,
+    minimal_environment,
+    rate_response,
+    time_response,
+    to_take_off,
+)
+from iotrial.units import format_bytes
+from iotrial.workloads.databases import Engine, engine, rows
+
+if TYPE_CHECKING:
+    from iotrial.lab.server import Server
+
+#: of what a client prints, at most what the probe keeps
+MOST_OUTPUT_BYTES = 16 << 20
+#: made when a database has been filled: one that was begun and never finished has none
+FILLED = "filled"
+ENGINES = {
+    "sqlite": "embedded in its own command-line program, which is the client and the engine in one",
+    "mariadb": "a server that listens for the client, started in the lab's folder for each run",
+    "postgresql": "likewise",
+}
+TESTS = {
+    "count": "the number of all rows (SELECT count(*))",
+    "index": "an index over three columns is made; dropped after the run",
+    "insert-bulk": "`changed` rows are inserted in one transaction, a hundred by each statement; deleted after the run",
+    "insert-small": "`changed` rows are inserted, each by a statement and a transaction of its own; deleted after the run",
+    "fetch": "`changed` rows go to the client with all their columns",
+}
+INSERTS = frozenset({"insert-bulk", "insert-small"})
+#: what a client may say is kept in memory: so many rows fit
+MOST_FETCHED = 220_000
+MOST_CHANGED = 500_000
+SMALLEST_BUFFER = 8 << 20
+
+_WALL = time_response(
+    "wall", "time of the client's process, from its start to its end: connection and answer included"
+)
+_RATE = rate_response("rate", "1/s", "rows counted, indexed, inserted or fetched a second")
+_SERVER = (  # of another process than the one that is slowed down
+    *(
+        time_response(name, text, stretchable=False)
+        for name, text in (
+            ("server_cpu", "processor time of all processes of the server"),
+            ("server_user", "its part in user mode, in ticks of 10 ms"),
+            ("server_sys", "its part in the kernel, in ticks of 10 ms"),
+        )
+    ),
+    ResponseSpec(
+        "server_resident_bytes",
+        "bytes",
+        Scale.LOG,
+        Better.LOWER,
+        "memory of the server, shared pages once",
+        stretchable=False,
+    ),
+)
+
+
+class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
+    """One test on a table of a database that the lab holds."""
+
+    kind = "database"
+    about = (
+        "One test on one table of a database, by the engine's own client program. The table (a number as primary key, "
+    "three integers, a text) is made and filled before the first run on a place, from closed forms; what a run has changed "
+    "is undone after it, outside the time, and answers are checked against what they must be."
+    )
+    notes = (
+        "A server is started for each run, after the lab is mounted and made cold, and stopped after it, in every arm "
+    "alike; it runs as the invoking user, or as nobody where root typed the command. Cache states: `cold` empties the "
+    "engine's cache and the kernel's; `warm` has the test done once before. Responses server_... are those of MariaDB and "
+    "PostgreSQL. --set program=PATH,PATH compares two versions: folders of their programs."
+    )
+    vocabulary = {"engine": ENGINES, "test": TESTS}
+    documented = (_WALL, _RATE, *CPU_RESPONSES, *_SERVER, *DEVICE_RESPONSES, SYNCED_RESPONSE)
+    options = ("test", "rows", "changed", "buffer", "durable", "huge_pages", "buffer_dump", "connection")
+    takes_program = True
+    unstretchable = "what is counted of the server, which is another process than the one that is slowed down"
+    verb = "command"
+    starts_programs = True
+    accountable = True
+
+    engine: Annotated[Literal["sqlite", "mariadb", "postgresql"], Meta(description="whose database it is")]
+    test: Annotated[Line, Meta(description="what is done in a run")] = "count"
+    rows: Annotated[
+        int, Meta(ge=1000, le=1_000_000_000, description="rows of the table before a run")
+    ] = 200_000
+    changed: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MOST_CHANGED,
+            description="rows that a run inserts or fetches (those tests alone)",
+        ),
+    ] = 2000
+    buffer_bytes: Annotated[
+        Size,
+        Meta(
+            ge=SMALLEST_BUFFER,
+            le=1 << 44,
+            description="the engine's own cache: cache_size of SQLite, the InnoDB buffer pool, shared_buffers",
+        ),
+    ] = 128 << 20
+    durable: Annotated[
+        bool,
+        Meta(
+            description="a commit waits until it is on the disk: synchronous = FULL or OFF (SQLite), "
+            "innodb_flush_log_at_trx_commit = 1 or 2, synchronous_commit = on or off"
+        ),
+    ] = True
+    huge_pages: Annotated[
+        bool,
+        Meta(
+            description="the server's cache is made of huge pages that the machine has reserved (vm.nr_hugepages); "
+            "a run that gets none has failed. Not with SQLite; transparent ones are the knob memory.huge_pages"
+        ),
+    ] = False
+    buffer_dump: Annotated[
+        bool,
+        Meta(
+            description="MariaDB writes down at its end which pages it has cached, and reads them back when it starts: a "
+            "restart does not empty its cache then"
+        ),
+    ] = False
+    connection: Annotated[
+        Literal["socket", "loopback"],
+        Meta(description="how the client reaches a server: a Unix socket, or TCP over 127.0.0.1"),
+    ] = "socket"
+    timeout_s: Annotated[
+        Duration, Meta(gt=0, le=86400, description="longest time of a test; after it the run failed")
+    ] = 600.0
+
+    def check(self) -> None:
+        if self.test not in TESTS:
+            near = difflib.get_close_matches(self.test, TESTS, n=1, cutoff=0.4)
+            hint = f'did you mean "{near[0]}"?' if near else f"there are: {', '.join(TESTS)}"
+            raise Problem(f'no test is called "{self.test}"', "test", hint=hint)
+        if self.engine == "sqlite":
+            for key, plain in (("huge_pages", False), ("connection", "socket")):
+                if getattr(self, key) != plain:
+                    raise Problem(f"SQLite has no server, so {key} means nothing to it", key)
+        if self.buffer_dump and self.engine != "mariadb":
+            raise Problem("only MariaDB keeps the list of its cached pages over a restart", "buffer_dump")
+        if self.test == "fetch" and self.changed > min(self.rows, MOST_FETCHED):
+            raise Problem(
+                f"{self.changed:,} rows cannot be fetched: there are {self.rows:,}, and at most {MOST_FETCHED:,} are taken",
+                "changed",
+            )
+
+    def responses(self) -> tuple[ResponseSpec, ...]:
+        server = () if self.engine == "sqlite" else _SERVER
+        return (_WALL, _RATE, *CPU_RESPONSES, *server, *DEVICE_RESPONSES, SYNCED_RESPONSE)
+
+    def rows_touched(self) -> int:
+        """How many rows a run counts, indexes, inserts or fetches."""
+        return self.rows if self.test in ("count", "index") else self.changed
+
+    def described(self) -> str:
+        words = [f"{self.engine}: {self.test}"]
+        if self.test not in ("count", "index"):
+            words.append(f"{self.changed:,} rows beside" if self.test in INSERTS else f"{self.changed:,} of")
+        words.append(f"{self.rows:,} rows with {format_bytes(self.buffer_bytes)} of cache")
+        options = [
+            "" if self.durable else "not durable",
+            "huge pages" * self.huge_pages,
+            "buffer dump" * self.buffer_dump,
+        ]
+        over = "over loopback" if self.connection == "loopback" else ""
+        return ", ".join([" ".join(words), *filter(None, [*options, over])])
+
+    def probe_job(self, context: JobContext) -> dict[str, object]:
+        assert context.lab is not None
+        kind, folder = engine(self.engine), _folder(self, context.lab)
+        return {
+            "steps": [{"name": self.test, "argv": kind.client_argv(self, context.lab, folder)}],
+            "environment": {**minimal_environment(), **context.environment},
+            "cwd": folder,
+            "stdin": kind.before(self) + _sql(self),
+            "timeout_s": self.timeout_s,
+            "expect_exit": 0,
+            "keep_output": MOST_OUTPUT_BYTES,
+        }
+
+    def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
+        spun_wall, _ = to_take_off(answer, context.stretched)
+        wall = answer["wall_ns"] / 1e9 - (0.0 if context.stretched == "rate" else spun_wall)
+        return Measured({"rate": self.rows_touched() / wall})
+
+    def reads_bytes(self, size: int, files: int) -> int:
+        if self.buffer_dump:
+            return 0  # it has read its pages back before the time
+        return 1 if self.test in INSERTS else self.rows_touched() * rows.LEAST_ROW_BYTES
+
+    def may_read_warm(self) -> bool:
+        return self.rows * rows.MOST_ROW_BYTES > self.buffer_bytes and self.engine != "sqlite"
+
+    def writes(self) -> bool:
+        return False  # not to the files of its set
+
+    def leaves_dirty(self) -> bool:
+        return True
+
+    def own_bytes(self, settings: Mapping[str, str]) -> int:
+        return engine(self.engine).own_bytes + (self.rows + self.changed) * rows.MOST_ROW_BYTES
+
+    def on_files(self) -> bool:
+        return False
+
+    def as_root(self) -> bool:
+        return False
+
+    def never_root(self) -> bool:
+        return True
+
+    def needed_programs(self) -> Mapping[str, str]:
+        return engine(self.engine).installed()
+
+    def check_program(self, path: str) -> None:
+        for name in engine(self.engine).needed:
+            engine(self.engine).program(name, path)
+
+    # around a run
+
+    def has_own_data(self) -> bool:
+        return True
+
+    def provide(self, lab: LabContext) -> None:
+        folder = _folder(self, lab)
+        if lab.target.exists(f"{folder}/{FILLED}"):
+            return
+        kind = engine(self.engine)
+        lab.target.call("mkdir", path=lab.own, mode="0755")
+        self._check_room(lab)
+        for own in (folder, kind.log_folder(lab, folder)):
+            if own is None:
+                continue
+            lab.target.call("remove", path=own, recursive=True)
+            lab.target.call("mkdir", path=own, mode="0700")
+            if lab.user is not None:
+                done = lab.target.run(["chown", f"{lab.user['uid']}:{lab.user['gid']}", own])
+                if done.exit_status != 0:
+                    raise LabError(f"database {self.engine}: giving {own} to its user: {done.stderr.strip()}")
+        kind.create(self, lab, folder)
+        kind.fill(self, lab, folder)
+        lab.target.call("mkdir", path=f"{folder}/{FILLED}", mode="0755")
+        lab.target.call("syncfs", path=lab.root)
+
+    def _check_room(self, lab: LabContext) -> None:
+        wanted = self.own_bytes({})
+        free = int(lab.target.call("statfs", path=lab.root)["available_bytes"])
+        if free < wanted:
+            raise NoSpace(
+                f"{self.engine}, {self.rows:,} rows: wanted {wanted >> 20} MiB free in the lab, found {free >> 20}",
+                hint="make the lab larger (--size), or the rows fewer",
+            )
+
+    def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
+        kind, folder = engine(self.engine), _folder(self, lab)
+        if answer["failures"]:
+            # Told already; and who knows what it has half done: the database is made anew for the next run.
+            lab.target.call("remove", path=f"{folder}/{FILLED}")
+            return None
+        used = answer.get("servers", {}).get(kind.name, {})
+        if self.huge_pages and not used.get("huge_bytes"):
+            return f"{self.engine}: asked for huge pages, and has none"
+        wrong = _wrong(kind, self, lab, folder, str(answer["output"] or ""))
+        if wrong is not None:
+            lab.target.call("remove", path=f"{folder}/{FILLED}")
+        undo = {"index": kind.drop_index()}.get(
+            self.test, kind.deletion(self) if self.test in INSERTS else ""
+        )
+        if undo:
+            kind.ask(self, lab, folder, undo)
+            lab.target.call("syncfs", path=lab.root)
+        return wrong
+
+    def started_server(self, lab: LabContext) -> Server | None:
+        return engine(self.engine).server(self, lab, _folder(self, lab))
+
+    def begun(self, lab: LabContext) -> None:
+        engine(self.engine).begun(self, lab, _folder(self, lab))
+
+    def warm(self, state: str) -> int:
+        return engine(self.engine).passes if state == "warm" else 0
+
+
+def _folder(work: DatabaseWork, lab: LabContext) -> str:
+    """A database for each program and number of rows: other keys change nothing that stands on the disk."""
+    chosen = lab.program
+    mark = f"-{hashlib.sha256(chosen.encode()).hexdigest()[:8]}" if chosen else ""
+    return f"{lab.own}/{work.engine}-{work.rows}{mark}"
+
+
+def _sql(work: DatabaseWork) -> str:
+    last = work.rows + work.changed
+    match work.test:
+        case "count":
+            return f"SELECT count(*) FROM {rows.TABLE};\n"
+        case "index":
+            return rows.index_sql()
+        case "fetch":
+            return f"SELECT * FROM {rows.TABLE} WHERE id <= {work.changed} ORDER BY id;\n"
+        case _:
+            return rows.insert_sql(work.rows + 1, last, at_once=work.test == "insert-bulk")
+
+
+def _wrong(kind: Engine, work: DatabaseWork, lab: LabContext, folder: str, said: str) -> str | None:
+    """In words what differs from what must have come of the test; None where nothing does."""
+    first, last = work.rows + 1, work.rows + work.changed
+    match work.test:
+        case "count":
+            wanted, found = f"{work.rows}\n", said
+        case "fetch":
+            wanted, found = rows.lines(1, work.changed, kind.separator), said
+        case "index":
+            wanted, found = "1\n", kind.ask(work, lab, folder, kind.index_query())
+        case _:
+            sums = f"SELECT count(*) FROM {rows.TABLE};\nSELECT sum(amount) FROM {rows.TABLE} WHERE id > {work.rows};\n"
+            wanted = f"{last}\n{rows.amounts(first, last)}\n"
+            found = kind.ask(work, lab, folder, sums)
+    if found == wanted:
+        return None
+    wanted, found = (f"{text[:60]!r} ({len(text)} bytes)" for text in (wanted, found))
+    return f"{work.engine}, {work.test}: wanted the answer {wanted}, found {found}"
+
+
+WORK = DatabaseWork

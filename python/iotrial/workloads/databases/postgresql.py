@@ -1,0 +1,107 @@
+"""PostgreSQL: initdb, a server for each run, psql."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from iotrial.workloads.databases import rows
+from iotrial.workloads.databases.engine import Engine
+from iotrial.study.work import LabContext, minimal_environment
+from iotrial.lab.server import Server
+
+if TYPE_CHECKING:
+    from iotrial.workloads.database import DatabaseWork
+
+
+#: in the name of the socket, where no port is listened on
+PORT = 5432
+
+
+class PostgreSql(Engine):
+    """A server that refuses root. Its statistics and its vacuum are done once, and not left to the background."""
+
+    name = "postgresql"
+    needed: ClassVar[tuple[str, ...]] = ("postgres", "initdb", "psql")
+    package = "postgresql"
+    elsewhere: ClassVar[tuple[str, ...]] = ("usr/lib/postgresql/*/bin",)
+    own_bytes = 120 << 20
+    # The first connection after a start writes down what it has looked up; what later ones look up, the second reads.
+    passes = 2
+
+    def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:  # noqa: ARG002
+        log = self.log_folder(lab, folder)
+        argv = [
+            self.program("initdb", lab.program),
+            "-D",
+            f"{folder}/data",
+            "-U",
+            "iotrial",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+        ]
+        argv += ["--no-locale", "--no-sync", *([] if log is None else ["-X", log])]
+        self.run(lab, argv, cwd=folder)
+
+    def filling(self, work: DatabaseWork) -> str:
+        columns = rows.columns_sql("i", "'entry number ' || i")
+        series = f"generate_series(1::bigint, {work.rows}) AS i"
+        # Rows that are not frozen would be looked up, and marked, by the first who reads them.
+        return (
+            f"{rows.create_sql('BIGINT')}\nINSERT INTO {rows.TABLE} SELECT {columns} FROM {series};\n"
+            f"VACUUM (FREEZE, ANALYZE) {rows.TABLE};\nCHECKPOINT;\n"
+        )
+
+    def client_argv(self, work: DatabaseWork, lab: LabContext, folder: str) -> list[str]:
+        over = work.connection == "loopback"
+        host, port = ("127.0.0.1", lab.port) if over else (folder, PORT)
+        argv = [
+            self.program("psql", lab.program),
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            host,
+            "-p",
+            str(port),
+        ]
+        return [*argv, "-U", "iotrial", "-d", "postgres"]
+
+    def server(self, work: DatabaseWork, lab: LabContext, folder: str) -> Server:
+        over = work.connection == "loopback"
+        settings = {
+            "unix_socket_directories": folder,
+            "listen_addresses": "127.0.0.1" if over else "",
+            "shared_buffers": f"{work.buffer_bytes >> 10}kB",
+            "synchronous_commit": "on" if work.durable else "off",
+            "huge_pages": "on" if work.huge_pages else "off",
+            "autovacuum": "off",
+        }
+        return Server(
+            name=self.name,
+            argv=(
+                self.program("postgres", lab.program),
+                *("-D", f"{folder}/data", "-p", str(lab.port if over else PORT)),
+                *(word for name, value in settings.items() for word in ("-c", f"{name}={value}")),
+            ),
+            # It takes connections before it can serve them; this line is its last step.
+            ready={"file": f"{folder}/data/postmaster.pid", "contains": "ready"},
+            environment=minimal_environment(),
+            cwd=folder,
+            timeout_s=120.0,
+            stop_signal="INT",
+            stop_timeout_s=120.0,
+        )
+
+    def index_query(self) -> str:
+        return (
+            "SELECT CASE WHEN indisvalid AND indisready THEN 1 ELSE 0 END FROM pg_index "
+            f"WHERE indexrelid = '{rows.INDEX}'::regclass;\n"
+        )
+
+    def tidy(self) -> str:
+        return f"VACUUM {rows.TABLE};\n"

@@ -1,0 +1,53 @@
+"""SQLite, by its own command-line program.
+
+A small program in C, so that hardly more than the engine is in the time. Python, which has the same library built in, takes
+longer to start than many a test lasts; and the user nobody may not be allowed to reach it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from iotrial.workloads.databases import rows
+from iotrial.workloads.databases.engine import Engine
+from iotrial.study.work import LabContext
+
+if TYPE_CHECKING:
+    from iotrial.workloads.database import DatabaseWork
+
+
+
+class Sqlite(Engine):
+    """One file; the engine is in the client."""
+
+    name = "sqlite"
+    needed: ClassVar[tuple[str, ...]] = ("sqlite3",)
+    package = "sqlite3"
+
+    def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
+        """The file comes with the table."""
+
+    def filling(self, work: DatabaseWork) -> str:
+        numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {work.rows})"
+        columns = rows.columns_sql("i", "'entry number ' || i")
+        return f"{rows.create_sql('INTEGER')}\n{numbers} INSERT INTO {rows.TABLE} SELECT {columns} FROM n;\n"
+
+    def client_argv(self, work: DatabaseWork, lab: LabContext, folder: str) -> list[str]:  # noqa: ARG002
+        return [
+            self.program("sqlite3", lab.program),
+            "-batch",
+            "-bail",
+            "-init",
+            "/dev/null",
+            f"{folder}/data.sqlite",
+        ]
+
+    def log_folder(self, lab: LabContext, folder: str) -> None:
+        """Its journal lies beside its file."""
+
+    def before(self, work: DatabaseWork) -> str:
+        synchronous = "FULL" if work.durable else "OFF"
+        return f"PRAGMA cache_size = -{work.buffer_bytes >> 10};\nPRAGMA synchronous = {synchronous};\n"
+
+    def index_query(self) -> str:
+        return f"SELECT count(*) > 0 FROM {rows.TABLE} INDEXED BY {rows.INDEX} WHERE account = 7;\n"

@@ -1,0 +1,332 @@
+"""Workload kind ``fio``: a fio job file as it is, responses picked by name from fio's JSON."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from iotrial.study.scales import Better, Scale
+from iotrial.study.schema import Duration, Form, Line, Problem, Size, formed, keyed, prose
+from iotrial.study.work import (
+    CPU_RESPONSES,
+    DEVICE_RESPONSES,
+    FileSet,
+    HasClients,
+    HasOwnData,
+    HasPrograms,
+    JobContext,
+    LabContext,
+    Launched,
+    Measured,
+    ResponseSpec,
+    filled,
+    minimal_environment,
+    time_response,
+)
+from iotrial.workloads.fio_job import JobProblem, demands_of, jobs_of
+from iotrial.workloads.fio_result import evenness, missing_of, of_clients, picked, result_of
+from iotrial.workloads.served.figures import MOST_CLIENTS, client_folder
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from iotrial.study.model import Setting
+
+#: of fio's output; a job with all percentiles makes some 30 KB
+MOST_OUTPUT_BYTES = 8 << 20
+ARGV = ("fio", "--output-format=json", "--eta=never", "-")
+#: what the last words of a path say: unit, factor to it from fio's own, scale, better. The first that fits counts.
+_KNOWN: tuple[tuple[re.Pattern[str], tuple[str, float, Scale, Better]], ...] = (
+    (re.compile(r"(^|\.)iops(_mean|_min|_max)?$"), ("1/s", 1.0, Scale.LOG, Better.HIGHER)),
+    (re.compile(r"(^|\.)bw_bytes$"), ("bytes/s", 1.0, Scale.LOG, Better.HIGHER)),
+    (re.compile(r"(^|\.)bw(_mean|_min|_max)?$"), ("bytes/s", 1024.0, Scale.LOG, Better.HIGHER)),
+    (
+        re.compile(r"(^|\.)[sc]?lat_ns\.(min|max|mean|stddev|percentile\.[0-9.]+)$"),
+        ("s", 1e-9, Scale.LOG, Better.LOWER),
+    ),
+    (re.compile(r"(^|\.)(job_)?runtime$"), ("s", 1e-3, Scale.LOG, Better.LOWER)),
+    (re.compile(r"(^|\.)(usr|sys)_cpu$"), ("%", 1.0, Scale.DIFFERENCE, Better.LOWER)),
+    (re.compile(r"(^|\.)(ctx|majf|minf)$"), ("1", 1.0, Scale.DIFFERENCE, Better.LOWER)),
+    (re.compile(r"(^|\.)(total_ios|short_ios|drop_ios)$"), ("1", 1.0, Scale.DIFFERENCE, Better.NONE)),
+    (re.compile(r"(^|\.)io_bytes$"), ("bytes", 1.0, Scale.DIFFERENCE, Better.NONE)),
+)
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.>=-]*")
+
+
+class Pick(Struct, frozen=True, kw_only=True):
+    """One number of fio's JSON: the response's name, where it stands, ``factor`` from its unit there to ``unit``."""
+
+    path: Line
+    name: Line = ""
+    unit: Annotated[str, Meta(max_length=20)] = ""
+    factor: Annotated[float, Meta(gt=0, le=1e18)] = 1.0
+    scale: Scale | None = None
+    better: Better | None = None
+
+
+def _pick_table(entry: object) -> object:
+    return {"path": entry} if isinstance(entry, str) else entry
+
+
+JobText = Annotated[str, Meta(max_length=1 << 16), formed(Form("text", check=prose))]
+PickTable = Annotated[Pick, formed(Form("path or table", read=_pick_table))]
+
+_WALL = time_response("wall", "time of the whole process, files that it lays out first included")
+_TAKEN = frozenset(spec.name for spec in (_WALL, *CPU_RESPONSES, *DEVICE_RESPONSES))
+
+
+class FioWork(HasPrograms, HasOwnData, HasClients, FileSet, frozen=True, kw_only=True):
+    """A fio job file, run as it is in the lab's folder."""
+
+    kind = "fio"
+    about = "A fio job file as it is, in the lab's folder; responses are picked by name from fio's JSON."
+    notes = (
+        "The picked numbers come first. fio measures them itself, so the known slow-down of the positive control cannot be "
+        "put into them: it is put into wall. Placeholders of command.argument may stand in the job file."
+    )
+    documented = (_WALL, *CPU_RESPONSES, *DEVICE_RESPONSES)
+    file_keys = {
+        "file": Annotated[
+            Line,
+            Meta(
+                description="the job file, by its path from the study file; its text is stored with the study"
+            ),
+        ]
+    }
+    text_file = ("file", "job")
+    said = "fio"
+    verb = "command"
+    starts_programs = True
+    calls_clients = True
+
+    job: Annotated[JobText, Meta(description="instead of `file`: the text of the job file")] = ""
+    picks: Annotated[
+        tuple[PickTable, ...],
+        keyed("pick"),
+        formed(Form("list of text or tables")),
+        Meta(
+            min_length=1,
+            max_length=64,
+            description="numbers of fio's JSON that become responses, the first one primary: a path such as "
+            '"jobs.NAME.read.iops", or a table with path, name, unit, factor (to that unit), scale, better',
+        ),
+    ]
+    timeout_s: Annotated[
+        Duration, Meta(gt=0, le=86400, description="longest time of fio; after it the run failed")
+    ] = 600.0
+    run_as: Annotated[
+        Literal["user", "root"], Meta(description="who runs it: who called iotrial, or root")
+    ] = "user"
+    clients: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MOST_CLIENTS,
+            description="so many clients do the job at once, by fio's own client and server mode; 0: fio alone. Picks are "
+            'then of fio\'s sum, "all.read.iops"',
+        ),
+    ] = 0
+    folder: Annotated[
+        Line,
+        Meta(
+            description="the folder that clients on other hosts (--client NAME@ADDRESS=COMMAND) work in"
+        ),
+    ] = ""
+    files: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000, description="how many files of the lab there are besides fio's own"),
+    ] = 1
+    pool: Annotated[int, Meta(ge=0, le=1_000_000, description="as many as `files`")] = 1
+    size_bytes: Annotated[Size, Meta(ge=0, le=1 << 44, description="size of each of them")] = 0
+
+    @classmethod
+    def made(cls, values: dict[str, Any]) -> Self:
+        """Picks with what their paths say of unit, scale and direction."""
+        picks = tuple(_completed(pick, index) for index, pick in enumerate(values["picks"]))
+        return cls(**{**values, "picks": picks})
+
+    def check(self) -> None:
+        super().check()
+        if self.replicates != 1:
+            raise Problem(
+                "a job is run once in a run", "replicates", hint="fio has loops and runtime of its own"
+            )
+        if not self.job:
+            raise Problem("a fio workload has either file or job, found neither")
+        try:
+            jobs = jobs_of(self.job)
+        except JobProblem as problem:
+            raise Problem(f"the job file {problem}", "job") from None
+        self._check_clients(jobs)
+        names = [pick.name for pick in self.picks]
+        for index, pick in enumerate(self.picks):
+            _check_pick(pick, jobs, index, of_clients=bool(self.clients))
+            if pick.name in names[:index] or pick.name in _TAKEN:
+                raise Problem(f'two responses are called "{pick.name}"', "pick", index)
+
+    def _check_clients(self, jobs: Sequence[str]) -> None:
+        if self.folder and not self.clients:
+            raise Problem("a folder of clients, and there are none", "folder", hint="add clients")
+        if self.folder and not self.folder.startswith("/"):
+            raise Problem(f'wanted a path from the root, found "{self.folder[:80]}"', "folder")
+        if self.clients and len(jobs) > 1:
+            message = f"several clients do one job each, found {len(jobs)} jobs in the job file"
+            raise Problem(message, "clients", hint="numjobs makes several processes of one job")
+        if self.clients and self.run_as == "root":
+            raise Problem(
+                "fio's servers take any job from whoever reaches them, and are never root", "run_as"
+            )
+
+    def responses(self) -> tuple[ResponseSpec, ...]:
+        """fio's own numbers, and the process as the probe sees it."""
+        return (*map(_spec, self.picks), _WALL, *CPU_RESPONSES, *DEVICE_RESPONSES)
+
+    def texts(self) -> Iterator[str]:
+        yield self.job
+
+    def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
+        if self.folder:
+            yield f"has clients on other hosts work in {self.folder[:80]}"
+        yield from demands_of(self.job, settings)
+
+    def launched(self) -> Launched:
+        lines = tuple(f"  {line}" for line in self.job.splitlines())
+        if self.clients:
+            where = f" in {self.folder} of other hosts" if self.folder else ""
+            return Launched((f"fio, with {self.clients} fio servers{where} and this job file:",), lines)
+        return Launched(("fio, with this job file:",), lines + ("as root",) * (self.run_as == "root"))
+
+    def described(self) -> str:
+        clients = f"by {self.clients} clients at once: " if self.clients else ""
+        return f"fio {clients}" + "; ".join(line.strip() for line in self.job.splitlines() if line.strip())
+
+    def probe_job(self, context: JobContext) -> dict[str, object]:
+        job = filled(self.job, context.arguments)
+        return {
+            # without "-", where clients are called: each of them is told the job file's name
+            "steps": [{"name": "fio", "argv": list(ARGV[:-1] if self.clients else ARGV)}],
+            "environment": {**minimal_environment(), **context.environment},
+            "cwd": _below(context.lab) if self.clients and context.lab is not None else "{dir}",
+            # A folder of the job's own would come later and win; that needs trust.
+            "stdin": f"[global]\ndirectory=.\n{job}\n",
+            "timeout_s": self.timeout_s,
+            "expect_exit": 0,
+            "keep_output": MOST_OUTPUT_BYTES,
+        }
+
+    def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
+        numbers = {"max_rss": float(answer["max_rss_bytes"])}
+        if answer["stragglers"]:
+            numbers["stragglers"] = float(answer["stragglers"])
+        if answer["failures"]:
+            return Measured(numbers)
+        result = result_of(str(answer["output"] or ""))
+        if self.clients:
+            result = of_clients(result)
+            if (even := evenness(result)) is not None:
+                numbers["fairness"] = even
+        return Measured(
+            numbers | {pick.name: picked(result, pick.path) * pick.factor for pick in self.picks}
+        )
+
+    def client_count(self) -> int:
+        return self.clients
+
+    def client_folder(self) -> str:
+        return self.folder
+
+    def provide(self, lab: LabContext) -> None:
+        if not self.clients:
+            return
+        lab.target.call("mkdir", path=lab.own, mode="0755")
+        lab.target.call("mkdir", path=_below(lab), mode="0755")
+        owner = None if lab.user is None else dict(lab.user)
+        for number in range(1, self.clients + 1):
+            folder = client_folder(_below(lab), number)
+            if not lab.target.exists(folder):
+                lab.target.call("mkdir", path=folder, mode="0755", owner=owner)
+
+    def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
+        if not self.clients or answer["failures"]:
+            return None
+        return missing_of(result_of(str(answer["output"] or "")), self.clients)
+
+    def labs(self) -> frozenset[str]:
+        # a lab's own mount is seen by its probe alone, and the servers are others'
+        return frozenset({"directory"}) if self.clients else super().labs()
+
+    def on_files(self) -> bool:
+        return not self.clients
+
+    def never_root(self) -> bool:
+        return bool(self.clients)
+
+    def reads_bytes(self, size: int, files: int) -> int:
+        return 1
+
+    def chooses_files(self) -> bool:
+        return not self.clients
+
+    def needed_programs(self) -> Mapping[str, str]:
+        return {"fio": "fio"}
+
+    def as_root(self) -> bool:
+        return self.run_as == "root"
+
+
+def _below(lab: LabContext) -> str:
+    return f"{lab.own}/fio"
+
+
+def _check_path(pick: Pick, index: int) -> None:
+    if not _PATH.fullmatch(pick.path) or len(pick.path) > 200:
+        raise Problem(f'wanted a path such as "jobs.NAME.read.iops", found "{pick.path}"', "pick", index)
+
+
+def _completed(pick: Pick, index: int) -> Pick:
+    _check_path(pick, index)
+    known = next((meaning for pattern, meaning in _KNOWN if pattern.search(pick.path)), None)
+    if not pick.unit and known is None:
+        hint = "write { path = ..., unit = ..., scale = ..., better = ... }"
+        raise Problem(f'what "{pick.path}" is measured in is not known', "pick", index, hint=hint)
+    unit, factor, scale, better = (
+        (pick.unit, pick.factor, Scale.LOG, Better.NONE) if pick.unit or known is None else known
+    )
+    return Pick(
+        path=pick.path,
+        name=pick.name or pick.path,
+        unit=unit,
+        factor=factor,
+        scale=pick.scale or scale,
+        better=pick.better or better,
+    )
+
+
+def _check_pick(pick: Pick, jobs: Iterable[str], index: int, *, of_clients: bool) -> None:
+    _check_path(pick, index)
+    if not (pick.name and pick.unit) or pick.scale is None or pick.better is None:
+        raise Problem("a pick lacks its name, unit, scale or direction", "pick", index)
+    first, _, rest = pick.path.partition(".")
+    if of_clients and first != "all":
+        hint = 'for example "all.read.bw_bytes"'
+        raise Problem(f'"{pick.path}" is not of all clients', "pick", index, hint=hint)
+    if first == "jobs" and not any(rest.startswith(f"{job}.") for job in jobs):
+        near = difflib.get_close_matches(rest.partition(".")[0], list(jobs), n=1, cutoff=0.0)
+        hint = f"the job file has: {', '.join(jobs)}" + (
+            f'; did you mean "jobs.{near[0]}..."?' if near else ""
+        )
+        raise Problem(f'"{pick.path}" is of no job in the job file', "pick", index, hint=hint)
+
+
+def _spec(pick: Pick) -> ResponseSpec:
+    assert pick.scale is not None
+    assert pick.better is not None
+    text = f"{pick.path} of fio's JSON"
+    return ResponseSpec(pick.name, pick.unit, pick.scale, pick.better, text, stretchable=False)
+
+
+WORK = FioWork

@@ -1,0 +1,132 @@
+"""fio's JSON: found in what it printed, one number of it by its path, and what it says of several clients.
+
+Names in it hold dots themselves (job names, "99.000000"), so at every step the longest name that fits is taken. Entries of a
+list go by their "jobname" or "name". Several clients are ``client_stats``, an entry for each and, where there are several,
+"All clients".
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from iotrial.errors import RequestError
+from iotrial.legible import shown
+from iotrial.workloads.served.figures import fairness
+
+MOST_SHOWN = 5
+
+
+def result_of(output: str) -> dict[str, Any]:
+    """The JSON in fio's output; messages may stand before it. Raises RequestError where there is none."""
+    start = output.find("{")
+    try:
+        found, _ = json.JSONDecoder().raw_decode(output, max(start, 0))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise RequestError(f"fio: wanted its result as JSON, found {output[:80]!r}")
+    return found
+
+
+def picked(result: dict[str, Any], path: str) -> float:
+    """The number at a path, in fio's unit. Raises RequestError that names near ones where there is none."""
+    for root in _roots(result):
+        for value in _values(root, path):
+            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+                return float(value)
+    known = list(dict.fromkeys(path for root in _roots(result) for path in _paths(root)))
+    near = difflib.get_close_matches(path, known, n=MOST_SHOWN, cutoff=0.0)
+    raise RequestError(
+        f'fio\'s result has no number "{path}"', hint=f"near it: {', '.join(near)}" if near else None
+    )
+
+
+def _roots(result: dict[str, Any]) -> Iterator[Any]:
+    """The whole; and where there is one job, that job, so that its name may be left out."""
+    yield result
+    jobs = result.get("jobs")
+    if isinstance(jobs, list) and len(jobs) == 1:
+        yield jobs[0]
+
+
+def _values(node: Any, path: str) -> Iterator[Any]:
+    """What stands at a path; several where names can be read in two ways, longest first names first."""
+    if not path:
+        yield node
+        return
+    entries = _entries(node)
+    for name in sorted({name for name, _ in entries}, key=len, reverse=True):
+        if path != name and not path.startswith(f"{name}."):
+            continue
+        same = [value for other, value in entries if other == name]
+        if len(same) > 1:
+            raise RequestError(
+                f'fio\'s result has {len(same)} entries called "{name}"',
+                hint="add group_reporting to the job file",
+            )
+        yield from _values(same[0], path[len(name) + 1 :])
+
+
+def _paths(node: Any, before: str = "") -> Iterator[str]:
+    for name, value in _entries(node):
+        path = f"{before}.{name}" if before else name
+        if isinstance(value, dict | list):
+            yield from _paths(value, path)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield path
+
+
+def _entries(node: Any) -> list[tuple[str, Any]]:
+    if isinstance(node, dict):
+        return list(node.items())
+    if isinstance(node, list):
+        named = [entry for entry in node if isinstance(entry, dict)]
+        return [(str(entry.get("jobname", entry.get("name", ""))), entry) for entry in named]
+    return []
+
+
+# several clients
+
+ALL = "All clients"
+_WAYS = ("read", "write", "trim")
+
+
+def of_clients(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The result with ``all``, the sum (one client's own where there is one), beside what it has."""
+    each, whole = _clients(result)
+    return {**result, "all": whole or (each[0] if len(each) == 1 else {})}
+
+
+def evenness(result: Mapping[str, Any]) -> float | None:
+    """Jain's index of the clients' rates, all their bytes together; None where nobody moved any."""
+    rates = [sum(_rate(entry.get(way)) for way in _WAYS) for entry in _clients(result)[0]]
+    return fairness(rates) if any(rate > 0 for rate in rates) else None
+
+
+def missing_of(result: Mapping[str, Any], wanted: int) -> str | None:
+    """In words what is wrong with it: a client that gave nothing, or whose job failed."""
+    each, _ = _clients(result)
+    for entry in each:
+        if entry.get("error") != 0:
+            who = shown(f"{entry.get('hostname')} port {entry.get('port')}"[:100])
+            return f"fio's client {who} ended with error {shown(str(entry.get('error'))[:20])}"
+    # numjobs gives an entry for each process, none of another client
+    came = {(entry.get("hostname"), entry.get("port")) for entry in each}
+    return None if len(came) >= wanted else f"fio had results of {len(came)} of {wanted} clients"
+
+
+def _clients(result: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], Mapping[str, Any] | None]:
+    found = result.get("client_stats")
+    entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    whole = next((entry for entry in entries if entry.get("jobname") == ALL), None)
+    return [entry for entry in entries if entry is not whole], whole
+
+
+def _rate(way: object) -> float:
+    rate = way.get("bw_bytes") if isinstance(way, dict) else None
+    plain = isinstance(rate, int | float) and math.isfinite(rate) and rate >= 0
+    return float(rate) if plain and rate is not None else 0.0

@@ -1,0 +1,102 @@
+"""Workload kind ``mkfs``: a file system is made on the lab's own device, timed, and what it leaves free is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from iotrial.study.scales import Better, Scale
+from iotrial.study.schema import Duration, Problem, Size
+from iotrial.study.work import (
+    CPU_RESPONSES,
+    DEVICE_RESPONSES,
+    JobContext,
+    Measured,
+    ResponseSpec,
+    Work,
+    count_response,
+    minimal_environment,
+    time_response,
+)
+from iotrial.units import format_size
+
+#: the key that says how large it gets
+VOLUME = "volume"
+_BLOCK = 4096
+_RESPONSES = (
+    time_response("wall", "time from just before mkfs is started to its end"),
+    *CPU_RESPONSES,
+    count_response("used_bytes", "bytes", "used in the empty file system, as df(1) shows it"),
+    count_response(
+        "taken_bytes",
+        "bytes",
+        "of its size that the empty file system has not free; df(1) leaves most of it out",
+    ),
+    ResponseSpec("max_rss", "bytes", Scale.LOG, Better.LOWER, "largest resident memory of mkfs"),
+    *DEVICE_RESPONSES,
+)
+
+
+class MkfsWork(Work, frozen=True, kw_only=True):
+    """mkfs on the lab's own device, with the type and options that the study's knobs wish. ``content`` is of the lab's file,
+    which goes with what is made."""
+
+    kind = "mkfs"
+    about = "A file system is made on the lab's own device (image lab) by its mkfs, as root, and then mounted."
+    notes = (
+        "Type and options are those of [lab] and of factors on filesystem.type and mkfs.option. mkfs has written what it "
+        "makes when it ends. No other workload can stand beside it, and no knob of files, mounts or caches."
+    )
+    documented = _RESPONSES
+    options = (VOLUME,)
+    verb = "command"
+    starts_programs = True
+    makes_filesystem = True
+    content = "zeros"
+
+    volume_bytes: Annotated[
+        Size,
+        Meta(
+            ge=0, le=1 << 44, description="size of the file system, at the start of the device; 0: all of the lab"
+        ),
+    ] = 0
+    timeout_s: Annotated[
+        Duration, Meta(gt=0, le=86400, description="longest time; after it the run failed")
+    ] = 300.0
+
+    def check(self) -> None:
+        if self.volume_bytes % _BLOCK:
+            message = f"a file system of {self.volume_bytes} bytes, wanted a multiple of {_BLOCK}"
+            raise Problem(message, VOLUME)
+
+    def responses(self) -> tuple[ResponseSpec, ...]:
+        return _RESPONSES
+
+    def described(self) -> str:
+        return f"mkfs of {format_size(self.volume_bytes) if self.volume_bytes else 'the whole lab'}"
+
+    def probe_job(self, context: JobContext) -> dict[str, object]:
+        return {
+            "steps": [{"name": "mkfs", "argv": list(context.mkfs)}],
+            "environment": minimal_environment(),
+            "timeout_s": self.timeout_s,
+        }
+
+    def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
+        numbers = {"max_rss": float(answer["max_rss_bytes"])}
+        made = answer.get("made")
+        if made is not None:
+            numbers["used_bytes"] = float(made["total_bytes"] - made["free_bytes"])
+            numbers["taken_bytes"] = float(made["volume_bytes"] - made["free_bytes"])
+        return Measured(numbers)
+
+    def on_files(self) -> bool:
+        return False
+
+    def labs(self) -> frozenset[str]:
+        return frozenset({"image"})
+
+
+WORK = MkfsWork

@@ -1,0 +1,255 @@
+"""Workload kind ``random``: blocks of files read and written in random or sequential order, inside the probe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from iotrial.study.schema import Problem, Size
+from iotrial.study.work import (
+    CPU_RESPONSES,
+    DEVICE_RESPONSES,
+    SYNCED_RESPONSE,
+    FileSet,
+    JobContext,
+    Measured,
+    ResponseSpec,
+    rate_response,
+    time_response,
+    to_take_off,
+)
+from iotrial.units import format_duration
+
+MIB = 1 << 20
+LARGEST_BUFFERS = 1 << 30
+LONGEST_S = 86_400.0
+#: of open arrivals, in operations a second; the probe's own
+SLOWEST, FASTEST = 1.0 / LONGEST_S, 1e9
+PERCENTILES = {"p50": "median", "p99": "99th percentile", "p999": "99.9th percentile"}
+PAGE = 4096
+#: so many standard deviations fewer blocks than expected may a random order reach
+DEVIATIONS = 4.0
+#: seconds that the probe tells apart; what comes later counts to the last of them
+MOST_SECONDS = 600
+#: that are stored of a run, so that a packed trial holds them beside its samples
+MOST_STORED = 300
+
+
+def _latencies(way: str) -> tuple[ResponseSpec, ...]:
+    # The slow-down put in on purpose comes after all operations: a percentile does not hold it.
+    return tuple(
+        time_response(f"{way}_{name}", f"{text} of the time of one {way}", stretchable=False)
+        for name, text in PERCENTILES.items()
+    )
+
+
+_WALL = time_response("wall", "time of all operations")
+_RATE = rate_response("rate", "1/s", "operations a second")
+_DEVICE = (*DEVICE_RESPONSES, SYNCED_RESPONSE)
+
+
+class RandomWork(FileSet, frozen=True, kw_only=True):
+    """Blocks of files read and written inside the probe.
+
+    ``depth`` operations are under way at once. What is written is what the files hold at that place.
+    """
+
+    kind = "random"
+    about = "Blocks of files read and written in random or sequential order, done and timed inside the probe."
+    notes = (
+        "Files are opened before the clock starts, with O_NOATIME where that is allowed. The times of reads are "
+        "there where a workload reads, those of writes where it writes. With io_uring a time goes from the call that "
+        "hands an operation over to the call that brings it back. With a rate, read_p99 is primary (write_p99 where "
+        "nothing is read) and percentiles count from the intended start; cpu and user then hold the waiting for it. "
+        "Direct reads always come from the device: no cache state but as-is and cold fits them."
+    )
+    documented = (_WALL, _RATE, *_latencies("read"), *_latencies("write"), *CPU_RESPONSES, *_DEVICE)
+    options = ("operations", "block", "order", "direct", "depth")
+    unstretchable = "percentiles of single operations"
+    verb = "random"
+
+    operations: Annotated[
+        int, Meta(ge=1, le=1 << 40, description="blocks that one run reads and writes")
+    ] = 1000
+    files: Annotated[
+        int, Meta(ge=1, le=4096, description="how many files one run works on; all are open at once")
+    ] = 1
+    size_bytes: Annotated[Size, Meta(ge=8, le=1 << 40, description="size of each file")] = 16 * MIB
+    content: Annotated[
+        Literal["text", "random", "zeros"],
+        Meta(description="lines of hexadecimal digits, incompressible bytes, or zeros"),
+    ] = "random"
+    engine: Annotated[
+        Literal["psync", "mmap", "io_uring"],
+        Meta(description="pread and pwrite, a mapping of the file, or io_uring"),
+    ] = "psync"
+    block_bytes: Annotated[Size, Meta(ge=8, le=LARGEST_BUFFERS, description="bytes of one operation")] = 4096
+    order: Annotated[
+        Literal["random", "sequential"],
+        Meta(description="each block drawn anew from all, the same ones in every arm; or one after the other"),
+    ] = "random"
+    write_share: Annotated[
+        float,
+        Meta(ge=0, le=1, description="share of the operations that write; what they write is there already"),
+    ] = 0.0
+    direct: Annotated[bool, Meta(description="past the page cache (O_DIRECT); not with mmap")] = False
+    depth: Annotated[int, Meta(ge=1, le=4096, description="operations under way at once; io_uring only")] = 1
+    ramp: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1 << 40,
+            description="operations before the clock starts, for the steady state of a device that is slower after a pause; "
+            "only past the page cache",
+        ),
+    ] = 0
+    rate: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=FASTEST,
+            description="open arrivals: so many operations a second, evenly, whatever becomes of those before; 0: "
+            "closed, the next starts when one has ended",
+        ),
+    ] = 0.0
+    series: Annotated[
+        bool, Meta(description="keep what each second of a run did, for the HTML report")
+    ] = False
+
+    def check(self) -> None:
+        super().check()
+        if self.block_bytes > self.size_bytes:
+            raise Problem(
+                f"a block of {self.block_bytes} bytes is larger than a file of {self.size_bytes}", "block"
+            )
+        if self.block_bytes * self.depth > LARGEST_BUFFERS:
+            raise Problem("block times depth is more memory than 1 GiB", "depth")
+        if self.depth > 1 and self.engine != "io_uring":
+            raise Problem(
+                f"{self.engine} has one operation under way at a time", "depth", hint='engine = "io_uring"'
+            )
+        if self.direct and self.engine == "mmap":
+            raise Problem("a mapping goes through the page cache", "direct")
+        if self.ramp and not self.direct:
+            raise Problem(
+                "a ramp through the page cache would fill it before the clock starts",
+                "ramp",
+                hint='direct = true, or no ramp and cache = "warm"',
+            )
+        if self.rate:
+            self._check_rate()
+
+    def _check_rate(self) -> None:
+        if self.rate < SLOWEST:
+            raise Problem(
+                f"wanted 0, or {SLOWEST:.3g} to {FASTEST:.0e} operations a second, found {self.rate:g}", "rate"
+            )
+        operations = self.operations * self.replicates
+        if operations / self.rate > LONGEST_S:
+            raise Problem(
+                f"{operations:,} operations at {self.rate:g} a second take {format_duration(operations / self.rate)}",
+                "rate",
+                hint="a run takes a day at most: fewer operations, or a higher rate",
+            )
+
+    def responses(self) -> tuple[ResponseSpec, ...]:
+        """How long open arrivals take is in the study: there the tail of latency counts."""
+        ways = [way for way, share in (("read", 1 - self.write_share), ("write", self.write_share)) if share > 0]
+        latencies = [spec for way in ways for spec in _latencies(way)]
+        if self.rate:
+            latencies.sort(key=lambda spec: not spec.name.endswith("_p99"))
+            return (*latencies, _WALL, _RATE, *CPU_RESPONSES, *_DEVICE)
+        return (_WALL, _RATE, *latencies, *CPU_RESPONSES, *_DEVICE)
+
+    def remark(self) -> str:
+        if not self.rate:
+            return ""
+        return (
+            f"Operations arrive open, {self.rate:,.9g} a second: each has an intended start, which no stall moves, and its "
+            "latency counts from there"
+        )
+
+    def expected_load(self) -> tuple[str, float] | None:
+        return ("rate", self.rate) if self.rate else None  # reached unless operations queue
+
+    def described(self) -> str:
+        ways = {0.0: "reads", 1.0: "writes"}.get(self.write_share, "reads and writes")
+        how = f"{self.engine}{', direct' if self.direct else ''}"
+        depth = f", {self.depth} under way" if self.depth > 1 else ""
+        rate = f", {self.rate:,.9g} a second" if self.rate else ""
+        return f"{self.operations} {self.order} {ways} of {self.block_bytes} bytes by {how}{depth}{rate}"
+
+    def probe_job(self, context: JobContext) -> dict[str, object]:
+        return {
+            "engine": self.engine,
+            "block": self.block_bytes,
+            "order": self.order,
+            "write_share": self.write_share,
+            "direct": self.direct,
+            "depth": self.depth,
+            "ramp": self.ramp,
+            "rate": self.rate or None,
+            "series": self.series,
+            "operations": self.operations,
+            "histograms": True,
+        }
+
+    def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
+        operations = answer["operations"]
+        spun_wall, _ = to_take_off(answer, context.stretched)
+        wall = answer["wall_ns"] / 1e9 - (0.0 if context.stretched == "rate" else spun_wall)
+        numbers = {"rate": self.operations * self.replicates / wall}
+        for way, found in operations.items():
+            numbers |= {f"{way}_{name}": found[f"{name}_ns"] / 1e9 for name in PERCENTILES}
+        if self.rate:
+            numbers |= {f"late_{name}": answer["late"][f"{name}_ns"] / 1e9 for name in PERCENTILES}
+        lasted_s = (answer["wall_ns"] - answer["spun"]["wall_ns"]) / 1e9
+        return Measured(
+            numbers,
+            {way: found["histogram"] for way, found in operations.items()},
+            by_second(answer["series"], lasted_s) if self.series else {},
+        )
+
+    def reads_bytes(self, size: int, files: int) -> int:
+        reads = self.operations * self.replicates * (1.0 - self.write_share)
+        unit = self.block_bytes if self.direct else max(self.block_bytes, PAGE)
+        units = max(1, files * size // unit)
+        if self.order == "sequential" and self.write_share == 0.0:
+            return min(math.floor(reads) * self.block_bytes, units * unit)
+        # so many of `units` are reached by so many draws with replacement; direct reads get each block every time
+        reached = reads if self.direct else units * -math.expm1(reads * math.log1p(-1.0 / (units + 1)))
+        surely = (
+            math.floor(reached - DEVIATIONS * math.sqrt(reached))
+            if self.write_share or not self.direct
+            else reads
+        )
+        return max(1, math.floor(surely)) * unit if reads >= 1.0 else 0
+
+    def writes(self) -> bool:
+        return self.write_share > 0.0
+
+
+def by_second(seconds: Sequence[Mapping[str, int]], lasted_s: float) -> dict[str, list[float | None]]:
+    """Operations a second and their latencies in seconds, at the middle of each whole second of a run that lasted so long;
+    nothing of a run with fewer than two. Of a long run every second one is left out, and again."""
+    whole = seconds[: min(int(lasted_s), MOST_SECONDS - 1)]
+    if len(whole) < 2:
+        return {}
+    step = 1
+    while len(whole) > step * MOST_STORED:
+        step *= 2
+    kept = whole[::step]
+    return {
+        "at_s": [0.5 + step * place for place in range(len(kept))],
+        "operations_rate": [float(second["count"]) for second in kept],
+        **{
+            f"latency_{name}": [second[f"{name}_ns"] / 1e9 if second["count"] else None for second in kept]
+            for name in ("p50", "p99", "max")
+        },
+    }
+
+
+WORK = RandomWork

@@ -1,0 +1,227 @@
+"""Workload kind ``rebuild``: an array of md's takes a disk back, and brings it into step."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from iotrial.errors import LabError
+from iotrial.study.scales import Better, Scale
+from iotrial.study.schema import Duration, Problem, Share, Size
+from iotrial.study.work import (
+    DEVICE_RESPONSES,
+    HasOwnData,
+    JobContext,
+    LabContext,
+    Measured,
+    ResponseSpec,
+    Work,
+    rate_response,
+    time_response,
+    to_take_off,
+)
+from iotrial.units import format_size
+
+_PIECE_BYTES = 1 << 20
+#: seconds between md's looks for bits to be cleared, while the array is made ready
+_HURRIED = "0.1"
+_CLEAN_WITHIN_S, _LOOKS_EVERY_S = 30.0, 0.05
+_RESPONSES = (
+    time_response("wall", "from the moment that md may begin to the moment that the array is whole"),
+    rate_response("rebuild_rate", "bytes/s", "bytes of one disk over that time"),
+    rate_response("rate_first", "bytes/s", "over the first of the parts"),
+    rate_response("rate_last", "bytes/s", "over the last of them"),
+    ResponseSpec(
+        "announced_share",
+        "1",
+        Scale.LOG,
+        Better.NONE,
+        "the time that md had announced, as a share of the time that it took",
+    ),
+    rate_response("load_rate", "1/s", "blocks that the load got through meanwhile; none without one"),
+    *DEVICE_RESPONSES,
+)
+
+
+class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
+    """An array brings a disk into step. ``load`` goes on meanwhile in the lab's one file."""
+
+    kind = "rebuild"
+    about = "An array brings a disk into step again: how long it takes, how fast it is where, what it had announced."
+    notes = (
+        "It needs an array of md's with redundancy ([lab] disks, knob raid.level). Before each run the last disk of the "
+        "array is taken out of it; a new one is that disk with nothing of md's left on it. With a write-intent bitmap "
+        "(raid.bitmap) the same one is brought up to date where something was written meanwhile, and nowhere else. Rates of all "
+        "parts are evidence (rate_part_N)."
+    )
+    documented = _RESPONSES
+    options = ("returns", "load")
+    verb = "rebuild"
+
+    returns: Annotated[
+        Literal["new", "same"],
+        Meta(description="a disk that the array has never seen, or the same one, that was away for a while"),
+    ] = "new"
+    away_bytes: Annotated[
+        Size,
+        Meta(
+            ge=0,
+            le=1 << 40,
+            description="bytes that are written to the file system while the same disk is away",
+        ),
+    ] = 4 << 20
+    load: Annotated[
+        Literal["none", "read", "write"],
+        Meta(
+            description="what goes on meanwhile: one random block of 4 KiB after the other is read, or read and written again"
+        ),
+    ] = "none"
+    parts: Annotated[
+        int,
+        Meta(
+            ge=2,
+            le=16,
+            description="equal parts of the disk, of which the first and the last are responses; md tells its progress in "
+            "sixteenths",
+        ),
+    ] = 8
+    announced_at: Annotated[
+        Share,
+        Meta(ge=0, le=1, description="the share that is done when md is asked how long it will take"),
+    ] = 0.25
+    timeout_s: Annotated[
+        Duration, Meta(gt=0, le=86400, description="longest time; after it the run failed")
+    ] = 600.0
+    size_bytes: Annotated[
+        Size, Meta(ge=4096, le=1 << 40, description="size of the file that the load works on")
+    ] = 8 << 20
+
+    def check(self) -> None:
+        if self.size_bytes % 4096:
+            raise Problem(f"a file of {self.size_bytes} bytes, wanted a multiple of 4096", "size")
+
+    def responses(self) -> tuple[ResponseSpec, ...]:
+        return _RESPONSES
+
+    def described(self) -> str:
+        what = (
+            "a new disk"
+            if self.returns == "new"
+            else f"the same disk, {format_size(self.away_bytes)} having been written without it"
+        )
+        done = {"none": "", "read": "read", "write": "written"}[self.load]
+        return f"the array is rebuilt onto {what}" + (
+            f", random blocks being {done} meanwhile" if done else ""
+        )
+
+    def probe_job(self, context: JobContext) -> dict[str, object]:
+        return {
+            "array": context.device,
+            "parts": self.parts,
+            "announced_at": self.announced_at,
+            "load": self.load,
+            "timeout_s": self.timeout_s,
+        }
+
+    def provide(self, lab: LabContext) -> None:
+        """The array without its last disk; that disk given back to it, and md told to wait."""
+        folder, disk = f"/sys/block/{lab.device}/md", lab.disks[-1]
+        if lab.target.read_or_none(f"{folder}/degraded") is None:
+            raise LabError(
+                "workload kind rebuild: this lab has no array that could lack a disk",
+                hint="give [lab] some disks, and fix raid.level to raid1, raid5, raid6 or raid10",
+            )
+        if lab.target.read(f"{folder}/degraded") == "0":
+            self._await_clean(lab, folder)
+            _mdadm(lab, ["--fail", f"/dev/{disk}"])
+            _mdadm(lab, ["--remove", f"/dev/{disk}"])
+        if self.returns == "same" and self.away_bytes:
+            self._write_meanwhile(lab)
+        lab.target.write(f"{folder}/sync_action", "frozen")
+        if self.returns == "new":
+            _run(lab, ["mdadm", "--zero-superblock", "--force", f"/dev/{disk}"])
+        _mdadm(lab, ["--add", f"/dev/{disk}"])
+
+    def _await_clean(self, lab: LabContext, folder: str) -> None:
+        """Until no bit of a write-intent bitmap is set, as in an array that has been idle for a while: md clears one some
+        seconds after the last write to its part, and what making the file system has set would be copied too."""
+        if lab.target.read_or_none(f"{folder}/bitmap/location") in (None, "none", ""):
+            return
+        lab.target.call("syncfs", path=lab.root)
+        every = lab.target.read(f"{folder}/bitmap/time_base")
+        lab.target.write(f"{folder}/bitmap/time_base", _HURRIED)
+        until = time.monotonic() + _CLEAN_WITHIN_S
+        while dirty := _dirty_bits(_run(lab, ["mdadm", "--examine-bitmap", f"/dev/{lab.disks[0]}"])):
+            if time.monotonic() > until:
+                raise LabError(
+                    f"rebuild: {dirty} bits of the bitmap were still set after {_CLEAN_WITHIN_S:g} s"
+                )
+            time.sleep(_LOOKS_EVERY_S)
+        lab.target.write(f"{folder}/bitmap/time_base", every)
+
+    def _write_meanwhile(self, lab: LabContext) -> None:
+        pieces = max(1, self.away_bytes // _PIECE_BYTES)
+        _run(
+            lab,
+            [
+                "dd", "if=/dev/zero", f"of={lab.root}/away", f"bs={_PIECE_BYTES}", f"count={pieces}", "oflag=direct",
+                "conv=fsync,notrunc",
+            ],
+        )  # fmt: skip
+
+    def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
+        seconds = answer["rebuild_ns"] / 1e9
+        size = float(answer["bytes"])
+        ends = [*(mark / 1e9 for mark in answer["parts_ns"]), seconds]
+        numbers: dict[str, float] = {"rebuild_rate": size / seconds} if size else {}
+        took = [end - begin for begin, end in zip((0.0, *ends), ends, strict=False)]
+        # else it did not go through all of the disk: what a bitmap spares is passed in no time
+        if size and len(took) == self.parts and min(took) > 0:
+            rates = [size / self.parts / one for one in took]
+            numbers |= {f"rate_part_{number}": rate for number, rate in enumerate(rates, 1)}
+            numbers |= {"rate_first": rates[0], "rate_last": rates[-1]}
+        if answer["announced_ns"] is not None:
+            numbers["announced_share"] = answer["announced_ns"] / 1e9 / seconds
+        if self.load != "none":
+            wall = answer["wall_ns"] / 1e9 - to_take_off(answer, context.stretched)[0]
+            numbers["load_rate"] = answer["load_operations"] / wall
+        return Measured(numbers)
+
+    def reads_bytes(self, size: int, files: int) -> int:
+        return 0
+
+    def writes(self) -> bool:
+        return False  # what the load writes is what it has read
+
+    def labs(self) -> frozenset[str]:
+        return frozenset({"guest"})
+
+    def needed_programs(self) -> Mapping[str, str]:
+        return {"mdadm": "mdadm", "dd": "coreutils"}
+
+
+def _mdadm(lab: LabContext, words: list[str]) -> None:
+    _run(lab, ["mdadm", f"/dev/{lab.device}", *words])
+
+
+def _run(lab: LabContext, argv: list[str]) -> str:
+    done = lab.target.run(argv, timeout_s=120)
+    if done.exit_status != 0:
+        raise LabError(f"rebuild: {' '.join(argv)}: {done.stderr.strip()[-400:]}")
+    return done.stdout
+
+
+def _dirty_bits(said: str) -> int:
+    found = re.search(r"\(chunks\), ([0-9]+) dirty", said)
+    if found is None:
+        raise LabError(
+            f"rebuild: mdadm --examine-bitmap: wanted a count of dirty bits, found {said[-200:]!r}"
+        )
+    return int(found[1])
+
+
+WORK = RebuildWork

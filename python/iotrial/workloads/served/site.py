@@ -1,0 +1,161 @@
+"""A site that a study makes in the lab, and the server that it starts for it: for works that are served by one of
+their own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
+
+from iotrial.errors import LabError
+from iotrial.lab.server import Server
+from iotrial.study import command_trust
+from iotrial.study.schema import Arguments, Line, LongText, Problem, Variables
+from iotrial.study.work import HasPrograms, HasServer, LabContext, Step, Work, filled, minimal_environment
+
+if TYPE_CHECKING:
+    from iotrial.study.model import Setting
+
+LOOPBACK = "127.0.0.1"
+#: how long a site may take to be made, and a server to be ready or to end
+MAKE_S, START_S = 120.0, 30.0
+
+
+class ServedWork(HasPrograms, HasServer, Work, frozen=True, kw_only=True):
+    """A work whose server the study may start: ``serve`` for each run, ``make`` what fills its site in the lab, once; neither by
+    a shell."""
+
+    file_keys = {
+        "make_file": Annotated[
+            Line,
+            Meta(
+                description="standard input of `make`: a file, by its path from the study file; stored with the study"
+            ),
+        ]
+    }
+    text_file = ("make_file", "make_input")
+
+    serve: Annotated[
+        Arguments,
+        Meta(
+            description="instead of `server`: a program and its arguments that serve in the foreground on this machine, "
+            "started anew for each run; `{address}` and `{port}`: where to listen (127.0.0.1), `{site}`: the folder that "
+            "`make` has filled, `{scratch}`: an empty folder"
+        ),
+    ] = ()
+    serve_environment: Annotated[
+        Variables, Meta(description="variables added to a minimal environment of the server")
+    ] = ()
+    make: Annotated[
+        Arguments,
+        Meta(
+            description="a program that fills the folder `{site}` of the lab, its working folder: once, before the first run"
+        ),
+    ] = ()
+    make_input: Annotated[LongText, Meta(description="instead of `make_file`: the text")] = ""
+
+    def check_serving(self) -> None:
+        """Problem for programs that lack a name, an input or an address."""
+        if self.make_input and not self.make:
+            raise Problem("a text, and no program that it is for", "make_input", hint="add make")
+        for argv, name in ((self.serve, "serve"), (self.make, "make")):
+            if argv and not argv[0].strip():
+                raise Problem("the first argument names the program and cannot be empty", name, 0)
+        if self.serve and not any("{address}" in word or "{port}" in word for word in self.serve):
+            message = "the server is not told where to listen"
+            raise Problem(message, "serve", hint="put {address}, or {port}, among its arguments")
+
+    def texts(self) -> Iterator[str]:
+        yield from self.serve
+        yield from (value for _, value in self.serve_environment)
+
+    def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
+        steps = [Step(name, argv) for name, argv in (("serve", self.serve), ("make", self.make)) if argv]
+        if steps:
+            yield from command_trust.demands(
+                steps, settings, stdin=self.make_input, environment=self.serve_environment
+            )
+
+    def named_programs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(argv[0] for argv in (self.serve, self.make) if argv))
+
+    def started_server(self, lab: LabContext) -> Server | None:
+        return site_server(self, lab)
+
+    def writes(self) -> bool:
+        return False
+
+    def on_files(self) -> bool:
+        return False
+
+    def as_root(self) -> bool:
+        return False
+
+
+def make_site(work: ServedWork, lab: LabContext) -> None:
+    """The site, made once in a lab; and the server's empty folder. Raises LabError where its program fails."""
+    own_folder(lab, f"{lab.own}/scratch")
+    site = site_folder(work, lab)
+    if lab.target.exists(f"{site}.made"):
+        return
+    own_folder(lab, site)
+    if work.make:
+        done = lab.target.call(
+            "run",
+            argv=[program_of(work.make[0], lab), *work.make[1:]],
+            environment=minimal_environment(),
+            cwd=site,
+            stdin=work.make_input,
+            timeout_s=MAKE_S,
+            user=None if lab.user is None else dict(lab.user),
+        )
+        if done["exit"] != 0:
+            how = "did not end in time" if done["timed_out"] else f"ended with status {done['exit']}"
+            raise LabError(f"making the site: {work.make[0]} {how}: {str(done['stderr']).strip()[-400:]}")
+    lab.target.call("syncfs", path=lab.root)
+    lab.target.call("mkdir", path=f"{site}.made", mode="0755")
+
+
+def site_server(work: ServedWork, lab: LabContext) -> Server | None:
+    """The server as it is started for a run; None where the work starts none."""
+    if not work.serve:
+        return None
+    values: Mapping[str, str] = {
+        "{address}": f"{LOOPBACK}:{lab.port}",
+        "{port}": str(lab.port),
+        "{site}": site_folder(work, lab),
+        "{scratch}": f"{lab.own}/scratch",
+    }
+    argv = tuple(filled(filled(word, lab.arguments), values) for word in work.serve)
+    environment = {name: filled(value, lab.arguments) for name, value in work.serve_environment}
+    return Server(
+        name="site",
+        argv=(program_of(argv[0], lab), *argv[1:]),
+        ready={"tcp": lab.port},
+        environment={**minimal_environment(), **environment},
+        cwd=site_folder(work, lab),
+        timeout_s=START_S,
+        stop_timeout_s=START_S,
+    )
+
+
+def site_folder(work: ServedWork, lab: LabContext) -> str:
+    """The folder of the site: one for each way of making it, of which a lab may have several."""
+    made = "\0".join((*work.make, work.make_input)).encode()
+    return f"{lab.own}/site-{hashlib.sha256(made).hexdigest()[:12]}"
+
+
+def program_of(name: str, lab: LabContext) -> str:
+    """The study's program, or the one that the user has chosen: by itself, or by its folder."""
+    if lab.program is None:
+        return name
+    is_folder = lab.target.call("stat", path=lab.program, follow=True)["kind"] == "directory"
+    return f"{lab.program}/{name}" if is_folder else lab.program
+
+
+def own_folder(lab: LabContext, path: str) -> None:
+    """An empty folder, of whoever the programs are."""
+    lab.target.call("remove", path=path, recursive=True)
+    lab.target.call("mkdir", path=path, mode="0755", owner=None if lab.user is None else dict(lab.user))

@@ -1,0 +1,365 @@
+"""Workload kind ``stream``: sequential reading and writing with the exact meaning of dd and hdparm, inside the probe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta
+
+from iotrial.study.places import DISK_LABS
+from iotrial.study.schema import Duration, Line, Problem, Share, Size
+from iotrial.study.work import (
+    CPU_RESPONSES,
+    DEVICE_RESPONSES,
+    SYNCED_RESPONSE,
+    FileSet,
+    JobContext,
+    Measured,
+    ResponseSpec,
+    rate_response,
+    time_response,
+)
+from iotrial.units import format_duration, format_percent, format_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: what direct I/O is aligned to at least; many devices want 4096
+SECTOR_BYTES = 512
+#: each is a thread with a block, and what it writes, in memory
+MOST_STREAMS = 64
+_SHARE = re.compile(r"zeros|random|(?:100|[1-9]?[0-9]) % random")
+
+_WALL = time_response(
+    "wall",
+    "time from the first block to the last, with the flush and the close of a file; of several streams from the first "
+    "start to the last end",
+)
+_RATE = rate_response("rate", "bytes/s", "bytes moved by that time; of a copy, bytes that were copied")
+_OPTIONS = (
+    "position",
+    "within",
+    "block_size",
+    "volume",
+    "streams",
+    "shared",
+    "copy_with",
+    "direct",
+    "sync",
+    "flush",
+    "truncate",
+    "data",
+)
+#: keys of writing that an operation has no use for
+_NOT_OF = {"read": ("sync", "flush", "truncate", "data"), "write": (), "rewrite": ("truncate",), "copy": ("data",)}
+
+
+class StreamWork(FileSet, frozen=True, kw_only=True):
+    """Sequential reading or writing as dd and hdparm do it."""
+
+    kind = "stream"
+    about = "Sequential reading and writing with the exact meaning of dd and hdparm, inside the probe."
+    notes = (
+        "A reading that ends with a time (`time`) has no `wall`. The knob work.option varies "
+        + ", ".join(_OPTIONS[:-1])
+        + f" and {_OPTIONS[-1]}."
+    )
+    documented = (_WALL, _RATE, *CPU_RESPONSES, *DEVICE_RESPONSES, SYNCED_RESPONSE)
+    options = _OPTIONS
+    verb = "stream"
+
+    operation: Annotated[
+        Literal["read", "write", "rewrite", "copy"],
+        Meta(
+            description="what is done; a rewrite is of what was there in full before, a copy stays inside the file system"
+        ),
+    ]
+    on: Annotated[
+        Literal["file", "device"],
+        Meta(description="one file of the lab, or the lab's own block device, which is only read"),
+    ] = "file"
+    position: Annotated[
+        Share, Meta(ge=0, le=0.99, description="share of the device before what is read: 0 % to 99 %")
+    ] = 0.0
+    within: Annotated[
+        Share,
+        Meta(
+            ge=0,
+            le=1,
+            description="blocks are drawn at random from so much of the device behind the position, the same ones at each; "
+            "0: they are read in order",
+        ),
+    ] = 0.0
+    lead_in_bytes: Annotated[
+        Size,
+        Meta(
+            ge=0,
+            le=1 << 30,
+            description="bytes of the device that are read before the time begins, in whole blocks, so that a disk's arm is "
+            "where the work is and not where the run before has left it",
+        ),
+    ] = 0
+    streams: Annotated[
+        int,
+        Meta(ge=1, le=MOST_STREAMS, description="how many readers or writers there are at once, started together"),
+    ] = 1
+    shared: Annotated[
+        bool,
+        Meta(
+            description="all streams on one file: each reads or copies all of it, or writes a part; false: a file each"
+        ),
+    ] = False
+    copy_with: Annotated[
+        Literal["read-write", "copy-file-range"],
+        Meta(
+            description="the calls of a copy: read and write by block (dd, cp), or copy_file_range, for which a file system may "
+            "share blocks"
+        ),
+    ] = "read-write"
+    block_size_bytes: Annotated[
+        Size, Meta(ge=1, le=1 << 30, description="bytes of one read or write (dd: bs)")
+    ] = 1 << 20
+    volume_bytes: Annotated[
+        Size,
+        Meta(
+            ge=0,
+            le=1 << 44,
+            description="bytes in all (dd: bs times count); 0: the file's size, or the whole device",
+        ),
+    ] = 0
+    time_s: Annotated[
+        Duration,
+        Meta(
+            ge=0, le=3600, description="end with the block that passes this time (hdparm: 3 s); 0: no limit"
+        ),
+    ] = 0.0
+    pause_s: Annotated[
+        Duration,
+        Meta(ge=0, le=60, description="sync(2) and so long a pause before (hdparm: 3 s); 0: neither"),
+    ] = 0.0
+    direct: Annotated[bool, Meta(description="past the page cache (O_DIRECT)")] = False
+    sync: Annotated[
+        Literal["none", "sync", "dsync"],
+        Meta(description="O_SYNC or O_DSYNC: every write waits for the disk (dd: oflag)"),
+    ] = "none"
+    flush: Annotated[
+        Literal["none", "fsync", "fdatasync"],
+        Meta(description="after the last write, inside the time (dd: conv)"),
+    ] = "none"
+    truncate: Annotated[
+        bool, Meta(description="empty the file before, outside the time; false: dd's conv=notrunc")
+    ] = True
+    data: Annotated[
+        Line, Meta(description='what is written: "zeros", "random", or a share such as "50 % random"')
+    ] = "zeros"
+    as_published: Annotated[
+        bool,
+        Meta(
+            description="start on whatever is cached, and do with each block what the original does besides (dd: read "
+            "/dev/zero or write /dev/null; hdparm: touch every sector)"
+        ),
+    ] = False
+    files: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2 * MOST_STREAMS,
+            description="how many files one run works on; 0: as many as its streams need (a copy needs one more for each)",
+        ),
+    ] = 0
+    pool: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="how many files there are to draw from; left out: no more than one run works on",
+        ),
+    ] = 0
+    size_bytes: Annotated[Size, Meta(ge=0, le=1 << 44, description="size of the file")] = 64 << 20
+
+    @classmethod
+    def made(cls, values: dict[str, Any]) -> Self:
+        """The files that are left out are those that its streams need; a device has no files."""
+        work = cls(**values)
+        if work.on == "device":
+            alone = {"files": 1, "pool": 1, "size_bytes": 0}
+            return cls(**{**values, **alone})
+        files = work.files or work.needed_files()
+        return cls(**{"pool": files, **values, "files": files})
+
+    def needed_files(self) -> int:
+        """How many files the streams work on: as the probe counts them."""
+        apart = 1 if self.shared else self.streams
+        return apart + self.streams if self.operation == "copy" else apart
+
+    def check(self) -> None:
+        super().check()
+        if self.on == "file" and self.files < self.needed_files():
+            raise Problem(f"so many streams need {self.needed_files()} files, found {self.files}", "files")
+        self._check_streams()
+        if self.replicates != 1:
+            raise Problem("a stream is done once in a run", "replicates", hint="a larger volume takes longer")
+        self._check_writing()
+        if self.direct and self.block_size_bytes % SECTOR_BYTES:
+            raise Problem(
+                f"past the cache only whole sectors of {SECTOR_BYTES} bytes can be moved, found {self.block_size_bytes}",
+                "block_size",
+            )
+        if self.on == "device":
+            self._check_device()
+        else:
+            self._check_file()
+
+    def _check_device(self) -> None:
+        if self.lead_in_bytes % self.block_size_bytes:
+            raise Problem("only of a device can whole blocks lead in", "lead_in", hint='on = "device"')
+        if self.within and not self.volume_bytes:
+            raise Problem("how many blocks are drawn is not said", "volume")
+        if self.operation != "read":
+            raise Problem("the lab's device is only read", "on", hint='write to a file: on = "file"')
+
+    def _check_file(self) -> None:
+        if self.position or self.within:
+            name = "position" if self.position else "within"
+            raise Problem(f'"{name}" is of a device', name, hint='on = "device"')
+        if self.lead_in_bytes:
+            raise Problem("only of a device can whole blocks lead in", "lead_in", hint='on = "device"')
+        reads = self.operation in ("read", "copy")
+        if reads and self.volume_bytes % self.block_size_bytes and self.volume_bytes != self.size_bytes:
+            raise Problem("a volume to be read is whole blocks, or all of the file", "volume")
+        if self.operation != "read" and not (self.volume_bytes or self.size_bytes):
+            raise Problem("nothing is to be written", "volume")
+
+    def _check_streams(self) -> None:
+        if self.on == "device" and (self.streams > 1 or self.shared):
+            raise Problem("the lab's device is read by one stream", "streams")
+        if self.copy_with != "read-write":
+            if self.operation != "copy":
+                raise Problem('"copy_with" is of a copy', "copy_with")
+            if self.direct:
+                raise Problem("copy_file_range goes through the cache", "direct")
+            if self.as_published:
+                raise Problem("copy_file_range goes without reading and writing", "as_published")
+
+    def _check_writing(self) -> None:
+        if not _SHARE.fullmatch(self.data):
+            message = f'wanted "zeros", "random", or a share such as "50 % random", found "{self.data}"'
+            raise Problem(message, "data")
+        if self.operation != "read" and self.time_s:
+            raise Problem("only reading can end with a time", "time")
+        if self.as_published and self.data != "zeros":
+            raise Problem("as published it is written from /dev/zero, which has zeros only", "data")
+        plain = StreamWork(operation="write")
+        for name in _NOT_OF[self.operation]:
+            if getattr(self, name) != getattr(plain, name):
+                raise Problem(f'"{name}" is of writing', name)
+
+    def responses(self) -> tuple[ResponseSpec, ...]:
+        """A reading that ends with a time has no time that could differ."""
+        first = (_RATE,) if self.time_s else (_WALL, _RATE)
+        synced = (SYNCED_RESPONSE,) if self.operation != "read" else ()
+        return (*first, *CPU_RESPONSES, *DEVICE_RESPONSES, *synced)
+
+    def default_cache(self) -> str | None:
+        """Reading and copying begin on a cold cache unless they are to begin as published."""
+        return "cold" if self.operation in ("read", "copy") and not self.as_published else None
+
+    def described(self) -> str:
+        words = [f"{self.operation} the {self.on} in blocks of {format_size(self.block_size_bytes)}"]
+        if self.streams > 1:
+            words = [f"{self.streams} streams, on {'one file' if self.shared else 'a file each'}, {words[0]}"]
+        words += [f"at {format_percent(self.position)} of it"] if self.position else []
+        words += [f"drawn from {format_percent(self.within)} of it"] if self.within else []
+        words += [f"after {format_size(self.lead_in_bytes)} untimed"] if self.lead_in_bytes else []
+        words += ["by copy_file_range"] if self.copy_with != "read-write" else []
+        words += [format_size(self.volume_bytes)] if self.volume_bytes else []
+        words += [f"for {format_duration(self.time_s)}"] if self.time_s else []
+        words += ["past the cache"] if self.direct else []
+        if self.operation in ("write", "rewrite"):
+            words += [self.data]
+        words += [word for word in (self.sync, self.flush) if word != "none"]
+        words += ["as published"] if self.as_published else []
+        return ", ".join(words)
+
+    def probe_job(self, context: JobContext) -> dict[str, object]:
+        common: dict[str, object] = {
+            "operation": self.operation,
+            "device": None if self.on_files() else context.device,
+            "block_size": self.block_size_bytes,
+            "volume": self.volume_bytes or None,
+            "streams": self.streams,
+            "shared": self.shared,
+            "seconds": self.time_s or None,
+            "direct": self.direct,
+            "pause_s": self.pause_s,
+            "evict": not self.as_published,
+            "beside": self.as_published,
+            "histograms": True,
+        }
+        if self.on == "device":
+            common |= {
+                "position": self.position,
+                "within": self.within or None,
+                "lead_in": self.lead_in_bytes,
+            }
+        if self.operation == "read":
+            return common
+        common |= {"sync": self.sync, "flush": self.flush, "truncate": self.truncate}
+        if self.operation == "copy":
+            return common | {"copy_with": self.copy_with}
+        return common | {"data": self.data}
+
+    def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
+        # What was spun for another response is taken off, as it is from the wall time.
+        spun = 0 if context.stretched == "rate" else answer["spun"]["wall_ns"]
+        numbers = {
+            "rate": answer["bytes"] * 1e9 / max(1, answer["wall_ns"] - spun),
+            "stream_bytes": float(answer["bytes"]),
+            "start_pages_resident": float(answer["start_resident"]),
+        }
+        if answer["short_block"]:
+            numbers["short_block_bytes"] = float(answer["short_block"])
+        if self.streams > 1:
+            numbers |= among([stream["bytes_per_s"] for stream in answer["streams"]])
+        return Measured(numbers, {name: found["histogram"] for name, found in answer["operations"].items()})
+
+    def reads_bytes(self, size: int, files: int) -> int:
+        if self.operation in ("write", "rewrite") or self.copy_with != "read-write":
+            return 0  # copy_file_range may share blocks
+        if self.time_s:
+            return 1
+        if self.on == "device":
+            # the mounted file system keeps some of its own blocks cached
+            return max(1, self.volume_bytes // 2)
+        # Who shares a file past the cache reads it anew; through it, it is read once.
+        apart = self.streams if self.direct or not self.shared else 1
+        return (self.volume_bytes or size) * apart
+
+    def writes(self) -> bool:
+        return self.operation != "read"
+
+    def leaves_other_files(self) -> bool:
+        return self.writes()
+
+    def on_files(self) -> bool:
+        return self.on == "file"
+
+    def labs(self) -> frozenset[str]:
+        return super().labs() if self.on_files() else DISK_LABS
+
+
+def among(rates: Sequence[float]) -> dict[str, float]:
+    """How streams that ran at once got on beside each other: Jain's index of their rates in percent (100: all the same;
+    100/N: one had everything), the ends, and the sum, which is what published totals are and no rate that there ever was."""
+    squares = sum(rate * rate for rate in rates)
+    return {
+        "stream_fairness": 100.0 * sum(rates) ** 2 / (len(rates) * squares) if squares else 100.0,
+        "stream_slowest_rate": min(rates),
+        "stream_fastest_rate": max(rates),
+        "stream_sum_of_own_rate": sum(rates),
+    }
+
+
+WORK = StreamWork
