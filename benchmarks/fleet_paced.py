@@ -68,10 +68,10 @@ class Link:
     def facts(self) -> HostFacts:
         return HostFacts(self.name, __version__, "6.1", 2, 1 << 30, root=False)
 
-    def begin(self, order: Order) -> None:  # noqa: ARG002 (as a HostLink)
+    def begin(self, order: Order) -> None:
         self._began = time.monotonic()
 
-    def after(self, fleet: str, position: Position) -> Batch:  # noqa: ARG002 (as a HostLink)
+    def after(self, fleet: str, position: Position) -> Batch:
         used = time.thread_time()
         finished = int((time.monotonic() - self._began) * self._fleet.rate)
         blocks = max(position.blocks, min(len(self._model.ends), finished))
@@ -81,7 +81,7 @@ class Link:
         self._fleet.answered(time.thread_time() - used, blocks - position.blocks, begins=not position.states)
         return Batch.from_json(text)
 
-    def stop(self, fleet: str) -> None:  # noqa: ARG002 (as a HostLink)
+    def stop(self, fleet: str) -> None:
         self._stopped = True
 
     def close(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
+
+from values import replace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 

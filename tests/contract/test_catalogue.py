@@ -15,8 +15,9 @@ from iotrial.conduct.resolve import Resolved, resolve
 from iotrial.design.plan import Plan
 from iotrial.errors import MissingTool
 from iotrial.study import catalogue
-from iotrial.study.model import FilesWork, Study
+from iotrial.study.model import Study
 from iotrial.study.select import select
+from iotrial.workloads.files import FilesWork
 from left_behind import host_state, left_by_tests
 from program import iotrial
 

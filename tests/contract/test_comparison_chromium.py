@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
+
+from values import replace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 

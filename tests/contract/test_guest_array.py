@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from booted import MEMBER_SIZE, SERIALS, Booted
 
-from iotrial.conduct.works.contract import Asked, Situation
-from iotrial.conduct.works.rebuild import DRIVER
 from iotrial.errors import LabError, UnsupportedLevel
 from iotrial.lab import host, registry
 from iotrial.lab.disk import disk_place
@@ -18,7 +16,9 @@ from iotrial.lab.guest.array import LEVELS, ArrayPlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Subject, WorkDraft
 from iotrial.lab.place import FileSet
-from iotrial.study.model import RebuildWork, Setting
+from iotrial.study.model import Setting
+from iotrial.study.work import JobContext, LabContext
+from iotrial.workloads.rebuild import DRIVER, RebuildWork
 
 #: how many of four disks hold data that no other disk has
 OF_FOUR = {"raid0": 4, "raid1": 1, "raid4": 3, "raid5": 3, "raid6": 2, "raid10": 2}
@@ -187,10 +187,10 @@ def test_too_few_disks_for_a_level_are_told(array: ArrayPlace, tmp_path: Path) -
 def rebuilt(subject: Subject, work: RebuildWork) -> dict[str, Any]:
     """Made ready and done as a run does it; the probe's answer and what is made of it."""
     place = subject.place
-    at = Situation(subject.target, place.root, place.root, device=place.device, disks=place.queues)
+    at = LabContext(subject.target, place.root, place.root, device=place.device, disks=place.queues)
     DRIVER.provide(work, at)
     assert subject.target.read("/sys/block/md0/md/degraded") == "1"
-    asked = Asked(device=place.device)
+    asked = JobContext(device=place.device)
     answer = subject.target.call(
         "rebuild", set=None, stretch=0.0, devices=list(place.queues), **DRIVER.fields(work, asked)
     )
@@ -239,9 +239,9 @@ def test_a_load_works_meanwhile_and_leaves_its_file_as_it_was(subject: Subject) 
     place = subject.place
     place.make_files(FileSet("loaded", f"{place.root}/loaded", 1, 1 << 20, "random", 1), seed=9)
     work = RebuildWork(load="write")
-    at = Situation(subject.target, place.root, place.root, device=place.device, disks=place.queues)
+    at = LabContext(subject.target, place.root, place.root, device=place.device, disks=place.queues)
     DRIVER.provide(work, at)
-    asked = Asked(device=place.device)
+    asked = JobContext(device=place.device)
     answer = subject.target.call(
         "rebuild", set="loaded", stretch=0.0, devices=list(place.queues), **DRIVER.fields(work, asked)
     )
@@ -253,7 +253,7 @@ def test_a_load_works_meanwhile_and_leaves_its_file_as_it_was(subject: Subject) 
 def test_an_array_that_cannot_lack_a_disk_is_not_rebuilt(subject: Subject) -> None:
     turn(subject, "raid.level", "raid0")
     place = subject.place
-    at = Situation(subject.target, place.root, place.root, device=place.device, disks=place.queues)
+    at = LabContext(subject.target, place.root, place.root, device=place.device, disks=place.queues)
     with pytest.raises(LabError, match="could lack a disk"):
         DRIVER.provide(RebuildWork(), at)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,9 @@ from iotrial.lab.knob import FileSelection, Subject, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
-from iotrial.study.model import FilesWork, Setting
+from iotrial.study.model import Setting
+from iotrial.workloads.files import FilesWork
+from values import replace
 
 pytestmark = pytest.mark.root
 MIB = 1 << 20

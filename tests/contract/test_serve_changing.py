@@ -15,10 +15,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from values import replace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 

@@ -21,11 +21,10 @@ import click
 from iotrial.analysis.audit.audit import audit as audited
 from iotrial.analysis.audit.claims import parse_claim
 from iotrial.cli.asking import _pairs, _seed
-from iotrial.conduct.fio_result import picked, result_of
 from iotrial.errors import IotrialError, TargetError
 from iotrial.importers import formats
 from iotrial.importers import read as read_foreign
-from iotrial.importers.contract import Asked, source_of
+from iotrial.importers.contract import source_of
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import MountInfo, parse_mountinfo
 from iotrial.probe.client import answer_of
@@ -38,9 +37,8 @@ from iotrial.store.packed.reading import COUNTS
 from iotrial.study import trust
 from iotrial.study.catalogue import names, text
 from iotrial.study.codec import study_from_json, study_to_json
-from iotrial.study.fio_job import JobProblem, beyond_the_lab, jobs_of, options_of
 from iotrial.study.locator import Locator
-from iotrial.study.model import Better, Pick, Scale
+from iotrial.study.model import Better, Scale
 from iotrial.study.reader import read_study
 from iotrial.units import (
     UnitError,
@@ -51,6 +49,9 @@ from iotrial.units import (
     parse_margin,
     parse_size,
 )
+from iotrial.workloads.fio import Pick
+from iotrial.workloads.fio_job import JobProblem, beyond_the_lab, jobs_of, options_of
+from iotrial.workloads.fio_result import picked, result_of
 
 Parser = Callable[[bytes], None]
 
@@ -174,7 +175,7 @@ def foreign(data: bytes) -> None:
         return
     for form in (None, *formats()):
         try:
-            dataset = read_foreign([source], Asked(), form=form)
+            dataset = read_foreign([source], JobContext(), form=form)
             found = audited(dataset)
         except IotrialError:
             continue

@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,10 @@ from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError
 from iotrial.lab import registry
 from iotrial.study.catalogue import find
-from iotrial.study.model import CommandWork, Factor, LabSpec, Level, Role, Setting, Step, Study, Workload
+from iotrial.study.model import Factor, LabSpec, Level, Role, Setting, Study, Workload
+from iotrial.study.work import Step
+from iotrial.workloads.command import CommandWork
+from values import replace
 
 #: what root may write besides the lab's own: said here a second time, so that a longer list elsewhere is noticed
 SYSCTLS = {

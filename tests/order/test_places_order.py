@@ -72,7 +72,7 @@ class Disks(Recording):
     def _loop_attach(self, device: str, **_: Any) -> dict[str, Any]:
         return {"device": f"/dev/{device}", "name": device, "direct_io": True, "inode": 1}
 
-    def _mount(self, target: str, options: list[str], type: str, source: str = "", **_: Any) -> None:  # noqa: ARG002
+    def _mount(self, target: str, options: list[str], type: str, source: str = "", **_: Any) -> None:
         if source != "iotrial":
             self.mounts[target] = (type, source)
 

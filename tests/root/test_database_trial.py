@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from running import failures_of, iotrial, run_json, stored_runs, write_study
 
-from iotrial.conduct.engines import engine
+from iotrial.workloads.databases import engine
 
 pytestmark = pytest.mark.root
 

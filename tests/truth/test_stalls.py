@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from iotrial.analysis.run_statistics import statistic_interval
 from iotrial.design.keyed import new_seed
 from simulated.noise import Rng
 from simulated.stalls import ALPHA, STALLS, TIME, Arms, symmetric
+from values import replace
 
 TRIALS = 150
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from iotrial.store import Store
 from iotrial.store.model import TrialData, TrialState
 from iotrial.study.reader import load
 from trials.conducting import STUDIES
+from values import replace
 
 SEED = "5" * 32
 CARRIED = 0.10

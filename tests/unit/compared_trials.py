@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 from report_fixtures import effect
 from store_examples import header, planned_runs
@@ -13,6 +12,7 @@ from iotrial.analysis.model import Effect, Verdict
 from iotrial.report.analysed import Analysed, Level
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader, TrialState
+from values import replace
 
 COLD = {"cache": "cold"}
 FAST, SLOW = "fa57" * 8, "510e" * 8

@@ -14,7 +14,6 @@ from iotrial.study.model import (
     Budget,
     Design,
     Factor,
-    FilesWork,
     LabSpec,
     Level,
     Response,
@@ -24,6 +23,7 @@ from iotrial.study.model import (
     Study,
     Workload,
 )
+from iotrial.workloads.files import FilesWork
 
 SEED = "5eed" * 8
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import store_examples
@@ -13,6 +13,7 @@ from iotrial.fleet.batch import Batch, HostFacts, Lost, Position, Stage, tail
 from iotrial.fleet.order import Order, Record, seed_of
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader, TrialState
+from values import replace
 
 FLEET = "f1ee7" + "0" * 27
 ORDER = Order(FLEET, "unnamed", "0" * 32, "", text=store_examples.STUDY)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 
 from store_examples import header, planned_runs
 
@@ -13,6 +12,7 @@ from iotrial.store import Store
 from iotrial.store.gathered import Part
 from iotrial.store.model import BlockEnd, TrialState
 from iotrial.store.packed.records import PackedRun, PackedState
+from values import replace
 
 FLEET = "f1ee7" + "0" * 27
 

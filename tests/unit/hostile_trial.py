@@ -7,7 +7,6 @@ them. Each text is told apart by a number, so that a report's own logic still wo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 
 from report_fixtures import controls, diagnostics, effect, factor, measured, study, trial
@@ -16,6 +15,7 @@ from iotrial.analysis.model import Analysis, Verdict, VoidCount
 from iotrial.report.document import Document, build_document
 from iotrial.store.model import TrialData, TrialState
 from iotrial.study.model import Claim, Role, Study
+from values import replace
 
 ATTACKS = (
     "\x1b[2J\x1b]0;owned\x07\x1b]8;;http://evil.example/\x1b\\link",

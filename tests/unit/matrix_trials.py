@@ -14,9 +14,8 @@ from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.report.document import Document, build_document
 from iotrial.store.model import BlockEnd, RunRecord, TrialData
-from iotrial.study.kinds.matrix import response_of
-from iotrial.study.model import MatrixWork
 from iotrial.study.reader import read_study
+from iotrial.workloads.matrix import MatrixWork, response_of
 
 KIB = 1024
 #: seconds of a test by treatment, file and record size in KiB

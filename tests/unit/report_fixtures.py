@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from iotrial.analysis.model import (
     Analysis,
@@ -29,7 +28,6 @@ from iotrial.study.model import (
     Budget,
     Claim,
     Factor,
-    FilesWork,
     LabSpec,
     Level,
     Response,
@@ -39,6 +37,8 @@ from iotrial.study.model import (
     Study,
     Workload,
 )
+from iotrial.workloads.files import FilesWork
+from values import replace
 
 SEED = "00112233445566778899aabbccddeeff"
 NEGATIVE, POSITIVE = "control:negative", "control:positive"

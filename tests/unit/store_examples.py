@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from iotrial.design.plan import Plan
 from iotrial.store import Store
 from iotrial.store.model import BlockEnd, RunRecord, TrialHeader, TrialState
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
+from values import replace
 
 STUDY = """\
 [study]

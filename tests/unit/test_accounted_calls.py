@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from report_fixtures import CONDITIONS, measured, study, trial
 from store_examples import header, planned_runs
 
-from iotrial.conduct.works.contract import calls_of
 from iotrial.errors import ProbeError, StoreError, StudyError
 from iotrial.report.claims import Outcome, hold_value
 from iotrial.report.conditions import Conditions
@@ -21,6 +19,8 @@ from iotrial.store.model import AccountedCall, RunRecord, TrialData, TrialState
 from iotrial.store.packed import read_packed
 from iotrial.study.model import Claim
 from iotrial.study.reader import read_study
+from iotrial.study.work import calls_of
+from values import replace
 
 
 def call(arm: str, name: str, count: int, *, repetition: int = 0, **more: object) -> AccountedCall:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -24,6 +23,7 @@ from iotrial.store import Store
 from iotrial.store.accounted import REQUESTS, event_of, of_event
 from iotrial.store.model import AccountedCall, AccountedRequests, TrialData, TrialState
 from iotrial.store.packed import read_packed
+from values import replace
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
 HERE = key(CONDITIONS[0])

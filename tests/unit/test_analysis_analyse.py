@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from iotrial.study.model import (
     Better,
     Budget,
     Factor,
-    FilesWork,
     LabSpec,
     Level,
     Response,
@@ -30,6 +28,8 @@ from iotrial.study.model import (
     Study,
     Workload,
 )
+from iotrial.workloads.files import FilesWork
+from values import replace
 
 Change = Callable[[Block, PlannedRun, Observation], Observation]
 
@@ -168,7 +168,7 @@ def test_a_copy_that_differs_from_its_original_makes_the_trial_invalid(plan: Pla
     def slow_copy(_block: Block, run: PlannedRun, seen: Observation) -> Observation:
         if run.arm.kind is not ArmKind.NEGATIVE:
             return seen
-        return dataclasses.replace(seen, responses={**seen.responses, "wall": 1.4 * seen.responses["wall"]})
+        return replace(seen, responses={**seen.responses, "wall": 1.4 * seen.responses["wall"]})
 
     blocks = conducted(plan, 60, change=slow_copy)
     found = analyse(spec, blocks)
@@ -184,7 +184,7 @@ def test_a_positive_control_that_misses_what_was_injected_makes_the_trial_invali
     def unstretched(_block: Block, run: PlannedRun, seen: Observation) -> Observation:
         if run.arm.kind is not ArmKind.POSITIVE:
             return seen
-        return dataclasses.replace(seen, responses={**seen.responses, "wall": seen.responses["wall"] / 1.1})
+        return replace(seen, responses={**seen.responses, "wall": seen.responses["wall"] / 1.1})
 
     found = analyse(spec, conducted(plan, 120, change=unstretched))
     assert not found.valid
@@ -200,9 +200,7 @@ def test_a_start_that_the_rest_does_not_bear_out_makes_its_comparison_lean(plan:
         def change(block: Block, run: PlannedRun, seen: Observation) -> Observation:
             if run.arm.name != "555" or block.index >= slowed:
                 return seen
-            return dataclasses.replace(
-                seen, responses={**seen.responses, "wall": 1.3 * seen.responses["wall"]}
-            )
+            return replace(seen, responses={**seen.responses, "wall": 1.3 * seen.responses["wall"]})
 
         found = analyse(spec, conducted(plan, 80, sd=0.1, change=change))
         return [effect.level for effect in found.effects if effect.primary and effect.leaning]
@@ -238,7 +236,7 @@ def test_failures_are_counted_by_level_and_cap_the_verdict(plan: Plan, spec: Spe
     def crash(block: Block, run: PlannedRun, seen: Observation) -> Observation:
         if run.arm.name != "777" or block.index % 20 or block.condition.index:
             return seen
-        return dataclasses.replace(seen, responses={}, failure="exit status 139")
+        return replace(seen, responses={}, failure="exit status 139")
 
     found = analyse(spec, conducted(plan, 60, change=crash))
     primary = {(e.level, e.condition["cache"]): e for e in found.effects if e.primary}
@@ -265,8 +263,8 @@ def test_the_conductor_is_told_when_a_condition_is_decided(plan: Plan, spec: Spe
 def test_void_blocks_are_counted_by_rule_and_level_and_left_out(plan: Plan, spec: Spec) -> None:
     blocks = conducted(plan, 40)
     for at in (3, 8, 20):
-        blocks[at] = dataclasses.replace(blocks[at], void="cache_state", void_level="555")
-    blocks[5] = dataclasses.replace(blocks[5], void="foreign_io")
+        blocks[at] = replace(blocks[at], void="cache_state", void_level="555")
+    blocks[5] = replace(blocks[5], void="foreign_io")
     found = analyse(spec, blocks)
     assert [(v.rule, v.level, v.count) for v in found.void] == [
         ("cache_state", "555", 3),
@@ -279,9 +277,9 @@ def test_void_blocks_are_counted_by_rule_and_level_and_left_out(plan: Plan, spec
 def test_a_rate_is_stretched_by_the_inverse_and_a_count_has_no_positive_control() -> None:
     rate = Response("w", "rate", "bytes/s", Scale.LOG, Better.HIGHER, primary=True)
     count = Response("w", "faults", "1", Scale.DIFFERENCE, Better.LOWER, primary=True)
-    spec = Spec.from_plan(Plan(dataclasses.replace(STUDY, responses=(rate,)), "ab" * 16))
+    spec = Spec.from_plan(Plan(replace(STUDY, responses=(rate,)), "ab" * 16))
     assert spec.injected_ratio(rate) == pytest.approx(1 / 1.1)
-    spec = Spec.from_plan(Plan(dataclasses.replace(STUDY, responses=(count,)), "ab" * 16))
+    spec = Spec.from_plan(Plan(replace(STUDY, responses=(count,)), "ab" * 16))
     assert spec.positive_response(spec.conditions[0]) is None
     assert spec.control_alpha == pytest.approx(0.001 / 2)
 
@@ -294,7 +292,7 @@ def test_the_response_that_is_stretched_is_the_first_that_a_stretch_is_a_constan
     user = named("user", primary=True)
     written = named("device_write_bytes", "bytes", scale=Scale.DIFFERENCE, primary=True)
     assert stretched_response([wall, read, cpu]) == wall
-    assert stretched_response([wall, dataclasses.replace(read, primary=True)]).name == "read_time"
+    assert stretched_response([wall, replace(read, primary=True)]).name == "read_time"
     assert stretched_response([written, wall, read]) == wall
     assert stretched_response([user, cpu]) == cpu, "shares of the CPU time are guessed from ticks"
     assert stretched_response([named("wall", scale=Scale.DIFFERENCE, primary=True), read]) == read
@@ -302,15 +300,13 @@ def test_the_response_that_is_stretched_is_the_first_that_a_stretch_is_a_constan
 
 
 def test_the_copy_is_judged_in_every_response_that_gets_a_verdict() -> None:
-    both = (STUDY.responses[0], dataclasses.replace(STUDY.responses[2], primary=True))
-    plan = Plan(dataclasses.replace(STUDY, responses=both), "ab" * 16)
+    both = (STUDY.responses[0], replace(STUDY.responses[2], primary=True))
+    plan = Plan(replace(STUDY, responses=both), "ab" * 16)
     spec = Spec.from_plan(plan)
 
     def another_fault(_block: Block, run: PlannedRun, seen: Observation) -> Observation:
         more = run.arm.kind is ArmKind.NEGATIVE
-        return dataclasses.replace(
-            seen, responses={**seen.responses, "faults": seen.responses["faults"] + more}
-        )
+        return replace(seen, responses={**seen.responses, "faults": seen.responses["faults"] + more})
 
     sound = analyse(spec, conducted(plan, 60))
     kinds = [(c.kind, c.response) for c in sound.controls if c.condition["cache"] == "cold"]
@@ -325,7 +321,7 @@ def test_the_copy_is_judged_in_every_response_that_gets_a_verdict() -> None:
 
 def test_a_trial_whose_responses_hold_no_slow_down_claims_no_equivalence_of_ratios() -> None:
     size = Response("w", "faults", "1", Scale.LOG, Better.LOWER, primary=True)
-    plan = Plan(dataclasses.replace(STUDY, responses=(size,)), "ab" * 16)
+    plan = Plan(replace(STUDY, responses=(size,)), "ab" * 16)
     found = analyse(Spec.from_plan(plan), conducted(plan, 60))
     same = next(effect for effect in found.effects if effect.level == "555")
     assert (same.verdict, same.reason) == (Verdict.INCONCLUSIVE, "control_not_seen")

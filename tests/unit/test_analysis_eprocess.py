@@ -239,7 +239,9 @@ def test_shifting_and_scaling_the_contrasts_shifts_and_scales_the_interval(
 @given(SERIES, st.integers(1, 10))
 @example([0.0] * 7 + [1.0, -1.0], 1)  # the last block makes the interval lean
 @example([0.0] * 7 + [1.0, 0.0, 1.0], 1)
-def test_more_blocks_never_widen_the_interval_unless_they_make_it_lean(values: list[float], more: int) -> None:
+def test_more_blocks_never_widen_the_interval_unless_they_make_it_lean(
+    values: list[float], more: int
+) -> None:
     """One that leans is of the last block alone, so it may be wider, but never loses what no look excluded."""
     assume(len(values) - more >= 8)
     before, after = interval(values[:-more], 0.05), interval(values, 0.05)

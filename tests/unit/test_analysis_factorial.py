@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -18,6 +17,7 @@ from iotrial.design.interactions import mixed_into
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.study.model import Better, Design, DesignKind, Response, Role, Scale, Study
+from values import replace
 
 SEED = "ab" * 16
 
@@ -78,12 +78,12 @@ def test_failed_runs_of_a_screen_are_counted_by_what_they_share() -> None:
     blocks = []
     for block in simulated(plan, 20, lambda _: 0.0):
         runs = [
-            dataclasses.replace(run, failure="exit", responses={})
+            replace(run, failure="exit", responses={})
             if run.treatment["f02"] == "on" and block.index % 4 == run.slot % 4
             else run
             for run in block.observations
         ]
-        blocks.append(dataclasses.replace(block, observations=tuple(runs)))
+        blocks.append(replace(block, observations=tuple(runs)))
     found = analyse(Spec.from_plan(plan), blocks)
     failed = [run for block in blocks for run in block.observations if run.failure]
     assert found.failures.count == len(failed) > 2
@@ -118,9 +118,9 @@ def test_a_counter_that_goes_with_a_control_that_fails_is_named_as_the_reason(ma
         for run in block.observations:
             times = float(rng.poisson(5 if weights.get(run.arm, 0.0) > 0.0 else 1))
             wall = run.responses["wall"] * math.exp(0.03 * times)
-            runs.append(dataclasses.replace(run, responses={"wall": wall}))
+            runs.append(replace(run, responses={"wall": wall}))
             facts[block.condition, block.index, run.slot] = RunFacts({"device_read_bytes": 4096.0 * times})
-        blocks.append(dataclasses.replace(block, observations=tuple(runs)))
+        blocks.append(replace(block, observations=tuple(runs)))
     (first, *_) = reasons_of(plan, blocks, facts)
     assert first.code == "cache", first
     assert "bytes read from the device" in first.text
@@ -281,7 +281,7 @@ def test_a_copy_that_differs_from_its_original_makes_a_trial_of_whole_plots_inva
 def test_a_count_that_one_setting_changes_differs_by_nothing_at_all_for_the_others(kind: DesignKind) -> None:
     made = many(7, Design(kind))
     counts = Response("w", "bytes", "bytes", Scale.DIFFERENCE, Better.LOWER, primary=True)
-    plan = Plan(dataclasses.replace(made, responses=(counts,)), SEED)
+    plan = Plan(replace(made, responses=(counts,)), SEED)
     blocks = [
         ObservedBlock(
             plan.conditions[0].key,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from iotrial.analysis.analyse import look_due
 from iotrial.analysis.eprocess import excluded, interval
 from iotrial.analysis.forecast import Comparison, Line, Rules, blocks_needed, forecast, next_look, resolvable
 from iotrial.analysis.scatter import Scatter, scatter_of
+from values import replace
 
 Noise = Callable[[np.random.Generator, int, int], np.ndarray]
 

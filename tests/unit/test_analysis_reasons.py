@@ -19,7 +19,6 @@ from iotrial.study.model import (
     Better,
     Budget,
     Factor,
-    FilesWork,
     LabSpec,
     Level,
     Response,
@@ -29,6 +28,7 @@ from iotrial.study.model import (
     Study,
     Workload,
 )
+from iotrial.workloads.files import FilesWork
 
 INJECTED = 1.1
 CONDITION = "workload=w"

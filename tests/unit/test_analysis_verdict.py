@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
@@ -10,12 +9,13 @@ import pytest
 from iotrial.analysis.model import Interval, Verdict
 from iotrial.analysis.verdict import Judgement, direction_of, judge
 from iotrial.study.model import Better, Response, Scale
+from values import replace
 
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
-RATE = dataclasses.replace(TIME, unit="bytes/s", better=Better.HIGHER)
-SIZE = dataclasses.replace(TIME, unit="bytes")
-NEUTRAL = dataclasses.replace(TIME, better=Better.NONE)
-COUNT = dataclasses.replace(TIME, unit="1", scale=Scale.DIFFERENCE)
+RATE = replace(TIME, unit="bytes/s", better=Better.HIGHER)
+SIZE = replace(TIME, unit="bytes")
+NEUTRAL = replace(TIME, better=Better.NONE)
+COUNT = replace(TIME, unit="1", scale=Scale.DIFFERENCE)
 
 
 def of(low: float | None, high: float | None, *, blocks: int = 50, empty: bool = False) -> Interval:
@@ -77,7 +77,7 @@ def test_a_precise_trial_goes_on_to_a_quarter_of_a_large_effect() -> None:
 
 
 def test_one_sided_bounds_inside_the_margin_are_equivalence_though_the_interval_is_wider() -> None:
-    found = dataclasses.replace(of(-0.033, 0.02), bounds=(-0.028, 0.018))
+    found = replace(of(-0.033, 0.02), bounds=(-0.028, 0.018))
     assert judge(found, TIME, margin=0.03) == Judgement(Verdict.EQUIVALENT, decided=True)
     unseen = judge(found, TIME, margin=0.03, control_seen=False)
     assert (unseen.verdict, unseen.reason) == (Verdict.INCONCLUSIVE, "control_not_seen")
@@ -116,9 +116,9 @@ def test_failures_cap_the_verdict_and_many_end_the_search() -> None:
         (TIME, Verdict.SLOWER, Verdict.FASTER),
         (RATE, Verdict.FASTER, Verdict.SLOWER),
         (SIZE, Verdict.WORSE, Verdict.BETTER),
-        (dataclasses.replace(SIZE, better=Better.HIGHER), Verdict.BETTER, Verdict.WORSE),
+        (replace(SIZE, better=Better.HIGHER), Verdict.BETTER, Verdict.WORSE),
         (NEUTRAL, Verdict.HIGHER, Verdict.LOWER),
-        (dataclasses.replace(TIME, better=Better.HIGHER), Verdict.BETTER, Verdict.WORSE),
+        (replace(TIME, better=Better.HIGHER), Verdict.BETTER, Verdict.WORSE),
     ],
 )
 def test_faster_and_slower_are_said_of_times_and_rates_only(

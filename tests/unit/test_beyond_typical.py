@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,6 +27,7 @@ from iotrial.design.model import ArmKind, Term, TermKind
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import markdown_report
 from iotrial.study.model import Better, Response, Scale
+from values import replace
 
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
 RATE = Response("w", "rate", "bytes/s", Scale.LOG, Better.HIGHER, primary=True)

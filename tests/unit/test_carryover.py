@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from iotrial.study.model import (
     Better,
     Budget,
     Factor,
-    FilesWork,
     LabSpec,
     Level,
     Response,
@@ -31,6 +29,8 @@ from iotrial.study.model import (
     Study,
     Workload,
 )
+from iotrial.workloads.files import FilesWork
+from values import replace
 
 ARMS = ("A", "B", "copy", "slowed")
 STUDY = Study(

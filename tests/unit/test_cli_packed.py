@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +22,7 @@ from iotrial.store.model import TrialState
 from iotrial.store.packed import PackedError
 from iotrial.study.catalogue import find
 from iotrial.study.select import select
+from values import replace
 
 Verb = Callable[..., object]
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from iotrial.conduct.crowd.clock import Common, Reading, read_clock
-from iotrial.conduct.crowd.figures import Timed
 from iotrial.conduct.crowd.one import APART, CLOCK_SET, void_rule
+from iotrial.workloads.served.figures import Timed
 
 MS = 1_000_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from iotrial.conduct.crowd.answer import told
-from iotrial.conduct.crowd.figures import Timed, fairness, numbers, spread_ns, together_ns, whole_ns
 from iotrial.conduct.crowd.machine import Spent
 from iotrial.errors import ProbeError
+from iotrial.workloads.served.figures import Timed, fairness, numbers, spread_ns, together_ns, whole_ns
 
 S = 1_000_000_000
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,12 @@ from iotrial.conduct.resolve import resolve
 from iotrial.errors import RequestError, StudyError
 from iotrial.store.packed.privacy import _words
 from iotrial.study.codec import study_from_json, study_to_json
-from iotrial.study.kinds import kind_of
-from iotrial.study.kinds.varied import varied
-from iotrial.study.model import ClientsWork, Study
+from iotrial.study.model import Study
 from iotrial.study.reader import read_study
 from iotrial.study.trust import demands
+from iotrial.study.work import varied
+from iotrial.workloads.clients import ClientsWork
+from values import replace
 
 STUDY = """
 [study]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from iotrial.report.opening import summary_of
 from iotrial.report.text import print_blocks
 from iotrial.store import Store
 from iotrial.study.model import Better, Scale
+from values import replace
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "compare.schema.json").read_text())
 

@@ -15,7 +15,7 @@ from store_examples import header
 import program
 from iotrial.cli.suggestions import workload_kinds
 from iotrial.store import Store
-from iotrial.study.kinds import kinds
+from iotrial.study.work import kinds
 
 ASK = {
     "bash": """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-from dataclasses import replace
 
 import pytest
 from compared_trials import one as trial_of
@@ -28,6 +27,7 @@ from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.report.safety import risk_note
 from iotrial.report.sentences import controls_line
 from iotrial.study.model import Better, Scale
+from values import replace
 
 M = 0.03
 MS = math.log1p(M)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from iotrial.errors import RequestError
 from iotrial.lab import superblock
 from iotrial.study.model import Setting, Study
 from iotrial.study.reader import read_study
+from values import replace
 
 HEAD = """
 [study]

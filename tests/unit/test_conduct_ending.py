@@ -32,7 +32,7 @@ class _Session:
     def close(self) -> None:
         self.closed = True
 
-    def check_restored(self, error: BaseException | None = None) -> None:  # noqa: ARG002
+    def check_restored(self, error: BaseException | None = None) -> None:
         if not self._restored:
             raise RestoreError("the scheduler was not put back", hint="see `iotrial restore`")
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from iotrial.conduct import means
 from iotrial.conduct.resolve import disk_bytes, image_bytes, resolve
-from iotrial.conduct.works import driver
 from iotrial.errors import MissingTool, PrivilegeError, RequestError, UnknownName, UnsupportedLevel
 from iotrial.lab.guard import Consent
 from iotrial.study.catalogue import find, names
-from iotrial.study.model import CommandWork, FilesWork, Role, Scale, Setting, Step, Study
+from iotrial.study.model import Role, Scale, Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.select import select
+from iotrial.study.work import Step
+from iotrial.workloads.command import CommandWork
+from iotrial.workloads.files import FilesWork
+from values import replace
 
 
 def study(name: str = "files/permissions", **wanted: list[str]) -> Study:
@@ -171,11 +173,11 @@ def test_a_cold_run_must_read_what_its_operations_need() -> None:
     twice = FilesWork(operations=("open", "read", "read", "close"), buffer_bytes=1000)
     names_only = FilesWork(operations=("getdents", "lstat"))
     command = CommandWork(steps=(Step("c", ("cat", "{file}")),))
-    assert driver(whole).reads_bytes(whole, 10_000, 3) == 30_000
-    assert driver(twice).reads_bytes(twice, 10_000, 3) == 6_000
-    assert driver(twice).reads_bytes(twice, 64, 3) == 192
-    assert driver(names_only).reads_bytes(names_only, 10_000, 3) == 1
-    assert driver(command).reads_bytes(command, 10_000, 3) == 30_000
+    assert whole.reads_bytes(10_000, 3) == 30_000
+    assert twice.reads_bytes(10_000, 3) == 6_000
+    assert twice.reads_bytes(64, 3) == 192
+    assert names_only.reads_bytes(10_000, 3) == 1
+    assert command.reads_bytes(10_000, 3) == 30_000
     assert driver(command).reads_bytes(replace(command, reads="names"), 10_000, 3) == 1
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.conduct.engines import engine, rows
 from iotrial.conduct.programs import check_programs
-from iotrial.conduct.works import driver
 from iotrial.errors import MissingTool, RequestError, StudyError, UnsupportedLevel
 from iotrial.lab import registry
-from iotrial.study.kinds import KeyProblem, kind
-from iotrial.study.model import DatabaseWork, Setting, Study
+from iotrial.study.model import Setting, Study
 from iotrial.study.reader import read_study
+from iotrial.study.schema import Problem
 from iotrial.study.select import select
+from iotrial.study.work import kind
+from iotrial.workloads.database import DatabaseWork
+from iotrial.workloads.databases import engine, rows
 
 STUDY = """
 [study]
@@ -95,15 +96,15 @@ def test_an_index_is_seen_to_be_there_and_goes_again() -> None:
 )
 def test_keys_that_cannot_work_together_are_refused(keys: dict[str, object], message: str) -> None:
     database_kind = kind("database")
-    with pytest.raises(KeyProblem, match=message):
+    with pytest.raises(Problem, match=message):
         database_kind.build(database_kind.keys.model_validate(keys))
 
 
 def test_a_cold_run_must_read_its_rows_unless_the_server_has_read_them_back() -> None:
     count = DatabaseWork("mariadb", rows=10_000)
-    assert driver(count).reads_bytes(count, 4096, 1) == 200_000
+    assert count.reads_bytes(4096, 1) == 200_000
     remembering = DatabaseWork("mariadb", rows=10_000, buffer_dump=True)
-    assert driver(remembering).reads_bytes(remembering, 4096, 1) == 0
+    assert remembering.reads_bytes(4096, 1) == 0
 
 
 def test_one_path_is_pinned_and_several_are_compared() -> None:

@@ -258,11 +258,10 @@ class TestWholePlots:
         assert len(orders) == 3 * 6
 
     def test_files_are_drawn_anew_in_every_repeat(self) -> None:
-        import dataclasses
 
-        work = dataclasses.replace(self.PLAN.study.workloads[0].work, files=2, pool=40)
-        workloads = (dataclasses.replace(self.PLAN.study.workloads[0], work=work),)
-        plan = Plan(dataclasses.replace(self.PLAN.study, workloads=workloads), SEED)
+        work = replace(self.PLAN.study.workloads[0].work, files=2, pool=40)
+        workloads = (replace(self.PLAN.study.workloads[0], work=work),)
+        plan = Plan(replace(self.PLAN.study, workloads=workloads), SEED)
         runs = plan.block(plan.conditions[0], 1).runs
         together = [runs[start : start + 3] for start in range(0, len(runs), 3)]
         for some in together:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 
 import pytest
@@ -14,7 +13,6 @@ from iotrial.study.model import (
     Better,
     Budget,
     Factor,
-    FilesWork,
     LabSpec,
     Level,
     Response,
@@ -24,6 +22,8 @@ from iotrial.study.model import (
     Study,
     Workload,
 )
+from iotrial.workloads.files import FilesWork
+from values import replace
 
 SEED = "5eed" * 8
 
@@ -68,7 +68,7 @@ def study(**changes: object) -> Study:
         text="",
         origin="test",
     )
-    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)  # type: ignore[arg-type]
 
 
 def test_a_workload_runs_only_under_the_levels_it_names() -> None:
@@ -213,7 +213,7 @@ def test_a_round_holds_each_undecided_condition_once_in_an_order_of_its_own() ->
         ({"factors": (factor("size", "1 2", Role.CONDITION),)}, "nothing to compare"),
         ({"factors": (factor("mode", "444"),)}, "nothing to compare"),
         (
-            {"factors": (dataclasses.replace(factor("mode", "444 777"), reference="555"),)},
+            {"factors": (replace(factor("mode", "444 777"), reference="555"),)},
             "not among its levels",
         ),
         ({"factors": (factor("workload", "a b"),)}, "cannot be the name of a factor"),

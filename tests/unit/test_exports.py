@@ -11,7 +11,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -27,6 +26,7 @@ from iotrial.report.exports import FORMATS
 from iotrial.report.exports.benchfmt import unit_of
 from iotrial.store import Store
 from iotrial.study.model import Better, Response, Role, Scale
+from values import replace
 
 ROOT = Path(__file__).parents[2]
 BENCHSTAT = shutil.which("benchstat")

@@ -8,7 +8,6 @@ import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
@@ -32,6 +31,7 @@ from iotrial.report.plots.alone import png_of, svg_of
 from iotrial.report.plots.canvas import LIGHT
 from iotrial.store import Store
 from iotrial.study.model import Role
+from values import replace
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas/report.schema.json").read_text())
 CSS = Path(__file__).parents[2] / "python/iotrial/report/templates/report.css"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from iotrial.conduct.fio_clients import evenness, missing_of, of_clients
 from iotrial.errors import StudyError
 from iotrial.study.reader import read_study
 from iotrial.study.trust import demands
+from iotrial.workloads.fio_result import evenness, missing_of, of_clients
 
 
 def entry(port: int, write: float, *, error: int = 0, name: str = "job") -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from iotrial.fleet.order import Distrusted
 from iotrial.store import Store
 from iotrial.store.model import Event, RunRecord, TrialState
 from iotrial.store.packed import PackedState, read_packed
+from values import replace
 
 ALPHA, BETA = RECORD.order_for("alpha"), RECORD.order_for("beta")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from iotrial.fleet.collect import Collector
 from iotrial.fleet.conduct import FleetConductor, Hosts, HostStanding, Pace, Phase, Standing
 from iotrial.store import Store
 from iotrial.store.model import TrialState
+from values import replace
 
 QUICK = Pace(ask_s=0.01, join_s=0.01, lost_s=0.01, leave_out_s=0.3, first_s=0.3, stop_s=30)
 

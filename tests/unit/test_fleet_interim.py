@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from iotrial.fleet.interim import Interim, SoFar
 from iotrial.fleet.report.words import mean_words
 from iotrial.fleet.verdict import report_of
 from iotrial.store import Store
+from values import replace
 
 RATIOS = (0.7, 0.8, 0.9, 1.1)
 

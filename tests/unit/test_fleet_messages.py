@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from iotrial.fleet.agent import Agent, answered, asking_after, refused
 from iotrial.fleet.batch import Batch, HostFacts, Position, Stage
 from iotrial.fleet.keeper import told_by
 from iotrial.fleet.order import MAX_STUDY, Distrusted, Order, Record, seed_of
+from values import replace
 
 ASKED = msgspec.structs.replace(
     ORDER,

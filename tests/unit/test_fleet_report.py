@@ -7,7 +7,6 @@ import math
 import re
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from iotrial.report.opening import document_of
 from iotrial.store import Store
 from iotrial.store.model import TrialState
 from iotrial.store.outline import Outline, _membership, outlines
+from values import replace
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 HOSTILE = 'a<script>alert(1)</script>\x1b[31m"&'

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import hostile_trial
@@ -15,6 +14,7 @@ from report_fixtures import trial
 
 from iotrial.cli import main
 from iotrial.store import Store
+from values import replace
 
 PAYLOADS = [attack for attack in ATTACKS if "\ud800" not in attack]
 

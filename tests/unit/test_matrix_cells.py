@@ -9,16 +9,17 @@ from iotrial.analysis.analyse import Spec
 from iotrial.analysis.model import Verdict
 from iotrial.conduct.own_files import largest_own_file
 from iotrial.conduct.resolve import resolve
-from iotrial.conduct.works import Asked, driver
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError, StudyError, UnsupportedLevel
 from iotrial.lab import registry
 from iotrial.study.catalogue import find
 from iotrial.study.codec import study_from_json, study_to_json
-from iotrial.study.limits import check_limits
-from iotrial.study.model import MatrixWork, Setting, Study
+from iotrial.study.model import Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.select import select
+from iotrial.study.work import JobContext
+from iotrial.workloads.matrix import MatrixWork
+from values import check_limits
 
 SEED = "0" * 32
 #: the columns of iozone's own table
@@ -97,10 +98,10 @@ def test_a_matrix_survives_being_stored() -> None:
 
 def test_the_job_is_asked_for_the_sizes_of_its_cell() -> None:
     work = study(extra="cold = true").workloads[0].work
-    asked = driver(work).fields(work, Asked(sizes={"file_size": 1 << 20, "record_size": 4096}))
+    asked = work.probe_job(JobContext(sizes={"file_size": 1 << 20, "record_size": 4096}))
     assert (asked["file_size"], asked["record_size"]) == (1 << 20, 4096)
     assert (asked["cold"], asked["direct"], asked["stride"]) == (True, False, 17)
-    plain = driver(work).fields(work, Asked())
+    plain = work.probe_job(JobContext())
     assert (plain["file_size"], plain["record_size"]) == (4 << 20, 65536)
     assert "stretch_of" not in plain, "every test is stretched"
 
@@ -108,7 +109,7 @@ def test_the_job_is_asked_for_the_sizes_of_its_cell() -> None:
 def test_the_times_of_the_answer_become_responses_in_seconds() -> None:
     work = study().workloads[0].work
     answer = {"tests": {"write": {"wall_ns": 2_000_000}, "fread": {"wall_ns": 500}}}
-    assert driver(work).measured(work, answer, Asked()).numbers == {"write_time": 2e-3, "fread_time": 5e-7}
+    assert work.measured(answer, JobContext()).numbers == {"write_time": 2e-3, "fread_time": 5e-7}
 
 
 @pytest.mark.parametrize("value", ["0 B", "7 B", "2 TiB", "64", "much"])

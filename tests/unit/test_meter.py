@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import timedelta, timezone
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from iotrial.store import Store
 from iotrial.store.metered import notes, with_energy
 from iotrial.store.model import Event, TrialState
 from iotrial.store.packed import read_packed
+from values import replace
 
 START = 1_772_359_200.0  # 2026-03-01T10:00:00Z, as date -d says
 

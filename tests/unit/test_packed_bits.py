@@ -7,7 +7,6 @@ import json
 import random
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import replace
 from functools import cache
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -19,6 +18,7 @@ from iotrial import cli
 from iotrial.store import Store
 from iotrial.study.catalogue import find
 from iotrial.study.select import select
+from values import replace
 
 Said = tuple[int, str, str]
 NAME = "flipped.iotrial"

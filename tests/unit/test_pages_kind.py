@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,11 @@ from iotrial.report.series import arms_of
 from iotrial.store.model import RunRecord, StoredTrial, TrialData, TrialHeader, TrialState
 from iotrial.study import catalogue
 from iotrial.study.codec import study_from_json, study_to_json
-from iotrial.study.kinds.pages import listed
-from iotrial.study.model import PagesWork, Study
+from iotrial.study.model import Study
 from iotrial.study.reader import load, read_study
 from iotrial.study.trust import demands
-from iotrial.study.web import AddressProblem, address, with_servers
+from iotrial.workloads.pages import AddressProblem, PagesWork, address, listed, with_servers
+from values import replace
 
 STUDY = """
 [study]

@@ -11,8 +11,8 @@ from iotrial.errors import RequestError, StudyError, UnknownName
 from iotrial.lab.guard import Consent
 from iotrial.study.catalogue import find
 from iotrial.study.codec import study_from_json, study_to_json
-from iotrial.study.limits import check_limits
 from iotrial.study.select import select
+from values import check_limits
 
 
 def test_a_place_is_an_object_with_a_name_and_nothing_that_says_where_it_lies() -> None:

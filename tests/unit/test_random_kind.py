@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,18 +11,17 @@ from pydantic import ValidationError
 from store_examples import run
 
 from iotrial.analysis.spec import stretched_response
-from iotrial.conduct.works import Asked, driver
-from iotrial.conduct.works.random import by_second
 from iotrial.errors import StudyError
 from iotrial.report.metrics import unit_of
 from iotrial.report.within import KINDS
 from iotrial.store.packed.records import PackedRun, from_value, to_value
 from iotrial.study.codec import study_from_json, study_to_json
-from iotrial.study.kinds import KeyProblem, kind
-from iotrial.study.kinds.random import RandomKeys
-from iotrial.study.limits import check_limits
-from iotrial.study.model import RandomWork, Response
+from iotrial.study.model import Response
 from iotrial.study.reader import read_study
+from iotrial.study.schema import Problem
+from iotrial.study.work import JobContext, kind
+from iotrial.workloads.random import RandomKeys, RandomWork, by_second
+from values import check_limits, replace
 
 BLOCK = 4096
 
@@ -42,7 +40,7 @@ BLOCK = 4096
     ],
 )
 def test_keys_that_cannot_work_together_are_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(KeyProblem, match=message):
+    with pytest.raises(Problem, match=message):
         kind("random").build(RandomKeys.model_validate(keys))
 
 
@@ -80,7 +78,7 @@ def test_the_rate_holds_the_slow_down_only_where_it_was_meant_for_time(
     stretched: str, seconds: float
 ) -> None:
     work = RandomWork(operations=200, replicates=2)
-    measured = driver(work).measured(work, _answer(), Asked(stretched))
+    measured = work.measured(_answer(), JobContext(stretched))
     assert measured.numbers["rate"] == pytest.approx(400 / seconds)
     assert (measured.numbers["read_p50"], measured.numbers["read_p999"]) == (1e-6, 3e-6)
     assert measured.histograms == {"read": [[1000, 400]]}
@@ -101,7 +99,7 @@ def test_the_rate_holds_the_slow_down_only_where_it_was_meant_for_time(
 def test_a_cold_run_reads_at_least_what_is_expected_of_it(given: dict[str, Any]) -> None:
     """Against draws of Python's own generator: pages that are reached, or blocks where each comes from the device."""
     work, size, files = RandomWork(**given), 256 * BLOCK, 2
-    expected = driver(work).reads_bytes(work, size, files)
+    expected = work.reads_bytes(size, files)
     source = random.Random(1)
     for _ in range(200):
         blocks = range(files * size // work.block_bytes)
@@ -117,7 +115,7 @@ def test_a_cold_run_reads_at_least_what_is_expected_of_it(given: dict[str, Any])
 
 
 def test_only_a_work_that_writes_is_said_to_write() -> None:
-    assert not driver(RandomWork()).writes(RandomWork())
+    assert not RandomWork().writes()
     assert driver(RandomWork()).writes(RandomWork(write_share=0.01))
 
 
@@ -183,7 +181,7 @@ def test_under_load_the_tail_of_latency_is_primary_and_the_slow_down_goes_into_t
 
 def test_the_probe_is_asked_for_ramp_arrivals_and_seconds_as_the_study_has_them() -> None:
     def asked(work: RandomWork) -> tuple[object, ...]:
-        fields = driver(work).fields(work, Asked())
+        fields = work.probe_job(JobContext())
         return fields["ramp"], fields["rate"], fields["series"]
 
     assert asked(RandomWork()) == (0, None, False)
@@ -193,7 +191,7 @@ def test_the_probe_is_asked_for_ramp_arrivals_and_seconds_as_the_study_has_them(
 def test_how_late_operations_began_is_told_of_open_arrivals_alone() -> None:
     late = {"p50_ns": 40, "p99_ns": 5_000_000, "p999_ns": 7_000_000}
     work = RandomWork(operations=400, rate=100.0)
-    numbers = driver(work).measured(work, _answer(late=late), Asked("wall")).numbers
+    numbers = work.measured(_answer(late=late), JobContext("wall")).numbers
     assert {name: value for name, value in numbers.items() if name.startswith("late")} == {
         "late_p50": pytest.approx(4e-8),
         "late_p99": pytest.approx(5e-3),
@@ -201,7 +199,7 @@ def test_how_late_operations_began_is_told_of_open_arrivals_alone() -> None:
     }
     assert unit_of("late_p99") == "s"
     closed = RandomWork(operations=400)
-    assert "late_p50" not in driver(closed).measured(closed, _answer(late=None), Asked("wall")).numbers
+    assert "late_p50" not in closed.measured(_answer(late=None), JobContext("wall")).numbers
 
 
 def _second(count: int, ms: int) -> dict[str, int]:
@@ -213,7 +211,7 @@ def test_whole_seconds_become_a_series_and_what_is_left_of_one_does_not() -> Non
     work = RandomWork(operations=35, series=True)
     seconds = [_second(20, 1), _second(0, 0), _second(10, 2), _second(5, 1)]
     answer = _answer(series=seconds, wall_ns=3_900_000_000, spun={"wall_ns": 500_000_000, "cpu_ns": 0})
-    assert driver(work).measured(work, answer, Asked("wall")).seconds == {
+    assert work.measured(answer, JobContext("wall")).seconds == {
         "at_s": [0.5, 1.5, 2.5],
         "operations_rate": [20.0, 0.0, 10.0],
         "latency_p50": [0.001, None, 0.002],
@@ -221,7 +219,7 @@ def test_whole_seconds_become_a_series_and_what_is_left_of_one_does_not() -> Non
         "latency_max": [0.003, None, 0.006],
     }
     short = _answer(series=seconds[:2], wall_ns=1_900_000_000, spun={"wall_ns": 0, "cpu_ns": 0})
-    assert driver(work).measured(work, short, Asked("wall")).seconds == {}
+    assert work.measured(short, JobContext("wall")).seconds == {}
 
 
 @pytest.mark.parametrize(

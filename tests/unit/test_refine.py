@@ -6,7 +6,6 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from iotrial.study.model import DesignKind, Study
 from iotrial.study.reader import read_study
 from iotrial.study.rewriting import rewritten, says
 from iotrial.study.select import select
+from values import replace
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from report_fixtures import diagnostics
 
@@ -13,6 +11,7 @@ from iotrial.report.diagnostics import change_sentence, diagnostic_sentences
 from iotrial.report.jsonreport import _diagnostic
 from iotrial.report.series import Arm
 from iotrial.report.within import _curve
+from values import replace
 
 PLAIN = diagnostics()[0]
 

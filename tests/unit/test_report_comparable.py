@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +19,9 @@ from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.opening import packed_document
 from iotrial.report.render import print_report
 from iotrial.study import catalogue
-from iotrial.study.model import Claim, DatabaseWork, LinkSpec, Role
+from iotrial.study.model import Claim, LinkSpec, Role
+from iotrial.workloads.database import DatabaseWork
+from values import replace
 
 CATALOGUE = Path(__file__).resolve().parents[2] / "docs" / "catalogue"
 RENAMED = {"noop": "none", "deadline": "mq-deadline"}

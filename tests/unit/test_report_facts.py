@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 from factorial_trials import SEED, stored
@@ -13,7 +12,6 @@ from rich.console import Console
 
 from iotrial.analysis.analyse import Spec, analyse
 from iotrial.analysis.model import Observation, ObservedBlock
-from iotrial.conduct.works.atime import fact_in_words
 from iotrial.design.plan import Plan
 from iotrial.report.document import Document, build_document
 from iotrial.report.jsonreport import report_json
@@ -21,6 +19,8 @@ from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.store.checks import by_name, by_word
 from iotrial.store.model import BlockEnd, RunRecord, TrialData
 from iotrial.study.reader import read_study
+from iotrial.workloads.atime import fact_in_words
+from values import replace
 
 STUDY = """
 [study]

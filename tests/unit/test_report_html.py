@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 
@@ -16,6 +15,7 @@ from iotrial.report.document import Document
 from iotrial.report.render import html_report
 from iotrial.store.model import TrialState
 from iotrial.study.model import Claim, Role, Scale
+from values import replace
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>$\\frac{1}{0}$ -->\u202e&amp;\x00"
 CLAIM = Claim("https://blog.example/x", "12 %", "mode", "0444", "0777", 0.89, condition={"cache": "cold"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from iotrial.analysis.reasons import Reason
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import html_report, markdown_report
 from iotrial.report.sentences import summarise
+from values import replace
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
 ONE = {"cache": "cold", "size": "4 KiB", "workload": "probe"}
@@ -41,7 +41,7 @@ def test_the_first_three_are_said_with_what_to_do_and_where() -> None:
 
 def test_every_format_holds_them_and_none_is_made_of_them() -> None:
     made = document(all_equivalent(), valid=False, control=[FAILED])
-    made = dataclasses.replace(made, reasons=REASONS, summary=summarise(made.trial, made.analysis, REASONS))
+    made = replace(made, reasons=REASONS, summary=summarise(made.trial, made.analysis, REASONS))
     page = html_report(made)
     assert "order &lt;b&gt;within&lt;/b&gt; the \\x1b[31mblock" in page
     assert "Likely reason: something wanted the processor" in markdown_report(made)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from report_fixtures import CONDITIONS, all_equivalent, document, effect, factor, study
 
 from iotrial.analysis.model import Verdict
 from iotrial.report.render import html_report
 from iotrial.study.model import Role
+from values import replace
 
 RUNS_A_BLOCK = 3  # two treatments, and two controls in every second block
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from report_fixtures import CONDITIONS, all_equivalent, document, effect
 
 from iotrial.analysis.model import Effect, Verdict
+from values import replace
 
 
 def leaning(condition: dict[str, str]) -> Effect:
-    return dataclasses.replace(effect(Verdict.FASTER, 0.95, 0.91, 0.99, condition=condition), leaning=True)
+    return replace(effect(Verdict.FASTER, 0.95, 0.91, 0.99, condition=condition), leaning=True)
 
 
 def sentences(effects: list[Effect]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import replace
 
 import pytest
 from report_fixtures import CONDITIONS, all_equivalent, key, study
@@ -21,6 +20,7 @@ from iotrial.report.live import (
     standing_line,
 )
 from iotrial.report.progress import EffectLine, Narrowing, Progress, blocks_in_words, effect_lines
+from values import replace
 
 
 class Clock:

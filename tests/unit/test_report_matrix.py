@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import re
-from dataclasses import replace
 
 import pytest
 from matrix_trials import KIB, conducted, text
@@ -19,6 +18,7 @@ from iotrial.report.plots.heat import strength
 from iotrial.report.plots.scene import Box, can_be_drawn, named
 from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.report.trial_blocks import trial_report
+from values import replace
 
 
 def time(treatment: str, test: str, file: int, record: int) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 from report_fixtures import effect, factor, study
@@ -17,6 +16,7 @@ from iotrial.report.outlook import outlook_s, upcoming_in_words
 from iotrial.study.catalogue import find
 from iotrial.study.model import Role
 from iotrial.study.select import select
+from values import replace
 
 SEED = "00112233445566778899aabbccddeeff"
 ONE = study(conditions=[factor("cache", ["cold", "warm"], role=Role.CONDITION)])

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from report_fixtures import CONDITIONS, all_equivalent, controls, document, effect, factor, measured, study
 
 from iotrial.analysis.model import Control, Effect, Verdict, VoidCount
 from iotrial.report.document import build_document
 from iotrial.report.sentences import Tone
 from iotrial.store.model import TrialData, TrialState
-from iotrial.study.model import (
-    Better,
-    FioWork,
-    Pick,
-    RandomWork,
-    Response,
-    Role,
-    Scale,
-    Work,
-    Workload,
-)
+from iotrial.study.model import Better, Response, Role, Scale, Workload
+from iotrial.study.work import Work
+from iotrial.workloads.fio import FioWork, Pick
+from iotrial.workloads.random import RandomWork
+from values import replace
 
 ONE = CONDITIONS[0]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 from report_fixtures import CONDITIONS, SEED, all_equivalent, document, effect, factor, study
 from rich.console import Console
@@ -12,6 +11,7 @@ from iotrial.analysis.model import Control, Verdict, VoidCount
 from iotrial.report.document import Document
 from iotrial.report.render import print_report
 from iotrial.study.model import Claim, Role, Scale
+from values import replace
 
 CLAIM = Claim("a blog", "12 %", "mode", "0444", "0777", 0.89, condition={"cache": "cold", "size": "10 KiB"})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from iotrial.report.within import WithinPanel, within_of
 from iotrial.store import Store
 from iotrial.store.model import TrialData, TrialState
 from iotrial.store.packed import read_packed
+from values import replace
 
 TICK = 100_000_000
 

@@ -4,7 +4,6 @@ truth."""
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,9 +18,9 @@ from iotrial.design.plan import Plan
 from iotrial.errors import StudyError
 from iotrial.report.jsonreport import report_json
 from iotrial.study.codec import study_from_json, study_to_json
-from iotrial.study.limits import check_limits
 from iotrial.study.model import Better, Response, Scale, Study
 from iotrial.study.reader import read_study
+from values import check_limits, replace
 
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
 MEAN = replace(TIME, statistic="mean")

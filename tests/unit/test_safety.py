@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -30,6 +29,7 @@ from iotrial.report.safety import consequence_of, every_level
 from iotrial.report.sentences import Tone
 from iotrial.study import catalogue
 from iotrial.study.model import Factor, Level, Role, Setting, Study
+from values import replace
 
 ROOT = Path(__file__).parents[2]
 ONE = CONDITIONS[0]

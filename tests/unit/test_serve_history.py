@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -19,6 +18,7 @@ from iotrial.serve.listed import row_of
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
+from values import replace
 
 
 def points(values: list[float], *, valid: bool = True, **changes: object) -> list[Point]:

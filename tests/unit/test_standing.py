@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -22,6 +21,7 @@ from iotrial.report.progress import (
     standing_path,
     write_standing,
 )
+from values import replace
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "standing.schema.json").read_text())
 LINE = EffectLine(

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +23,7 @@ from iotrial.store.model import TrialHeader, TrialState
 from iotrial.store.packed import read_packed
 from iotrial.store.packed.file import open_packed, written_whole
 from iotrial.store.packed.privacy import Privacy, visible
+from values import replace
 
 ID = "0123456789abcdef"
 

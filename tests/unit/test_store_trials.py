@@ -7,7 +7,6 @@ import math
 import os
 import sqlite3
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.store import Store
 from iotrial.store.model import BlockEnd, RunRecord, TrialState
 from iotrial.store.schema import TABLES
+from values import replace
 
 ID = "0123456789abcdef"
 KEY = "workload=w"

@@ -8,8 +8,8 @@ from iotrial.errors import StudyError
 from iotrial.lab.modelled import wire
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.disks import MODELS, described, figures_of, parse_disk
-from iotrial.study.kinds.stream import StreamKeys
 from iotrial.study.reader import read_study
+from iotrial.workloads.stream import StreamKeys
 
 BRIEF = """
 [study]

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from iotrial.workloads.contract import FileSetKeys
 
 from iotrial.study import wire
-from iotrial.study.kinds import kinds
-from iotrial.study.kinds.contract import FileSetKeys
 from iotrial.study.reader import read_study
+from iotrial.study.work import kinds
 
 TEXT = (Path(__file__).parents[2] / "docs" / "study-files.md").read_text("utf-8")
 SECTIONS = {

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from iotrial.analysis.spec import stretched_response
-from iotrial.conduct.fio_result import picked, result_of
 from iotrial.errors import RequestError, StudyError
 from iotrial.study.codec import study_from_json, study_to_json
-from iotrial.study.fio_job import HARMLESS, JobProblem, beyond_the_lab, jobs_of, options_of
-from iotrial.study.kinds import KeyProblem
-from iotrial.study.kinds.fio import FioKeys, build
-from iotrial.study.limits import check_limits
-from iotrial.study.model import Better, FioWork, Pick, Scale, Study
+from iotrial.study.model import Better, Scale, Study
 from iotrial.study.reader import load, read_study
+from iotrial.study.schema import Problem
 from iotrial.study.trust import demands
+from iotrial.workloads.fio import FioKeys, FioWork, Pick, build
+from iotrial.workloads.fio_job import HARMLESS, JobProblem, beyond_the_lab, jobs_of, options_of
+from iotrial.workloads.fio_result import picked, result_of
+from values import check_limits
 
 JOB = "[global]\nioengine=psync\nsize=1m\n\n; a comment\n[read.a]\nrw=randread\nbs=4k\nrandrepeat\n"
 
@@ -240,7 +240,7 @@ def test_what_a_number_is_measured_in_is_known_from_its_name(
 
 
 def test_what_is_not_known_must_be_said() -> None:
-    with pytest.raises(KeyProblem, match="measured in is not known"):
+    with pytest.raises(Problem, match="measured in is not known"):
         _work("disk_util.loop0.util")
     own = {
         "path": "disk_util.loop0.util",
@@ -251,7 +251,7 @@ def test_what_is_not_known_must_be_said() -> None:
     }
     assert _work(own).picks == (Pick("util", own["path"], "%", 1.0, Scale.DIFFERENCE, Better.NONE),)
     for taken in ("wall", "cpu"):
-        with pytest.raises(KeyProblem, match="two responses"):
+        with pytest.raises(Problem, match="two responses"):
             _work({"path": "read.iops", "name": taken})
 
 
@@ -267,12 +267,12 @@ def test_what_is_not_known_must_be_said() -> None:
     ],
 )
 def test_a_pick_that_cannot_be_is_told_in_words(pick: Any, message: str) -> None:
-    with pytest.raises(KeyProblem, match=message):
+    with pytest.raises(Problem, match=message):
         _work(pick)
 
 
 def test_a_job_is_run_once_in_a_run() -> None:
-    with pytest.raises(KeyProblem, match="once"):
+    with pytest.raises(Problem, match="once"):
         build(FioKeys.model_validate({"job": "[a]", "pick": ["read.iops"], "replicates": 2}))
 
 

@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iotrial.errors import UnknownName
-from iotrial.study.kinds import KeyProblem, describe, kind, kinds
-from iotrial.study.kinds.files import OPERATIONS, FilesKeys, check_sequence
-from iotrial.study.model import Better, CommandWork, FilesWork, Scale, Step
+from iotrial.study.model import Better, Scale
+from iotrial.study.reference import describe
+from iotrial.study.schema import Problem
+from iotrial.study.work import Step, kind, kinds
+from iotrial.workloads.command import CommandWork
+from iotrial.workloads.files import OPERATIONS, FilesKeys, FilesWork, check_sequence
 
 
 def test_every_kind_of_the_folder_is_found() -> None:
@@ -41,14 +44,14 @@ def test_every_kind_of_the_folder_is_found() -> None:
     ],
 )
 def test_a_sequence_that_cannot_work_is_refused_where_it_fails(operations: list[str], message: str) -> None:
-    with pytest.raises(KeyProblem) as caught:
+    with pytest.raises(Problem) as caught:
         check_sequence(tuple(operations))
     assert message in caught.value.message
 
 
 def test_what_works_once_may_fail_when_replicates_repeat_it() -> None:
     check_sequence(("create", "write-byte", "fsync", "close"))
-    with pytest.raises(KeyProblem, match="when the replicates repeat it"):
+    with pytest.raises(Problem, match="when the replicates repeat it"):
         check_sequence(("create", "write-byte", "fsync", "close"), repeated=True)
     check_sequence(("create", "write-byte", "close", "unlink"), repeated=True)
 
@@ -113,21 +116,21 @@ def test_the_check_accepts_a_sequence_exactly_when_the_kernel_does(
     try:
         check_sequence(sequence)
         accepted = True
-    except KeyProblem:
+    except Problem:
         accepted = False
     assert accepted == works
 
 
 def test_files_that_a_run_makes_itself_have_to_be_gone_at_its_end() -> None:
     whole = ["create", "write-all", "close"]
-    with pytest.raises(KeyProblem, match="the next run would find them there"):
+    with pytest.raises(Problem, match="the next run would find them there"):
         kind("files").build(FilesKeys(operations=whole))
     kind("files").build(FilesKeys(operations=[*whole, "unlink"]))
     kind("files").build(FilesKeys(operations=["unlink", *whole]))
 
 
 def test_c_sources_have_whole_units() -> None:
-    with pytest.raises(KeyProblem, match="inside a function"):
+    with pytest.raises(Problem, match="inside a function"):
         kind("files").build(FilesKeys(operations=["stat"], content="c", size="1000 B"))
     kind("files").build(FilesKeys(operations=["stat"], content="c", size="3 KiB"))
 
@@ -174,7 +177,7 @@ def test_a_command_workload_has_times_by_step_only_with_several_steps() -> None:
 
 @pytest.mark.parametrize("keys", [{"files": 10, "pool": 5}, {"files": 2, "directories": 3}])
 def test_file_sets_that_contradict_themselves_are_refused(keys: dict[str, int]) -> None:
-    with pytest.raises(KeyProblem):
+    with pytest.raises(Problem):
         kind("files").build(FilesKeys(operations=["stat"], **keys))  # type: ignore[arg-type]
 
 
@@ -228,5 +231,5 @@ def test_calls_of_access_times_are_known_stand_there_once_and_come_in_one_order(
     assert names == ["changed", "changed_again", "changed_lazily", "changes.mmap"]
     assert len(entry.build(entry.keys()).calls) >= 60  # type: ignore[union-attr]
     for keys in ({"calls": ["reed"]}, {"calls": ["read", "read"]}, {"calls": ["read"], "each": ["stat"]}):
-        with pytest.raises(KeyProblem):
+        with pytest.raises(Problem):
             entry.build(entry.keys(**keys))

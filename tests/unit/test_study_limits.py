@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from study_examples import whole
 
 from iotrial.conduct.resolve import resolve
 from iotrial.errors import RequestError, StudyError
 from iotrial.study.catalogue import find, names
-from iotrial.study.limits import check_limits
 from iotrial.study.model import Study
 from iotrial.study.select import select
+from values import check_limits, replace
 
 
 def _narrowed(study: Study) -> list[Study]:

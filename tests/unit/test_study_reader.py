@@ -8,8 +8,11 @@ import pytest
 from study_examples import WHOLE, changed, whole
 
 from iotrial.errors import StudyError
-from iotrial.study.model import Better, Claim, CommandWork, FilesWork, Level, Role, Scale, Setting, Step
+from iotrial.study.model import Better, Claim, Level, Role, Scale, Setting
 from iotrial.study.reader import load, read_study
+from iotrial.study.work import Step
+from iotrial.workloads.command import CommandWork
+from iotrial.workloads.files import FilesWork
 
 
 def test_the_head_the_lab_and_the_budget_are_read_with_their_units() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from iotrial.analysis.spec import stretched_response
-from iotrial.conduct.works import Asked, driver
 from iotrial.errors import StudyError
 from iotrial.study.codec import study_from_json, study_to_json
-from iotrial.study.kinds import KeyProblem, kind
-from iotrial.study.kinds.varied import varied
-from iotrial.study.limits import check_limits
-from iotrial.study.model import StreamWork, Study
+from iotrial.study.model import Study
 from iotrial.study.reader import read_study
+from iotrial.study.schema import Problem
+from iotrial.study.work import JobContext, varied
+from iotrial.workloads.stream import StreamWork
+from values import check_limits
 
 HEAD = """
 [study]
@@ -111,7 +111,7 @@ def test_a_stream_is_stored_and_comes_back_the_same(keys: str) -> None:
 
 def asked_of_the_probe(keys: str, **asked: Any) -> dict[str, object]:
     found = work(keys)
-    return driver(found).fields(found, Asked(**asked))
+    return found.probe_job(JobContext(**asked))
 
 
 def test_the_keys_of_hdparm_are_what_the_probe_is_asked() -> None:
@@ -131,9 +131,9 @@ def test_the_keys_of_hdparm_are_what_the_probe_is_asked() -> None:
 
 
 def test_a_stream_of_a_device_needs_a_lab_that_has_one() -> None:
-    assert driver(work(HDPARM)).labs(work(HDPARM)) == {"image", "device", "guest"}
+    assert work(HDPARM).labs() == {"image", "device", "guest"}
     plain = work('operation = "read"')
-    assert "directory" in driver(plain).labs(plain)
+    assert "directory" in plain.labs()
 
 
 @pytest.mark.parametrize("stretched", ["rate", "wall"])
@@ -143,7 +143,7 @@ def test_the_rate_holds_the_slow_down_only_where_it_is_meant_to(stretched: str) 
         "bytes": 1000, "wall_ns": 1_060_000_000, "spun": {"wall_ns": 60_000_000, "cpu_ns": 0}, "start_resident": 0,
         "short_block": 0, "operations": {},
     }  # fmt: skip
-    numbers = driver(found).measured(found, answer, Asked(stretched)).numbers
+    numbers = found.measured(answer, JobContext(stretched)).numbers
     assert numbers["rate"] == pytest.approx(1000 / 1.06 if stretched == "rate" else 1000)
 
 
@@ -152,11 +152,11 @@ def test_the_rate_holds_the_slow_down_only_where_it_is_meant_to(stretched: str) 
 
 def test_a_key_is_varied_as_a_study_file_would_write_it() -> None:
     base = work('operation = "write"\nvolume = "3 MiB"')
-    other = varied(kind("stream"), base, {"block_size": "64 KiB", "direct": "true", "data": "50 % random"})
+    other = varied(base, {"block_size": "64 KiB", "direct": "true", "data": "50 % random"})
     assert other == work(
         'operation = "write"\nvolume = "3 MiB"\nblock_size = "64 KiB"\ndirect = true\ndata = "50 % random"'
     )
-    assert varied(kind("stream"), base, {}) is base
+    assert varied(base, {}) is base
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,13 @@ def test_a_key_is_varied_as_a_study_file_would_write_it() -> None:
     ],
 )
 def test_a_key_that_cannot_be_varied_so_is_refused(options: dict[str, str], message: str) -> None:
-    with pytest.raises(KeyProblem, match=message):
-        varied(kind("stream"), work('operation = "write"'), options)
+    with pytest.raises(Problem, match=message):
+        varied(work('operation = "write"'), options)
 
 
 def test_other_kinds_have_no_key_to_vary() -> None:
     text = HEAD.replace("stream", "files") % "file.mode" + 'operations = ["stat"]'
     found = read_study(text, "x.toml", trusted=False).workload("w").work
-    with pytest.raises(KeyProblem, match='kind "files" has no option "buffer"') as caught:
-        varied(kind("files"), found, {"buffer": "1 KiB"})
+    with pytest.raises(Problem, match='kind "files" has no option "buffer"') as caught:
+        varied(found, {"buffer": "1 KiB"})
     assert "none" in (caught.value.hint or "")

@@ -8,11 +8,10 @@ import pytest
 from test_study_stream import study, work
 
 from iotrial.conduct.activity import activity
-from iotrial.conduct.works import Asked, driver
-from iotrial.conduct.works.stream import among
 from iotrial.errors import StudyError
-from iotrial.study.kinds import KeyProblem, kind
-from iotrial.study.kinds.varied import varied
+from iotrial.study.schema import Problem
+from iotrial.study.work import JobContext, varied
+from iotrial.workloads.stream import among
 
 MIB = 1 << 20
 
@@ -71,32 +70,30 @@ def test_streams_that_cannot_be_are_refused_when_they_are_read(keys: str, messag
 )
 def test_a_cold_run_reads_what_its_streams_need_and_no_more_is_asked_of_it(keys: str, wanted: int) -> None:
     found = work(f'operation = "read"\nsize = "1 MiB"\n{keys}')
-    assert driver(found).reads_bytes(found, MIB, found.files) == wanted
+    assert found.reads_bytes(MIB, found.files) == wanted
 
 
 def test_a_copy_begins_cold_and_reads_what_it_copies_unless_blocks_may_be_shared() -> None:
     found = study('operation = "copy"\nsize = "1 MiB"')
     copy = found.workload("w")
     assert copy.cache == "cold"
-    assert driver(copy.work).reads_bytes(copy.work, MIB, 2) == MIB
+    assert copy.work.reads_bytes(MIB, 2) == MIB
     assert "device_write_bytes_synced" in [r.name for r in found.responses]
     shared = work('operation = "copy"\nsize = "1 MiB"\ncopy_with = "copy-file-range"')
-    assert driver(shared).reads_bytes(shared, MIB, 2) == 0
+    assert shared.reads_bytes(MIB, 2) == 0
 
 
 def test_who_leaves_other_files_behind_has_files_of_its_own() -> None:
     for operation, own in (("read", False), ("write", True), ("rewrite", True), ("copy", True)):
         found = work(f'operation = "{operation}"')
-        assert driver(found).leaves_other_files(found) is own
+        assert found.leaves_other_files() is own
 
 
 def test_the_number_of_streams_may_be_a_factor_where_there_are_files_for_all() -> None:
     base = work('operation = "read"\nfiles = 4')
-    assert varied(kind("stream"), base, {"streams": "4"}) == work(
-        'operation = "read"\nfiles = 4\nstreams = 4'
-    )
-    with pytest.raises(KeyProblem, match="need 5 files"):
-        varied(kind("stream"), base, {"streams": "5"})
+    assert varied(base, {"streams": "4"}) == work('operation = "read"\nfiles = 4\nstreams = 4')
+    with pytest.raises(Problem, match="need 5 files"):
+        varied(base, {"streams": "5"})
 
 
 # What the numbers mean.
@@ -111,7 +108,7 @@ def test_the_rate_of_several_is_bytes_over_elapsed_time_and_the_sum_stands_besid
         "bytes": 2 * volume, "wall_ns": int(slow_s * 1e9), "spun": {"wall_ns": 0, "cpu_ns": 0}, "start_resident": 0,
         "short_block": 0, "operations": {}, "streams": [{"bytes_per_s": rate} for rate in rates],
     }  # fmt: skip
-    numbers = driver(found).measured(found, answer, Asked()).numbers
+    numbers = found.measured(answer, JobContext()).numbers
     assert numbers["rate"] == pytest.approx(216e6, rel=1e-3)
     assert numbers["stream_sum_of_own_rate"] == pytest.approx(270e6, rel=1e-3)
     assert (numbers["stream_slowest_rate"], numbers["stream_fastest_rate"]) == (rates[0], rates[1])

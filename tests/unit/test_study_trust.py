@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from study_examples import whole
 
-from iotrial.study.model import CommandWork, Factor, Level, Role, Setting, Step, Study, Workload
+from iotrial.study.model import Factor, Level, Role, Setting, Study, Workload
 from iotrial.study.trust import demands, unmet
+from iotrial.study.work import Step
+from iotrial.workloads.command import CommandWork
+from values import replace
 
 
 def with_command(

@@ -56,7 +56,7 @@ COMPLETING = "_IOTRIAL_COMPLETE"
 class Verbs(click.Group):
     """Finds its commands in the folder ``verbs``; each module there holds one named ``command``."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:
         import pkgutil
 
         found = {module.name.rstrip("_") for module in pkgutil.iter_modules(verbs.__path__)}

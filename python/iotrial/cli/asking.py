@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import structs
+
 if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
     from iotrial.conduct.sites import Where
@@ -156,8 +158,8 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     from iotrial.errors import RequestError
     from iotrial.study.catalogue import find
     from iotrial.study.select import select
-    from iotrial.workloads.pages import with_servers
     from iotrial.units import parse_duration, parse_margin, parse_size
+    from iotrial.workloads.pages import with_servers
 
     if not name and asked.like is None:
         raise RequestError(
@@ -175,7 +177,7 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
         study, asked = _study_like(asked.like, asked)
     else:
         study = find(name or "")
-        study = replace(study, trusted=study.trusted and not asked.foreign)
+        study = structs.replace(study, trusted=study.trusted and not asked.foreign)
     chosen = select(
         study,
         sets=asked.sets,
@@ -186,10 +188,10 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
         time_s=time_s,
         blocks=asked.blocks,
     )
-    lab = chosen.lab if size is None else replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
-    chosen = _on_disk(replace(chosen, lab=lab), asked.disk)
+    lab = chosen.lab if size is None else structs.replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
+    chosen = _on_disk(structs.replace(chosen, lab=lab), asked.disk)
     chosen = with_servers(chosen, asked.servers, trust=asked.trust)
-    return replace(chosen, account=chosen.account and asked.account), asked
+    return structs.replace(chosen, account=chosen.account and asked.account), asked
 
 
 def _on_disk(study: Study, disk: str | None) -> Study:
@@ -203,8 +205,10 @@ def _on_disk(study: Study, disk: str | None) -> Study:
     except ValueError as error:
         raise RequestError(f"--disk: {error}") from error
     # none is for every place; another model is the lab's, and places keep theirs
-    places = study.places if wanted is not None else tuple(replace(p, disk=None) for p in study.places)
-    return replace(study, lab=replace(study.lab, disk=wanted), places=places)
+    places = (
+        study.places if wanted is not None else tuple(structs.replace(p, disk=None) for p in study.places)
+    )
+    return structs.replace(study, lab=structs.replace(study.lab, disk=wanted), places=places)
 
 
 def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
@@ -230,7 +234,7 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
         )
     options = header.options
     named = options.get("asked")
-    return replace(header.study, trusted=False, origin=shown(path)), replace(
+    return structs.replace(header.study, trusted=False, origin=shown(path)), replace(
         asked,
         seed=asked.seed or header.seed,
         lab=asked.lab or (str(options["lab"]) if "lab" in options else None),

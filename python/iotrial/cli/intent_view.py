@@ -21,6 +21,7 @@ from iotrial.report.safety import study_safety_lines
 from iotrial.store.model import shared_disks_in_words
 from iotrial.study import catalogue
 from iotrial.study.model import Setting, Study
+from iotrial.study.work import HasPrograms
 
 _WIDTH = 11
 _FEW_LINES = 12
@@ -63,6 +64,8 @@ def runs_commands(study: Study) -> bool:
 def command_lines(study: Study) -> Iterator[str]:
     """Every command of a study, with all that goes into it."""
     for workload in study.workloads:
+        if not isinstance(workload.work, HasPrograms):
+            continue
         launched = workload.work.launched()
         for command in launched.commands:
             yield _line("command", f"{shown(workload.name)}: {shown(command)}")

@@ -19,11 +19,11 @@ from iotrial.conduct.signals import StopSignals
 from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, NotSupported
-from iotrial.study.places import DISK_LABS
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_ACCOUNTED, Accounted
 from iotrial.store.model import AccountedCall, AccountedRequests
 from iotrial.study.model import DesignKind, Study
+from iotrial.study.places import DISK_LABS
 
 REPETITIONS = 3
 #: so often is a repetition done in which not every request was seen

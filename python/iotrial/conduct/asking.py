@@ -34,11 +34,7 @@ class Asking:
         scratch = work.needs_scratch()
         writes = scratch or work.leaves_dirty()
         common: dict[str, object] = {
-            **(
-                {"set": files.set, "files": files.wire, "view": subject.work.view}
-                if work.on_files()
-                else {}
-            ),
+            **({"set": files.set, "files": files.wire, "view": subject.work.view} if work.on_files() else {}),
             **({"out": subject.place.scratch} if scratch else {}),
             "user": self._user(subject.work.reader, work),
             "stretch": stretch,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from iotrial.study.work import calls_of
 from iotrial.errors import ProbeError
+from iotrial.study.work import calls_of
 
 #: kinds of requests that the device's own counters tell apart, each as ``KIND_ios``
 _COUNTED_BY_DEVICE = ("read", "write", "flush", "discard")

@@ -13,11 +13,11 @@ from iotrial.lab.guest.place import GuestPlace, serials_of
 from iotrial.lab.guest.share import Share
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
-from iotrial.study.places import GUEST
 from iotrial.lab.knobs.mount import MountOption
 from iotrial.lab.log import LogPlace
 from iotrial.lab.target import Target
 from iotrial.study.model import Holds
+from iotrial.study.places import GUEST
 
 
 def place_for(

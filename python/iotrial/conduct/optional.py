@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+
+from msgspec import structs
 
 from iotrial.conduct.means import TOOL_FOLDERS
 from iotrial.study.model import Study
@@ -24,7 +25,7 @@ def without_missing(study: Study) -> tuple[Study, list[str]]:
         f"workload {name} is left out: {program} is not installed (apt-get install {package})"
         for name, (program, package) in missing.items()
     ]
-    kept = replace(
+    kept = structs.replace(
         study,
         workloads=tuple(w for w in study.workloads if w.name not in missing),
         responses=tuple(r for r in study.responses if r.workload not in missing),

@@ -8,9 +8,9 @@ from __future__ import annotations
 from iotrial.errors import RequestError
 from iotrial.lab import registry
 from iotrial.lab.knob import Stage
-from iotrial.study.places import DISK_LABS
 from iotrial.lab.knobs.matrix import FILE_SIZE, RECORD_SIZE
 from iotrial.study.model import Study
+from iotrial.study.places import DISK_LABS
 
 SIZES = (FILE_SIZE, RECORD_SIZE)
 #: what a file system keeps for itself, at most, of the disk that it is on

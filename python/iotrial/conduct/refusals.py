@@ -18,12 +18,12 @@ from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement, Stage, a_lab
-from iotrial.study.places import GUEST, LABS
 from iotrial.lab.log import LOGGED
-from iotrial.study.schema import Problem
-from iotrial.study.work import HasPrograms, varied
 from iotrial.study.model import Role, Setting, Study, Workload
+from iotrial.study.places import GUEST, LABS
+from iotrial.study.schema import Problem
 from iotrial.study.trust import unmet
+from iotrial.study.work import HasPrograms, varied
 
 #: of values of a workload's keys that are tried out beforehand; the rest is met by the run
 MOST_COMBINATIONS = 10_000

@@ -7,11 +7,11 @@ would. What it measures means nothing, is shown to nobody and is stored nowhere.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+
+from msgspec import structs
 
 from iotrial.conduct.own_files import largest_own_file
 from iotrial.conduct.progress import Watcher
@@ -25,8 +25,8 @@ from iotrial.errors import RequestError
 from iotrial.store import Store
 from iotrial.store.model import TrialData
 from iotrial.study.model import LabSpec, Setting, Study, Workload
-from iotrial.study.work import Work
 from iotrial.study.select import WORKLOAD, select
+from iotrial.study.work import Work, fields_of, with_fields
 from iotrial.units import UnitError, parse_size
 
 #: what a work has at most, by the name of its field; sizes apart
@@ -81,7 +81,7 @@ def cut_down(study: Study) -> Study:
     pieces = any(setting.knob == "file.fragmentation" for setting in study.settings)
     keep_sizes = pieces or bool(varied & {"block", "block_size", "volume", "size"})
     most = {name: most for name, most in MOST.items() if not (pieces and name == "files")}
-    smaller = replace(
+    smaller = structs.replace(
         study,
         account=False,
         workloads=tuple(
@@ -89,7 +89,7 @@ def cut_down(study: Study) -> Study:
         ),
     )
     narrowed = _narrowed(smaller)
-    return narrowed if keep_sizes else replace(narrowed, lab=_smaller_lab(narrowed))
+    return narrowed if keep_sizes else structs.replace(narrowed, lab=_smaller_lab(narrowed))
 
 
 class ShortPlan(Plan):
@@ -140,17 +140,17 @@ def _told(plan: Plan, data: TrialData) -> list[Rehearsed]:
 
 def _smaller(study: Study, workload: Workload, most: Mapping[str, float], *, keep_sizes: bool) -> Workload:
     """The workload with less to do; as it is where nobody could plan it then."""
-    less = replace(workload, work=_less(workload.work, most, keep_sizes=keep_sizes))
+    less = structs.replace(workload, work=_less(workload.work, most, keep_sizes=keep_sizes))
     others = tuple(less if one.name == workload.name else one for one in study.workloads)
     try:
-        Plan(replace(study, workloads=others), "0" * SEED_DIGITS)
+        Plan(structs.replace(study, workloads=others), "0" * SEED_DIGITS)
     except RequestError:
         return workload
     return less
 
 
 def _less(work: Work, limits: Mapping[str, float], *, keep_sizes: bool) -> Work:
-    has: dict[str, Any] = {field.name: getattr(work, field.name) for field in dataclasses.fields(work)}
+    has = fields_of(work)
     new = {
         name: type(has[name])(min(has[name], most))
         for name, most in limits.items()
@@ -166,7 +166,7 @@ def _less(work: Work, limits: Mapping[str, float], *, keep_sizes: bool) -> Work:
         unit = max((has[name] for name in BLOCKS if name in has and name != "buffer_bytes"), default=1)
         size = max(LEAST_SIZE, 4 * unit) // unit * unit
         new |= {name: size for name in SIZES if has.get(name, 0) > size}
-    return dataclasses.replace(work, **new)
+    return with_fields(work, **new)
 
 
 def _smaller_lab(study: Study) -> LabSpec:
@@ -181,7 +181,7 @@ def _smaller_lab(study: Study) -> LabSpec:
     )
     least = LAB_WITH_OPTIONS if study.lab.mkfs_options else LEAST_LAB
     size = min(study.lab.size_bytes, max(least, ROOM * needed))
-    return replace(study.lab, size_bytes=size)
+    return structs.replace(study.lab, size_bytes=size)
 
 
 def _narrowed(study: Study) -> Study:

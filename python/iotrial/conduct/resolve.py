@@ -7,7 +7,9 @@ levels, missing root, missing programs, factors that this lab cannot vary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from iotrial.conduct import combinations, making_refused, refusals
 from iotrial.conduct.crowd.links import Links
@@ -27,9 +29,9 @@ from iotrial.lab.guest.link import needs_of
 from iotrial.lab.guest.protocols import DEFAULTS as SHARED
 from iotrial.lab.guest.protocols import PROTOCOLS
 from iotrial.lab.knob import Knob, Stage, a_lab
-from iotrial.study.places import DISK_LABS, GUEST, LABS
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
+from iotrial.study.places import DISK_LABS, GUEST, LABS
 from iotrial.workloads.pages import check_servers
 
 __all__ = ["Resolved", "Turn", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
@@ -231,15 +233,17 @@ def _fit_to_lab(study: Study, kind: str, *, root: bool, asked: frozenset[str]) -
         if left_out:
             fixed.append(factor.name)
         if possible:
-            kept.append(replace(factor, levels=possible, default=tuple(level.label for level in possible)))
+            kept.append(
+                structs.replace(factor, levels=possible, default=tuple(level.label for level in possible))
+            )
     gone = {factor.name for factor in study.factors} - {factor.name for factor in kept}
     workloads = tuple(
-        replace(w, only={k: v for k, v in w.only.items() if k not in gone}) if gone else w
+        structs.replace(w, only={k: v for k, v in w.only.items() if k not in gone}) if gone else w
         for w in study.workloads
     )
     where = a_lab(kind) + ("" if root else " without root")
     notes = [f"{where} cannot vary {', '.join(fixed)}: they stay as your system has them"] if fixed else []
-    return replace(study, factors=tuple(kept), workloads=workloads), notes
+    return structs.replace(study, factors=tuple(kept), workloads=workloads), notes
 
 
 def _possible(level: Level, kind: str, *, root: bool) -> bool:

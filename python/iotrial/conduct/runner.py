@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from iotrial.conduct import making, served
 from iotrial.conduct.answers import failure_of
 from iotrial.conduct.asking import Asking
@@ -29,8 +31,8 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
-from iotrial.study.work import HasClients, varied
 from iotrial.study.model import Role, Workload
+from iotrial.study.work import HasClients, varied
 
 
 class Runner:
@@ -349,4 +351,4 @@ class Runner:
 
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:
     """The workload with those of its keys that knobs have set."""
-    return replace(workload, work=varied(workload.work, subject.work.options))
+    return structs.replace(workload, work=varied(workload.work, subject.work.options))

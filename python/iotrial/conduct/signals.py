@@ -59,7 +59,7 @@ class _Handlers:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
-    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def _note(self, number: int, frame: FrameType | None) -> None:
         self.pending = self.pending or number
 
 

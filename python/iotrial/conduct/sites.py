@@ -14,11 +14,10 @@ from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import Consent, whole_blocks
 from iotrial.lab.identity import normal
 from iotrial.lab.knob import a_lab
-from iotrial.study.places import GUEST
 from iotrial.lab.log import log_bytes
 from iotrial.study.disks import DiskSpec
 from iotrial.study.model import Factor, Holds, PlaceSpec, Study
-from iotrial.study.places import LAB_DEVICE
+from iotrial.study.places import GUEST, LAB_DEVICE
 
 FILESYSTEM = "filesystem.type"
 LOOK_IT_UP = "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`"

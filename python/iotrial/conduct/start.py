@@ -32,7 +32,6 @@ from iotrial.lab import host
 from iotrial.lab.folder import settled
 from iotrial.lab.guard import Consent, claim
 from iotrial.lab.journal import Journal
-from iotrial.study.places import GUEST
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.restore import refuse_leftovers
 from iotrial.lab.target import Target
@@ -48,6 +47,7 @@ from iotrial.store.model import (
     TrialState,
     shared_disks_in_words,
 )
+from iotrial.study.places import GUEST
 
 _ON = {"device": "the disk that you named", GUEST: "a disk of {} MiB"}
 _GUEST = "a guest (kernel and tools are fetched where they are not there yet), in it "

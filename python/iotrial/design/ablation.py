@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from iotrial.design.following import (
     FollowUp,
@@ -159,7 +160,7 @@ def _ablation(
         whole_plot=whole_plot,
     )
     base = renamed(as_run(written, ran), "ablation")
-    study = replace(
+    study = structs.replace(
         base,
         question=one_line(f"Which of {', '.join(names)} earned the gain of all together?"),
         factors=(factor, *base.condition_factors),

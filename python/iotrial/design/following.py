@@ -6,7 +6,9 @@ Everything here is a pure function of the study and of what was found; the studi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from iotrial.design.keyed import SEED_DIGITS
 from iotrial.design.plan import Plan
@@ -124,7 +126,7 @@ def as_run(written: Study, ran: Study) -> Study:
             continue
         labels = tuple(level.label for level in now.levels)
         factors.append(
-            replace(
+            structs.replace(
                 factor,
                 default=labels,
                 reference=now.reference if factor in written.treatment_factors else factor.reference,
@@ -133,13 +135,15 @@ def as_run(written: Study, ran: Study) -> Study:
     names = {workload.name for workload in ran.workloads}
     if not names <= {workload.name for workload in written.workloads}:
         raise _foreign(ran, "a workload")
-    workloads: tuple[Workload, ...] = tuple(replace(w, default=w.name in names) for w in written.workloads)
+    workloads: tuple[Workload, ...] = tuple(
+        structs.replace(w, default=w.name in names) for w in written.workloads
+    )
     for workload in ran.workloads:
         if workload.work != written.workload(workload.name).work:
             raise _foreign(ran, f'workload "{workload.name}"')
     if ran.fixed != written.fixed or ran.lab != written.lab:
         raise _foreign(ran, "the lab, or what is pinned")
-    return replace(
+    return structs.replace(
         written,
         margin=ran.margin,
         alpha=ran.alpha,
@@ -172,7 +176,7 @@ def runs_in_a_block(study: Study) -> int:
 def renamed(study: Study, what: str) -> Study:
     """The study under a name of its own; a title that only repeats the name goes with it."""
     name = named(study.name, what)
-    return replace(study, name=name, title=name if study.title == study.name else study.title)
+    return structs.replace(study, name=name, title=name if study.title == study.name else study.title)
 
 
 def named(name: str, what: str) -> str:

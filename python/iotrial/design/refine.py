@@ -7,7 +7,8 @@ ones, on fresh data, in a design that tells every interaction of two from every 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from iotrial.design.following import (
     FollowUp,
@@ -71,7 +72,7 @@ def follow_up(
         for name in names
         if name not in kept
     ]
-    study = replace(study, fixed=(*study.fixed, *settings_of(ran, pins)))
+    study = structs.replace(study, fixed=(*study.fixed, *settings_of(ran, pins)))
     return FollowUp(study, tuple(chosen), tuple(pins), tuple(_notes(found, kept, mixed or {})), runs)
 
 
@@ -83,7 +84,9 @@ def folded_over(written: Study, ran: Study) -> FollowUp:
         raise RequestError(
             f"study {ran.name}: its design {what}; only fractional and Plackett-Burman designs can be folded over"
         )
-    study = replace(renamed(as_run(written, ran), "folded"), design=replace(design, fold_over=True))
+    study = structs.replace(
+        renamed(as_run(written, ran), "folded"), design=structs.replace(design, fold_over=True)
+    )
     runs = runs_in_a_block(study)
     chosen = tuple((factor.name, "as before") for factor in ran.treatment_factors)
     note = "every row has its mirror image, so that no interaction of two can pass for a main effect"
@@ -126,7 +129,7 @@ def _varied(written: Study, ran: Study, chosen: Sequence[str]) -> Study:
         if len(chosen) > 1
         else f"Which level of {chosen[0]} is best?"
     )
-    return replace(
+    return structs.replace(
         base,
         question=one_line(question),
         factors=tuple(factor for factor in base.factors if factor.name not in gone),
@@ -145,7 +148,7 @@ def _smallest(study: Study) -> tuple[Study, int] | None:
         Design(DesignKind.FULL, interactions=pairs, repeats=repeats),
         Design(DesignKind.FRACTIONAL, resolution=5, interactions=pairs, repeats=repeats),
     ):
-        tried = replace(study, design=design)
+        tried = structs.replace(study, design=design)
         try:
             runs = runs_in_a_block(tried)
         except RequestError:

@@ -82,7 +82,7 @@ class DaskHosts:
                     link.address = None
         return tuple(self._links.values())
 
-    def is_of(self, name: str, address: str) -> bool:  # noqa: ARG002
+    def is_of(self, name: str, address: str) -> bool:
         """Whether the worker of this name at this address is a host of the fleet."""
         return HOST_NAME.fullmatch(name) is not None
 

@@ -46,7 +46,7 @@ class DirectoryPlace(Place):
     def to_neutral(self, *, always: bool, fresh: bool) -> None:
         """Nothing to do: there is no mount."""
 
-    def settle(self, *, always: bool, fresh: bool) -> None:  # noqa: ARG002
+    def settle(self, *, always: bool, fresh: bool) -> None:
         if fresh:
             raise LabError("a directory lab cannot be unmounted: use the cache state cold-data")
 

@@ -199,7 +199,7 @@ class Knob(ABC):
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         """What is possible here, found by asking the kernel; empty where ``open_levels`` says it in words."""
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002 - most need nothing
+    def requires(self, setting: Setting) -> Requirement:
         """What this setting needs."""
         return Requirement()
 
@@ -207,7 +207,7 @@ class Knob(ABC):
         """Before anything is changed: raises UnsupportedLevel where the files of this work, of that size each, cannot be
         brought to the setting."""
 
-    def needs(self, setting: Setting, filesystem: str) -> tuple[str, str] | None:  # noqa: ARG002
+    def needs(self, setting: Setting, filesystem: str) -> tuple[str, str] | None:
         """A program that the setting needs on this file system, with its Debian package."""
         return None
 
@@ -220,7 +220,7 @@ class Knob(ABC):
         """Turn it. For stages FORMAT and MOUNT this declares a wish, which the place carries out for all knobs of
         the stage at once."""
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str | None:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str | None:
         """The value through which every run goes before its own; None where the stage itself starts from a
         neutral state (unmounted, unformatted, a fresh draft of the work)."""
         return None
@@ -250,11 +250,11 @@ class Knob(ABC):
         """Put back what a journal entry of this knob describes; only knobs that record entries have one."""
         raise NotImplementedError(f"{self.name} records nothing ({entry.target} on {target.name})")
 
-    def where(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def where(self, subject: Subject, setting: Setting) -> str:
         """The knob's target in words, for messages."""
         return subject.place.label
 
-    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         """Privileged changes outside the lab's own files that ``plan`` must announce, in words."""
         return ()
 

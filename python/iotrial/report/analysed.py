@@ -6,9 +6,10 @@ A comparison of several trials asks for each at a part of its level (``share``),
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import to_builtins
 
 from iotrial.analysis.model import Analysis, Effect
 from iotrial.design.model import ArmKind
@@ -17,6 +18,7 @@ from iotrial.report.document import Document, flattened
 from iotrial.report.evidence import sound_runs
 from iotrial.report.safety import Risks, risks_of
 from iotrial.study.model import Setting, Study
+from iotrial.study.work import fields_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +131,8 @@ def _levels(document: Document) -> Iterator[Level]:
 def _does(study: Study) -> Iterator[tuple[str, str]]:
     for workload in study.workloads:
         name = f"workload {workload.name}"
-        yield name, type(workload.work).__name__.removesuffix("Work").lower()
-        yield from flattened(asdict(workload.work), name)
+        yield name, workload.work.kind
+        yield from flattened(to_builtins(fields_of(workload.work)), name)
     for factor in study.factors:
         for level in factor.levels:
             yield (

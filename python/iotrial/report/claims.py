@@ -49,9 +49,9 @@ from iotrial.report.notation import counted, joined, percent
 from iotrial.report.phrases import interval, interval_of
 from iotrial.study import catalogue, select
 from iotrial.study.model import Better, Claim, Says, Scale, Study
-from iotrial.workloads.database import DatabaseWork
 from iotrial.study.places import LAB_DEVICE
 from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
+from iotrial.workloads.database import DatabaseWork
 
 LINK_RATE = "link.rate"
 _DISKS = {

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 from iotrial.design.model import ArmKind
 from iotrial.errors import RequestError
+from iotrial.lab.knobs.matrix import FILE_SIZE, RECORD_SIZE
 from iotrial.legible import shown
 from iotrial.report.notation import counted, plain
-from iotrial.lab.knobs.matrix import FILE_SIZE, RECORD_SIZE
-from iotrial.workloads.matrix import MatrixWork, response_of
 from iotrial.study.model import Study
-from iotrial.workloads.matrix import MatrixWork
 from iotrial.units import format_bytes
+from iotrial.workloads.matrix import MatrixWork, response_of
 
 if TYPE_CHECKING:
     from iotrial.report.rows import EffectRow

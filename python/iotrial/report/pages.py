@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from msgspec import structs
+
 from iotrial.design.model import ArmKind
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
@@ -150,11 +152,10 @@ def _conditions(
 
 
 def _work(study: Study, key: str, works: Mapping[str, PagesWork]) -> PagesWork | None:
-    from dataclasses import replace
 
     name = Conditions(study).of_key(key).workload
     work = works.get(name)
-    return None if work is None else replace(work, count=0)
+    return None if work is None else structs.replace(work, count=0)
 
 
 def _run(record: RunRecord) -> _Run | None:

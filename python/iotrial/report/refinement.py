@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from msgspec import structs
+
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.design.ablation import leave_one_out
 from iotrial.design.following import FollowUp, Found
@@ -48,7 +50,7 @@ def propose(
     if not ran.text:
         raise StudyError("the trial holds no text of its study", file=shown(ran.origin or ran.name))
     written = read_study(ran.text, ran.origin, trusted=False)
-    ran = replace(ran, margin=header.margin, alpha=header.alpha)
+    ran = structs.replace(ran, margin=header.margin, alpha=header.alpha)
     found = found_in(document.analysis.effects, margin=header.margin)
     if way == "fold-over":
         proposed = folded_over(written, ran)
@@ -58,7 +60,7 @@ def propose(
         mixed = dict(document.design.aliases) if document.design is not None else {}
         proposed = follow_up(written, ran, found, asked=factors, mixed=mixed)
     if margin is not None:
-        proposed = replace(proposed, study=replace(proposed.study, margin=margin))
+        proposed = replace(proposed, study=structs.replace(proposed.study, margin=margin))
     comment = (
         f"Written by iotrial refine from trial {trial.number} of {ran.name} (seed {header.seed}).",
         *(f"varied: {name}: {why}" for name, why in proposed.chosen),

@@ -100,11 +100,11 @@ class _Refusal(asyncio.Protocol):
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
-    def data_received(self, data: bytes) -> None:  # noqa: ARG002
+    def data_received(self, data: bytes) -> None:
         self._transport.write(not_for_this_user())
         self._transport.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:
         _Refusal.waiting -= 1
         self._timer.cancel()
 

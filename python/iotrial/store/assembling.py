@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from iotrial.store import records
 from iotrial.store.accounted import CALL, NOT_ACCOUNTED, NOT_USED, OUTSIDE, REQUESTS, of_event
 from iotrial.store.attempts import Measured, StateChange, duration_s, present
@@ -74,7 +76,7 @@ def unpacked(found: Iterable[PackedRecord | PackedEnd], *, source: str) -> Trial
             case PackedState():
                 states.append(StateChange(record.at_s, record.state, record.reason))
             case TrialHeader():
-                header = replace(record, study=replace(record.study, trusted=False))
+                header = replace(record, study=structs.replace(record.study, trusted=False))
             case PackedEnd():
                 origin = f'from "{source}", SHA-256 {record.sha256}'
     assert header is not None

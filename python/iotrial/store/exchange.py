@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from msgspec import structs
+
 from iotrial.errors import RequestError
 from iotrial.store import records
 from iotrial.store.checksums import Seals, sealed
@@ -70,4 +72,4 @@ def _insert_header(connection: sqlite3.Connection, header: TrialHeader) -> int:
         raise RequestError(
             f"this trial is here already, as number {known[0]}", hint=f"`iotrial report {known[0]}` shows it"
         )
-    return insert_trial(connection, replace(header, study=replace(header.study, trusted=False)))
+    return insert_trial(connection, replace(header, study=structs.replace(header.study, trusted=False)))

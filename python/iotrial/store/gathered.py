@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from iotrial.errors import StoreError
 from iotrial.store import inserting, records
@@ -113,7 +114,7 @@ class Gathering:
         """Adds a trial with its first part; gives its number. The study of a trial from elsewhere is not trusted. ValueError
         for rows that the store refuses."""
         named = {**header.options, FLEET: {"id": fleet, "host": host}}
-        study = replace(header.study, trusted=False)
+        study = structs.replace(header.study, trusted=False)
         with self._transaction():
             number = inserting.insert_trial(self._connection, replace(header, study=study, options=named))
             self._insert(number, part, 0)

@@ -35,12 +35,48 @@ from iotrial.study.schema import (
     Scalar,
     Size,
     StudyName,
+    one_of,
 )
 
 if TYPE_CHECKING:
     from iotrial.study.work import Work
 else:
     Work = Any  # which of its kinds it is, its own object says: see ``codec``
+
+
+__all__ = [
+    "CACHE_STATES",
+    "DEFAULT_CAP",
+    "DEFAULT_RESOLUTION",
+    "MEAN",
+    "TYPICAL",
+    "Better",
+    "Budget",
+    "CacheState",
+    "Cap",
+    "Claim",
+    "ClaimedValue",
+    "Design",
+    "DesignKind",
+    "Factor",
+    "Holds",
+    "LabSpec",
+    "Level",
+    "LinkSpec",
+    "PlaceSpec",
+    "Ratio",
+    "Repeats",
+    "Resolution",
+    "Response",
+    "Role",
+    "Says",
+    "Scale",
+    "Setting",
+    "Statistic",
+    "Study",
+    "Workload",
+]
+
 
 class Role(StrEnum):
     """What a factor is for."""
@@ -59,7 +95,7 @@ class DesignKind(StrEnum):
 
 
 #: what may address a knob beyond its name
-KnobOption = Literal["key", "variable", "placeholder", "option"]
+KnobOption = Annotated[str, one_of("key", "variable", "placeholder", "option")]
 
 
 class Setting(Struct, frozen=True):
@@ -101,7 +137,8 @@ class Factor(Struct, frozen=True):
         raise KeyError(label)
 
 
-CacheState = Literal["as-is", "cold", "cold-data", "cold-files", "cold-system", "warm"]
+CACHE_STATES = ("as-is", "cold", "cold-data", "cold-files", "cold-system", "warm")
+CacheState = Annotated[str, one_of(*CACHE_STATES)]
 
 
 class Workload(Struct, frozen=True):
@@ -145,7 +182,7 @@ class Response(Struct, frozen=True):
 Ratio = Annotated[float, Meta(gt=0, le=1e9)]
 ClaimedValue = Annotated[float, Meta(ge=0, le=1e15)]
 #: facts about a trial that a claim may need
-Need = Literal["disk", "devices", "engine", "rate", "processor"]
+Need = Annotated[str, one_of("disk", "devices", "engine", "rate", "processor")]
 
 
 class Claim(Struct, frozen=True):

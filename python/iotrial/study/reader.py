@@ -12,7 +12,7 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -23,13 +23,13 @@ from iotrial.study.checks import MAX_BYTES, MAX_LINE, WORKLOAD, check_distinct_k
 from iotrial.study.enclosed import text_file, with_texts
 from iotrial.study.labels import fold, match
 from iotrial.study.model import (
+    CACHE_STATES,
     DEFAULT_CAP,
     DEFAULT_RESOLUTION,
     MEAN,
     TYPICAL,
     Better,
     Budget,
-    CacheState,
     Cap,
     Claim,
     ClaimedValue,
@@ -358,6 +358,7 @@ def _parsed(text: str, origin: str) -> dict[str, object]:
 
 # factors
 
+
 def read_factors(source: Source, tables: Sequence[dict[str, Any]]) -> tuple[Factor, ...]:
     """All ``[[factor]]`` tables; at least one is a treatment."""
     factors: list[Factor] = []
@@ -478,6 +479,7 @@ def _bundle(source: Source, table: object, path: Path) -> tuple[Setting, ...]:
         raise source.error("a level sets one knob twice", *path)
     return tuple(settings)
 
+
 # placing
 
 FILESYSTEM = "filesystem.type"
@@ -503,9 +505,7 @@ def read_places(
     return tuple(places)
 
 
-def _settings(
-    factors: Sequence[Factor], fixed: Sequence[Setting]
-) -> Iterator[tuple[Path, Setting]]:
+def _settings(factors: Sequence[Factor], fixed: Sequence[Setting]) -> Iterator[tuple[Path, Setting]]:
     """Every setting with the place in the file where an error about it is shown."""
     for index, factor in enumerate(factors):
         for level in factor.levels:
@@ -592,10 +592,10 @@ def _check_log(
     if place.kind not in (None, "image"):
         raise source.error(f'place "{place.name}": a log lies on an image', *path, "kind")
 
+
 # workloads
 
 CACHE_KNOB = "cache.state"
-CACHE_STATES = get_args(CacheState)
 
 
 def read_workloads(
@@ -638,9 +638,7 @@ def check_placeholders(
             raise source.error(message, *place, "placeholder")
 
 
-def _workload(
-    source: Source, data: dict[str, Any], factors: Sequence[Factor], path: Path
-) -> Workload:
+def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], path: Path) -> Workload:
     common = {key: value for key, value in data.items() if key in keys_of(WorkloadTable)}
     table = source.table(WorkloadTable, common, *path)
     if table.kind not in kinds():
@@ -667,9 +665,7 @@ def _workload(
     )
 
 
-def _with_text(
-    source: Source, own: dict[str, Any], keys: tuple[str, str], path: Path
-) -> dict[str, Any]:
+def _with_text(source: Source, own: dict[str, Any], keys: tuple[str, str], path: Path) -> dict[str, Any]:
     """The table with the text of the file that it names in place of the file's name."""
     named, content = keys
     if named not in own:
@@ -682,9 +678,7 @@ def _with_text(
     return {key: value for key, value in own.items() if key != named} | {content: text}
 
 
-def _check_cache(
-    source: Source, cache: str | None, factors: Sequence[Factor], path: Path
-) -> None:
+def _check_cache(source: Source, cache: str | None, factors: Sequence[Factor], path: Path) -> None:
     if cache is None:
         return
     if cache not in CACHE_STATES:
@@ -716,6 +710,7 @@ def _only(
     known = [level.label for level in conditions[name].levels]
     wanted = [known_label(source, name, known, text, *place, index) for index, text in enumerate(labels)]
     return tuple(label for label in known if label in wanted)
+
 
 # design
 
@@ -776,6 +771,7 @@ def _interactions(
         pairs.append(pair)
     return tuple(pairs)
 
+
 # responses
 
 _Named = dict[str, tuple[int, ResponseTable]]
@@ -789,9 +785,7 @@ def read_responses(
     Primary are the named ones that say so; else the first named that does not say otherwise; else the
     kind's first.
     """
-    entries = [
-        source.table(ResponseTable, table, "response", index) for index, table in enumerate(tables)
-    ]
+    entries = [source.table(ResponseTable, table, "response", index) for index, table in enumerate(tables)]
     specs = {workload.name: workload.work.responses() for workload in workloads}
     named: dict[str, _Named] = {workload.name: {} for workload in workloads}
     for index, entry in enumerate(entries):
@@ -867,7 +861,9 @@ def _responses(
         responses.append(response)
     return responses
 
+
 # claims
+
 
 def read_claims(
     source: Source,
@@ -906,7 +902,9 @@ def read_claims(
             name: _condition(source, name, text, others, names, (*path, "condition", name))
             for name, text in table.condition.items()
         }
-        needs = {name: words for name in table.needs.__struct_fields__ if (words := getattr(table.needs, name))}
+        needs = {
+            name: words for name in table.needs.__struct_fields__ if (words := getattr(table.needs, name))
+        }
         claims.append(
             Claim(
                 source=table.source,
@@ -928,9 +926,7 @@ def read_claims(
     return tuple(claims)
 
 
-def _factor_of_claim(
-    source: Source, table: ClaimTable, factors: Sequence[Factor], path: Path
-) -> Factor:
+def _factor_of_claim(source: Source, table: ClaimTable, factors: Sequence[Factor], path: Path) -> Factor:
     treatments = {factor.name: factor for factor in factors if factor.role is Role.TREATMENT}
     if table.factor is None:
         if len(treatments) == 1:

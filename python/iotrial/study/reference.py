@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import NODEFAULT
 
 from iotrial.study.reader import WorkloadTable
-from iotrial.study.schema import Key, choices_of, keys_of, metas_of, plain_of
+from iotrial.study.schema import Key, choices_of, keys_of, plain_of
 from iotrial.study.work import ACTIVITY_RESPONSES, Work, kind
 
 _WIDTH = 100

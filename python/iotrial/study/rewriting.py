@@ -11,8 +11,9 @@ import textwrap
 import tomllib
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from iotrial.errors import StudyError
 from iotrial.legible import shown
@@ -92,9 +93,9 @@ def _refused(origin: str, message: str) -> StudyError:
 
 
 def _essence(study: Study) -> Study:
-    factors = tuple(replace(factor, line=None) for factor in study.factors)
+    factors = tuple(structs.replace(factor, line=None) for factor in study.factors)
     title = study.title or study.name
-    return replace(study, factors=factors, title=title, text="", origin="", trusted=False)
+    return structs.replace(study, factors=factors, title=title, text="", origin="", trusted=False)
 
 
 def _plain(text: str) -> str:

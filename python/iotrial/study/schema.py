@@ -189,6 +189,16 @@ def _fitting(pattern: re.Pattern[str], what: str, longest: int = 64) -> Callable
     return check
 
 
+def one_of(*words: str) -> Meta:
+    """One of these words, kept as plain text."""
+
+    def check(text: str) -> None:
+        if text not in words:
+            raise ValueError(f"wanted one of {', '.join(words)}, found {shown(text)}")
+
+    return formed(Form("text", check=check))
+
+
 def _variable(text: str) -> None:
     if len(text) > 128 or not _VARIABLE.fullmatch(text):
         raise ValueError("wanted a variable's name: letters, digits and _, no digit first")
@@ -219,9 +229,7 @@ Argument = Annotated[str, Meta(max_length=4096), formed(Form("text", check=prose
 LongText = Annotated[str, Meta(max_length=1 << 17), formed(Form("text", check=prose))]
 Variable = Annotated[str, formed(Form("name", check=_variable))]
 Scalar = Annotated[str, formed(Form("text, number, true or false", read=scalar, check=scalar))]
-Size = Annotated[
-    int, formed(Form("size", read=units.parse_size, show=units.format_size, unit="_bytes"))
-]
+Size = Annotated[int, formed(Form("size", read=units.parse_size, show=units.format_size, unit="_bytes"))]
 Duration = Annotated[
     float, formed(Form("duration", read=units.parse_duration, show=units.format_duration, unit="_s"))
 ]
@@ -234,7 +242,9 @@ Margin = Annotated[float, formed(Form("margin", read=units.parse_margin, show=un
 Alpha = Annotated[float, formed(Form("number", read=units.parse_alpha))]
 Disk = Annotated[DiskSpec | None, formed(Form("modelled disk", read=parse_disk))]
 Variables = Annotated[
-    tuple[tuple[Variable, Argument], ...], Meta(max_length=64), formed(Form("table of text", read=sorted_pairs))
+    tuple[tuple[Variable, Argument], ...],
+    Meta(max_length=64),
+    formed(Form("table of text", read=sorted_pairs)),
 ]
 Arguments = Annotated[tuple[Argument, ...], Meta(max_length=256), formed(Form("list of text"))]
 #: one text, or a list of those that will do
@@ -274,7 +284,9 @@ def keys_of(struct: type[Struct]) -> dict[str, Key]:
     for entry in msgspec.structs.fields(struct):
         wanted = hints[entry.name]
         form = _form(wanted)
-        named = next((meta.extra["key"] for meta in metas_of(wanted) if "key" in (meta.extra or {})), None)
+        named = next(
+            (extra["key"] for meta in metas_of(wanted) if "key" in (extra := meta.extra or {})), None
+        )
         name = named or (entry.name.removesuffix(form.unit) if form else entry.name)
         default = entry.default if entry.default_factory is NODEFAULT else entry.default_factory()
         found[name] = Key(name, entry.name, wanted, default)
@@ -313,7 +325,9 @@ def converted(wanted: Any, value: object, *path: str | int, stored: bool = False
     except Problem:
         raise
     except ValueError as error:
-        raise _explained(str(getattr(error, "message", error)), path, hint=getattr(error, "hint", None)) from None
+        raise _explained(
+            str(getattr(error, "message", error)), path, hint=getattr(error, "hint", None)
+        ) from None
     return found
 
 
@@ -440,7 +454,8 @@ def _own_metas(wanted: Any) -> tuple[Meta, ...]:
 
 def metas_of(wanted: Any) -> tuple[Meta, ...]:
     """All metas of a type, those inside ``X | None`` included."""
-    plain, inside = plain_of(wanted), ()
+    plain = plain_of(wanted)
+    inside: tuple[Meta, ...] = ()
     if typing.get_origin(plain) in (typing.Union, UnionType):
         inside = tuple(meta for part in typing.get_args(plain) for meta in metas_of(part))
     return (*inside, *_own_metas(wanted))

@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -22,7 +22,6 @@ from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import (
     Arguments,
     Key,
-    MissingKey,
     Name,
     Problem,
     Size,
@@ -37,8 +36,6 @@ from iotrial.study.schema import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from iotrial.lab.server import Server
     from iotrial.lab.target import Target
     from iotrial.study.model import Setting
@@ -110,9 +107,7 @@ ACTIVITY_RESPONSES = (
         Better.NONE,
         "share of the time in which at least one request to the lab's device was under way",
     ),
-    _difference(
-        "device_depth", "requests", Better.NONE, "requests to the lab's device under way on average"
-    ),
+    _difference("device_depth", "requests", Better.NONE, "requests to the lab's device under way on average"),
 )
 #: of the machine that serves, where the lab has a link
 SERVED_RESPONSES = (
@@ -442,9 +437,7 @@ class FileSet(Work, frozen=True, kw_only=True):
     ] = 1
     replicates: Annotated[
         int,
-        Meta(
-            ge=1, le=1_000_000, description="repeats inside one run; their total is the run's response"
-        ),
+        Meta(ge=1, le=1_000_000, description="repeats inside one run; their total is the run's response"),
     ] = 1
 
     def check(self) -> None:

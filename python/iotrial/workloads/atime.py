@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import errno
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Self
 
 from msgspec import Meta
 
@@ -17,9 +17,6 @@ from iotrial.study.places import DISK_LABS
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Line, Problem
 from iotrial.study.work import JobContext, Measured, ResponseSpec, Work
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 CALLS = {
     "read": "read(2) of a page",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Self
 
 from msgspec import Meta
 
@@ -16,9 +16,6 @@ from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Form, formed
 from iotrial.study.work import DEVICE_RESPONSES, JobContext, Measured, ResponseSpec, calls_of
 from iotrial.workloads.command import WRITTEN, CommandWork
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _NAME = re.compile(r"[a-z0-9_]{1,40}(@i386)?")
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import ipaddress
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Self
 
 from msgspec import Meta
 
 from iotrial.store.checks import CLIENTS
 from iotrial.study import command_trust
+from iotrial.study.model import Setting
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Argument, Arguments, Duration, Line, Problem, Prose, Size, Variables, keyed
 from iotrial.study.work import (
@@ -36,11 +37,6 @@ from iotrial.workloads.command import check_steps, path_of, with_steps
 from iotrial.workloads.served import figures
 from iotrial.workloads.served.figures import MOST_CLIENTS
 from iotrial.workloads.served.site import LOOPBACK, ServedWork, make_site, site_folder
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from iotrial.study.model import Setting
 
 #: placeholders of other kinds, which a client of another machine could not have
 _OF_LAB = ("{file}", "{files}", "{dir}", "{out}")
@@ -204,7 +200,9 @@ class ClientsWork(HasClients, ServedWork, frozen=True, kw_only=True):
             raise Problem("either the study starts its server, or it has one that is there", "server")
         if self.serve_environment and not self.serve:
             raise Problem(
-                '"serve_environment" is of a server that the study starts', "serve_environment", hint="add serve"
+                '"serve_environment" is of a server that the study starts',
+                "serve_environment",
+                hint="add serve",
             )
         if self.make and self.server:
             raise Problem("what is made in the lab is not what a server elsewhere serves", "make")
@@ -234,9 +232,7 @@ class ClientsWork(HasClients, ServedWork, frozen=True, kw_only=True):
         for server in dict.fromkeys([self.server, *varied]):
             if server and not is_own(server):
                 yield f"has clients work on {server[:80]}, which is not plainly an address of this machine"
-        yield from command_trust.demands(
-            self.steps, settings, stdin=self.stdin, environment=self.environment
-        )
+        yield from command_trust.demands(self.steps, settings, stdin=self.stdin, environment=self.environment)
         yield from super().demands(settings)
 
     def named_programs(self) -> tuple[str, ...]:

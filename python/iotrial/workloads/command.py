@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta
 
 from iotrial.study import command_trust
+from iotrial.study.model import Setting
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Argument, Arguments, Duration, Problem, Prose, Variables, keyed
 from iotrial.study.work import (
@@ -28,11 +29,6 @@ from iotrial.study.work import (
     time_response,
     to_take_off,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from iotrial.study.model import Setting
 
 SINGLE_STEP = "command"
 SCRATCH = "{out}"

@@ -107,7 +107,8 @@ class FilesWork(FileSet, frozen=True, kw_only=True):
     def responses(self) -> tuple[ResponseSpec, ...]:
         used = dict.fromkeys(self.operations)
         times = (
-            time_response(_time_of(name), f"time in {name}, summed over files and replicates") for name in used
+            time_response(_time_of(name), f"time in {name}, summed over files and replicates")
+            for name in used
         )
         return (_WALL, *times, *CPU_RESPONSES, *_DEVICE)
 
@@ -189,7 +190,9 @@ def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> No
                 )
                 raise Problem(f'"{operation}" before the file is open', *place, hint=hint)
             if operation == "write-all" and written:
-                raise Problem('"write-all" behind something that was written', *place, hint='"close" it before')
+                raise Problem(
+                    '"write-all" behind something that was written', *place, hint='"close" it before'
+                )
             written = written or operation.startswith("write-")
             if wanted is not None and mode != wanted:
                 opener = "open" if wanted == "reading" else "open-write"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct
 
+from iotrial.study.model import Setting
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Form, Line, Problem, Size, formed, keyed, prose
 from iotrial.study.work import (
@@ -30,11 +31,6 @@ from iotrial.study.work import (
 from iotrial.workloads.fio_job import JobProblem, demands_of, jobs_of
 from iotrial.workloads.fio_result import evenness, missing_of, of_clients, picked, result_of
 from iotrial.workloads.served.figures import MOST_CLIENTS, client_folder
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from iotrial.study.model import Setting
 
 #: of fio's output; a job with all percentiles makes some 30 KB
 MOST_OUTPUT_BYTES = 8 << 20
@@ -132,9 +128,7 @@ class FioWork(HasPrograms, HasOwnData, HasClients, FileSet, frozen=True, kw_only
     ] = 0
     folder: Annotated[
         Line,
-        Meta(
-            description="the folder that clients on other hosts (--client NAME@ADDRESS=COMMAND) work in"
-        ),
+        Meta(description="the folder that clients on other hosts (--client NAME@ADDRESS=COMMAND) work in"),
     ] = ""
     files: Annotated[
         int,
@@ -229,9 +223,7 @@ class FioWork(HasPrograms, HasOwnData, HasClients, FileSet, frozen=True, kw_only
             result = of_clients(result)
             if (even := evenness(result)) is not None:
                 numbers["fairness"] = even
-        return Measured(
-            numbers | {pick.name: picked(result, pick.path) * pick.factor for pick in self.picks}
-        )
+        return Measured(numbers | {pick.name: picked(result, pick.path) * pick.factor for pick in self.picks})
 
     def client_count(self) -> int:
         return self.clients

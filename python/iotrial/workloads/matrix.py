@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta
 
@@ -25,9 +25,6 @@ from iotrial.study.work import (
     time_response,
 )
 from iotrial.units import UnitError, format_bytes, parse_size
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 TESTS = {
     "write": "write(2) of every record of a new file",

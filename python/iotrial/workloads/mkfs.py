@@ -44,7 +44,9 @@ class MkfsWork(Work, frozen=True, kw_only=True):
     which goes with what is made."""
 
     kind = "mkfs"
-    about = "A file system is made on the lab's own device (image lab) by its mkfs, as root, and then mounted."
+    about = (
+        "A file system is made on the lab's own device (image lab) by its mkfs, as root, and then mounted."
+    )
     notes = (
         "Type and options are those of [lab] and of factors on filesystem.type and mkfs.option. mkfs has written what it "
         "makes when it ends. No other workload can stand beside it, and no knob of files, mounts or caches."
@@ -59,7 +61,9 @@ class MkfsWork(Work, frozen=True, kw_only=True):
     volume_bytes: Annotated[
         Size,
         Meta(
-            ge=0, le=1 << 44, description="size of the file system, at the start of the device; 0: all of the lab"
+            ge=0,
+            le=1 << 44,
+            description="size of the file system, at the start of the device; 0: all of the lab",
         ),
     ] = 0
     timeout_s: Annotated[

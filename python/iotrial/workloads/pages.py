@@ -12,7 +12,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from iotrial.errors import RequestError
 from iotrial.store.checks import PAGES
+from iotrial.study.model import Setting, Study
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Form, Line, Name, Problem, formed, sorted_pairs
 from iotrial.study.work import (
@@ -36,9 +37,6 @@ from iotrial.study.work import (
 from iotrial.units import format_duration
 from iotrial.workloads.served.figures import MOST_CLIENTS
 from iotrial.workloads.served.site import LOOPBACK, ServedWork, make_site
-
-if TYPE_CHECKING:
-    from iotrial.study.model import Setting, Study
 
 MOST_PAGES = 10_000
 #: of all clients in all replicates; as the probe has it
@@ -128,14 +126,10 @@ class PagesWork(ServedWork, frozen=True, kw_only=True):
             description="paths of the pages, in the order of the requests; `{1..40}` in one stands for 40 pages",
         ),
     ]
-    count: Annotated[
-        int, Meta(ge=0, le=MOST_PAGES, description="only the first so many of them; 0: all")
-    ] = 0
+    count: Annotated[int, Meta(ge=0, le=MOST_PAGES, description="only the first so many of them; 0: all")] = 0
     server: Annotated[
         Name,
-        Meta(
-            description="which server: one of `servers`, or one that `--server NAME=URL` gives an address"
-        ),
+        Meta(description="which server: one of `servers`, or one that `--server NAME=URL` gives an address"),
     ] = "site"
     servers: Annotated[
         Servers,

@@ -71,9 +71,9 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
     unstretchable = "percentiles of single operations"
     verb = "random"
 
-    operations: Annotated[
-        int, Meta(ge=1, le=1 << 40, description="blocks that one run reads and writes")
-    ] = 1000
+    operations: Annotated[int, Meta(ge=1, le=1 << 40, description="blocks that one run reads and writes")] = (
+        1000
+    )
     files: Annotated[
         int, Meta(ge=1, le=4096, description="how many files one run works on; all are open at once")
     ] = 1
@@ -89,7 +89,9 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
     block_bytes: Annotated[Size, Meta(ge=8, le=LARGEST_BUFFERS, description="bytes of one operation")] = 4096
     order: Annotated[
         Literal["random", "sequential"],
-        Meta(description="each block drawn anew from all, the same ones in every arm; or one after the other"),
+        Meta(
+            description="each block drawn anew from all, the same ones in every arm; or one after the other"
+        ),
     ] = "random"
     write_share: Annotated[
         float,
@@ -115,9 +117,9 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
             "closed, the next starts when one has ended",
         ),
     ] = 0.0
-    series: Annotated[
-        bool, Meta(description="keep what each second of a run did, for the HTML report")
-    ] = False
+    series: Annotated[bool, Meta(description="keep what each second of a run did, for the HTML report")] = (
+        False
+    )
 
     def check(self) -> None:
         super().check()
@@ -145,7 +147,8 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
     def _check_rate(self) -> None:
         if self.rate < SLOWEST:
             raise Problem(
-                f"wanted 0, or {SLOWEST:.3g} to {FASTEST:.0e} operations a second, found {self.rate:g}", "rate"
+                f"wanted 0, or {SLOWEST:.3g} to {FASTEST:.0e} operations a second, found {self.rate:g}",
+                "rate",
             )
         operations = self.operations * self.replicates
         if operations / self.rate > LONGEST_S:
@@ -157,7 +160,9 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         """How long open arrivals take is in the study: there the tail of latency counts."""
-        ways = [way for way, share in (("read", 1 - self.write_share), ("write", self.write_share)) if share > 0]
+        ways = [
+            way for way, share in (("read", 1 - self.write_share), ("write", self.write_share)) if share > 0
+        ]
         latencies = [spec for way in ways for spec in _latencies(way)]
         if self.rate:
             latencies.sort(key=lambda spec: not spec.name.endswith("_p99"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta
 
@@ -22,9 +22,6 @@ from iotrial.study.work import (
     time_response,
 )
 from iotrial.units import format_duration, format_percent, format_size
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 #: what direct I/O is aligned to at least; many devices want 4096
 SECTOR_BYTES = 512
@@ -53,7 +50,12 @@ _OPTIONS = (
     "data",
 )
 #: keys of writing that an operation has no use for
-_NOT_OF = {"read": ("sync", "flush", "truncate", "data"), "write": (), "rewrite": ("truncate",), "copy": ("data",)}
+_NOT_OF = {
+    "read": ("sync", "flush", "truncate", "data"),
+    "write": (),
+    "rewrite": ("truncate",),
+    "copy": ("data",),
+}
 
 
 class StreamWork(FileSet, frozen=True, kw_only=True):
@@ -103,7 +105,11 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
     ] = 0
     streams: Annotated[
         int,
-        Meta(ge=1, le=MOST_STREAMS, description="how many readers or writers there are at once, started together"),
+        Meta(
+            ge=1,
+            le=MOST_STREAMS,
+            description="how many readers or writers there are at once, started together",
+        ),
     ] = 1
     shared: Annotated[
         bool,

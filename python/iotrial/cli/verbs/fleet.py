@@ -16,7 +16,7 @@ ORDER = ("keys", "scheduler", "worker", "list", "report", "resume", "clean")
 class Parts(click.Group):
     """Finds its commands in the folder ``fleet``; each module there holds one named ``command``."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:
         found = {module.name.rstrip("_") for module in pkgutil.iter_modules(fleet.__path__)}
         return [*(name for name in ORDER if name in found), *sorted(found - set(ORDER))]
 

@@ -91,7 +91,7 @@ class Protocol(ABC):
         """Unmount it there."""
         client.unmount(what.folder)
 
-    def found(self, about: str, machine: Target, client: Target, what: Served) -> str:  # noqa: ARG002
+    def found(self, about: str, machine: Target, client: Target, what: Served) -> str:
         """What the kernels show of how it is served; as wished, of what this protocol does not have."""
         if about != "protocol":
             return what.wishes[about]
@@ -138,7 +138,7 @@ class Nfs(Protocol):
         options = f"rw,{what.wishes['export']},no_root_squash,no_subtree_check,fsid=1,insecure"
         script(machine, f"exportfs -o {options} {CLIENT}:{what.folder} && rpc.nfsd {what.wishes['threads']}")
 
-    def withdraw(self, machine: Target, what: Served) -> None:  # noqa: ARG002
+    def withdraw(self, machine: Target, what: Served) -> None:
         # a server without threads has no state of clients and no file open
         script(machine, f"echo 0 >{_NFSD}/threads; exportfs -ua; exportfs -f")
 
@@ -217,7 +217,7 @@ class Smb(Protocol):
         )
         server.start(machine, Server("ksmbd", ("ksmbd.mountd", "-n"), {"tcp": 445}), None)
 
-    def withdraw(self, machine: Target, what: Served) -> None:  # noqa: ARG002
+    def withdraw(self, machine: Target, what: Served) -> None:
         script(machine, "ksmbd.control -s")
         server.stop(machine, Server("ksmbd", (), {}))
 
@@ -260,7 +260,7 @@ class Iscsi(Protocol):
             f"echo 0 >{group}/attrib/authentication && echo 1 >{group}/enable",
         )
 
-    def withdraw(self, machine: Target, what: Served) -> None:  # noqa: ARG002
+    def withdraw(self, machine: Target, what: Served) -> None:
         group = f"{self._PORTAL}/tpgt_1"
         script(
             machine,

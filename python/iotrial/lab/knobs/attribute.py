@@ -6,10 +6,20 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError
-from iotrial.lab.knob import Consequence, Knob, Requirement, Scope, Stage, Subject, harmless, one_of, trade_off
-from iotrial.study.places import DISK_LABS
+from iotrial.lab.knob import (
+    Consequence,
+    Knob,
+    Requirement,
+    Scope,
+    Stage,
+    Subject,
+    harmless,
+    one_of,
+    trade_off,
+)
 from iotrial.lab.target import Finished
 from iotrial.study.model import Setting
+from iotrial.study.places import DISK_LABS
 
 #: paths in one call of a tool
 BATCH = 1000
@@ -36,16 +46,16 @@ class FileAttribute(Knob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=DISK_LABS, tools={"chattr": "e2fsprogs", "lsattr": "e2fsprogs"})
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         found: dict[str, int] = {}
         for paths in _batches(subject):
             done = self._run(subject, ["lsattr", "-d", *paths])
@@ -59,7 +69,7 @@ class FileAttribute(Knob):
             ", ".join(f"{letters or 'none'} ({n} files)" for letters, n in sorted(found.items())) or "no file"
         )
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         letter = self.LETTERS[value]
         words = [f"-{''.join(c for c in 'ASj' if c != letter)}", *([f"+{letter}"] if letter else [])]
         for paths in _batches(subject):

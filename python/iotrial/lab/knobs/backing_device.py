@@ -26,7 +26,7 @@ class BdiMaxRatio(BlockNumber):
     least, most = 10, 100
     open_levels = "10 to 100"
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "50"
 
 
@@ -42,7 +42,7 @@ class BdiMinRatio(BlockNumber):
     least, most = 0, 10
     open_levels = "0 to 10"
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "1"
 
 

@@ -44,7 +44,7 @@ class BlockChoice(BlockKnob):
         subject.target.read(self.paths(subject, setting)[0])  # a kernel or device that lacks it has no levels
         return self.LEVELS
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return self.LEVELS[0]
 
 
@@ -58,7 +58,7 @@ class BlockMaxSectors(Limit, BlockNumber):
     least, most = 4, 65536
     open_levels = "4 to what the device can (queue/max_hw_sectors_kb)"
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "64"
 
 

@@ -16,12 +16,12 @@ from iotrial.lab import identity
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Requirement, Scope, Subject, a_lab, trade_off, whole_number
-from iotrial.study.places import DISK_LABS
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.objects.loop import backing_file
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
+from iotrial.study.places import DISK_LABS
 
 SCHEDULER = re.compile(r"[a-z][a-z0-9_-]{0,14}")  # ELV_NAME_MAX is 16, with the NUL
 LOOP_FILE = re.compile(r"/sys/block/loop[0-9]{1,7}/((?:queue|bdi)/[a-z_]+)", re.ASCII)
@@ -37,10 +37,10 @@ class BlockKnob(KernelFileKnob):
     #: whether of an array it is the array's own, and not that of each of its disks
     of_the_whole: bool = False
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=DISK_LABS)
 
-    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         place = subject.place
         devices = (place.device,) if self.of_the_whole else place.queues
         if place.device is None or not devices:
@@ -66,7 +66,7 @@ class BlockKnob(KernelFileKnob):
         found = (DISK_FILE if "disk" in entry.identity else LOOP_FILE).fullmatch(path)
         return found is not None and found[1] == f"{self.folder}/{self.file}"
 
-    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
+    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:
         if isinstance(subject.place, DevicePlace):
             return {"disk": subject.place.disk_name}
         return {"backing": subject.target.read_or_none(backing_file(str(subject.place.device))) or ""}
@@ -84,7 +84,7 @@ class BlockKnob(KernelFileKnob):
             return None
         return f"{device} is somebody else's now, with {backing} attached"
 
-    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"{self.folder}/{self.file} of the lab's device: {', '.join(values)}",)
 
 
@@ -102,10 +102,10 @@ class BlockNumber(BlockKnob):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, self.least, self.most)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "128"
 
 
@@ -152,7 +152,7 @@ class BlockScheduler(BlockKnob):
         text = subject.target.read(self.paths(subject, setting)[0])
         return tuple(word.strip("[]") for word in text.split())
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
@@ -202,7 +202,7 @@ class BlockWriteThrottle(BlockNumber):
     dragged = ("0", "2000", "75000")
     open_levels = "0 to 10000000"
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "2000"
 
 

@@ -59,7 +59,7 @@ class CommandArgument(Knob):
             raise RequestError(f"knob command.argument: {placeholder} is filled in by iotrial itself")
         return _text(self.name, setting.value)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def read(self, subject: Subject, setting: Setting) -> str:
@@ -91,7 +91,7 @@ class EnvironmentVariable(Knob):
             )
         return _text(self.name, setting.value)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def read(self, subject: Subject, setting: Setting) -> str:
@@ -142,7 +142,7 @@ class WorkOption(Knob):
             )
         return setting.value
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def read(self, subject: Subject, setting: Setting) -> str:
@@ -165,16 +165,16 @@ class ProcessUser(Knob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=setting.value != "self")
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return subject.work.reader
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         subject.work.reader = value
 
 
@@ -190,18 +190,18 @@ class CacheState(Knob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, cache.ALL)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ("cold", *cache.STATES[subject.place.kind])
 
     def requires(self, setting: Setting) -> Requirement:
         labs = {kind for kind, states in cache.STATES.items() if setting.value in (*states, "cold")}
         return Requirement(root=setting.value in cache.NEEDS_ROOT, labs=frozenset(labs))
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return subject.work.cache
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         subject.work.cache = value
 
-    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return ("drops the page cache of the whole machine before runs",) if "cold-system" in values else ()

@@ -19,9 +19,8 @@ from iotrial.lab.knob import (
     size_within,
     trade_off,
 )
-from iotrial.study.work import C_SIZES, C_UNIT
 from iotrial.study.model import Setting
-from iotrial.study.work import Work
+from iotrial.study.work import C_SIZES, C_UNIT, Work
 
 VIEW = "view"
 MAXIMUM_SIZE = 4 << 30
@@ -75,17 +74,17 @@ class FileMode(Knob):
             )
         return f"{mode:04o}"
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "0000"
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         files = _selection(self.name, subject)
         return _only(self.name, subject.worker.call("get_mode", set=files.set, files=files.wire)["modes"])
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         subject.worker.call("set_mode", set=files.set, files=files.wire, mode=value)
 
@@ -105,24 +104,24 @@ class FileSize(Knob):
     def parse(self, setting: Setting) -> str:
         return str(size_within(self.name, setting.value, 1, MAXIMUM_SIZE, self.open_levels))
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:  # noqa: ARG002
+    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
         size = int(self.parse(setting))
         if work.content == "c" and size % C_UNIT:
             raise UnsupportedLevel(
                 f"knob file.size: C sources of {size:,} bytes would end inside a function", hint=C_SIZES
             )
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "1"
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         files = _selection(self.name, subject)
         return _only(self.name, subject.worker.call("get_size", set=files.set, files=files.wire)["sizes"])
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         subject.worker.call("set_size", set=files.set, files=files.wire, size=int(value))
 
@@ -143,20 +142,20 @@ class FileLink(Knob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.KINDS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.KINDS
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         files = _selection(self.name, subject)
         if subject.work.view is None:
             return "none"
         kinds = subject.worker.call("get_link", set=files.set, files=files.wire, view=VIEW)["kinds"]
         return _only(self.name, kinds)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         subject.worker.call("unlink", set=files.set, view=VIEW)
         subject.work.view = None
@@ -182,18 +181,18 @@ class FileAtimeState(Knob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.STATES)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.STATES
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "day-old"
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         files = _selection(self.name, subject)
         states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         return _only(self.name, states)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         subject.worker.call(
             "set_atime_state", set=files.set, files=files.wire, state=value, view=subject.work.view
@@ -220,13 +219,13 @@ class FileRewritten(Knob):
             )
         return f"{int(found[1])} %"
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "100 %"
 
-    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:  # noqa: ARG002
+    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
         percent = int(self.parse(setting).removesuffix(" %"))
         if work.files * percent % 100:
             raise UnsupportedLevel(
@@ -234,7 +233,7 @@ class FileRewritten(Knob):
                 hint="a number of files that can be divided so",
             )
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         files = _selection(self.name, subject)
         states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         stale = states.get("stale", 0)
@@ -242,7 +241,7 @@ class FileRewritten(Knob):
             return _only(self.name, states)
         return f"{100 * stale / files.count:g} %"
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         percent = int(value.removesuffix(" %"))
         chosen = range(files.count) if files.indices is None else files.indices

@@ -10,11 +10,22 @@ from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab import superblock
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import Consequence, Knob, Requirement, Scope, Stage, Subject, at_risk, harmless, not_judged, one_of, trade_off
-from iotrial.study.places import DISK_LABS
+from iotrial.lab.knob import (
+    Consequence,
+    Knob,
+    Requirement,
+    Scope,
+    Stage,
+    Subject,
+    at_risk,
+    harmless,
+    not_judged,
+    one_of,
+    trade_off,
+)
 from iotrial.lab.log import EXTERNAL, INTERNAL
 from iotrial.study.model import Setting
-from iotrial.study.places import LOG_KNOB
+from iotrial.study.places import DISK_LABS, LOG_KNOB
 
 ABOUT = re.compile(r"-[A-Za-z](?: [a-z0-9_]+)?(?: -O [a-z0-9_]+)*")
 
@@ -33,7 +44,7 @@ class FilesystemType(Knob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, tuple(FILESYSTEMS))
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         known = {line.split()[-1] for line in subject.target.read("/proc/filesystems").splitlines()}
         return tuple(name for name in FILESYSTEMS if name in known)
 
@@ -41,12 +52,12 @@ class FilesystemType(Knob):
         kind = FILESYSTEMS[setting.value]
         return Requirement(root=True, labs=DISK_LABS, tools={kind.mkfs[0]: kind.package})
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         place = disk_place(self.name, subject.place)
         info = subject.target.mount_at(place.root)
         return info.type if info else "none"
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         disk_place(self.name, subject.place).want_filesystem(value)
 
 
@@ -141,7 +152,7 @@ class MkfsOption(Knob):
             f'knob mkfs.option: "{value}" is not on its list', hint="it has patterns: " + "; ".join(known)
         )
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ("default", *FILESYSTEMS[disk_place(self.name, subject.place).filesystem].mkfs_allowed)
 
     def requires(self, setting: Setting) -> Requirement:
@@ -153,7 +164,7 @@ class MkfsOption(Knob):
         made = disk_place(self.name, subject.place).made_with
         return made.get(dict(setting.options).get("option", _about(self.parse(setting))), "default")
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         if value != "default":
             disk_place(self.name, subject.place).want_mkfs_option(_about(value), value)
 
@@ -186,13 +197,13 @@ class FilesystemLog(Knob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=DISK_LABS)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         place = disk_place(self.name, subject.place)
         device = None if place.log is None else place.log.device
         info = subject.target.mount_at(place.root)
@@ -209,7 +220,7 @@ class FilesystemLog(Knob):
         minor = (found & 0xFF) | ((found >> 12) & 0xFFF00)
         return _log(device if number == f"{(found >> 8) & 0xFFF}:{minor}" else told[1], device)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         disk_place(self.name, subject.place).want_log(value)
 
 

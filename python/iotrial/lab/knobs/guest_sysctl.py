@@ -48,7 +48,7 @@ class GuestSysctl(KernelFileKnob):
     def consequence_of(self, setting: Setting) -> Consequence:
         return self.consequences.get(dict(setting.options).get("key", ""), self.consequence)
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=_GUEST)
 
     def _key(self, setting: Setting) -> str:
@@ -67,13 +67,13 @@ class GuestSysctl(KernelFileKnob):
             )
         return " ".join(whole_number(f"guest.sysctl {key}", word, least, most) for word in words)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return (sysctl_file(self._key(setting)),)
 
-    def is_own(self, path: str, entry: Entry) -> bool:  # noqa: ARG002
+    def is_own(self, path: str, entry: Entry) -> bool:
         return path in {sysctl_file(key) for key in self.ALLOWED}
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:

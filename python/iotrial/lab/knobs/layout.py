@@ -14,8 +14,8 @@ from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knob import FileSelection, Knob, Requirement, Scope, Stage, Subject, harmless, one_of
-from iotrial.study.places import DISK_LABS
 from iotrial.study.model import Setting
+from iotrial.study.places import DISK_LABS
 from iotrial.study.work import Work
 
 SHARE = re.compile(r"([0-9]{1,2})(?:\.([0-9]{1,2}))? ?%")
@@ -58,10 +58,10 @@ class FileFragmentation(Knob):
             )
         return f"{float(f'{found[1]}.{found[2] or 0}'):g} %"
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=DISK_LABS)
 
     def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
@@ -90,7 +90,7 @@ class FileFragmentation(Knob):
         wanted = self.parse(setting)
         return wanted if _close(extents, files, wanted) else _share(extents, files)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         subject.worker.call("lay", set=files.set, files=files.wire, extents=_extents(value, files.count))
         subject.work.evidence[AFTER] = float(_count(subject, files)[0])
@@ -128,17 +128,17 @@ class FileDefragment(Knob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=DISK_LABS)
 
     def needs(self, setting: Setting, filesystem: str) -> tuple[str, str] | None:
         kind = FILESYSTEMS[filesystem]
         return (kind.defragment[0], kind.package) if setting.value == "defragmented" else None
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return subject.work.relaid
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:

@@ -34,16 +34,16 @@ class LinkKnob(Knob):
     scope = Scope.FILESYSTEM
     plain: ClassVar[str | None] = None
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=_GUEST)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str | None:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str | None:
         return levels[0] if self.plain is None else self.plain
 
-    def where(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def where(self, subject: Subject, setting: Setting) -> str:
         return "the network cards of both guests"
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
@@ -83,7 +83,7 @@ class LinkRate(LinkKnob):
             )
         return format_bit_rate(rate)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return format_bit_rate(_link(self.name, subject).rate())
 
     def turn(self, link: Link, value: str) -> None:
@@ -102,7 +102,7 @@ class LinkMtu(LinkKnob):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 576, 9000)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return _link(self.name, subject).server.read(f"/sys/class/net/{WIRE}/mtu")
 
     def turn(self, link: Link, value: str) -> None:
@@ -121,7 +121,7 @@ class LinkRing(LinkKnob):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 48, 4096)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         said = _asked(_link(self.name, subject), "-g").partition("Current hardware settings")[2]
         found = dict(re.findall(r"^(RX|TX):\s+(\d+)$", said, re.MULTILINE))
         return " and ".join(sorted({found.get("RX", "none"), found.get("TX", "none")}))
@@ -144,7 +144,7 @@ class LinkCoalescing(LinkKnob):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 0, 10000)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         found = re.search(r"^rx-usecs:\s+(\d+)$", _asked(_link(self.name, subject), "-c"), re.MULTILINE)
         return "none" if found is None else found[1]
 
@@ -173,10 +173,10 @@ class LinkOffload(LinkKnob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, tuple(self.LEVELS))
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return tuple(self.LEVELS)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         said = _asked(_link(self.name, subject), "-k")
         found = {
             key: match[1]

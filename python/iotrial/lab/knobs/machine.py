@@ -30,10 +30,10 @@ class MachineKnob(Knob):
 
     stage = Stage.MACHINE
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=_GUEST)
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
@@ -96,6 +96,6 @@ class GuestProcessors(MachineKnob):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 1, 64)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         lines = subject.target.read("/proc/stat").splitlines()
         return str(sum(re.match(r"cpu\d", line) is not None for line in lines))

@@ -22,13 +22,13 @@ class _Size(Knob):
     def parse(self, setting: Setting) -> str:
         return str(size_within(self.name, setting.value, SMALLEST_RECORD, self.largest, self.open_levels))
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return str(subject.work.sizes.get(self.of, 0))
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         subject.work.sizes[self.of] = int(value)
 
 

@@ -32,25 +32,25 @@ class MemoryHugePages(KernelFileKnob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return tuple(word.strip("[]") for word in subject.target.read(HUGE_PAGES).split())
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True)
 
-    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return (HUGE_PAGES,)
 
-    def is_own(self, path: str, entry: Entry) -> bool:  # noqa: ARG002
+    def is_own(self, path: str, entry: Entry) -> bool:
         return path == HUGE_PAGES
 
     def shown(self, text: str) -> str:
         return next((w.strip("[]") for w in text.split() if w.startswith("[")), text.strip())
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "madvise"
 
-    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
+    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:
         return {"min_free_kbytes": subject.target.read_or_none(MIN_FREE) or ""}
 
     def undo(self, target: Target, entry: Entry) -> Undone:
@@ -66,7 +66,7 @@ class MemoryHugePages(KernelFileKnob):
             return Undone.RESTORED
         return outcome
 
-    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (
             f"transparent huge pages of this machine: {', '.join(values)}; vm.min_free_kbytes, which follows, is put back",
         )
@@ -87,19 +87,19 @@ class MemoryLimit(Knob):
         said = "none, or multiples of 64 KiB from 16 MiB on: the probe itself needs some"
         return str(size_within(self.name, setting.value, LEAST_LIMIT, MOST_LIMIT, said, multiple_of=PAGES))
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return subject.work.memory_limit
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         subject.work.memory_limit = value
 
-    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:  # noqa: ARG002
+    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
         home = cgroup.find(subject.worker)
         for value in dict.fromkeys(values):
             group = home.group(subject.trial, value)
@@ -110,18 +110,18 @@ class MemoryLimit(Knob):
                 subject.worker.write(f"{group}/{home.limit_file}", value)
             self._check(subject, home, value)
 
-    def enter(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def enter(self, subject: Subject, setting: Setting, value: str) -> None:
         home = cgroup.find(subject.worker)
         self._check(subject, home, value)
         subject.work.home = home
         self._move(subject, home.group(subject.trial, value))
 
-    def leave(self, subject: Subject, setting: Setting) -> None:  # noqa: ARG002
+    def leave(self, subject: Subject, setting: Setting) -> None:
         if subject.work.home is not None:
             self._move(subject, subject.work.home.folder)
             subject.work.home = None
 
-    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (
             "control groups of the lab's own beside or below the one that iotrial runs in, removed again",
         )

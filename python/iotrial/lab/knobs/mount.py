@@ -13,10 +13,22 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import Consequence, Knob, Requirement, Scope, Stage, Subject, at_risk, harmless, not_judged, one_of, trade_off
-from iotrial.study.places import DISK_LABS
+from iotrial.lab.knob import (
+    Consequence,
+    Knob,
+    Requirement,
+    Scope,
+    Stage,
+    Subject,
+    at_risk,
+    harmless,
+    not_judged,
+    one_of,
+    trade_off,
+)
 from iotrial.lab.target import MountInfo
 from iotrial.study.model import Setting
+from iotrial.study.places import DISK_LABS
 
 #: no comma (another option), no slash or dot (a path), no blank, nothing beyond ASCII
 ARGUMENT = re.compile(r"[A-Za-z0-9_:-]{1,32}")
@@ -42,14 +54,14 @@ class MountKnob(Knob):
     scope = Scope.FILESYSTEM
     remountable = True
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return OWN_MOUNT
 
     def words(self, value: str) -> tuple[str, ...]:
         """The mount options that stand for a value."""
         return (value,)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         place = disk_place(self.name, subject.place)
         place.want_options(self.name, self.words(value), remountable=self.remountable)
 
@@ -69,7 +81,7 @@ class MountAtime(MountKnob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def words(self, value: str) -> tuple[str, ...]:
@@ -77,7 +89,7 @@ class MountAtime(MountKnob):
         # so that each level differs from strictatime by its own option alone.
         return (value,) if value not in ("nodiratime", "lazytime") else ("strictatime", value)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         options = _mounted(self.name, subject).options
         # another knob may have asked for lazytime on top of whatever stands here
         lazy = disk_place(self.name, subject.place).options_of(f"{MountOption.name} lazytime")
@@ -102,13 +114,13 @@ class MountReadonly(MountKnob):
             self.name, {"true": "ro", "false": "rw"}.get(setting.value, setting.value), ("rw", "ro")
         )
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ("rw", "ro")
 
     def words(self, value: str) -> tuple[str, ...]:
         return ("ro",) if value == "ro" else ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return "ro" if "ro" in _mounted(self.name, subject).mount_options else "rw"
 
 
@@ -268,7 +280,7 @@ class MountOption(MountKnob):
             raise UnsupportedLevel(f'knob mount.option: "{argument}" is no value of {key}')
         return value
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         filesystem = disk_place(self.name, subject.place).filesystem
         return ("default", *(o for o, where in sorted(self.ALLOWED.items()) if filesystem in where))
 

@@ -37,16 +37,16 @@ class ShareKnob(Knob):
     scope = Scope.FILESYSTEM
     about: str
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=_GUEST)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return share_of(self.name, subject).found(self.about)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         share_of(self.name, subject).want(self.about, value)
 
 
@@ -70,7 +70,7 @@ class NasProtocol(ShareKnob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
 
@@ -92,7 +92,7 @@ class NasExport(ShareKnob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
 

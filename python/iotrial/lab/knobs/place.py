@@ -31,10 +31,10 @@ class LabDevice(Knob):
             )
         return setting.value
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return subject.place.site
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:

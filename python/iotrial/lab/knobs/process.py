@@ -24,24 +24,24 @@ class ProcessKnob(Knob):
     #: the value of a process that nobody has touched
     plain: ClassVar[str]
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, tools={self.tool: "util-linux"})
 
     tool: ClassVar[str]
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return subject.work.process.get(self.name, self.plain)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         subject.work.process[self.name] = value
 
-    def enter(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def enter(self, subject: Subject, setting: Setting, value: str) -> None:
         self._change(subject, value)
 
-    def leave(self, subject: Subject, setting: Setting) -> None:  # noqa: ARG002
+    def leave(self, subject: Subject, setting: Setting) -> None:
         self._change(subject, self.plain)
 
-    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"{self.name} of the work itself, which others may feel: {', '.join(values)}",)
 
     @abstractmethod
@@ -61,7 +61,7 @@ class ProcessKnob(Knob):
                 self.name, "the probe", wrote=value, found=found, hint=done.stderr.strip()[-200:] or None
             )
 
-    def wanted(self, subject: Subject, value: str) -> str:  # noqa: ARG002
+    def wanted(self, subject: Subject, value: str) -> str:
         """The value as ``found`` would say it."""
         return value
 
@@ -81,13 +81,13 @@ class ProcessNice(ProcessKnob):
         number = whole_number("knob process.nice", setting.value.removeprefix("-"), 0, 20 if negative else 19)
         return f"-{number}" if negative and number != "0" else number
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:  # noqa: ARG002
+    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:
         return ["-n", value, "-p", pid]
 
-    def found(self, subject: Subject, pid: str) -> str:  # noqa: ARG002
+    def found(self, subject: Subject, pid: str) -> str:
         fields = subject.worker.read("/proc/self/stat").rpartition(")")[2].split()
         return fields[NICE_FIELD] if len(fields) > NICE_FIELD else "nothing"
 
@@ -106,10 +106,10 @@ class ProcessIoPriority(ProcessKnob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
-    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:  # noqa: ARG002
+    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:
         if value in ("none", "idle"):
             return ["-c", {"none": "0", "idle": "3"}[value], "-p", pid]
         return ["-c", "2", "-n", value[-1], "-p", pid]
@@ -135,7 +135,7 @@ class ProcessCpu(ProcessKnob):
     def parse(self, setting: Setting) -> str:
         return "any" if setting.value == "any" else whole_number("knob process.cpu", setting.value, 0, 8191)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def enter(self, subject: Subject, setting: Setting, value: str) -> None:
@@ -150,7 +150,7 @@ class ProcessCpu(ProcessKnob):
     def argv(self, subject: Subject, value: str, pid: str) -> list[str]:
         return ["-a", "-c", "-p", self.wanted(subject, value), pid]
 
-    def found(self, subject: Subject, pid: str) -> str:  # noqa: ARG002
+    def found(self, subject: Subject, pid: str) -> str:
         for line in subject.worker.read("/proc/self/status").split("\n"):
             if line.startswith("Cpus_allowed_list:"):
                 return line.partition(":")[2].strip()

@@ -40,13 +40,13 @@ class ProgramPath(Knob):
             )
         return path
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return subject.work.programs.get(PROGRAM, "")
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         subject.work.programs[PROGRAM] = value
 
     def verify(self, subject: Subject, setting: Setting, value: str) -> None:
@@ -58,7 +58,7 @@ class ProgramPath(Knob):
         except TargetError as error:
             raise KnobError(self.name, value, wrote=value, found=error.message) from error
 
-    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(
             f"nothing, but programs of {path} are run, as the user who typed the command" for path in values
         )

@@ -38,13 +38,13 @@ class ArrayKnob(Knob):
     scope = Scope.DEVICE
     about: str
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=_GUEST, tools=_MD)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return array_of(self.name, subject).found(self.about)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         array_of(self.name, subject).want_array(self.about, value)
 
 
@@ -60,7 +60,7 @@ class RaidMaker(ArrayKnob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
@@ -87,7 +87,7 @@ class RaidLevel(ArrayKnob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
@@ -109,7 +109,7 @@ class RaidChunk(ArrayKnob):
             size_within(self.name, setting.value, _LEAST_CHUNK, _MOST_CHUNK, self.open_levels, power=True)
         )
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
 
@@ -130,7 +130,7 @@ class RaidBitmap(ArrayKnob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
 
@@ -149,7 +149,7 @@ class RaidState(ArrayKnob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
 
@@ -166,16 +166,16 @@ class RaidStripeCache(Knob):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 17, 32768)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=_GUEST, tools=_MD)
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:  # noqa: ARG002
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "256"
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return self._ask(subject).strip()
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:

@@ -27,7 +27,7 @@ class KernelFileKnob(Knob):
         """Whether this is a file that the knob can ever turn. An entry of the undo journal that names another is not
         obeyed: whoever could write the journal would else write any file as root."""
 
-    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:  # noqa: ARG002
+    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:
         """Facts that must still hold when the entry is undone."""
         return {}
 
@@ -78,7 +78,7 @@ class KernelFileKnob(Knob):
                 trial=subject.trial,
             )
 
-    def taken_by(self, target: Target, entry: Entry) -> str | None:  # noqa: ARG002
+    def taken_by(self, target: Target, entry: Entry) -> str | None:
         """In words what the entry's address means now, where that is no longer what it meant."""
         return None
 

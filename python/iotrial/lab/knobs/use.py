@@ -9,10 +9,20 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import Consequence, Knob, Requirement, Scope, Stage, Subject, harmless, one_of, trade_off
-from iotrial.study.places import DISK_LABS
+from iotrial.lab.knob import (
+    Consequence,
+    Knob,
+    Requirement,
+    Scope,
+    Stage,
+    Subject,
+    harmless,
+    one_of,
+    trade_off,
+)
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
+from iotrial.study.places import DISK_LABS
 
 PERCENT = re.compile(r"([1-9][0-9]?) ?%")
 MOST = 95
@@ -45,17 +55,17 @@ class FilesystemAge(Knob):
             )
         return f"{int(found[1])} %"
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=DISK_LABS)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         age = disk_place(self.name, subject.place).age
         return f"{age} %" if age else FRESH
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         percent = 0 if value == FRESH else int(value.removesuffix(" %"))
         disk_place(self.name, subject.place).want_age(percent)
 
@@ -89,16 +99,16 @@ class FilesystemTrim(Knob):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=DISK_LABS)
 
-    def read(self, subject: Subject, setting: Setting) -> str:  # noqa: ARG002
+    def read(self, subject: Subject, setting: Setting) -> str:
         return TRIMMED if subject.work.trimmed_bytes else NONE
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: ARG002
+    def write(self, subject: Subject, setting: Setting, value: str) -> None:
         place = disk_place(self.name, subject.place)
         target, folder = subject.target, f"/sys/block/{place.device}"
         if place.share is not None:

@@ -95,7 +95,7 @@ class Sysctl(KernelFileKnob):
     def consequence_of(self, setting: Setting) -> Consequence:
         return self.consequences.get(dict(setting.options).get("key", ""), self.consequence)
 
-    def requires(self, setting: Setting) -> Requirement:  # noqa: ARG002
+    def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True)
 
     def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:
@@ -113,13 +113,13 @@ class Sysctl(KernelFileKnob):
         least, most, _ = self.ALLOWED[key]
         return whole_number(f"sysctl {key}", setting.value, least, most)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:  # noqa: ARG002
+    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return (sysctl_file(self._key(setting)),)
 
-    def is_own(self, path: str, entry: Entry) -> bool:  # noqa: ARG002
+    def is_own(self, path: str, entry: Entry) -> bool:
         return path in {sysctl_file(key) for key in self.ALLOWED}
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:

@@ -35,7 +35,7 @@ class LabCgroup(LabObject):
         journal.record(self.name, {"path": path}, "absent", ("present",), boot_id=boot_id, trial=trial)
         target.call("mkdir", path=path, mode="0755", exclusive=True)
 
-    def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:  # noqa: ARG002
+    def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:
         path = entry.address.get("path", "")
         if not OWN.fullmatch(path):
             raise LabError(

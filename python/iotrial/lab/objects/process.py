@@ -34,7 +34,7 @@ class LabProcess(LabObject):
             trial=trial,
         )
 
-    def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:  # noqa: ARG002
+    def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:
         answer = target.call(
             "end_session",
             session=int(entry.address["session"]),

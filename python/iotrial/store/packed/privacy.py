@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from msgspec import structs
+
 from iotrial.store.model import Event, TrialHeader
 from iotrial.store.packed.records import MAX_REASON, OPTIONS, PackedRecord, PackedRun, PackedState
 from iotrial.study.model import Study
@@ -101,7 +103,7 @@ def _safe(character: str) -> bool:
 def _study(study: Study) -> Study:
     """A file's path is the user's; a name of the catalogue means the same everywhere. Trust does not travel."""
     origin = study.origin if study.origin == study.name else PurePosixPath(study.origin).name
-    return replace(study, origin=visible(origin), text=visible(study.text), trusted=False)
+    return structs.replace(study, origin=visible(origin), text=visible(study.text), trusted=False)
 
 
 def _words(argv: object, study: Study) -> list[str]:

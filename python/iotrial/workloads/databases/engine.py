@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
 
-from iotrial.workloads.databases import rows
-from iotrial.study.work import LabContext, minimal_environment
 from iotrial.errors import LabError, MissingTool
 from iotrial.lab import server
 from iotrial.lab.server import Server
+from iotrial.study.work import LabContext, minimal_environment
+from iotrial.workloads.databases import rows
 
 if TYPE_CHECKING:
     from iotrial.workloads.database import DatabaseWork
@@ -50,11 +50,11 @@ class Engine(ABC):
     def client_argv(self, work: DatabaseWork, lab: LabContext, folder: str) -> list[str]:
         """The client: it reads SQL from standard input, prints rows and nothing else, and fails at the first error."""
 
-    def server(self, work: DatabaseWork, lab: LabContext, folder: str) -> Server | None:  # noqa: ARG002
+    def server(self, work: DatabaseWork, lab: LabContext, folder: str) -> Server | None:
         """The server of a database in a folder; None for an engine that has none."""
         return None
 
-    def before(self, work: DatabaseWork) -> str:  # noqa: ARG002
+    def before(self, work: DatabaseWork) -> str:
         """What the client's SQL begins with."""
         return ""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from msgspec.structs import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, ClassVar
 
-from iotrial.workloads.databases import rows
-from iotrial.workloads.databases.engine import Engine
-from iotrial.study.work import LabContext, minimal_environment
+from msgspec.structs import replace
+
 from iotrial.errors import LabError
 from iotrial.lab.server import Server
+from iotrial.study.work import LabContext, minimal_environment
+from iotrial.workloads.databases import rows
+from iotrial.workloads.databases.engine import Engine
 
 if TYPE_CHECKING:
     from iotrial.workloads.database import DatabaseWork
@@ -32,7 +33,7 @@ class MariaDb(Engine):
     separator = "\t"
     own_bytes = 160 << 20
 
-    def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:  # noqa: ARG002
+    def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         self.run(lab, ["mkdir", "-m", "0700", f"{folder}/tmp"], cwd=folder)
         installer = self.program("mariadb-install-db", lab.program)
         server = self.program("mariadbd", lab.program)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from iotrial.lab.server import Server
+from iotrial.study.work import LabContext, minimal_environment
 from iotrial.workloads.databases import rows
 from iotrial.workloads.databases.engine import Engine
-from iotrial.study.work import LabContext, minimal_environment
-from iotrial.lab.server import Server
 
 if TYPE_CHECKING:
     from iotrial.workloads.database import DatabaseWork
@@ -28,7 +28,7 @@ class PostgreSql(Engine):
     # The first connection after a start writes down what it has looked up; what later ones look up, the second reads.
     passes = 2
 
-    def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:  # noqa: ARG002
+    def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         log = self.log_folder(lab, folder)
         argv = [
             self.program("initdb", lab.program),

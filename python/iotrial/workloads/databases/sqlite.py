@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from iotrial.study.work import LabContext
 from iotrial.workloads.databases import rows
 from iotrial.workloads.databases.engine import Engine
-from iotrial.study.work import LabContext
 
 if TYPE_CHECKING:
     from iotrial.workloads.database import DatabaseWork
-
 
 
 class Sqlite(Engine):
@@ -32,7 +31,7 @@ class Sqlite(Engine):
         columns = rows.columns_sql("i", "'entry number ' || i")
         return f"{rows.create_sql('INTEGER')}\n{numbers} INSERT INTO {rows.TABLE} SELECT {columns} FROM n;\n"
 
-    def client_argv(self, work: DatabaseWork, lab: LabContext, folder: str) -> list[str]:  # noqa: ARG002
+    def client_argv(self, work: DatabaseWork, lab: LabContext, folder: str) -> list[str]:
         return [
             self.program("sqlite3", lab.program),
             "-batch",

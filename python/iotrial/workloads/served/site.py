@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Meta
 
 from iotrial.errors import LabError
 from iotrial.lab.server import Server
 from iotrial.study import command_trust
+from iotrial.study.model import Setting
 from iotrial.study.schema import Arguments, Line, LongText, Problem, Variables
 from iotrial.study.work import HasPrograms, HasServer, LabContext, Step, Work, filled, minimal_environment
-
-if TYPE_CHECKING:
-    from iotrial.study.model import Setting
 
 LOOPBACK = "127.0.0.1"
 #: how long a site may take to be made, and a server to be ready or to end
