@@ -18,7 +18,7 @@ from iotrial.lab.knob import Subject, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.study.model import Setting
 from iotrial.study.work import JobContext, LabContext
-from iotrial.workloads.rebuild import DRIVER, RebuildWork
+from iotrial.workloads.rebuild import RebuildWork
 
 #: how many of four disks hold data that no other disk has
 OF_FOUR = {"raid0": 4, "raid1": 1, "raid4": 3, "raid5": 3, "raid6": 2, "raid10": 2}
@@ -188,14 +188,14 @@ def rebuilt(subject: Subject, work: RebuildWork) -> dict[str, Any]:
     """Made ready and done as a run does it; the probe's answer and what is made of it."""
     place = subject.place
     at = LabContext(subject.target, place.root, place.root, device=place.device, disks=place.queues)
-    DRIVER.provide(work, at)
+    work.provide(at)
     assert subject.target.read("/sys/block/md0/md/degraded") == "1"
     asked = JobContext(device=place.device)
     answer = subject.target.call(
-        "rebuild", set=None, stretch=0.0, devices=list(place.queues), **DRIVER.fields(work, asked)
+        "rebuild", set=None, stretch=0.0, devices=list(place.queues), **work.probe_job(asked)
     )
     assert subject.target.read("/sys/block/md0/md/degraded") == "0"
-    return {**answer, **DRIVER.measured(work, answer, asked).numbers}
+    return {**answer, **work.measured(answer, asked).numbers}
 
 
 def test_a_disk_that_is_new_to_an_array_is_written_from_end_to_end(subject: Subject) -> None:
@@ -240,13 +240,13 @@ def test_a_load_works_meanwhile_and_leaves_its_file_as_it_was(subject: Subject) 
     place.make_files(FileSet("loaded", f"{place.root}/loaded", 1, 1 << 20, "random", 1), seed=9)
     work = RebuildWork(load="write")
     at = LabContext(subject.target, place.root, place.root, device=place.device, disks=place.queues)
-    DRIVER.provide(work, at)
+    work.provide(at)
     asked = JobContext(device=place.device)
     answer = subject.target.call(
-        "rebuild", set="loaded", stretch=0.0, devices=list(place.queues), **DRIVER.fields(work, asked)
+        "rebuild", set="loaded", stretch=0.0, devices=list(place.queues), **work.probe_job(asked)
     )
     assert answer["load_operations"] > 10
-    assert DRIVER.measured(work, answer, asked).numbers["load_rate"] > 0
+    assert work.measured(answer, asked).numbers["load_rate"] > 0
     subject.target.call("fileset_verify", set="loaded")
 
 
@@ -255,7 +255,7 @@ def test_an_array_that_cannot_lack_a_disk_is_not_rebuilt(subject: Subject) -> No
     place = subject.place
     at = LabContext(subject.target, place.root, place.root, device=place.device, disks=place.queues)
     with pytest.raises(LabError, match="could lack a disk"):
-        DRIVER.provide(RebuildWork(), at)
+        RebuildWork().provide(at)
 
 
 def test_an_array_is_made_without_its_last_disk_where_its_level_does_without(subject: Subject) -> None:

@@ -95,10 +95,10 @@ def test_a_layout_that_is_another_is_an_error_that_counts_it(subject: Subject) -
 def test_a_share_that_these_files_cannot_have_is_refused() -> None:
     knob = registry.knob("file.fragmentation")
     with pytest.raises(UnsupportedLevel, match="1 extents it is 0 %"):
-        knob.suits(Setting(knob.name, "5 %"), FilesWork((), files=1), MIB)
+        knob.suits(Setting(knob.name, "5 %"), FilesWork(operations=(), files=1), MIB)
     with pytest.raises(UnsupportedLevel, match="only 256 blocks"):
-        knob.suits(Setting(knob.name, "99.9 %"), FilesWork((), files=1), MIB)
-    knob.suits(Setting(knob.name, "5 %"), FilesWork((), files=20), MIB)
+        knob.suits(Setting(knob.name, "99.9 %"), FilesWork(operations=(), files=1), MIB)
+    knob.suits(Setting(knob.name, "5 %"), FilesWork(operations=(), files=20), MIB)
     for value in ("100 %", "-1 %", "5", "99.999 %", "1e1 %"):
         with pytest.raises(UnsupportedLevel, match="no share"):
             knob.parse(Setting(knob.name, value))

@@ -24,7 +24,7 @@ from iotrial.cli.asking import _pairs, _seed
 from iotrial.errors import IotrialError, TargetError
 from iotrial.importers import formats
 from iotrial.importers import read as read_foreign
-from iotrial.importers.contract import source_of
+from iotrial.importers.contract import Asked, source_of
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import MountInfo, parse_mountinfo
 from iotrial.probe.client import answer_of
@@ -38,7 +38,6 @@ from iotrial.study import trust
 from iotrial.study.catalogue import names, text
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.locator import Locator
-from iotrial.study.model import Better, Scale
 from iotrial.study.reader import read_study
 from iotrial.units import (
     UnitError,
@@ -49,7 +48,6 @@ from iotrial.units import (
     parse_margin,
     parse_size,
 )
-from iotrial.workloads.fio import Pick
 from iotrial.workloads.fio_job import JobProblem, beyond_the_lab, jobs_of, options_of
 from iotrial.workloads.fio_result import picked, result_of
 
@@ -175,7 +173,7 @@ def foreign(data: bytes) -> None:
         return
     for form in (None, *formats()):
         try:
-            dataset = read_foreign([source], JobContext(), form=form)
+            dataset = read_foreign([source], Asked(), form=form)
             found = audited(dataset)
         except IotrialError:
             continue
@@ -237,7 +235,7 @@ def fio_result(data: bytes) -> None:
     """What fio prints, and a path in it."""
     path, _, output = _text(data).partition("\n")
     try:
-        found = picked(result_of(output), Pick(path, path, "1", 1.0, Scale.LOG, Better.LOWER))
+        found = picked(result_of(output), path)
     except IotrialError:
         return
     assert math.isfinite(found)

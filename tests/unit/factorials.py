@@ -47,7 +47,7 @@ def study(*factors: Factor, design: Design | None = None, margin: float = 0.05) 
         budget=Budget(),
         factors=factors,
         fixed=(),
-        workloads=(Workload("w", "files", FilesWork(("read",), files=1, pool=1)),),
+        workloads=(Workload("w", "files", FilesWork(operations=("read",), files=1, pool=1)),),
         responses=(TIME,),
         claims=(),
         text="",

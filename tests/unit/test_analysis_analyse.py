@@ -51,7 +51,7 @@ STUDY = Study(
     budget=Budget(),
     factors=(factor("mode", "444 555 777"), factor("cache", "cold warm", Role.CONDITION)),
     fixed=(),
-    workloads=(Workload("w", "files", FilesWork(("read",), files=5, pool=5)),),
+    workloads=(Workload("w", "files", FilesWork(operations=("read",), files=5, pool=5)),),
     responses=(
         Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True),
         Response("w", "cpu", "s", Scale.LOG, Better.LOWER, primary=False),

@@ -51,7 +51,7 @@ STUDY = Study(
         ),
     ),
     fixed=(),
-    workloads=(Workload("w", "files", FilesWork(("read",), files=5)),),
+    workloads=(Workload("w", "files", FilesWork(operations=("read",), files=5)),),
     responses=(Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True),),
     claims=(),
     text="",

@@ -52,7 +52,7 @@ STUDY = Study(
         ),
     ),
     fixed=(),
-    workloads=(Workload("w", "files", FilesWork(("read",), files=5, pool=5)),),
+    workloads=(Workload("w", "files", FilesWork(operations=("read",), files=5, pool=5)),),
     claims=(),
     text="",
     origin="here",

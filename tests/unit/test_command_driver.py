@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iotrial.study.work import JobContext, Step
-from iotrial.workloads.command import DRIVER, CommandWork, texts
+from iotrial.workloads.command import CommandWork
 
 WORK = CommandWork(
     steps=(Step("copy", ("cp", "{x}", "{out}")), Step("pack", ("tar", "-c{x}", "."))),
@@ -14,7 +14,7 @@ WORK = CommandWork(
 
 
 def test_placeholders_are_filled_in_arguments_folder_input_and_environment() -> None:
-    fields = DRIVER.fields(WORK, JobContext(arguments={"{x}": "one", "{y}": "two"}))
+    fields = WORK.probe_job(JobContext(arguments={"{x}": "one", "{y}": "two"}))
     assert fields["steps"] == [
         {"name": "copy", "argv": ["cp", "one", "{out}"]},
         {"name": "pack", "argv": ["tar", "-cone", "."]},
@@ -27,15 +27,15 @@ def test_placeholders_are_filled_in_arguments_folder_input_and_environment() -> 
 
 
 def test_no_text_in_which_a_placeholder_is_accepted_is_left_as_it_was() -> None:
-    held = [text for text in texts(WORK) if "{x}" in text]
-    asked = str(DRIVER.fields(WORK, JobContext(arguments={"{x}": "one", "{y}": "two"})))
+    held = [text for text in WORK.texts() if "{x}" in text]
+    asked = str(WORK.probe_job(JobContext(arguments={"{x}": "one", "{y}": "two"})))
     assert len(held) == 5
     assert "{x}" not in asked
     assert "{y}" not in asked
 
 
 def test_what_a_knob_sets_in_the_environment_wins_over_what_the_study_says() -> None:
-    fields = DRIVER.fields(WORK, JobContext(environment={"WITH": "knob"}))
+    fields = WORK.probe_job(JobContext(environment={"WITH": "knob"}))
     environment = fields["environment"]
     assert isinstance(environment, dict)
     assert environment["WITH"] == "knob"

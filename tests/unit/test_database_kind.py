@@ -15,7 +15,7 @@ from iotrial.study.model import Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.schema import Problem
 from iotrial.study.select import select
-from iotrial.study.work import kind
+from iotrial.study.work import work_of
 from iotrial.workloads.database import DatabaseWork
 from iotrial.workloads.databases import engine, rows
 
@@ -56,7 +56,7 @@ def database(work: DatabaseWork) -> sqlite3.Connection:
 
 
 def test_rows_are_what_a_database_makes_of_their_closed_form() -> None:
-    work = DatabaseWork("sqlite", rows=5000, changed=321)
+    work = DatabaseWork(engine="sqlite", rows=5000, changed=321)
     found = database(work).execute(f"SELECT * FROM {rows.TABLE} ORDER BY id").fetchall()
     assert found == [rows.row(i) for i in range(1, 5001)]
     printed = "".join("|".join(map(str, row)) + "\n" for row in found[:7])
@@ -65,7 +65,7 @@ def test_rows_are_what_a_database_makes_of_their_closed_form() -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_inserted_rows_follow_the_table_and_go_again(at_once: bool) -> None:
-    work = DatabaseWork("sqlite", rows=1000, changed=321)
+    work = DatabaseWork(engine="sqlite", rows=1000, changed=321)
     connection = database(work)
     connection.executescript(rows.insert_sql(1001, 1321, at_once=at_once))
     query = f"SELECT count(*), sum(amount), min(id), max(id) FROM {rows.TABLE} WHERE id > 1000"
@@ -75,7 +75,7 @@ def test_inserted_rows_follow_the_table_and_go_again(at_once: bool) -> None:
 
 
 def test_an_index_is_seen_to_be_there_and_goes_again() -> None:
-    connection = database(DatabaseWork("sqlite", rows=1000))
+    connection = database(DatabaseWork(engine="sqlite", rows=1000))
     before = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     connection.executescript(rows.index_sql())
     assert connection.execute(engine("sqlite").index_query()).fetchone() == (1,)
@@ -95,15 +95,14 @@ def test_an_index_is_seen_to_be_there_and_goes_again() -> None:
     ],
 )
 def test_keys_that_cannot_work_together_are_refused(keys: dict[str, object], message: str) -> None:
-    database_kind = kind("database")
     with pytest.raises(Problem, match=message):
-        database_kind.build(database_kind.keys.model_validate(keys))
+        work_of(DatabaseWork, keys)
 
 
 def test_a_cold_run_must_read_its_rows_unless_the_server_has_read_them_back() -> None:
-    count = DatabaseWork("mariadb", rows=10_000)
+    count = DatabaseWork(engine="mariadb", rows=10_000)
     assert count.reads_bytes(4096, 1) == 200_000
-    remembering = DatabaseWork("mariadb", rows=10_000, buffer_dump=True)
+    remembering = DatabaseWork(engine="mariadb", rows=10_000, buffer_dump=True)
     assert remembering.reads_bytes(4096, 1) == 0
 
 

@@ -16,6 +16,7 @@ from iotrial.design.model import ArmKind, TermKind
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.study.model import Design, DesignKind, Role
+from values import replace
 
 SCREENS = [
     Design(DesignKind.PLACKETT_BURMAN),

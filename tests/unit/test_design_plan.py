@@ -55,8 +55,10 @@ def study(**changes: object) -> Study:
         ),
         fixed=(),
         workloads=(
-            Workload("probe", "files", FilesWork(("read",), files=10)),
-            Workload("md5sum", "files", FilesWork(("read",), files=4, pool=4), only={"cache": ("cold",)}),
+            Workload("probe", "files", FilesWork(operations=("read",), files=10)),
+            Workload(
+                "md5sum", "files", FilesWork(operations=("read",), files=4, pool=4), only={"cache": ("cold",)}
+            ),
         ),
         responses=(
             response("probe", "read_time", primary=True),
@@ -166,7 +168,7 @@ def test_all_arms_work_on_the_whole_pool_where_it_is_no_larger_than_a_run() -> N
 
 
 def test_arms_draw_independently_from_a_pool_too_small_for_all() -> None:
-    small = Workload("probe", "files", FilesWork(("read",), files=10, pool=15))
+    small = Workload("probe", "files", FilesWork(operations=("read",), files=10, pool=15))
     plan = Plan(study(workloads=(small,)), SEED)
     files = [run.files for run in plan.block(plan.conditions[0], 0).runs]
     assert len(set(files)) == len(files)
@@ -177,7 +179,7 @@ def test_arms_draw_independently_from_a_pool_too_small_for_all() -> None:
 
 
 def test_neighbours_are_drawn_as_whole_runs_that_no_two_arms_share() -> None:
-    near = Workload("probe", "files", FilesWork(("read",), files=10, pool=59, contiguous=True))
+    near = Workload("probe", "files", FilesWork(operations=("read",), files=10, pool=59, contiguous=True))
     plan = Plan(study(workloads=(near,)), SEED)
     first: set[int] = set()
     for index in range(20):
@@ -193,7 +195,7 @@ def test_neighbours_are_drawn_as_whole_runs_that_no_two_arms_share() -> None:
 
 
 def test_a_pool_with_too_few_runs_of_neighbours_is_refused() -> None:
-    near = Workload("probe", "files", FilesWork(("read",), files=10, pool=49, contiguous=True))
+    near = Workload("probe", "files", FilesWork(operations=("read",), files=10, pool=49, contiguous=True))
     with pytest.raises(RequestError, match="5 times 10 neighbours"):
         Plan(study(workloads=(near,)), SEED)
 
@@ -219,9 +221,12 @@ def test_a_round_holds_each_undecided_condition_once_in_an_order_of_its_own() ->
         ({"factors": (factor("workload", "a b"),)}, "cannot be the name of a factor"),
         ({"factors": (factor("mode", "444 444"),)}, "different labels"),
         ({"factors": (factor("mode", "444 control:negative"),)}, "name of a control"),
-        ({"workloads": (Workload("w", "files", FilesWork((), files=5, pool=4)),)}, "needs 5 files"),
         (
-            {"workloads": (Workload("w", "files", FilesWork(()), only={"cache": ("hot",)}),)},
+            {"workloads": (Workload("w", "files", FilesWork(operations=(), files=5, pool=4)),)},
+            "needs 5 files",
+        ),
+        (
+            {"workloads": (Workload("w", "files", FilesWork(operations=()), only={"cache": ("hot",)}),)},
             "no workload runs",
         ),
     ],

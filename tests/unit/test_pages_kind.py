@@ -22,7 +22,7 @@ from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Study
 from iotrial.study.reader import load, read_study
 from iotrial.study.trust import demands
-from iotrial.workloads.pages import AddressProblem, PagesWork, address, listed, with_servers
+from iotrial.workloads.pages import AddressProblem, PagesWork, address, with_servers
 from values import replace
 
 STUDY = """
@@ -53,8 +53,8 @@ def work_of(study: Study) -> PagesWork:
 
 def test_a_range_stands_for_its_pages_and_count_for_the_first_of_them() -> None:
     work = work_of(read())
-    assert listed(work) == ("/", "/a/9?x=1", "/a/10?x=1", "/a/11?x=1")
-    assert listed(replace(work, count=2)) == ("/", "/a/9?x=1")
+    assert work.listed() == ("/", "/a/9?x=1", "/a/10?x=1", "/a/11?x=1")
+    assert replace(work, count=2).listed() == ("/", "/a/9?x=1")
 
 
 def test_a_study_with_pages_is_stored_without_loss() -> None:

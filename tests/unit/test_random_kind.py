@@ -7,7 +7,6 @@ import random
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from store_examples import run
 
 from iotrial.analysis.spec import stretched_response
@@ -19,8 +18,8 @@ from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Response
 from iotrial.study.reader import read_study
 from iotrial.study.schema import Problem
-from iotrial.study.work import JobContext, kind
-from iotrial.workloads.random import RandomKeys, RandomWork, by_second
+from iotrial.study.work import JobContext, work_of
+from iotrial.workloads.random import RandomWork, by_second
 from values import check_limits, replace
 
 BLOCK = 4096
@@ -41,23 +40,23 @@ BLOCK = 4096
 )
 def test_keys_that_cannot_work_together_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(Problem, match=message):
-        kind("random").build(RandomKeys.model_validate(keys))
+        work_of(RandomWork, keys)
 
 
 @pytest.mark.parametrize("rate", [-1.0, 2e9, float("inf"), float("nan"), "fast"])
 def test_a_rate_that_the_probe_would_refuse_is_no_rate(rate: object) -> None:
-    with pytest.raises(ValidationError):
-        RandomKeys.model_validate({"rate": rate})
+    with pytest.raises(Problem, match="rate"):
+        work_of(RandomWork, {"rate": rate})
 
 
 def test_a_random_workload_has_times_for_what_it_does() -> None:
     def names(share: float) -> list[str]:
-        specs = kind("random").responses(RandomWork(write_share=share))
+        specs = RandomWork(write_share=share).responses()
         return [spec.name for spec in specs if spec.name.startswith(("read_", "write_"))]
 
     read, write = ([f"{way}_{p}" for p in ("p50", "p99", "p999")] for way in ("read", "write"))
     assert (names(0.0), names(0.3), names(1.0)) == (read, read + write, write)
-    first, second, *_ = kind("random").responses(RandomWork())
+    first, second, *_ = RandomWork().responses()
     assert (first.name, second.name, second.unit, second.better) == ("wall", "rate", "1/s", "higher")
 
 
@@ -116,11 +115,11 @@ def test_a_cold_run_reads_at_least_what_is_expected_of_it(given: dict[str, Any])
 
 def test_only_a_work_that_writes_is_said_to_write() -> None:
     assert not RandomWork().writes()
-    assert driver(RandomWork()).writes(RandomWork(write_share=0.01))
+    assert RandomWork(write_share=0.01).writes()
 
 
 def test_the_slow_down_is_not_looked_for_in_a_percentile() -> None:
-    specs = kind("random").responses(RandomWork())
+    specs = RandomWork().responses()
 
     def stretched(primary: str) -> str:
         given = [

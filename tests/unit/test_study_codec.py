@@ -14,6 +14,8 @@ from iotrial.errors import StudyError
 from iotrial.study import model
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.select import select
+from iotrial.workloads.files import FilesWork
+from values import replace
 
 
 def _round_trip(study: model.Study) -> model.Study:
@@ -26,76 +28,53 @@ def test_a_study_comes_back_from_json_as_it_was() -> None:
         assert hash(_round_trip(study).factors) == hash(study.factors)
 
 
-_text = st.text(max_size=10)
-_options = st.lists(st.tuples(_text, _text), max_size=2).map(tuple)
-_setting = st.builds(model.Setting, _text, _text, _options)
-_level = st.builds(model.Level, _text, st.lists(_setting, max_size=2).map(tuple))
-_texts = st.lists(_text, max_size=3).map(tuple)
-_number = st.floats(allow_nan=False, allow_infinity=False)
-_count = st.integers(0, 2**63)
-_factor = st.builds(
-    model.Factor,
-    _text,
-    st.sampled_from(model.Role),
-    st.lists(_level, max_size=3).map(tuple),
-    _text,
-    _texts,
-    st.none() | _count,
-)
-_steps = st.lists(st.builds(model.Step, _text, _texts), max_size=2).map(tuple)
-_work = st.one_of(
-    st.builds(model.FilesWork, _texts, files=_count, size_bytes=_count),
-    st.builds(model.CommandWork, _steps, timeout_s=_number, environment=_options, stdin=_text),
-)
-_workload = st.builds(
-    model.Workload,
-    _text,
-    _text,
-    _work,
-    st.none() | _text,
-    st.dictionaries(_text, _texts, max_size=2),
-    st.booleans(),
-)
-_response = st.builds(
-    model.Response,
-    _text,
-    _text,
-    _text,
-    st.sampled_from(model.Scale),
-    st.sampled_from(model.Better),
-    st.booleans(),
-)
-_claim = st.builds(
-    model.Claim,
-    _text,
-    _text,
-    _text,
-    _text,
-    _text,
-    st.none() | _number,
-    condition=st.dictionaries(_text, _text, max_size=2),
-    needs=st.dictionaries(_text, st.lists(_text, max_size=2).map(tuple), max_size=2),
-    cannot=_text,
-)
+_line = st.text(st.characters(categories=("L", "N", "P", "S"), include_characters=" "), max_size=20)
+_lines = st.lists(_line, max_size=3).map(tuple)
 
 
-def _some(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.lists(values, max_size=2).map(tuple)
-
-
-_study = st.builds(
-    model.Study,
-    *(_text, _text, _text, _text, _number, _number),
-    st.builds(model.LabSpec, st.none() | _text, _text, _count, _texts, _texts),
-    st.builds(model.Budget, _number, _count),
-    *(_some(_factor), _some(_setting), _some(_workload), _some(_response), _some(_claim)),
-    *(_text, _text, st.booleans()),
-)
+@st.composite
+def _studies(draw: st.DrawFn) -> model.Study:
+    """The study with something of everything, its values drawn from all that their limits allow."""
+    study = whole()
+    probe, *others = study.workloads
+    assert isinstance(probe.work, FilesWork)
+    work = replace(
+        probe.work,
+        files=draw(st.integers(1, 10**6)),
+        pool=0,
+        size_bytes=draw(st.integers(0, 1 << 44)),
+        buffer_bytes=draw(st.integers(1, 1 << 30)),
+        contiguous=draw(st.booleans()),
+    )
+    claims = tuple(
+        replace(claim, note=draw(_line), cannot=draw(_line), text=f"x{draw(_line)}") for claim in study.claims
+    )
+    return replace(
+        study,
+        title=draw(_line),
+        question=draw(_line),
+        why="\n\t".join(draw(_lines)),
+        margin=draw(st.floats(1e-9, 1.0)),
+        alpha=draw(st.floats(1e-9, 0.5)),
+        lab=replace(
+            study.lab,
+            size_bytes=draw(st.integers(1 << 20, 16 << 40)),
+            mkfs_options=draw(_lines),
+            disks=draw(st.integers(1, 16)),
+        ),
+        budget=model.Budget(draw(st.floats(1e-9, 30 * 86400.0)), draw(st.integers(1, 10**6))),
+        workloads=(replace(probe, work=work), *others),
+        claims=claims,
+        text=draw(_line),
+        origin=draw(_line),
+        trusted=draw(st.booleans()),
+        account=draw(st.booleans()),
+    )
 
 
 @pytest.mark.slow
 @settings(deadline=None)
-@given(_study)
+@given(_studies())
 def test_any_study_comes_back_from_json_as_it_was(study: model.Study) -> None:
     assert _round_trip(study) == study
 

@@ -9,7 +9,8 @@ from iotrial.lab.modelled import wire
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.disks import MODELS, described, figures_of, parse_disk
 from iotrial.study.reader import read_study
-from iotrial.workloads.stream import StreamKeys
+from iotrial.study.work import work_of
+from iotrial.workloads.stream import StreamWork
 
 BRIEF = """
 [study]
@@ -87,7 +88,7 @@ def test_what_is_no_disk_is_an_error_that_says_why(text: str, message: str) -> N
 
 def test_a_position_is_a_share_of_a_device() -> None:
     keys = {"operation": "read", "on": "device"}
-    assert StreamKeys.model_validate({**keys, "position": "25 %"}).position == 0.25
+    assert work_of(StreamWork, {**keys, "position": "25 %"}).position == 0.25
     for wrong in ("100 %", "-1 %", "1 MiB"):
         with pytest.raises(ValueError, match="position"):
-            StreamKeys.model_validate({**keys, "position": wrong})
+            work_of(StreamWork, {**keys, "position": wrong})

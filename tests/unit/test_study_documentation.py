@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from iotrial.workloads.contract import FileSetKeys
 
-from iotrial.study import wire
+from iotrial.study import reader, schema
+from iotrial.study.model import Budget, LabSpec
+from iotrial.study.places import PlaceSpec
 from iotrial.study.reader import read_study
-from iotrial.study.work import kinds
+from iotrial.study.schema import keys_of
+from iotrial.study.work import FileSet, kinds, own_keys
 
 TEXT = (Path(__file__).parents[2] / "docs" / "study-files.md").read_text("utf-8")
 SECTIONS = {
@@ -28,25 +30,25 @@ def _documented(section: str) -> set[str]:
     return {key for cell in cells for key in re.findall(r"`([^`]+)`", cell)}
 
 
-_FILE_SET = set(FileSetKeys.model_fields)
+_FILE_SET = set(keys_of(FileSet))
 
 
 @pytest.mark.parametrize(
     ("section", "keys"),
     [
-        ("[study]", set(wire.StudyTable.model_fields)),
-        ("[lab]", set(wire.LabTable.model_fields)),
-        ("[[place]]", set(wire.PlaceTable.model_fields)),
-        ("[budget]", set(wire.BudgetTable.model_fields)),
-        ("[design]", set(wire.DesignTable.model_fields)),
-        ("[[factor]]", set(wire.FactorTable.model_fields)),
-        ("[[fixed]]", set(wire.SettingTable.model_fields)),
-        ("[[workload]]", set(wire.WorkloadTable.model_fields)),
+        ("[study]", set(keys_of(reader.StudyTable))),
+        ("[lab]", set(keys_of(LabSpec))),
+        ("[[place]]", set(keys_of(PlaceSpec))),
+        ("[budget]", set(keys_of(Budget))),
+        ("[design]", set(keys_of(reader.DesignTable))),
+        ("[[factor]]", set(keys_of(reader.FactorTable))),
+        ("[[fixed]]", set(keys_of(reader.SettingTable))),
+        ("[[workload]]", set(keys_of(reader.WorkloadTable))),
         ("Files of a run", _FILE_SET),
-        ("[[response]]", set(wire.ResponseTable.model_fields)),
-        ("[[claim]]", set(wire.ClaimTable.model_fields)),
-        ("needs` of a claim", set(wire.NeedsTable.model_fields)),
-        *((f'kind = "{name}"', set(kind.keys.model_fields) - _FILE_SET) for name, kind in kinds().items()),
+        ("[[response]]", set(keys_of(reader.ResponseTable))),
+        ("[[claim]]", set(keys_of(reader.ClaimTable))),
+        ("needs` of a claim", set(keys_of(reader.NeedsTable))),
+        *((f'kind = "{name}"', set(own_keys(kind)) - _FILE_SET) for name, kind in kinds().items()),
     ],
 )
 def test_the_tables_name_every_key_and_no_other(section: str, keys: set[str]) -> None:
@@ -61,5 +63,11 @@ def test_every_response_of_a_kind_is_named(name: str) -> None:
 
 def test_the_limits_are_those_of_the_reader() -> None:
     limits = SECTIONS["Limits"]
-    for number in (wire.MAX_FACTORS, wire.MAX_LEVELS, wire.MAX_WORKLOADS, wire.MAX_CLAIMS, wire.MAX_LABEL):
+    for number in (
+        schema.MAX_FACTORS,
+        schema.MAX_LEVELS,
+        schema.MAX_WORKLOADS,
+        schema.MAX_CLAIMS,
+        schema.MAX_LABEL,
+    ):
         assert re.search(rf"\b{number}\b", limits)

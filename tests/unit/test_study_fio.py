@@ -17,7 +17,8 @@ from iotrial.study.model import Better, Scale, Study
 from iotrial.study.reader import load, read_study
 from iotrial.study.schema import Problem
 from iotrial.study.trust import demands
-from iotrial.workloads.fio import FioKeys, FioWork, Pick, build
+from iotrial.study.work import work_of
+from iotrial.workloads.fio import FioWork, Pick
 from iotrial.workloads.fio_job import HARMLESS, JobProblem, beyond_the_lab, jobs_of, options_of
 from iotrial.workloads.fio_result import picked, result_of
 from values import check_limits
@@ -217,7 +218,7 @@ def test_a_pick_of_no_job_names_the_jobs() -> None:
 
 
 def _work(*pick: Any) -> FioWork:
-    return build(FioKeys.model_validate({"job": "[a]\nrw=read", "pick": list(pick)}))
+    return work_of(FioWork, {"job": "[a]\nrw=read", "pick": list(pick)})
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,9 @@ def _work(*pick: Any) -> FioWork:
 def test_what_a_number_is_measured_in_is_known_from_its_name(
     path: str, unit: str, factor: float, scale: Scale, better: Better
 ) -> None:
-    assert _work(path).picks == (Pick(path, path, unit, factor, scale, better),)
+    assert _work(path).picks == (
+        Pick(path=path, name=path, unit=unit, factor=factor, scale=scale, better=better),
+    )
 
 
 def test_what_is_not_known_must_be_said() -> None:
@@ -249,7 +252,9 @@ def test_what_is_not_known_must_be_said() -> None:
         "scale": "difference",
         "better": "none",
     }
-    assert _work(own).picks == (Pick("util", own["path"], "%", 1.0, Scale.DIFFERENCE, Better.NONE),)
+    assert _work(own).picks == (
+        Pick(path=own["path"], name="util", unit="%", scale=Scale.DIFFERENCE, better=Better.NONE),
+    )
     for taken in ("wall", "cpu"):
         with pytest.raises(Problem, match="two responses"):
             _work({"path": "read.iops", "name": taken})
@@ -258,7 +263,7 @@ def test_what_is_not_known_must_be_said() -> None:
 @pytest.mark.parametrize(
     ("pick", "message"),
     [
-        ({"path": "read.iops", "unt": "x"}, 'a pick has no key "unt"'),
+        ({"path": "read.iops", "unt": "x"}, 'unknown key "unt"'),
         ({"name": "x"}, "path"),
         (3, "wanted a path"),
         ("a b", "wanted a path"),
@@ -273,7 +278,7 @@ def test_a_pick_that_cannot_be_is_told_in_words(pick: Any, message: str) -> None
 
 def test_a_job_is_run_once_in_a_run() -> None:
     with pytest.raises(Problem, match="once"):
-        build(FioKeys.model_validate({"job": "[a]", "pick": ["read.iops"], "replicates": 2}))
+        work_of(FioWork, {"job": "[a]", "pick": ["read.iops"], "replicates": 2})
 
 
 def test_the_slow_down_goes_into_wall_and_not_into_what_fio_says() -> None:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from iotrial.errors import UnknownName
 from iotrial.study.model import Better, Scale
 from iotrial.study.reference import describe
-from iotrial.study.schema import Problem
-from iotrial.study.work import Step, kind, kinds
+from iotrial.study.schema import Problem, keys_of, metas_of
+from iotrial.study.work import Step, kind, kinds, own_keys, work_of
+from iotrial.workloads.atime import AtimeWork
 from iotrial.workloads.command import CommandWork
-from iotrial.workloads.files import OPERATIONS, FilesKeys, FilesWork, check_sequence
+from iotrial.workloads.files import OPERATIONS, FilesWork, check_sequence
 
 
 def test_every_kind_of_the_folder_is_found() -> None:
@@ -124,28 +125,28 @@ def test_the_check_accepts_a_sequence_exactly_when_the_kernel_does(
 def test_files_that_a_run_makes_itself_have_to_be_gone_at_its_end() -> None:
     whole = ["create", "write-all", "close"]
     with pytest.raises(Problem, match="the next run would find them there"):
-        kind("files").build(FilesKeys(operations=whole))
-    kind("files").build(FilesKeys(operations=[*whole, "unlink"]))
-    kind("files").build(FilesKeys(operations=["unlink", *whole]))
+        work_of(FilesWork, {"operations": whole})
+    work_of(FilesWork, {"operations": [*whole, "unlink"]})
+    work_of(FilesWork, {"operations": ["unlink", *whole]})
 
 
 def test_c_sources_have_whole_units() -> None:
     with pytest.raises(Problem, match="inside a function"):
-        kind("files").build(FilesKeys(operations=["stat"], content="c", size="1000 B"))
-    kind("files").build(FilesKeys(operations=["stat"], content="c", size="3 KiB"))
+        work_of(FilesWork, {"operations": ["stat"], "content": "c", "size": "1000 B"})
+    work_of(FilesWork, {"operations": ["stat"], "content": "c", "size": "3 KiB"})
 
 
 def test_what_a_command_writes_to_a_folder_of_its_own_is_counted() -> None:
-    writes = CommandWork((Step("command", ("cp", "{file}", "{out}")),))
-    reads = CommandWork((Step("command", ("cat", "{file}")),))
+    writes = CommandWork(steps=(Step("command", ("cp", "{file}", "{out}")),))
+    reads = CommandWork(steps=(Step("command", ("cat", "{file}")),))
     new = {"out_bytes", "out_files", "device_write_bytes_synced"}
-    for work in (writes, CommandWork(reads.steps, cwd="{out}")):
-        assert new < {spec.name for spec in kind("command").responses(work)}
-    assert not new & {spec.name for spec in kind("command").responses(reads)}
+    for work in (writes, CommandWork(steps=reads.steps, cwd="{out}")):
+        assert new < {spec.name for spec in work.responses()}
+    assert not new & {spec.name for spec in reads.responses()}
 
 
 def test_a_files_workload_has_a_time_for_each_operation_that_it_uses() -> None:
-    specs = kind("files").responses(FilesWork(("open", "read-to-end", "read-to-end", "close")))
+    specs = FilesWork(operations=("open", "read-to-end", "read-to-end", "close")).responses()
     assert [spec.name for spec in specs] == [
         *("wall", "open_time", "read_to_end_time", "close_time", "cpu", "user", "sys"),
         *("device_read_bytes", "device_write_bytes", "device_write_bytes_synced"),
@@ -161,24 +162,22 @@ def test_a_files_workload_has_a_time_for_each_operation_that_it_uses() -> None:
 
 
 def test_a_command_workload_has_times_by_step_only_with_several_steps() -> None:
-    one = CommandWork((Step("command", ("true",)),))
-    two = CommandWork((Step("a", ("true",)), Step("b", ("false",))))
-    assert not [spec for spec in kind("command").responses(one) if "." in spec.name]
-    assert [spec.name for spec in kind("command").responses(two) if "." in spec.name] == [
+    one = CommandWork(steps=(Step("command", ("true",)),))
+    two = CommandWork(steps=(Step("a", ("true",)), Step("b", ("false",))))
+    assert not [spec for spec in one.responses() if "." in spec.name]
+    assert [spec.name for spec in two.responses() if "." in spec.name] == [
         "wall.a",
         "cpu.a",
         "wall.b",
         "cpu.b",
     ]
-    assert {"faults_major", "faults_minor", "max_rss"} < {
-        spec.name for spec in kind("command").responses(one)
-    }
+    assert {"faults_major", "faults_minor", "max_rss"} < {spec.name for spec in one.responses()}
 
 
 @pytest.mark.parametrize("keys", [{"files": 10, "pool": 5}, {"files": 2, "directories": 3}])
 def test_file_sets_that_contradict_themselves_are_refused(keys: dict[str, int]) -> None:
     with pytest.raises(Problem):
-        kind("files").build(FilesKeys(operations=["stat"], **keys))  # type: ignore[arg-type]
+        work_of(FilesWork, {"operations": ["stat"], **keys})
 
 
 @pytest.mark.parametrize("name", sorted(kinds()))
@@ -187,7 +186,7 @@ def test_the_reference_of_a_kind_names_every_key_word_and_response(name: str) ->
     entry = kind(name)
     words = [word for vocabulary in entry.vocabulary.values() for word in vocabulary]
     for item in [
-        *entry.keys.model_fields,
+        *own_keys(entry),
         *words,
         *(spec.name for spec in entry.documented),
         "cache",
@@ -203,9 +202,7 @@ def test_the_reference_of_a_kind_names_every_key_word_and_response(name: str) ->
         "mkfs": "0 B",
         "rebuild": "8 MiB",
     }
-    assert f"size, {size.get(name, '4 KiB')}" in text or not any(
-        "size" in key for key in entry.keys.model_fields
-    )
+    assert f"size, {size.get(name, '4 KiB')}" in text or not any("size" in key for key in own_keys(entry))
 
 
 def test_the_reference_calls_a_number_a_number_whole_or_not() -> None:
@@ -220,16 +217,16 @@ def test_the_reference_calls_a_number_a_number_whole_or_not() -> None:
 
 @pytest.mark.parametrize("name", sorted(kinds()))
 def test_every_key_of_a_kind_says_what_it_is_for(name: str) -> None:
-    assert all(field.description for field in kind(name).keys.model_fields.values())
+    assert all(key.text for key in keys_of(kind(name)).values())
+    assert all(metas_of(wanted)[-1].description for wanted in kind(name).file_keys.values())
 
 
 def test_calls_of_access_times_are_known_stand_there_once_and_come_in_one_order() -> None:
-    entry = kind("atime")
-    work = entry.build(entry.keys(calls=["stat", "read", "mmap"], each=["mmap"]))
-    assert (work.calls, work.each) == (("read", "mmap", "stat"), ("mmap",))  # type: ignore[union-attr]
-    names = [spec.name for spec in entry.responses(work)]
+    work = work_of(AtimeWork, {"calls": ["stat", "read", "mmap"], "each": ["mmap"]})
+    assert (work.calls, work.each) == (("read", "mmap", "stat"), ("mmap",))
+    names = [spec.name for spec in work.responses()]
     assert names == ["changed", "changed_again", "changed_lazily", "changes.mmap"]
-    assert len(entry.build(entry.keys()).calls) >= 60  # type: ignore[union-attr]
+    assert len(work_of(AtimeWork, {}).calls) >= 60
     for keys in ({"calls": ["reed"]}, {"calls": ["read", "read"]}, {"calls": ["read"], "each": ["stat"]}):
         with pytest.raises(Problem):
-            entry.build(entry.keys(**keys))
+            work_of(AtimeWork, keys)

@@ -61,12 +61,12 @@ def test_a_bundle_may_be_a_list_where_knobs_need_options() -> None:
 def test_workloads_are_read_by_their_kind() -> None:
     study = whole()
     assert study.workload("probe").work == FilesWork(
-        ("open", "read-to-end", "close"), files=20, size_bytes=4096
+        operations=("open", "read-to-end", "close"), files=20, size_bytes=4096
     )
     assert study.workload("probe").cache == "warm"
     sort = study.workload("sort")
     assert sort.work == CommandWork(
-        (Step("in", ("sort", "--parallel={threads}", "{file}")), Step("out", ("cat", "{files}"))),
+        steps=(Step("in", ("sort", "--parallel={threads}", "{file}")), Step("out", ("cat", "{files}"))),
         timeout_s=300.0,
         environment=(("LC_ALL", "C"),),
     )

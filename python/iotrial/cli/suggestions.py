@@ -55,8 +55,10 @@ def studies(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG
 
 
 def workload_kinds(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
-    """Every kind is a module of its name."""
-    modules = (file.stem for file in (_package() / "study" / "kinds").glob("*.py"))
+    """Every kind is a module of its name, and others stand beside them."""
+    modules = (
+        file.stem for file in (_package() / "workloads").glob("*.py") if "\nWORK = " in file.read_text()
+    )
     found = sorted(name for name in modules if name not in ("__init__", "contract", "reference", "varied"))
     yield from _starting(found, incomplete)
 

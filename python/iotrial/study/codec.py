@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from iotrial.errors import StudyError
 from iotrial.study.checks import check_study
-from iotrial.study.model import Study
-from iotrial.study.schema import Problem, from_stored
+from iotrial.study.model import Study, Workload
+from iotrial.study.schema import Problem, from_stored, shown
 from iotrial.study.work import stored_work
 
 SCHEMA = 1
@@ -37,12 +37,18 @@ def study_from_json(data: object, *, origin: str = "stored study") -> Study:
         raise StudyError(message, file=origin, hint="a newer iotrial wrote it; update this one")
     try:
         study = from_stored(Study, data.get("study"))
-        workloads = tuple(replace(one, work=stored_work(one.work)) for one in study.workloads)
-        study = replace(study, workloads=workloads)
+        study = replace(study, workloads=tuple(map(_with_work, study.workloads)))
         check_study(study)
     except (Problem, RecursionError) as error:
         raise StudyError(f"is damaged: {printed_message(error)}", file=origin) from error
     return study
+
+
+def _with_work(workload: Workload) -> Workload:
+    try:
+        return replace(workload, work=stored_work(workload.work))
+    except Problem as problem:
+        raise Problem(f"workload {shown(workload.name)}: {problem.message}", *problem.path) from None
 
 
 def printed_message(error: Exception) -> str:

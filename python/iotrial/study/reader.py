@@ -202,13 +202,18 @@ class ResponseTable(Struct, frozen=True):
 class NeedsTable(Struct, frozen=True):
     """What a trial must have been to judge a claim. Each key is one text or a list of those that will do."""
 
-    disk: Annotated[
-        tuple[Literal["rotating", "solid-state", "virtual", "simulated"], ...], Words, Meta(max_length=8)
-    ] = ()
-    devices: Annotated[tuple[Literal["separate"], ...], Words, Meta(max_length=8)] = ()
-    engine: Annotated[tuple[Line, ...], Words, Meta(max_length=8)] = ()
-    rate: Annotated[tuple[RateWord, ...], Words, Meta(max_length=8)] = ()
-    processor: Annotated[tuple[Literal["real"], ...], Words, Meta(max_length=8)] = ()
+    disk: (
+        Annotated[
+            tuple[Literal["rotating", "solid-state", "virtual", "simulated"], ...],
+            Words,
+            Meta(min_length=1, max_length=8),
+        ]
+        | None
+    ) = None
+    devices: Annotated[tuple[Literal["separate"], ...], Words, Meta(min_length=1, max_length=8)] | None = None
+    engine: Annotated[tuple[Line, ...], Words, Meta(min_length=1, max_length=8)] | None = None
+    rate: Annotated[tuple[RateWord, ...], Words, Meta(min_length=1, max_length=8)] | None = None
+    processor: Annotated[tuple[Literal["real"], ...], Words, Meta(min_length=1, max_length=8)] | None = None
 
 
 class ClaimTable(Struct, frozen=True, kw_only=True):
@@ -903,7 +908,9 @@ def read_claims(
             for name, text in table.condition.items()
         }
         needs = {
-            name: words for name in table.needs.__struct_fields__ if (words := getattr(table.needs, name))
+            name: words
+            for name in table.needs.__struct_fields__
+            if (words := getattr(table.needs, name)) is not None
         }
         claims.append(
             Claim(

@@ -1,7 +1,7 @@
 """Struct fields as the schema of study files: one declaration gives type, limits, description and the key in the file.
 
-A field is an annotated type: ``size_bytes: Annotated[Size, Meta(ge=0, description="size of each file")] = 4096``. Its key in a
-file is its name without the unit (``size``), and a file writes it with the unit (``"4 KiB"``). The same declaration reads a
+A field is an annotated type: ``size_bytes: Annotated[Size, Meta(ge=0, description="size of each file")] = 4096``. Its key in
+a file is its name without the unit (``size``), and a file writes it with the unit (``"4 KiB"``). The same declaration reads a
 file (``from_table``), a stored object (``from_stored``), and makes the reference of a workload kind (``reference``).
 
 A study may come from anywhere, so every text has a longest length, every list a largest count, and names and labels hold

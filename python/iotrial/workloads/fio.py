@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from iotrial.study.model import Setting
 from iotrial.study.scales import Better, Scale
-from iotrial.study.schema import Duration, Form, Line, Problem, Size, formed, keyed, prose
+from iotrial.study.schema import Duration, Form, Line, Problem, Size, formed, keyed, prose, shown
 from iotrial.study.work import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
@@ -65,6 +65,8 @@ class Pick(Struct, frozen=True, kw_only=True):
 
 
 def _pick_table(entry: object) -> object:
+    if not isinstance(entry, str | dict):
+        raise ValueError(f"wanted a path, or a table with one, found {shown(entry)}")
     return {"path": entry} if isinstance(entry, str) else entry
 
 
