@@ -22,5 +22,5 @@ def replace(value: V, /, **changes: Any) -> V:
 
 
 def check_limits(study: Study, *, origin: str) -> None:
-    """StudyError where a stored study that says this is refused."""
-    study_from_json(json.loads(json.dumps(study_to_json(study))), origin=origin)
+    """StudyError where a packed study that says this is refused."""
+    study_from_json(json.loads(json.dumps(study_to_json(study))), origin=origin, foreign=True)

@@ -26,6 +26,7 @@ from iotrial.report.jsonreport import report_json
 from iotrial.report.live import PlainView, TerminalView
 from iotrial.report.progress import EffectLine, Progress
 from iotrial.report.render import html_report, markdown_report, print_report
+from values import replace
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")  # colours and weights, as rich writes them itself
 
@@ -168,7 +169,6 @@ def test_the_command_to_run_again_is_one_run_of_iotrial_whatever_a_stored_trial_
 def test_the_report_file_stays_in_its_folder_whatever_the_study_is_called(
     hostile: Document, state: Path, name: str
 ) -> None:
-    from dataclasses import replace
 
     data = hostile.data
     header = replace(data.trial.header, study=replace(data.trial.header.study, name=name))

@@ -26,6 +26,7 @@ from iotrial.report.progress import effect_lines
 from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.study.model import Claim, Role, Scale
 from iotrial.study.reader import read_study
+from values import replace
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
 
@@ -64,7 +65,6 @@ def interaction(verdict: Verdict, value: float, low: float, high: float, **chang
 
 
 def pair_study(first: tuple[str, str] = ("off", "on"), second: tuple[str, str] = ("slow", "fast")):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
 
     made = study(treatment=factor("a", list(first), role=Role.TREATMENT), conditions=())
     return replace(made, factors=(*made.factors, factor("b", list(second), role=Role.TREATMENT)))
@@ -195,7 +195,6 @@ def test_an_interaction_is_no_verdict_of_the_headline(pooled: Document) -> None:
 
 
 def test_a_claim_is_never_held_against_an_interaction() -> None:
-    from dataclasses import replace
 
     claim = Claim("a blog", "twice as fast", "a:b", "on:fast", "off:slow", 0.5)
     made = document([interaction(Verdict.FASTER, 0.5, 0.4, 0.6)], of=replace(pair_study(), claims=(claim,)))
@@ -256,7 +255,6 @@ def test_main_effects_of_resolution_four_are_told_to_be_clear(crossed: Document)
 
 @pytest.mark.slow
 def test_a_screen_whose_every_name_is_an_attack_steers_and_runs_nothing() -> None:
-    from dataclasses import replace
 
     plain = read_study(screen_text(len(ATTACKS), design='kind = "fractional"'), "x.toml", trusted=False)
     hostile = tuple(

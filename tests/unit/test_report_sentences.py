@@ -336,6 +336,13 @@ def test_what_no_slow_down_can_be_put_into_is_called_by_the_kind_of_its_work() -
     assert "into percentiles of single operations (read_p99)" in on_control(
         "random", RandomWork(), "read_p99"
     )
-    pick = Pick("lat", "jobs.j.read.lat_ns.mean", "s", 1e-9, Scale.LOG, Better.LOWER)
+    pick = Pick(
+        path="jobs.j.read.lat_ns.mean",
+        name="lat",
+        unit="s",
+        factor=1e-9,
+        scale=Scale.LOG,
+        better=Better.LOWER,
+    )
     job = FioWork(job="[j]", picks=(pick,))
     assert "into what the program reports of itself (lat)" in on_control("fio", job, "lat")

@@ -26,7 +26,7 @@ PACKAGE = HERE.parents[1] / "python"
 
 CONDUCTOR = """
 import sys
-sys.path[:0] = sys.argv[2:4]
+sys.path[:0] = sys.argv[2:]
 from store_examples import header, run
 from iotrial.store import Store
 from iotrial.store.model import BlockEnd
@@ -56,7 +56,7 @@ def _append_many(store: Store) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_every_acknowledged_run_survives_the_killing_of_its_conductor(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "trials.db"
-    command = [sys.executable, "-c", CONDUCTOR, str(path), str(PACKAGE), str(HERE)]
+    command = [sys.executable, "-c", CONDUCTOR, str(path), str(PACKAGE), str(HERE), str(HERE.parent)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     acknowledged = [child.stdout.readline()]
@@ -211,7 +211,7 @@ def _as_another(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs code as a user whom permissions hold back, which root is not."""
     prologue = (
         "import os, sys; sys.path[:0] = sys.argv[1:3]\n"
-        "import iotrial.store.bulk, iotrial.study.codec, iotrial.errors\n"
+        "import iotrial.store.bulk, iotrial.study.codec, iotrial.errors, iotrial.workloads.files\n"
         "from iotrial.store import Store\n"
         "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
     )

@@ -310,32 +310,28 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result_of("fio: a message before it\n" + done.stdout)
 
 
-def _pick(path: str, factor: float = 1.0) -> Pick:
-    return Pick(path, path, "1", factor, Scale.LOG, Better.LOWER)
-
-
 def test_numbers_are_found_by_names_that_hold_dots(real: dict[str, Any]) -> None:
     job = real["jobs"][0]
     assert job["jobname"] == "a.b"
-    assert picked(real, _pick("jobs.a.b.read.iops")) == job["read"]["iops"]
+    assert picked(real, "jobs.a.b.read.iops") == job["read"]["iops"]
     ninety_nine = job["read"]["clat_ns"]["percentile"]["99.000000"]
-    assert picked(real, _pick("jobs.a.b.read.clat_ns.percentile.99.000000", 1e-9)) == ninety_nine * 1e-9
-    assert picked(real, _pick("jobs.a.b.read.io_bytes")) == 256 * 1024
+    assert picked(real, "jobs.a.b.read.clat_ns.percentile.99.000000") == ninety_nine
+    assert picked(real, "jobs.a.b.read.io_bytes") == 256 * 1024
     alone = {**real, "jobs": [job]}
-    assert picked(alone, _pick("read.iops")) == job["read"]["iops"]
+    assert picked(alone, "read.iops") == job["read"]["iops"]
 
 
 def test_a_number_that_is_not_there_is_an_error_that_names_near_ones(real: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match=r'no number "jobs\.a\.b\.read\.iosp"') as caught:
-        picked(real, _pick("jobs.a.b.read.iosp"))
+        picked(real, "jobs.a.b.read.iosp")
     assert "jobs.a.b.read.iops" in (caught.value.hint or "")
     with pytest.raises(RequestError, match="no number"):
-        picked(real, _pick("jobs.a.b.jobname"))
+        picked(real, "jobs.a.b.jobname")
 
 
 def test_two_jobs_of_one_name_are_told_apart_by_nothing(real: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match='2 entries called "c"') as caught:
-        picked(real, _pick("jobs.c.write.iops"))
+        picked(real, "jobs.c.write.iops")
     assert "group_reporting" in (caught.value.hint or "")
 
 

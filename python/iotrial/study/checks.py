@@ -23,7 +23,7 @@ from iotrial.study.model import (
     Workload,
 )
 from iotrial.study.schema import Problem, printable, prose, shown
-from iotrial.study.work import kinds, nameable
+from iotrial.study.work import nameable
 
 #: the factor that stands for the workloads, in claims and on the command line
 WORKLOAD = "workload"
@@ -110,8 +110,6 @@ def _check_factor(factor: Factor) -> None:
 
 def _check_workload(workload: Workload, study: Study) -> None:
     what = f"workload {shown(workload.name)}"
-    if workload.kind not in kinds() or not isinstance(workload.work, kinds()[workload.kind]):
-        raise Problem(f"{what}: its work is not of the kind {shown(workload.kind)}")
     labels = {factor.name: {level.label for level in factor.levels} for factor in study.condition_factors}
     for name, wanted in workload.only.items():
         if name not in labels or not wanted or not set(wanted) <= labels[name]:

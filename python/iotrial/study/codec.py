@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from iotrial.errors import StudyError
 from iotrial.study.checks import check_study
 from iotrial.study.model import Study, Workload
-from iotrial.study.schema import Problem, from_stored, shown
+from iotrial.study.schema import Problem, Source, from_table, shown
 from iotrial.study.work import stored_work
 
 SCHEMA = 1
@@ -27,30 +27,32 @@ def study_to_json(study: Study) -> dict[str, Any]:
     return {"schema": SCHEMA, "study": msgspec.to_builtins(study)}
 
 
-def study_from_json(data: object, *, origin: str = "stored study") -> Study:
-    """The study that ``study_to_json`` made this of; StudyError where it is of a newer form, is damaged, or says what no
-    study file could say."""
+def study_from_json(data: object, *, origin: str = "stored study", foreign: bool = False) -> Study:
+    """The study that ``study_to_json`` made this of; StudyError where it is of a newer form or damaged, or (``foreign``: it
+    may be anybody's) says what no study file could say."""
     if not isinstance(data, Mapping) or not isinstance(data.get("schema"), int):
         raise StudyError("holds no study", file=origin)
     if data["schema"] > SCHEMA:
         message = f"has schema {data['schema']}, and this iotrial reads up to {SCHEMA}"
         raise StudyError(message, file=origin, hint="a newer iotrial wrote it; update this one")
+    source = Source.FOREIGN if foreign else Source.STORE
     try:
-        study = from_stored(Study, data.get("study"))
-        study = replace(study, workloads=tuple(map(_with_work, study.workloads)))
-        check_study(study)
+        study = from_table(Study, data.get("study"), source)
+        study = replace(study, workloads=tuple(_with_work(one, source) for one in study.workloads))
+        if foreign:
+            check_study(study)
     except (Problem, RecursionError) as error:
-        raise StudyError(f"is damaged: {printed_message(error)}", file=origin) from error
+        raise StudyError(f"is damaged: {_printed(error)}", file=origin) from error
     return study
 
 
-def _with_work(workload: Workload) -> Workload:
+def _with_work(workload: Workload, source: Source) -> Workload:
     try:
-        return replace(workload, work=stored_work(workload.work))
+        return replace(workload, work=stored_work(workload.kind, workload.work, source))
     except Problem as problem:
         raise Problem(f"workload {shown(workload.name)}: {problem.message}", *problem.path) from None
 
 
-def printed_message(error: Exception) -> str:
+def _printed(error: Exception) -> str:
     """What is wrong, bounded and without control characters."""
     return "".join(c if c.isprintable() else "?" for c in str(error))[:400]

@@ -48,6 +48,17 @@ S = TypeVar("S", bound=Struct)
 Path = tuple[str | int, ...]
 
 
+class Source(Enum):
+    """Where values come from, and so what is checked of them."""
+
+    #: a study file: keys and units as people write them
+    FILE = "file"
+    #: this user's own store: what was read from a file once. A text may be one that no file could hold: a program's path
+    STORE = "store"
+    #: a packed trial, which anybody may have made: nothing that a file could not say
+    FOREIGN = "foreign"
+
+
 class Problem(ValueError):
     """A value that a study cannot have. ``path`` leads to it inside its table."""
 
@@ -293,34 +304,25 @@ def keys_of(struct: type[Struct]) -> dict[str, Key]:
     return found
 
 
-def from_table(struct: type[S], table: object, *path: str | int) -> S:
-    """The Struct of a table of a study file. Raises Problem, with the path from ``table`` on."""
-    return struct(**values_of(struct, table, path))
+def from_table(struct: type[S], table: object, source: Source = Source.FILE) -> S:
+    """The Struct of a table of a study file, or of an object that ``msgspec.to_builtins`` made of one. Raises Problem, with the
+    path from ``table`` on."""
+    return struct(**values_of(struct, table, source))
 
 
-def values_of(struct: type[Struct], table: object, path: Path = ()) -> dict[str, Any]:
-    """The values that a table of a study file gives to fields of a Struct, by field; what it leaves out is not there."""
-    return _fields(struct, table, path, {key.name: key for key in keys_of(struct).values()}, stored=False)
+def values_of(struct: type[Struct], table: object, source: Source = Source.FILE) -> dict[str, Any]:
+    """The values that a table gives to fields of a Struct, by field; what it leaves out is not there. Raises Problem."""
+    return _fields(struct, table, (), source)
 
 
-def from_stored(struct: type[S], data: object, *path: str | int) -> S:
-    """The Struct of an object that ``msgspec.to_builtins`` made of one. Raises Problem."""
-    return struct(**stored_values(struct, data, path))
-
-
-def stored_values(struct: type[Struct], data: object, path: Path = ()) -> dict[str, Any]:
-    """The values of a stored object by field, with the limits of the Struct."""
-    return _fields(struct, data, path, {key.field: key for key in keys_of(struct).values()}, stored=True)
-
-
-def converted(wanted: Any, value: object, *path: str | int, stored: bool = False) -> Any:
-    """A value of a file (``stored``: of a stored object) as this type. Raises Problem."""
+def converted(wanted: Any, value: object, *path: str | int, source: Source = Source.FILE) -> Any:
+    """A value as this type. Raises Problem."""
     form = _form(wanted)
     try:
-        if form is not None and form.read is not None and not stored:
+        if form is not None and form.read is not None and source is Source.FILE:
             value = form.read(value)
-        found = _typed(wanted, value, path, stored)
-        if form is not None and form.check is not None and found is not None:
+        found = _typed(wanted, value, path, source)
+        if form is not None and form.check is not None and found is not None and source is not Source.STORE:
             form.check(found)
     except Problem:
         raise
@@ -331,9 +333,10 @@ def converted(wanted: Any, value: object, *path: str | int, stored: bool = False
     return found
 
 
-def _fields(
-    struct: type[Struct], table: object, path: Path, keys: Mapping[str, Key], *, stored: bool
-) -> dict[str, Any]:
+def _fields(struct: type[Struct], table: object, path: Path, source: Source) -> dict[str, Any]:
+    keys = keys_of(struct)
+    if source is not Source.FILE:
+        keys = {key.field: key for key in keys.values()}
     if not isinstance(table, dict):
         raise _explained(f"wanted a table, found {shown(table)}", path)
     # An unknown key explains the missing one beside it, so it is the one to report.
@@ -344,13 +347,13 @@ def _fields(
         if key.default is NODEFAULT and name not in table:
             raise MissingKey(name, *path)
     return {
-        key.field: converted(key.wanted, table[name], *path, name, stored=stored)
+        key.field: converted(key.wanted, table[name], *path, name, source=source)
         for name, key in keys.items()
         if name in table
     }
 
 
-def _typed(wanted: Any, value: object, path: Path, stored: bool) -> Any:
+def _typed(wanted: Any, value: object, path: Path, source: Source) -> Any:
     plain, metas = plain_of(wanted), _own_metas(wanted)
     origin, arguments = typing.get_origin(plain), typing.get_args(plain)
     if plain is Any:
@@ -361,7 +364,7 @@ def _typed(wanted: Any, value: object, path: Path, stored: bool) -> Any:
         if isinstance(value, Struct):
             return value  # its form has read it
         (member,) = (argument for argument in arguments if argument is not NoneType)
-        return _typed(Annotated[(member, *metas)] if metas else member, value, path, stored)
+        return _typed(Annotated[(member, *metas)] if metas else member, value, path, source)
     if origin is tuple:
         entries = _leaf(Annotated[(list, *_of_length(metas))] if metas else list, value, path)
         if arguments[-1] is Ellipsis:
@@ -372,20 +375,20 @@ def _typed(wanted: Any, value: object, path: Path, stored: bool) -> Any:
             each = list(arguments)
         # the parts of a pair are told apart by its name in the file
         return tuple(
-            converted(part, entry, *path, index, stored=stored)
+            converted(part, entry, *path, index, source=source)
             for index, (part, entry) in enumerate(zip(each, entries, strict=True))
         )
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         entries = _leaf(Annotated[(dict, *_of_length(metas))] if metas else dict, value, path)
         return {
-            converted(arguments[0], name, *path, name, stored=stored): converted(
-                arguments[1], entry, *path, name, stored=stored
+            converted(arguments[0], name, *path, name, source=source): converted(
+                arguments[1], entry, *path, name, source=source
             )
             for name, entry in entries.items()
         }
     if isinstance(plain, type) and issubclass(plain, Struct):
-        read = stored_values if stored else values_of
-        return plain(**read(plain, value, path))
+        read = _fields(plain, value, path, source)
+        return plain(**read)
     return _leaf(wanted, value, path)
 
 

@@ -25,13 +25,13 @@ from iotrial.study.schema import (
     Name,
     Problem,
     Size,
+    Source,
     UnknownKey,
     converted,
+    from_table,
     keys_of,
     plain_of,
-    printed,
     shown,
-    stored_values,
     values_of,
 )
 
@@ -559,23 +559,30 @@ class HasClients:
 
 
 @cache
+def _modules() -> frozenset[str]:
+    return frozenset(
+        module.name for module in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__)
+    )
+
+
+@cache
+def _found(module: str) -> type[Work] | None:
+    found: type[Work] | None = getattr(importlib.import_module(f"{PACKAGE}.{module}"), "WORK", None)
+    return found
+
+
 def kinds() -> dict[str, type[Work]]:
-    """The Struct of every kind by its name: that of each module of ``iotrial.workloads`` that has a ``WORK``."""
-    package = importlib.import_module(PACKAGE)
-    found: dict[str, type[Work]] = {}
-    for module in pkgutil.iter_modules(package.__path__):
-        work = getattr(importlib.import_module(f"{PACKAGE}.{module.name}"), "WORK", None)
-        if work is not None:
-            found[work.kind] = work
-    return dict(sorted(found.items()))
+    """The Struct of every kind by its name: ``WORK`` of each module of ``iotrial.workloads`` that has one. Kind and module have
+    one name."""
+    return {name: work for name in sorted(_modules()) if (work := _found(name)) is not None}
 
 
 def kind(name: str) -> type[Work]:
-    """The Struct of the kind of this name; UnknownName where there is none."""
-    try:
-        return kinds()[name]
-    except KeyError:
-        raise UnknownName("workload kind", name, kinds()) from None
+    """The Struct of the kind of this name, of which alone the module is imported; UnknownName where there is none."""
+    work = _found(name) if name in _modules() else None
+    if work is None:
+        raise UnknownName("workload kind", name, kinds())
+    return work
 
 
 def own_keys(work: type[Work]) -> dict[str, Any]:
@@ -598,17 +605,17 @@ def work_of(kind: type[W], table: Mapping[str, object]) -> W:
     return work
 
 
-def stored_work(data: object) -> Work:
-    """The work of a stored object, which names its Struct in ``is``. Raises Problem."""
-    if not isinstance(data, dict):
-        raise Problem(f"wanted a work, found {shown(data)}")
-    named = data.get("is")
-    for work in kinds().values():
-        if work.__name__ == named:
-            found = work(**stored_values(work, {key: value for key, value in data.items() if key != "is"}))
-            found.check()
-            return found
-    raise Problem(f'no work is called "{printed(str(named))}"')
+def stored_work(name: str, data: object, source: Source) -> Work:
+    """The work of a stored workload, whose kind has this name; the object itself names its Struct in ``is``. Raises Problem."""
+    try:
+        struct = kind(name)
+    except UnknownName as error:
+        raise Problem(error.message, hint=error.hint) from None
+    if not isinstance(data, dict) or data.get("is") != struct.__name__:
+        raise Problem(f"its work is not of the kind {shown(name)}")
+    work = from_table(struct, {key: value for key, value in data.items() if key != "is"}, source)
+    work.check()
+    return work
 
 
 def varied(work: W, options: Mapping[str, str]) -> W:

@@ -199,7 +199,7 @@ def _number(value: object, name: str, least: float, most: float) -> float:
 
 
 def _trial(table: _Fields, where: str) -> TrialHeader:
-    study = study_from_json(table.take("study"), origin=where)
+    study = study_from_json(table.take("study"), origin=where, foreign=True)
     options = _options(table.table("options", len(OPTIONS)))
     return TrialHeader(
         id=table.matching("id", _ID),
