@@ -12,7 +12,7 @@ from iotrial.lab import registry
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
-from iotrial.lab.knobs.block_queue import BlockNrRequests, BlockScheduler, pinned
+from iotrial.lab.knobs.block_queue import NR_REQUESTS, BlockScheduler, pinned
 from iotrial.lab.place import Place
 from iotrial.study.model import Setting
 
@@ -102,7 +102,7 @@ class Settings:
         self._note_dragged(subject)
         self._pins[subject.place.name] = tuple(
             _pin(Setting(pin.knob.name, pin.knob.read(subject, pin.setting)))
-            if pin.knob.name == BlockNrRequests.name
+            if pin.knob.name == NR_REQUESTS
             else pin
             for pin in self._pins[subject.place.name]
         )

@@ -163,7 +163,8 @@ class Requirement:
 
 
 class Knob(ABC):
-    """One setting. Subclasses in ``iotrial.lab.knobs`` are found by the registry.
+    """One setting. Subclasses in ``iotrial.lab.knobs`` are found by the registry, and knobs that a module there lists in
+    ``KNOBS``.
 
     Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``scope`` (what it turns), ``option`` (the
     key of a study that addresses it, such as ``key`` or ``variable``; None if it needs none),
@@ -171,17 +172,17 @@ class Knob(ABC):
     ``consequence`` (what the setting does to the safety of data).
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
+    name: str
+    title: str
     stage: ClassVar[Stage]
     scope: ClassVar[Scope] = Scope.MACHINE
     option: ClassVar[str | None] = None
     #: whether a factor must give that key, or may
     option_needed: ClassVar[bool] = True
-    open_levels: ClassVar[str | None] = None
-    rank: ClassVar[int] = 0
+    open_levels: str | None = None
+    rank: int = 0
     #: for every value that is not in ``consequences``
-    consequence: ClassVar[Consequence]
+    consequence: Consequence
     #: by value, where it depends on that; a knob whose values have an address or an argument has its own
     #: ``consequence_of``, and says here by which words it looks them up
     consequences: ClassVar[Mapping[str, Consequence]] = {}

@@ -23,7 +23,10 @@ T = TypeVar("T")
 @cache
 def knobs() -> dict[str, Knob]:
     """All knobs by name."""
-    return _found(iotrial.lab.knobs, Knob)  # type: ignore[type-abstract]
+    listed = {
+        knob.name: knob for module in _modules(iotrial.lab.knobs) for knob in getattr(module, "KNOBS", ())
+    }
+    return dict(sorted({**_found(iotrial.lab.knobs, Knob), **listed}.items()))  # type: ignore[type-abstract]
 
 
 @cache
@@ -32,10 +35,14 @@ def objects() -> dict[str, LabObject]:
     return _found(iotrial.lab.objects, LabObject)  # type: ignore[type-abstract]
 
 
+def _modules(package: ModuleType) -> list[ModuleType]:
+    names = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+
+
 def _found(package: ModuleType, kind: type[T]) -> dict[str, T]:
     found: dict[str, T] = {}
-    for module in pkgutil.iter_modules(package.__path__):
-        loaded = importlib.import_module(f"{package.__name__}.{module.name}")
+    for loaded in _modules(package):
         for _, member in inspect.getmembers(loaded, inspect.isclass):
             named = "name" in vars(member)
             if issubclass(member, kind) and named and member.__module__ == loaded.__name__:
