@@ -21,8 +21,8 @@ from report_fixtures import all_equivalent, document, factor, study
 
 from iotrial.cli import cli
 from iotrial.errors import RequestError
+from iotrial.report import exports
 from iotrial.report.document import Document
-from iotrial.report.exports import FORMATS
 from iotrial.report.exports.benchfmt import unit_of
 from iotrial.store import Store
 from iotrial.study.model import Better, Response, Role, Scale
@@ -35,7 +35,7 @@ Verb = Callable[..., object]
 
 def exported(of: Document, kind: str) -> bytes:
     file = io.BytesIO()
-    FORMATS[kind].write(of, file)
+    exports.format_of(kind).write(of, file)
     return file.getvalue()
 
 
@@ -182,7 +182,7 @@ def verb(here: Path) -> Verb:
     return lambda *words: cli.main(list(words), prog_name="iotrial", standalone_mode=False)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(one.name, f"1-example{one.suffix}") for one in FORMATS.values()])
+@pytest.mark.parametrize(("kind", "name"), [(name, f"1-example{exports.format_of(name).SUFFIX}") for name in exports.names()])
 def test_a_file_is_named_by_its_format_and_replaces_nothing(
     here: Path, verb: Verb, capsys: pytest.CaptureFixture[str], kind: str, name: str
 ) -> None:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
@@ -185,7 +186,7 @@ class Knob(ABC):
     consequence: Consequence
     #: by value, where it depends on that; a knob whose values have an address or an argument has its own
     #: ``consequence_of``, and says here by which words it looks them up
-    consequences: ClassVar[Mapping[str, Consequence]] = {}
+    consequences: Mapping[str, Consequence] = MappingProxyType({})
 
     def consequence_of(self, setting: Setting) -> Consequence:
         """What this value does to the safety of data. Never raises: a stored trial may hold any value."""

@@ -16,6 +16,7 @@ import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.report import exports
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".iotrial"
 PACKED = "packed"
-#: as ``iotrial.report.exports`` has them, which is not imported for a word of help
-FORMATS = (PACKED, "csv", "parquet", "json", "benchfmt")
+FORMATS = (PACKED, *exports.names())
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # a store that somebody else made may hold any name
 
 
@@ -109,21 +109,15 @@ def _export(
 
 def _name(found: StoredTrial, kind: str) -> str:
     """NUMBER-STUDY with the format's suffix, in the current folder."""
-    suffix = SUFFIX
-    if kind != PACKED:
-        from iotrial.report.exports import FORMATS
-
-        suffix = FORMATS[kind].suffix
+    suffix = SUFFIX if kind == PACKED else exports.format_of(kind).SUFFIX
     study = _UNFIT.sub("-", found.header.study.name)[:80]
     return f"{found.number}-{study}{suffix}" if found.number else f"{study.strip('.-') or 'trial'}{suffix}"
 
 
 def _writer(document: Document, kind: str) -> Callable[[BinaryIO], str]:
-    from iotrial.report.exports import FORMATS
-
     def write(file: BinaryIO) -> str:
         """The digest of all that was written."""
-        FORMATS[kind].write(document, file)
+        exports.format_of(kind).write(document, file)
         file.flush()
         file.seek(0)
         digest = hashlib.sha256()

@@ -31,7 +31,7 @@ class FileAttribute(Knob):
     name = "file.attribute"
     title = "an attribute of the files: none, no-atime (A), sync (S), journal-data (j, ext4)"
     consequence = harmless("the files are kept as any other")
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "sync": trade_off("every write waits for the disk"),
         "journal-data": trade_off("data are written twice, to the journal and then to their place"),
         "no-atime": harmless("access times are not kept"),

@@ -201,13 +201,11 @@ class DeviceFileKnob(BlockKnob):
     def __init__(self, row: DeviceFile) -> None:
         self._row = row
         self.name, self.title, self.consequence, self.rank = row.name, row.title, row.consequence, row.rank
+        self.consequences = row.consequences
         self.folder, self.file = row.file.split("/")
         self.of_the_whole = row.of_the_whole
         if row.numbers is not None:
             self.open_levels = row.open_levels or "{} to {}".format(*row.numbers)
-
-    def consequence_of(self, setting: Setting) -> Consequence:
-        return self._row.consequences.get(setting.value.strip(), self.consequence)
 
     def parse(self, setting: Setting) -> str:
         if self._row.numbers is None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar
 
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab import cache
@@ -112,7 +111,7 @@ class WorkOption(Knob):
     option = "option"
     open_levels = "what a study file may write for that key"
 
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         **dict.fromkeys(
             (
                 "block", "block_size", "buffer_dump", "clients", "count", "data", "delay", "direct", "load", "operations",

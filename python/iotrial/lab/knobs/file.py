@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar
 
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab.knob import (
@@ -52,7 +51,7 @@ class FileMode(Knob):
     stage = Stage.FILES
     scope = Scope.FILES
     open_levels = "0000 to 1777"
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "writable by others": trade_off("every user of the machine may change the files"),
     }
 

@@ -74,7 +74,7 @@ class MkfsOption(Knob):
     option_needed = False
 
     #: by option, feature, or option and argument. mke2fs(8), ext4(5), mkfs.xfs(8), mkfs.btrfs(8)
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "default": harmless("as the file system is made by default"),
         "-O ^has_journal": at_risk("without a journal a power cut may damage the file system as a whole"),
         "-O ^metadata_csum": at_risk(
@@ -185,7 +185,7 @@ class FilesystemLog(Knob):
     name = LOG_KNOB
     title = "where the file system keeps its log: in itself, or on a second device of the lab's own"
     consequence = harmless("the log lies where the files lie")
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "external": trade_off(
             "the file system cannot be mounted without its log: the failure of either device takes it down"
         ),

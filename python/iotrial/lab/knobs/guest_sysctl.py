@@ -41,7 +41,7 @@ class GuestSysctl(KernelFileKnob):
         "vm.min_free_kbytes": (1, 128, 1 << 20),
     }
 
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "vm.min_free_kbytes": trade_off("memory that is kept free serves no cache"),
     }
 

@@ -72,7 +72,7 @@ class MountAtime(MountKnob):
     name = "mount.atime"
     title = "when reading updates a file's access time"
     consequence = harmless("how far access times can be trusted by programs that look at them")
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "lazytime": trade_off("after a power cut timestamps may be up to a day old"),
     }
 
@@ -184,7 +184,7 @@ class MountOption(MountKnob):
     }
 
     #: by option, or option and argument. Documentation/admin-guide/ext4.rst, admin-guide/xfs.rst, btrfs(5), mount(8)
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "default": harmless("as the file system is mounted by default"),
         "auto_da_alloc": harmless(
             "a file that was replaced without a sync is whole after a crash: the old or the new one"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from iotrial.errors import RequestError
 from iotrial.lab.disk import DiskPlace
@@ -56,7 +55,7 @@ class NasProtocol(ShareKnob):
     name = "nas.protocol"
     title = "how the server's files or disk are reached: NFS 3 or 4.2, SMB, iSCSI"
     consequence = harmless("a file that was closed is on the disk of the server")
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "smb": trade_off(
             "what was closed and not synced may be in the memory of the server alone, and lost with its power"
         ),
@@ -80,7 +79,7 @@ class NasExport(ShareKnob):
     name = "nas.export"
     title = "whether the NFS server answers a write when it is on the disk (sync), or before (async)"
     consequence = harmless("the server answers when data are on its disk")
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "async": at_risk(
             "the server answers before data are on its disk: when it crashes or loses power, data that clients hold for "
             "synced are lost or corrupted"

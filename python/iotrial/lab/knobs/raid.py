@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
 from iotrial.lab.guest import array
@@ -76,7 +75,7 @@ class RaidLevel(ArrayKnob):
     consequence = trade_off(
         "a disk may fail; a power cut and a missing disk together may corrupt data that nobody was writing (write hole)"
     )
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "raid0": at_risk("nothing is kept twice: the failure of any disk loses all data"),
         "raid1": harmless("every disk holds all data"),
         "raid10": harmless("everything is on two disks"),
@@ -119,7 +118,7 @@ class RaidBitmap(ArrayKnob):
     name = "raid.bitmap"
     title = "write-intent bitmap of the array"
     consequence = harmless("after a crash only what was being written is resynchronised")
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "none": trade_off(
             "after a crash the whole array is resynchronised, and until then its copies or parity may disagree"
         ),
@@ -140,7 +139,7 @@ class RaidState(ArrayKnob):
     name = "raid.state"
     title = "whether the array has all of its disks, or lacks one"
     consequence = harmless("the array has all its disks")
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "degraded": at_risk("a disk is missing: the next one that fails may take all data with it"),
     }
     about = "state"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.lab.disk import disk_place
@@ -87,7 +86,7 @@ class FilesystemTrim(Knob):
     name = "filesystem.trim"
     title = "free blocks before the run: none (written over once, as on a disk in use), fstrim (then trimmed)"
     consequence = harmless("nothing is discarded")
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         "fstrim": trade_off("what was deleted cannot be recovered from the disk"),
     }
     stage = Stage.FILES

@@ -68,7 +68,7 @@ class Sysctl(KernelFileKnob):
     }
 
     #: Documentation/admin-guide/sysctl/vm.rst and admin-guide/xfs.rst
-    consequences: ClassVar[Mapping[str, Consequence]] = {
+    consequences: Mapping[str, Consequence] = {
         **dict.fromkeys(
             (
                 "vm.dirty_background_bytes",

@@ -1,62 +1,34 @@
-"""One trial as a file that other programs read: by name of the format, what writes it.
+"""One trial as a file that other programs read: one module a format, called like the format.
 
-A packed trial, which iotrial itself reads, is the store's (``iotrial.store.packed``).
+Each has ``SUFFIX``, how the names of its files end, and ``write(document, file)``, which raises RequestError where a library
+that it needs is missing, before it writes. A packed trial, which iotrial itself reads, is the store's
+(``iotrial.store.packed``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import BinaryIO
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
-from iotrial.report.document import Document
-
-Write = Callable[[Document, BinaryIO], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """How a format is called, how its files' names end, and what writes one. ``write`` raises RequestError where a library
-    that it needs is missing, before it writes."""
-
-    name: str
-    suffix: str
-    write: Write
+if TYPE_CHECKING:
+    from iotrial.report.document import Document
 
 
-def _csv(document: Document, file: BinaryIO) -> None:
-    from iotrial.report.exports.csv_table import write_csv
+class Format(Protocol):
+    """A module of this folder."""
 
-    write_csv(document, file)
+    SUFFIX: str
 
-
-def _parquet(document: Document, file: BinaryIO) -> None:
-    from iotrial.report.exports.parquet import write_parquet
-
-    write_parquet(document, file)
+    def write(self, document: Document, file: BinaryIO) -> None:
+        """Write the trial."""
 
 
-def _json(document: Document, file: BinaryIO) -> None:
-    import json
-
-    from iotrial.report.jsonreport import report_json
-
-    file.write(json.dumps(report_json(document), indent=1, allow_nan=False).encode())
-    file.write(b"\n")
+def names() -> tuple[str, ...]:
+    """The names of all formats; nothing is imported."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
-def _benchfmt(document: Document, file: BinaryIO) -> None:
-    from iotrial.report.exports.benchfmt import write_benchfmt
-
-    write_benchfmt(document, file)
-
-
-FORMATS: Mapping[str, Format] = {
-    one.name: one
-    for one in (
-        Format("csv", ".csv", _csv),
-        Format("parquet", ".parquet", _parquet),
-        Format("json", ".json", _json),
-        Format("benchfmt", ".bench", _benchfmt),
-    )
-}
+def format_of(name: str) -> Format:
+    """The format of this name."""
+    return cast(Format, importlib.import_module(f"{__name__}.{name}"))

@@ -21,6 +21,8 @@ from iotrial.report.notation import capitalised, utc
 from iotrial.store.model import RunRecord
 from iotrial.study.model import Better, Response, Study
 
+SUFFIX = ".bench"
+
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
 _UNITS = {"bytes": "B", "bytes/s": "B/s", "byte": "B"}
 #: what benchstat would take for a scaled unit, or for the end of a part of a unit
@@ -31,7 +33,7 @@ _UNFIT_IN_UNITS = re.compile(r"[^\w.]")
 _PROCESSORS = re.compile(r"-(?=\d+$)")
 
 
-def write_benchfmt(document: Document, file: BinaryIO) -> None:
+def write(document: Document, file: BinaryIO) -> None:
     """Configuration, units, and one line a run that counts, in order of time."""
     for line in _lines(document):
         file.write(line.encode("utf-8", "backslashreplace") + b"\n")

@@ -8,14 +8,16 @@ from typing import Any, BinaryIO
 
 from iotrial.errors import RequestError
 from iotrial.report.document import Document
-from iotrial.report.exports.table import Type, Value, runs_table
 from iotrial.report.jsonreport import report_json
+from iotrial.report.runs_table import Type, Value, runs_table
+
+SUFFIX = ".parquet"
 
 INSTALL = "pip install 'iotrial[frames]'"
 _AT_ONCE = 1 << 16
 
 
-def write_parquet(document: Document, file: BinaryIO) -> None:
+def write(document: Document, file: BinaryIO) -> None:
     """The table of ``runs_table``: null for what is missing. RequestError where pyarrow is not installed."""
     try:
         import pyarrow as arrow

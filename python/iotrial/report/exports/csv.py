@@ -12,12 +12,14 @@ from typing import BinaryIO
 
 from iotrial.legible import shown
 from iotrial.report.document import Document
-from iotrial.report.exports.table import Value, runs_table
+from iotrial.report.runs_table import Value, runs_table
+
+SUFFIX = ".csv"
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def write_csv(document: Document, file: BinaryIO) -> None:
+def write(document: Document, file: BinaryIO) -> None:
     """The table of ``runs_table``: empty cells for what is missing, ``true`` and ``false``, numbers with all their digits."""
     table = runs_table(document)
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
