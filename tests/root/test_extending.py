@@ -194,7 +194,9 @@ def test_a_kind_of_work_is_one_file(folder: Path, state: Path, tmp_path: Path) -
 def test_a_knob_of_a_plain_file_is_one_row(folder: Path, state: Path, tmp_path: Path) -> None:
     study = tmp_path / "turning.toml"
     study.write_text(TURNING)
-    iotrial(folder, "run", str(study), "--blocks", "2", "--no-stop", "--no-controls", "--on", str(state.parent))
+    iotrial(
+        folder, "run", str(study), "--blocks", "2", "--no-stop", "--no-controls", "--on", str(state.parent)
+    )
     report = json.loads(iotrial(folder, "report", "last", "--json"))
     assert report["trial"]["state"] == "done"
     assert "toy.merging" in iotrial(folder, "knobs")

@@ -182,7 +182,9 @@ def verb(here: Path) -> Verb:
     return lambda *words: cli.main(list(words), prog_name="iotrial", standalone_mode=False)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(name, f"1-example{exports.format_of(name).SUFFIX}") for name in exports.names()])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(name, f"1-example{exports.format_of(name).SUFFIX}") for name in exports.names()]
+)
 def test_a_file_is_named_by_its_format_and_replaces_nothing(
     here: Path, verb: Verb, capsys: pytest.CaptureFixture[str], kind: str, name: str
 ) -> None:
