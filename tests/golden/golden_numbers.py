@@ -116,8 +116,8 @@ def digest(value: Any) -> str:
 NEAR, NEAR_P = 1e-9, 1e-6
 #: what is zero but for rounding
 NOTHING = 1e-12
-#: The estimate is the least of a function that is flat there. Between a processor with AVX-512 and one without, it differed by
-#: up to .0103 of the interval's width in the 52 packed trials; no verdict differed.
+#: The estimate is the least of a function that is flat there. Between a processor with AVX-512 and one without, it differed
+#: by up to .0103 of the interval's width in the 52 packed trials; no verdict differed.
 OF_WIDTH = 2e-2
 
 

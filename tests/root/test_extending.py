@@ -1,5 +1,5 @@
-"""A kind of work, a knob, an importer, a format and a verb are one file or one row each: added here from a folder elsewhere, with
-no file of iotrial changed, and used by the whole program."""
+"""A kind of work, a knob, an importer, a format and a verb are one file or one row each: added here from a folder elsewhere,
+with no file of iotrial changed, and used by the whole program."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ KNOB = """
 from iotrial.lab.knob import harmless
 from iotrial.lab.knobs.block_queue import DeviceFile, DeviceFileKnob
 
-ROW = DeviceFile("toy.merging", "merging, by another name", "queue/nomerges", harmless("as before"), neutral="0", words=("0", "2"))
+ROW = DeviceFile(
+    "toy.merging", "merging, by another name", "queue/nomerges", harmless("as before"), neutral="0", words=("0", "2")
+)
 KNOBS = (DeviceFileKnob(ROW),)
 """
 TURNING = f"""

@@ -268,8 +268,8 @@ RateWord = Annotated[str, formed(Form("rate", read=_bit_rate))]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a table. ``field`` is the Struct's, ``wanted`` its annotated type; ``default`` is NODEFAULT where the key must
-    be there."""
+    """One key of a table. ``field`` is the Struct's, ``wanted`` its annotated type; ``default`` is NODEFAULT where the key
+    must be there."""
 
     name: str
     field: str
@@ -305,8 +305,8 @@ def keys_of(struct: type[Struct]) -> dict[str, Key]:
 
 
 def from_table(struct: type[S], table: object, source: Source = Source.FILE) -> S:
-    """The Struct of a table of a study file, or of an object that ``msgspec.to_builtins`` made of one. Raises Problem, with the
-    path from ``table`` on."""
+    """The Struct of a table of a study file, or of an object that ``msgspec.to_builtins`` made of one. Raises Problem, with
+    the path from ``table`` on."""
     return struct(**values_of(struct, table, source))
 
 

@@ -428,8 +428,8 @@ class FileSet(Work, frozen=True, kw_only=True):
     content: Annotated[
         Literal["text", "random", "zeros", "words", "c"],
         Meta(
-            description="lines of hexadecimal digits, incompressible bytes, zeros, words that compress as a text in a natural "
-            "language does, or C sources that compile (sizes in whole KiB; every eighth file is a header)"
+            description="lines of hexadecimal digits, incompressible bytes, zeros, words that compress as a text in "
+            "a natural language does, or C sources that compile (sizes in whole KiB; every eighth file is a header)"
         ),
     ] = "text"
     directories: Annotated[
@@ -572,8 +572,8 @@ def _found(module: str) -> type[Work] | None:
 
 
 def kinds() -> dict[str, type[Work]]:
-    """The Struct of every kind by its name: ``WORK`` of each module of ``iotrial.workloads`` that has one. Kind and module have
-    one name."""
+    """The Struct of every kind by its name: ``WORK`` of each module of ``iotrial.workloads`` that has one. Kind and module
+    have one name."""
     return {name: work for name in sorted(_modules()) if (work := _found(name)) is not None}
 
 
@@ -606,7 +606,8 @@ def work_of(kind: type[W], table: Mapping[str, object]) -> W:
 
 
 def stored_work(name: str, data: object, source: Source) -> Work:
-    """The work of a stored workload, whose kind has this name; the object itself names its Struct in ``is``. Raises Problem."""
+    """The work of a stored workload, whose kind has this name; the object itself names its Struct in ``is``. Raises
+    Problem."""
     try:
         struct = kind(name)
     except UnknownName as error:

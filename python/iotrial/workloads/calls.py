@@ -34,8 +34,8 @@ _ALL = (_count("calls", "system calls"), _count("errors", "system calls with an 
 
 
 class CallsWork(CommandWork, frozen=True, kw_only=True):
-    """Whole processes whose system calls are counted instead of their time. ``calls`` are the names of those that are responses
-    of their own."""
+    """Whole processes whose system calls are counted instead of their time. ``calls`` are the names of those that are
+    responses of their own."""
 
     kind = "calls"
     about = "Whole processes whose system calls are counted, exactly, and not timed."

@@ -114,8 +114,8 @@ _SERVER = (
 class ClientsWork(HasClients, ServedWork, frozen=True, kw_only=True):
     """The same commands of many clients at once, against one server.
 
-    ``server`` is what ``{server}`` stands for: an address or a folder as the clients see it; with ``serve``, where that program
-    listens; with neither, the lab's own folder that ``make`` has filled.
+    ``server`` is what ``{server}`` stands for: an address or a folder as the clients see it; with ``serve``, where that
+    program listens; with neither, the lab's own folder that ``make`` has filled.
     """
 
     kind = "clients"
@@ -124,12 +124,12 @@ class ClientsWork(HasClients, ServedWork, frozen=True, kw_only=True):
         "--client names."
     )
     notes = (
-        "All clients begin at one moment of a common clock; their clocks are compared before and after each run, and a run "
-        "whose clients began further apart than spread is void. wall.STEP is there where a workload has several steps. "
-        "server_cpu is that of the processes of serve, or of the machine that --server-probe reaches, which alone gives "
-        "server_softirq and server_busy; without either they are not there. A client that fails, hangs or dies is a failure of "
-        "the run, and is named. The knob work.option varies clients, server and volume; command.argument varies what stands in "
-        "commands and in serve."
+        "All clients begin at one moment of a common clock; their clocks are compared before and after each run, "
+        "and a run whose clients began further apart than spread is void. wall.STEP is there where a workload has "
+        "several steps. server_cpu is that of the processes of serve, or of the machine that --server-probe "
+        "reaches, which alone gives server_softirq and server_busy; without either they are not there. A client "
+        "that fails, hangs or dies is a failure of the run, and is named. The knob work.option varies clients, "
+        "server and volume; command.argument varies what stands in commands and in serve."
     )
     documented = (_WALL, *_rates("bytes/s or 1/s"), _step("STEP"), *_SHARED, *_SERVER, *DEVICE_RESPONSES)
     file_keys = {

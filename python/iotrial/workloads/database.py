@@ -88,15 +88,16 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
 
     kind = "database"
     about = (
-        "One test on one table of a database, by the engine's own client program. The table (a number as primary key, "
-        "three integers, a text) is made and filled before the first run on a place, from closed forms; what a run has changed "
-        "is undone after it, outside the time, and answers are checked against what they must be."
+        "One test on one table of a database, by the engine's own client program. The table (a number as primary "
+        "key, three integers, a text) is made and filled before the first run on a place, from closed forms; what a "
+        "run has changed is undone after it, outside the time, and answers are checked against what they must be."
     )
     notes = (
-        "A server is started for each run, after the lab is mounted and made cold, and stopped after it, in every arm "
-        "alike; it runs as the invoking user, or as nobody where root typed the command. Cache states: `cold` empties the "
-        "engine's cache and the kernel's; `warm` has the test done once before. Responses server_... are those of MariaDB and "
-        "PostgreSQL. --set program=PATH,PATH compares two versions: folders of their programs."
+        "A server is started for each run, after the lab is mounted and made cold, and stopped after it, in every "
+        "arm alike; it runs as the invoking user, or as nobody where root typed the command. Cache states: `cold` "
+        "empties the engine's cache and the kernel's; `warm` has the test done once before. Responses server_... "
+        "are those of MariaDB and PostgreSQL. --set program=PATH,PATH compares two versions: folders of their "
+        "programs."
     )
     vocabulary = {"engine": ENGINES, "test": TESTS}
     documented = (_WALL, _RATE, *CPU_RESPONSES, *_SERVER, *DEVICE_RESPONSES, SYNCED_RESPONSE)

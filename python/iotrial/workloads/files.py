@@ -89,8 +89,9 @@ class FilesWork(FileSet, frozen=True, kw_only=True):
     order: Annotated[
         Literal["by-file", "by-operation", "by-phase"],
         Meta(
-            description="all operations on one file, then the next; or one operation on all files, then the next; or what lies "
-            "between the opening of a file and its close on one file, then the next, and then what follows"
+            description="all operations on one file, then the next; or one operation on all files, then the next; "
+            "or what lies between the opening of a file and its close on one file, then the next, and then what "
+            "follows"
         ),
     ] = "by-file"
 

@@ -63,9 +63,9 @@ class MatrixWork(Work, frozen=True, kw_only=True):
     kind = "matrix"
     about = "The thirteen tests of iozone on one file: every combination of a file size and a record size is a cell."
     notes = (
-        "Factors of role condition on matrix.file_size and matrix.record_size make the matrix; cells whose record is "
-        "larger than the file are left out. The known slow-down of the positive control is put into every test, and judged in "
-        "each that is primary."
+        "Factors of role condition on matrix.file_size and matrix.record_size make the matrix; cells whose record "
+        "is larger than the file are left out. The known slow-down of the positive control is put into every test, "
+        "and judged in each that is primary."
     )
     vocabulary = {"tests": TESTS}
     documented = (

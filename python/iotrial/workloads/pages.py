@@ -104,10 +104,11 @@ class PagesWork(ServedWork, frozen=True, kw_only=True):
     about = "A list of pages requested from a web server over HTTP/1.1 by the probe."
     notes = (
         "A response of another status, a redirect, one that never ends or ends too early is a failure of its level. "
-        "What the server spends is that of all processes that share its listening socket; where these cannot be found (another "
-        "machine, another user's) there is no server_cpu and no server_memory. Bodies are compared between treatments (not "
-        "those that browsers load), and the report says which pages differ. The knob work.option varies count, server, delay, "
-        "clients, keep_alive and browser; command.argument varies what stands in serve."
+        "What the server spends is that of all processes that share its listening socket; where these cannot be "
+        "found (another machine, another user's) there is no server_cpu and no server_memory. Bodies are compared "
+        "between treatments (not those that browsers load), and the report says which pages differ. The knob "
+        "work.option varies count, server, delay, clients, keep_alive and browser; command.argument varies what "
+        "stands in serve."
     )
     documented = RESPONSES
     options = ("count", "server", "delay", "clients", "keep_alive", "browser")
@@ -179,8 +180,8 @@ class PagesWork(ServedWork, frozen=True, kw_only=True):
     browser: Annotated[
         bool,
         Meta(
-            description="the clients are real browsers (headless Chromium, a profile each), which load style sheets, scripts and "
-            "images too; a page is there at its load event"
+            description="the clients are real browsers (headless Chromium, a profile each), which load style "
+            "sheets, scripts and images too; a page is there at its load event"
         ),
     ] = False
     replicates: Annotated[

@@ -53,10 +53,10 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
     kind = "rebuild"
     about = "An array brings a disk into step again: how long it takes, how fast it is where, what it had announced."
     notes = (
-        "It needs an array of md's with redundancy ([lab] disks, knob raid.level). Before each run the last disk of the "
-        "array is taken out of it; a new one is that disk with nothing of md's left on it. With a write-intent bitmap "
-        "(raid.bitmap) the same one is brought up to date where something was written meanwhile, and nowhere else. Rates of all "
-        "parts are evidence (rate_part_N)."
+        "It needs an array of md's with redundancy ([lab] disks, knob raid.level). Before each run the last disk of "
+        "the array is taken out of it; a new one is that disk with nothing of md's left on it. With a write-intent "
+        "bitmap (raid.bitmap) the same one is brought up to date where something was written meanwhile, and nowhere "
+        "else. Rates of all parts are evidence (rate_part_N)."
     )
     documented = _RESPONSES
     options = ("returns", "load")

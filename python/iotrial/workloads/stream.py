@@ -120,8 +120,8 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
     copy_with: Annotated[
         Literal["read-write", "copy-file-range"],
         Meta(
-            description="the calls of a copy: read and write by block (dd, cp), or copy_file_range, for which a file system may "
-            "share blocks"
+            description="the calls of a copy: read and write by block (dd, cp), or copy_file_range, for which a "
+            "file system may share blocks"
         ),
     ] = "read-write"
     block_size_bytes: Annotated[

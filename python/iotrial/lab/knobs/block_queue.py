@@ -1,7 +1,7 @@
 """Knobs of the lab's own block device: scheduler, requests, read-ahead, write-back throttling, limits, share of dirty pages.
 
-A plain file of the device is one row of ``FILES`` below. The kernel's words for them: Documentation/ABI/stable/sysfs-block and
-Documentation/ABI/testing/sysfs-class-bdi.
+A plain file of the device is one row of ``FILES`` below. The kernel's words for them: Documentation/ABI/stable/sysfs-block
+and Documentation/ABI/testing/sysfs-class-bdi.
 
 A loop device keeps its queue settings after it was detached, for whoever attaches it next, and a
 change of scheduler drags others along (`none` sets nr_requests 128, any scheduler 256; bfq switches
@@ -13,9 +13,9 @@ own length, which a loop device has not.
 files are looked at when a file system is mounted (rotational, stable_writes), which in every run comes after them.
 
 What changes a limit of the queue lets the kernel work out read-ahead anew (blk_apply_bdi_limits in block/blk-settings.c; seen
-on Linux 6.18: twice max_sectors_kb), so that is journaled with it, put back after it, and pinned or turned last. Read-ahead is
-one number in the kernel, which the queue and the backing device information both show. The ranges of the two shares of dirty
-pages do not overlap, because the kernel refuses a least share above the largest.
+on Linux 6.18: twice max_sectors_kb), so that is journaled with it, put back after it, and pinned or turned last. Read-ahead
+is one number in the kernel, which the queue and the backing device information both show. The ranges of the two shares of
+dirty pages do not overlap, because the kernel refuses a least share above the largest.
 """
 
 from __future__ import annotations
@@ -175,9 +175,9 @@ class DeviceFile:
 
     ``file`` is below /sys/block/DEVICE. Its values are the whole numbers of ``numbers``, least and most, or else ``words``;
     ``neutral`` is what every run goes through before its own. ``consequence``: what its values do to the safety of data,
-    ``consequences`` of single ones. ``dragged``: values that a change of scheduler writes here by itself. ``of_the_whole``: of an
-    array it is the array's own, and not that of each of its disks. ``is_limit``: a change of it lets the kernel work out
-    read-ahead anew. ``rank``: order within the stage.
+    ``consequences`` of single ones. ``dragged``: values that a change of scheduler writes here by itself. ``of_the_whole``:
+    of an array it is the array's own, and not that of each of its disks. ``is_limit``: a change of it lets the kernel work
+    out read-ahead anew. ``rank``: order within the stage.
     """
 
     name: str

@@ -22,8 +22,8 @@ MAKE_S, START_S = 120.0, 30.0
 
 
 class ServedWork(HasPrograms, HasServer, Work, frozen=True, kw_only=True):
-    """A work whose server the study may start: ``serve`` for each run, ``make`` what fills its site in the lab, once; neither by
-    a shell."""
+    """A work whose server the study may start: ``serve`` for each run, ``make`` what fills its site in the lab, once;
+    neither by a shell."""
 
     file_keys = {
         "make_file": Annotated[
