@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 from zlib import crc32
 
 import msgspec
@@ -42,11 +42,19 @@ def sealed(table: str, trial: str, number: int, row: Row) -> Row:
     return (number, *row, checksum(table, trial, row))
 
 
-class Seals:
-    """The checksums of one trial's records."""
+class Digest(Protocol):
+    """A hash of ``hashlib``."""
 
-    def __init__(self, connection: sqlite3.Connection, number: int) -> None:
+    def update(self, data: bytes, /) -> None:
+        """Add these bytes."""
+
+
+class Seals:
+    """The checksums of one trial's records. ``digest`` is fed with every record that is read."""
+
+    def __init__(self, connection: sqlite3.Connection, number: int, digest: Digest | None = None) -> None:
         self._number = number
+        self._digest = digest
         self._connection = connection
         self._column = has_checksums(connection)
         found = connection.execute(
@@ -61,16 +69,19 @@ class Seals:
 
     def checked(self, table: str, found: Iterable[Row]) -> Iterator[Row]:
         """The rows without numbers and checksums. StoreError at the first that is not as it was stored."""
-        trial, required = self._trial, self._required
+        trial, required, digest = self._trial, self._required, self._digest
         for place, row in enumerate(found, start=1):
             *values, sequence, stored = row
             without = stored is None and not required
-            if not without and stored != numbered(checksum(table, trial, values), sequence):
+            encoded = b"" if without and digest is None else _encoded((table, trial, *values))
+            if not without and stored != numbered(crc32(encoded), sequence):
                 raise StoreError(
                     f"trial {self._number} is damaged: {_named(table, place, values)} is not as it was stored: its checksum "
                     + ("is missing" if stored is None else "differs"),
                     hint=HINT,
                 )
+            if digest is not None:
+                digest.update(b"%s %d\n" % (encoded, sequence))
             yield tuple(values)
 
     def refuse_lost(self, tables: Iterable[str] = ("state", "run", "block_end", "event")) -> None:

@@ -7,6 +7,7 @@ add the runs that an unfinished block still lacks, and such a block is marked as
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,12 +29,11 @@ from iotrial.store.accounted import (
     repetition_of,
 )
 from iotrial.store.assembling import assembled
-from iotrial.store.checksums import HINT, Seals, sealed
+from iotrial.store.checksums import HINT, Digest, Seals, sealed
 from iotrial.store.connection import connect, explained
 from iotrial.store.continued import KIND as CONTINUED
 from iotrial.store.continued import text_of
 from iotrial.store.finding import number_meant, stored_trial
-from iotrial.store.fingerprint import changes_seen, fingerprint
 from iotrial.store.liveness import ProcessIdentity, identity
 from iotrial.store.model import (
     BlockEnd,
@@ -258,26 +258,32 @@ class Store:
             finally:
                 self._rollback()
 
-    def find(self, ref: str | int) -> StoredTrial:
+    def find(self, ref: str | int, digest: Digest | None = None) -> StoredTrial:
         """The trial of this number, id, unique beginning of an id, or ``last``; UnknownName where there is none."""
         with explained(self.path):
-            return stored_trial(self._connection, number_meant(self._connection, str(ref).strip(), self.path))
+            number = number_meant(self._connection, str(ref).strip(), self.path)
+            return stored_trial(self._connection, number, digest)
 
     def data(self, ref: str | int) -> TrialData:
         """A trial with every run; ``blocks`` holds what has an end, in the order in which blocks ended."""
+        return self.data_and_digest(ref)[0]
+
+    def data_and_digest(self, ref: str | int) -> tuple[TrialData, bytes]:
+        """The same, and a digest of all rows that it was read from: any other value in one of them gives another digest."""
         from iotrial.store.bulk import runs_of
 
+        digest = hashlib.sha256()
         with explained(self.path):
             self._connection.execute("BEGIN")  # one moment of the file, also while a conductor adds to it
             try:
-                trial = self.find(ref)
+                trial = self.find(ref, digest)
                 (count,) = next(self._rows("SELECT count(*) FROM run WHERE trial = ?", trial.number))
                 if count > MAX_RUNS:
                     raise StoreError(
                         f"store {self.path}: trial {trial.number} has {count:,} runs, too many to read"
                     )
-                events = self._events(trial.number)
-                seals = Seals(self._connection, trial.number)
+                events = self._events(trial.number, digest)
+                seals = Seals(self._connection, trial.number, digest)
                 seals.refuse_lost()
                 columns = seals.columns(records.STORED_RUN_COLUMNS)
                 stored = seals.checked("run", runs_in_order(self._connection, columns, trial.number))
@@ -287,22 +293,11 @@ class Store:
                         f"trial {trial.number} is damaged: {count - len(runs)} of its {count} runs cannot be found",
                         hint=HINT,
                     )
-                ends = tuple(
-                    map(records.end_of, self._sealed("block_end", records.END_COLUMNS, trial.number))
-                )
+                found = self._sealed("block_end", records.END_COLUMNS, trial.number, digest)
+                ends = tuple(map(records.end_of, found))
             finally:
                 self._rollback()
-        return assembled(trial, runs, ends, events)
-
-    def fingerprint(self, ref: str | int) -> tuple[StoredTrial, bytes]:
-        """A trial without its runs, and one digest of all that is stored of it."""
-        with explained(self.path):
-            self._connection.execute("BEGIN")
-            try:
-                trial = self.find(ref)
-                return trial, fingerprint(self._connection, trial.number)
-            finally:
-                self._rollback()
+        return assembled(trial, runs, ends, events), digest.digest()
 
     def mark(self, number: int) -> str:
         """Another text once anything was added to a trial: an attempt, to which all its runs belong, or an event."""
@@ -310,11 +305,6 @@ class Store:
         with explained(self.path):
             attempt, event = next(self._rows(query, number, number))
             return f"{attempt} {event}"
-
-    def changes_seen(self) -> int:
-        """Another number once another process has written to the file."""
-        with explained(self.path):
-            return changes_seen(self._connection)
 
     def runs_of(self, trial_id: str, condition: str, block: int) -> tuple[RunRecord, ...]:
         """The runs of one block in the order they were made, whether or not it is over."""
@@ -342,11 +332,13 @@ class Store:
             of_event(event.kind, event.text) for event in self._events(number) if event.kind in kinds
         )
 
-    def _events(self, number: int) -> tuple[Event, ...]:
-        return tuple(map(records.event_of, self._sealed("event", records.EVENT_COLUMNS, number)))
+    def _events(self, number: int, digest: Digest | None = None) -> tuple[Event, ...]:
+        return tuple(map(records.event_of, self._sealed("event", records.EVENT_COLUMNS, number, digest)))
 
-    def _sealed(self, table: str, columns: str, number: int) -> Iterator[records.Row]:
-        seals = Seals(self._connection, number)
+    def _sealed(
+        self, table: str, columns: str, number: int, digest: Digest | None = None
+    ) -> Iterator[records.Row]:
+        seals = Seals(self._connection, number, digest)
         query = f"SELECT {seals.columns(columns)} FROM {table} WHERE trial = ? ORDER BY sequence"
         return seals.checked(table, self._rows(query, number))
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.store import records
 from iotrial.store.attempts import Measured, StateChange, duration_s, present
-from iotrial.store.checksums import Seals
+from iotrial.store.checksums import Digest, Seals
 from iotrial.store.liveness import ProcessIdentity, is_alive
 from iotrial.store.model import StoredTrial, TrialState
 from iotrial.store.retrieval import numbers, rows
 from iotrial.store.schema import IMPORTED
 
 
-def stored_trial(connection: sqlite3.Connection, number: int) -> StoredTrial:
-    """The trial of this number; StoreError where its records are damaged."""
-    seals = Seals(connection, number)
+def stored_trial(connection: sqlite3.Connection, number: int, digest: Digest | None = None) -> StoredTrial:
+    """The trial of this number; StoreError where its records are damaged. ``digest`` is fed with them."""
+    seals = Seals(connection, number, digest)
     query = f"SELECT {seals.columns(records.HEADER_COLUMNS, own='number')} FROM trial WHERE number = ?"
     header = next(seals.checked("trial", connection.execute(query, (number,))), None)
     if header is None:
