@@ -14,8 +14,7 @@ from iotrial.report.analysed import Analysed, analysed
 from iotrial.report.analyses import Analyses, Key
 from iotrial.report.document import Document, build_document
 from iotrial.store import Store
-from iotrial.store.assembling import unpacked
-from iotrial.store.collecting import keeping_all
+from iotrial.store.loading import keeping_all, unpacked
 from iotrial.store.model import TrialData, TrialHeader, TrialState
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.store.packed.consistency import check_stored

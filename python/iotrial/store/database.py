@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import BinaryIO, Self
 
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.paths import store_path
-from iotrial.store import inserting, records
+from iotrial.store import checksums, records
 from iotrial.store.accounted import (
     CALL,
     REQUESTS,
@@ -28,13 +28,13 @@ from iotrial.store.accounted import (
     of_event,
     repetition_of,
 )
-from iotrial.store.assembling import assembled
 from iotrial.store.checksums import HINT, Digest, Seals, sealed
 from iotrial.store.connection import connect, explained
 from iotrial.store.continued import KIND as CONTINUED
 from iotrial.store.continued import text_of
-from iotrial.store.finding import number_meant, stored_trial
-from iotrial.store.liveness import ProcessIdentity, identity
+from iotrial.store.exchange import Gathering, packed_records, take_in
+from iotrial.store.finding import number_meant, numbers, rows, runs_in_order, stored_trial
+from iotrial.store.loading import assembled, runs_of
 from iotrial.store.model import (
     BlockEnd,
     Continuation,
@@ -46,11 +46,8 @@ from iotrial.store.model import (
     TrialHeader,
     TrialState,
 )
-from iotrial.store.retrieval import numbers, rows, runs_in_order
-
-if TYPE_CHECKING:
-    from iotrial.store.gathered import Gathering
-    from iotrial.store.packed import PackedEnd, PackedRecord
+from iotrial.store.packed import PackedEnd, PackedRecord, write_packed
+from iotrial.store.states import ProcessIdentity, identity
 
 MAX_RUNS = 5_000_000  # of one trial that is read into memory
 
@@ -105,7 +102,7 @@ class Store:
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                number = inserting.insert_trial(self._connection, header)
+                number = checksums.insert_trial(self._connection, header)
                 self._insert_state(header.id, number, TrialState.RUNNING, None, _conductor(header))
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -120,7 +117,7 @@ class Store:
         number = self._number(trial_id)
         row = (self._attempt(number), time.time(), *records.run_row(run))
         with explained(self.path):
-            self._connection.execute(inserting.INSERT_RUN, sealed("run", trial_id, number, row))
+            self._connection.execute(checksums.INSERT_RUN, sealed("run", trial_id, number, row))
 
     def end_block(self, trial_id: str, end: BlockEnd) -> None:
         """Declares a block complete; ``gap`` is added where two attempts measured its runs."""
@@ -135,7 +132,7 @@ class Store:
                     f"store {self.path}: block {end.block} of {end.condition} has no runs to end"
                 )
             row = records.end_row(replace(end, gap=end.gap or attempts > 1))
-            self._connection.execute(inserting.INSERT_END, sealed("block_end", trial_id, number, row))
+            self._connection.execute(checksums.INSERT_END, sealed("block_end", trial_id, number, row))
 
     def set_state(self, trial_id: str, state: TrialState, reason: str | None = None) -> None:
         """A change of state. ``running`` begins an attempt (a resume) under this process."""
@@ -153,7 +150,7 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 event = sealed("event", trial_id, number, (further.at, CONTINUED, text_of(further)))
-                self._connection.execute(inserting.INSERT_EVENT, event)
+                self._connection.execute(checksums.INSERT_EVENT, event)
                 self._insert_state(trial_id, number, TrialState.RUNNING, None, identity())
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -175,13 +172,13 @@ class Store:
 
     def _append_events(self, trial_id: str, events: Iterable[tuple[str, str]]) -> None:
         number = self._number(trial_id)
-        at = inserting.now()
+        at = checksums.now()
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 for kind, text in events:
                     row = sealed("event", trial_id, number, (at, kind, text))
-                    self._connection.execute(inserting.INSERT_EVENT, row)
+                    self._connection.execute(checksums.INSERT_EVENT, row)
                 self._connection.execute("COMMIT")
             except BaseException:
                 self._rollback()
@@ -193,8 +190,6 @@ class Store:
         Whatever ``found`` raises, nothing stays. RequestError where the store has this trial already, or where
         one is running: its conductor would have to wait, in the middle of a block.
         """
-        from iotrial.store.exchange import take_in
-
         for trial in self.listing()[0]:
             if trial.state is TrialState.RUNNING:
                 raise RequestError(
@@ -213,8 +208,6 @@ class Store:
 
     def gathering(self) -> Gathering:
         """What adds trials of other machines part by part, while they are measured there."""
-        from iotrial.store.gathered import Gathering
-
         return Gathering(self._connection, self.path)
 
     # -- reading
@@ -241,9 +234,6 @@ class Store:
 
     def pack(self, ref: str | int, file: BinaryIO) -> str:
         """Writes one trial to a file as a packed one; gives the digest. RequestError where it is still running."""
-        from iotrial.store.exchange import packed_records
-        from iotrial.store.packed import write_packed
-
         with explained(self.path):
             self._connection.execute("BEGIN")
             try:
@@ -270,8 +260,6 @@ class Store:
 
     def data_and_digest(self, ref: str | int) -> tuple[TrialData, bytes]:
         """The same, and a digest of all rows that it was read from: any other value in one of them gives another digest."""
-        from iotrial.store.bulk import runs_of
-
         digest = hashlib.sha256()
         with explained(self.path):
             self._connection.execute("BEGIN")  # one moment of the file, also while a conductor adds to it
@@ -359,7 +347,7 @@ class Store:
     ) -> None:
         pid, started = (None, None) if process is None else (process.pid, process.pid_started)
         row = (time.time(), state.value, reason, pid, started)
-        self._connection.execute(inserting.INSERT_STATE, sealed("state", trial_id, number, row))
+        self._connection.execute(checksums.INSERT_STATE, sealed("state", trial_id, number, row))
 
     def _rollback(self) -> None:
         """Ends the transaction, unless SQLite has done so already (as it does on a full disk)."""
