@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from iotrial.analysis.model import Analysis
 from iotrial.analysis.reasons import Reason, RunFacts, likely_reasons
 from iotrial.design.interactions import mixed_into
+from iotrial.design.keyed import SEED_DIGITS
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
@@ -206,7 +207,7 @@ def _continued(data: TrialData) -> Iterator[str]:
 
 
 def _design(header: TrialHeader) -> DesignText | None:
-    """The design as planned; None where a stored study cannot be planned any more."""
+    """The design as planned, which no seed changes; None where a stored study cannot be planned any more."""
     plan = _plan(header)
     return None if plan is None else design_of(plan)
 
@@ -253,9 +254,9 @@ def _reasons(data: TrialData, analysis: Analysis) -> tuple[Reason, ...]:
 
 
 def _plan(header: TrialHeader) -> Plan | None:
-    """The plan of a trial; None for a study that cannot be planned any more."""
+    """What of a trial's plan does not depend on its seed; None for a study that cannot be planned any more."""
     try:
-        return Plan.stored(header.study, header.seed, header.options)
+        return Plan.stored(header.study, "0" * SEED_DIGITS, header.options)
     except RequestError:
         return None
 
