@@ -151,6 +151,7 @@ def serve_forever(listener: socket.socket, app: ASGIApp) -> None:
         ws="none",
         loop="asyncio",
         log_config=None,
+        log_level="error",  # not a line for every connection that is turned away
         access_log=False,
         proxy_headers=False,
         server_header=False,
