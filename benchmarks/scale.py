@@ -30,7 +30,7 @@ from pathlib import Path
 
 from iotrial.design.plan import Plan
 from iotrial.report.analyses import beside
-from iotrial.store import Store, inserting, records
+from iotrial.store import Store, checksums, records
 from iotrial.store.checksums import sealed
 from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialState
 from iotrial.store.packed import open_packed, read_packed
@@ -166,7 +166,7 @@ def _store(path: Path, real: TrialData, runs: list[int]) -> Path:
     making.unlink(missing_ok=True)
     Store.open(making).close()
     connection = sqlite3.connect(making, isolation_level=None)
-    inserting.prepare(connection)
+    checksums.prepare(connection)
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("BEGIN")
     draw = random.Random(len(runs))
@@ -189,10 +189,10 @@ def _add(
         seed=f"{draw.getrandbits(128):032x}",
         started=began.isoformat(),
     )
-    number = inserting.insert_trial(connection, own)
+    number = checksums.insert_trial(connection, own)
     at = began.timestamp()
     connection.execute(
-        inserting.INSERT_STATE,
+        checksums.INSERT_STATE,
         sealed("state", own.id, number, (at, TrialState.RUNNING.value, None, None, None)),
     )
     done = 0
@@ -200,14 +200,14 @@ def _add(
         for run in runs:
             placed = replace(run, started_s=done * 0.05)
             row = (1, at + placed.started_s, *records.run_row(placed))
-            connection.execute(inserting.INSERT_RUN, sealed("run", own.id, number, row))
+            connection.execute(checksums.INSERT_RUN, sealed("run", own.id, number, row))
             done += 1
-        connection.execute(inserting.INSERT_END, sealed("block_end", own.id, number, records.end_row(end)))
+        connection.execute(checksums.INSERT_END, sealed("block_end", own.id, number, records.end_row(end)))
         if done >= count:
             break
     ended = at + done * 0.05
     connection.execute(
-        inserting.INSERT_STATE,
+        checksums.INSERT_STATE,
         sealed("state", own.id, number, (ended, TrialState.DONE.value, None, None, None)),
     )
 

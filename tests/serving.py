@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 PATIENCE_S = 120.0
 
@@ -37,13 +38,28 @@ class Served:
     """A server that runs."""
 
     process: subprocess.Popen[str]
-    port: int
+    address: str
     store: Path
 
-    def get(self, path: str, *, method: str = "GET", **headers: str) -> Answer:
+    @property
+    def port(self) -> int:
+        port = urlsplit(self.address).port
+        assert port
+        return port
+
+    @property
+    def root(self) -> str:
+        """What every path begins with: the token."""
+        return urlsplit(self.address).path.rstrip("/")
+
+    def get(self, path: str, *, method: str = "GET", token: bool = True, **headers: str) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
-            connection.request(method, path, headers={n.replace("_", "-"): v for n, v in headers.items()})
+            connection.request(
+                method,
+                (self.root if token else "") + path,
+                headers={n.replace("_", "-"): v for n, v in headers.items()},
+            )
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
             return Answer(answer.status, found, answer.read())
@@ -73,7 +89,7 @@ class Served:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return self.address.rstrip("/")
 
 
 @contextmanager
@@ -89,7 +105,7 @@ def served(store: Path, *options: str, env: dict[str, str] | None = None) -> Ite
         assert process.stderr
         line = process.stdout.readline()
         assert line, process.stderr.read()
-        yield Served(process, json.loads(line)["serve"]["port"], store)
+        yield Served(process, json.loads(line)["serve"]["address"], store)
         assert process.poll() is None, "the server has died"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_S)

@@ -113,7 +113,7 @@ def test_a_running_trial_is_followed_by_its_file_and_nothing_is_analysed_beside_
         assert "A trial is running" in beside.text
         assert "Nothing else is analysed" in server.get("/").text
         assert "a trial is running" in server.get("/history?study=example").text
-        assert "a trial is running" in server.get("/compare?trials=1,2").text
+        assert "A trial is running" in server.get("/compare?trials=1,2").text
         assert "still running" in server.get(f"/compare?trials=1,{number}").text
         assert server.get(f"/trials/{number}/report.json").status == 400
 
@@ -127,10 +127,11 @@ def test_a_running_trial_is_followed_by_its_file_and_nothing_is_analysed_beside_
         assert "iotrial report</title>" in page
 
 
-def workers(server: Served) -> list[str]:
-    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+def workers(server: Served) -> list[int]:
+    """Its children, without the process in which Python's multiprocessing tracks resources."""
     threads = Path(f"/proc/{server.process.pid}/task").glob("*/children")
-    return children + [word for thread in threads for word in thread.read_text().split()]
+    children = [int(word) for thread in threads for word in thread.read_text().split()]
+    return [one for one in children if b"resource_tracker" not in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
 def test_a_trial_whose_process_was_killed_is_interrupted_and_has_a_report(
@@ -231,7 +232,7 @@ def test_runs_that_cannot_be_read_are_an_error_on_one_page(path: Path, changing:
     assert "trial 1 is damaged: run 1 " in broken.text
     page = server.settled("/history?study=example").text
     assert "trial 1 is damaged: run 1 " in page
-    assert re.findall(r'<td><a href="/trials/(\d)">', page) == ["2"]
+    assert re.findall(r'<td><a href="[^"]*/trials/(\d)">', page) == ["2"]
 
 
 # -- the verb
@@ -249,18 +250,18 @@ def test_it_stands_back_and_so_does_what_it_begins(path: Path) -> None:
     )
     try:
         assert process.stdout
-        port = json.loads(process.stdout.readline())["serve"]["port"]
+        address = json.loads(process.stdout.readline())["serve"]["address"]
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == 10
         assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
-        Served(process, port, path).get("/trials/1")
-        (worker, *_) = workers(Served(process, port, path))
+        Served(process, address, path).get("/trials/1")
+        (worker, *_) = workers(Served(process, address, path))
         end = time.monotonic() + 60
-        while os.sched_getscheduler(int(worker)) != os.SCHED_IDLE and time.monotonic() < end:
+        while os.sched_getscheduler(worker) != os.SCHED_IDLE and time.monotonic() < end:
             time.sleep(0.05)
-        assert os.sched_getscheduler(int(worker)) == os.SCHED_IDLE
+        assert os.sched_getscheduler(worker) == os.SCHED_IDLE
         with Store.open(path) as store:
             store.create_trial(header("4" * 32))  # a trial begins
-            Served(process, port, path).get("/")
+            Served(process, address, path).get("/")
             assert set(policies(process.pid)) == {os.SCHED_IDLE}
             store.set_state("4" * 32, TrialState.INTERRUPTED, "enough")
         process.send_signal(signal.SIGTERM)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from store_examples import header, planned_runs
 
 from iotrial.store import Store
-from iotrial.store.gathered import Part
+from iotrial.store.exchange import Part
 from iotrial.store.model import BlockEnd, TrialState
 from iotrial.store.packed.records import PackedRun, PackedState
 from values import replace

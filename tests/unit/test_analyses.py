@@ -221,20 +221,25 @@ def test_a_running_trial_is_neither_stored_nor_found(path: Path, computed: list[
     assert rows(path, "SELECT count(*) FROM analysis") == [(0,)]
 
 
-def test_nothing_is_stored_of_a_trial_to_which_something_was_added_while_it_was_read(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("before", [True, False], ids=["just before", "just after"])
+def test_an_analysis_of_what_was_there_before_something_was_added_is_not_found_for_what_is_there_now(
+    path: Path, computed: list[float], monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
-    real = Store.data
+    real = Store.data_and_digest
 
-    def slow(store: Store, ref: str | int) -> Any:
-        found = real(store, ref)
+    def meanwhile(store: Store, ref: str | int) -> Any:
+        found = None if before else real(store, ref)
         with Store.open(path) as other:
-            other.note(found.trial.header.id, "other", "x")
-        return found
+            other.note(other.find(ref).header.id, "other", "x")
+        return found or real(store, ref)
 
-    monkeypatch.setattr(Store, "data", slow)
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "data_and_digest", meanwhile)
+        said(path)
+    with Store.open(path) as store, Analyses(path) as stored:
+        assert stored.newest_summary(store.find(1).header.id, store.mark(1)) is None
     said(path)
-    assert rows(path, "SELECT count(*) FROM analysis") == [(0,)]
+    assert len(computed) == 2
 
 
 @pytest.mark.parametrize("column", ["summary", "analysis"])
@@ -282,7 +287,7 @@ def test_another_version_of_the_method_computes_its_own(
     path: Path, computed: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said(path)
-    monkeypatch.setattr(analyses, "_VERSION", "another")
+    monkeypatch.setattr(analyses, "VERSION", "another")
     said(path)
     assert len(computed) == 2
 
@@ -313,7 +318,7 @@ def test_tables_of_earlier_versions_go(path: Path) -> None:
         connection.execute("CREATE TABLE summed_up (trial TEXT)")
     said(path)
     names = {name for (name,) in rows(path, "SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    assert names == {"analysis", "summed_up"}
+    assert names == {"analysis"}
 
 
 @pytest.mark.parametrize("content", [b"no database" * 1000, b"SQLite format 3\0" + bytes(4000), b""])
@@ -372,7 +377,7 @@ def test_a_share_of_the_level_gives_wider_intervals(path: Path) -> None:
 
 def test_runs_of_two_trials_that_were_stored_in_turn_are_those_of_each(path: Path) -> None:
     with Store.open(path, read_only=True) as store:
-        whole, alone = store.data("last"), store.fingerprint("last")[1]
+        whole, alone = store.data_and_digest("last")
     # another trial's run between the two halves of this one's
     changed(path, "UPDATE run SET sequence = sequence + 100000 WHERE sequence > 20")
     sealed_again(path)
@@ -393,5 +398,6 @@ def test_runs_of_two_trials_that_were_stored_in_turn_are_those_of_each(path: Pat
         )
     connection.close()
     with Store.open(path, read_only=True) as store:
-        assert store.data(1).runs == whole.runs
-        assert store.fingerprint(1)[1] != alone  # their places are stored too
+        data, digest = store.data_and_digest(1)
+        assert data.runs == whole.runs
+        assert digest != alone  # their places are stored too

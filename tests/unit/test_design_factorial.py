@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
 from collections import Counter
 
 import numpy as np
+import pydoe
 import pytest
 from factorials import SEED, factor, many, study
 
@@ -324,7 +326,56 @@ def test_factors_that_a_design_cannot_separate_are_refused_in_words() -> None:
         Plan(many(2, Design(DesignKind.DEFINITIVE)), SEED, controls=False)
 
 
-def test_the_rows_of_every_design_are_those_that_stored_trials_are_held_against() -> None:
+@pytest.mark.parametrize("resolution", [3, 4])
+def test_fractions_are_those_of_the_package_that_made_them_for_the_first_trials(resolution: int) -> None:
+    for columns in range(resolution, 49):
+        plan = Plan(many(columns, Design(DesignKind.FRACTIONAL, resolution=resolution)), SEED, controls=False)
+        made = np.asarray(pydoe.fracfact_by_res(columns, resolution))
+        made = made * -made[0]
+        assert np.array_equal([signs(plan, name) for name in plan.treatments[0].treatment], made.T)
+
+
+@pytest.mark.parametrize("controls", [True, False])
+@pytest.mark.parametrize(
+    "design",
+    [*SCREENS, Design(DesignKind.FRACTIONAL, resolution=5)],
+    ids=lambda d: f"{d.kind.value}-{d.resolution}-{d.fold_over}",
+)
+def test_a_stored_screen_is_the_same_whatever_the_package_makes_by_then(
+    design: Design, controls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = many(7, design)
+    plan = Plan(of, SEED, controls=controls)
+    options = json.loads(json.dumps({**plan.options, "controls": controls}))
+    for name in ("pbdesign", "fracfact_by_res", "definitive_screening_design"):
+        monkeypatch.setattr(pydoe, name, lambda *_: np.ones((8, 9)))
+    again = Plan.stored(of, SEED, options)
+    assert again.treatments == plan.treatments
+    assert again.terms == plan.terms
+    assert again.control_weights == plan.control_weights
+    assert again.options == plan.options
+
+
+def test_stored_rows_are_taken_and_not_made() -> None:
+    of = many(3, Design(DesignKind.FRACTIONAL, resolution=3))
+    rows = ["---", "+--", "-+-", "--+"]
+    plan = Plan.stored(of, SEED, {"controls": False, "design_rows": rows})
+    found = [
+        "".join("+" if one == "on" else "-" for one in arm.treatment.values()) for arm in plan.treatments
+    ]
+    assert found == rows
+
+
+@pytest.mark.parametrize(
+    "rows", [["--", "++"], ["----", "++++"], ["--x", "+++"], ["--0", "+++"], [""], ["---"] * 1025]
+)
+def test_stored_rows_that_cannot_be_the_study_s_are_refused(rows: list[str]) -> None:
+    of = many(3, Design(DesignKind.FRACTIONAL, resolution=3))
+    with pytest.raises(RequestError, match="stored design"):
+        Plan.stored(of, SEED, {"controls": False, "design_rows": rows})
+
+
+def test_the_rows_of_every_design_are_those_of_trials_that_are_stored_without_them() -> None:
     """Vectors: an update of the package that makes the matrices must not change them unseen."""
     found = {}
     for design in SCREENS:

@@ -12,9 +12,9 @@ from report_fixtures import effect
 
 from iotrial.analysis.changes import FEWEST
 from iotrial.analysis.model import Effect, Verdict
-from iotrial.serve.drawing import NARROW, WIDE, Axis, Mark, forest, timeline
-from iotrial.serve.history import Point, changes_of, key_of
-from iotrial.serve.listed import row_of
+from iotrial.serve.figures import NARROW, WIDE, Axis, Mark, forest, timeline
+from iotrial.serve.history_page import Point, changes_of, key_of
+from iotrial.serve.trial_list import row_of
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
@@ -90,7 +90,9 @@ def test_effects_have_the_same_key_only_if_they_compare_the_same() -> None:
 
 
 def test_an_axis_of_ratios_is_the_same_way_up_and_down() -> None:
-    axis = Axis.of([Mark(2.0, 1.0, 4.0, "", "", ""), Mark(0.5, 0.25, 1.0, "", "", "")], log=True, margin=0.03)
+    axis = Axis.of(
+        [Mark(2.0, 1.0, 4.0, "", "", ""), Mark(0.5, 0.25, 1.0, "", "", "")], log=True, unit="", margin=0.03
+    )
     assert axis.place(1.0) == pytest.approx(0.5)
     assert axis.place(4.0) - axis.place(2.0) == pytest.approx(axis.place(2.0) - axis.place(1.0))
     assert axis.place(4.0) == pytest.approx(
@@ -107,11 +109,11 @@ def test_marks_without_numbers_or_with_wild_ones_are_drawn_within_the_figure(
 ) -> None:
     marks = [Mark(*three, "faster", "a", "b") for three in values]
     for log in (True, False):
-        axis = Axis.of(marks, log=log, margin=0.03)
+        axis = Axis.of(marks, log=log, unit="s", margin=0.03)
         for width in (WIDE, NARROW):
             for drawn in (
-                timeline(marks, axis, unit="s", margin=0.03, changes=[1], width=width, said="x"),
-                forest([("t", marks)], axis, unit="s", margin=0.03, width=width, said="x"),
+                timeline(marks, axis, changes=[1], width=width, label="x"),
+                forest([("t", marks)], axis, width=width, label="x"),
             ):
                 svg = ElementTree.fromstring(str(drawn))
                 for circle in svg.iter("circle"):
@@ -122,26 +124,25 @@ def test_marks_without_numbers_or_with_wild_ones_are_drawn_within_the_figure(
 
 def test_an_end_without_bound_is_an_arrow_and_no_end() -> None:
     bounded, open_ = Mark(1.0, 0.9, 1.1, "", "", ""), Mark(1.0, None, 1.1, "", "", "")
-    axis = Axis.of([bounded, open_], log=True, margin=0.0)
+    axis = Axis.of([bounded, open_], log=True, unit="", margin=0.0)
 
     def paths(mark: Mark) -> list[str]:
-        svg = ElementTree.fromstring(
-            str(forest([("", [mark])], axis, unit="", margin=0, width=WIDE, said=""))
-        )
+        svg = ElementTree.fromstring(str(forest([("", [mark])], axis, width=WIDE, label="")))
         (group,) = [g for g in svg.iter("g") if "mark" in str(g.get("class"))]
         return [str(path.get("d")) for path in group.iter("path")]
 
-    assert [d.count("L") for d in paths(bounded)] == [0, 0, 0]
-    assert [d.count("L") for d in paths(open_)] == [0, 2, 0]
+    assert [d.count("L") for d in paths(bounded)] == [1, 1, 1]
+    assert [d.count("L") for d in paths(open_)] == [1, 2, 1]
 
 
 def test_no_label_becomes_markup() -> None:
     attack = "\"><script>alert(1)</script><img src=x onerror=y>'"
     marks = [Mark(1.0, 0.5, 2.0, attack, attack, attack, href="/trials/1", word=attack)]
-    axis = Axis.of(marks, log=True, margin=0.03)
+    log = Axis.of(marks, log=True, unit=attack, margin=0.03)
+    linear = Axis.of(marks, log=False, unit=attack, margin=0.03)
     for drawn in (
-        timeline(marks, axis, unit=attack, margin=0.03, changes=[], width=WIDE, said=attack),
-        forest([(attack, marks)], axis, unit=attack, margin=0.03, width=WIDE, said=attack),
+        timeline(marks, linear, changes=[], width=WIDE, label=attack),
+        forest([(attack, marks)], log, width=WIDE, label=attack),
     ):
         tags = {one.tag for one in ElementTree.fromstring(str(drawn)).iter()}
         assert tags <= {"svg", "g", "a", "path", "circle", "rect", "text", "title"}

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.store.attempts import ORPHANED, Measured, StateChange, duration_s, present
-from iotrial.store.liveness import ProcessIdentity, identity, is_alive
 from iotrial.store.model import TrialState
+from iotrial.store.states import (
+    ORPHANED,
+    Measured,
+    ProcessIdentity,
+    StateChange,
+    duration_s,
+    identity,
+    is_alive,
+    present,
+)
 
 ME = ProcessIdentity(7, "boot/1")
 RUNNING, DONE, INTERRUPTED = TrialState.RUNNING, TrialState.DONE, TrialState.INTERRUPTED

@@ -211,7 +211,7 @@ def _as_another(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs code as a user whom permissions hold back, which root is not."""
     prologue = (
         "import os, sys; sys.path[:0] = sys.argv[1:3]\n"
-        "import iotrial.store.bulk, iotrial.study.codec, iotrial.errors, iotrial.workloads.files\n"
+        "import iotrial.store.loading, iotrial.study.codec, iotrial.errors, iotrial.workloads.files\n"
         "from iotrial.store import Store\n"
         "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
     )

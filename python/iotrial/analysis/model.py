@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
 
 from iotrial.design.model import ArmKind
 from iotrial.study.model import TYPICAL, Better, Scale
@@ -235,13 +234,6 @@ class SlowRuns:
     high: float
     alpha: float
 
-    @classmethod
-    def of(cls, found: Mapping[str, Any] | None) -> Self | None:
-        """What ``asdict`` made of one, or of none."""
-        if found is None:
-            return None
-        return cls(**{**found, "level": Share(**found["level"]), "reference": Share(**found["reference"])})
-
     @property
     def differ(self) -> bool:
         """Whether one of the two has more slow runs: 0 is excluded."""
@@ -256,11 +248,6 @@ class MeanRatio:
     typical: float
     p: float
     differs: bool
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any] | None) -> Self | None:
-        """What ``asdict`` made of one, or of none."""
-        return None if found is None else cls(**found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ def begin(
                 host=session.again_where_it_dies(lambda: host.facts(session.target)),
                 options={
                     **options,
-                    "controls_first": plan.controls_first,
+                    **plan.options,
                     "budget_share": budget_bet.SHARE,
                     "folder": folder,
                     "lab": resolved.lab,

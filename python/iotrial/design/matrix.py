@@ -1,12 +1,15 @@
 """Coded design matrices: one row a treatment, one column a factor, entries -1, 0 and +1.
 
 -1 stands for the reference, +1 for the other level (of three ordered levels the one at the far end), 0 for the level in
-between. The matrices come from the package ``pydoe``; here they are chosen, turned so that a two-level design holds the
-treatment at which every factor is at its reference, and checked for what the analysis relies on.
+between. A two-level design is turned so that it holds the treatment at which every factor is at its reference.
+
+Fractional designs of resolution III and IV are written down here. All others come from the package ``pydoe``, of which 0.9.9
+to 1.3 make other rows than 1.5 for 338 of 469 designs: so a trial is stored with its rows (``to_text``, ``from_text``).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +22,8 @@ from iotrial.study.model import DesignKind
 Matrix = npt.NDArray[np.float64]
 
 MAX_COLUMNS = 64
+MAX_ROWS = 1024
+_SIGNS = "-0+"
 
 
 class Inseparable(ValueError):
@@ -53,6 +58,23 @@ def screening_matrix(
     return np.vstack([turned, -turned]) if fold_over else turned
 
 
+def to_text(matrix: Matrix) -> list[str]:
+    """The rows as they are stored, for example "-0+" each."""
+    return ["".join(_SIGNS[int(code) + 1] for code in row) for row in matrix]
+
+
+def from_text(rows: Sequence[str], levels: Sequence[int], *, what: str) -> Matrix:
+    """The inverse of ``to_text``, for factors of these numbers of levels. RequestError where these rows cannot be theirs."""
+    if not 1 <= len(rows) <= MAX_ROWS or any(
+        len(row) != len(levels) or set(row) - set(_SIGNS) for row in rows
+    ):
+        raise RequestError(f"{what}: its stored design has not a sign for each of {len(levels)} columns")
+    matrix = np.array([[_SIGNS.index(sign) - 1 for sign in row] for row in rows], dtype=np.float64)
+    if any(count == 2 and not column.all() for count, column in zip(levels, matrix.T, strict=True)):
+        raise RequestError(f"{what}: its stored design has three levels in a column of two")
+    return matrix
+
+
 def _plackett_burman(columns: int) -> Matrix:
     """The smallest Plackett-Burman design that has this many columns (``pydoe`` makes them of 2^n, 12 2^n and 20 2^n
     rows)."""
@@ -69,10 +91,19 @@ def _plackett_burman(columns: int) -> Matrix:
 
 
 def _fractional(columns: int, resolution: int, what: str) -> Matrix:
+    """Each further column is a product of base columns: of all of them in resolution III, of odd numbers in resolution IV,
+    fewest first (Box and Hunter, Technometrics 3, 1961)."""
+    if columns <= resolution - 1:  # nothing to leave out
+        return _all_signs(columns)
+    if resolution < 5:
+        odd = resolution == 4
+        base = next(k for k in itertools.count(2) if (2 ** (k - 1) if odd else 2**k - 1) >= columns)
+        sizes = range(1, base + 1, 1 + odd)
+        words = [word for size in sizes for word in itertools.combinations(range(base), size)]
+        signs = _all_signs(base)
+        return np.column_stack([signs[:, word].prod(axis=1) for word in words[:columns]])
     import pydoe
 
-    if columns <= resolution - 1:  # nothing to leave out
-        return np.asarray(pydoe.ff2n(columns), dtype=np.float64)
     try:
         return np.asarray(pydoe.fracfact_by_res(columns, resolution), dtype=np.float64)
     except ValueError as error:
@@ -80,6 +111,10 @@ def _fractional(columns: int, resolution: int, what: str) -> Matrix:
             f"{what}: no fractional design of resolution {resolution} for {columns} columns: {error}",
             hint='ask for a lower resolution, or kind = "plackett-burman"',
         ) from error
+
+
+def _all_signs(columns: int) -> Matrix:
+    return np.array(list(itertools.product((-1.0, 1.0), repeat=columns)))
 
 
 def _definitive(levels: Sequence[int], what: str) -> Matrix:

@@ -1,6 +1,7 @@
 """The plan of a study: its conditions and arms, and the random order and assignment of every block.
 
-Everything is a pure function of the study and the seed; nothing is stored but these two. The order of each
+Everything is a pure function of the study and the seed; nothing is stored but these two and, of a screening design, its coded
+rows, which another version of the library that makes them could make differently. The order of each
 (condition, block) is drawn independently of all others and of the past, uniformly over the permutations of
 its arms: this draw alone is what the test of the analysis rests on. Which files an arm works on is drawn anew
 in every block too, so that place on disk cannot pass for an effect.
@@ -41,14 +42,23 @@ class Plan:
     """The randomised runs of a study. ``study`` is already narrowed to the levels and workloads that run.
 
     ``seed`` is 32 hexadecimal digits. Without ``controls`` no block holds a control. Control arms take part in the first
-    ``controls_first`` blocks of a condition, then in every second; trials stored without that number have none. Raises
-    RequestError where the study leaves nothing to compare or nothing to compare with.
+    ``controls_first`` blocks of a condition, then in every second; trials stored without that number have none.
+    ``design_rows`` are those of a stored screening design; it is made where there are none. Raises RequestError where the
+    study leaves nothing to compare or nothing to compare with.
     """
 
     #: whether the works are smaller than the study declares, as in a rehearsal
     cut_down: ClassVar[bool] = False
 
-    def __init__(self, study: Study, seed: str, *, controls: bool = True, controls_first: int = 0) -> None:
+    def __init__(
+        self,
+        study: Study,
+        seed: str,
+        *,
+        controls: bool = True,
+        controls_first: int = 0,
+        design_rows: Sequence[str] = (),
+    ) -> None:
         seed_bytes(seed)
         _check(study)
         self.study = study
@@ -56,7 +66,7 @@ class Plan:
         self.controls = controls
         self.controls_first = controls_first if controls else 0
         self.conditions = _conditions(study)
-        self._made = treatments(study, controls=controls)
+        self._made = treatments(study, controls=controls, design_rows=design_rows)
         self.treatments = self._made.arms
         self.reference = self._made.reference
         self.whole_plots = any(factor.whole_plot for factor in study.treatment_factors)
@@ -66,13 +76,20 @@ class Plan:
     @classmethod
     def stored(cls, study: Study, seed: str, options: Mapping[str, object]) -> Plan:
         """The plan of a stored trial, by the options in its header."""
-        first = options.get("controls_first", 0)
+        first, rows = options.get("controls_first", 0), options.get("design_rows")
         return cls(
             study,
             seed,
             controls=bool(options.get("controls", True)),
             controls_first=first if isinstance(first, int) else 0,
+            design_rows=[str(row) for row in rows] if isinstance(rows, list) else (),
         )
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What ``stored`` reads of the options in a trial's header."""
+        found: dict[str, object] = {"controls_first": self.controls_first}
+        return {**found, "design_rows": self._made.design_rows} if self._made.design_rows else found
 
     @property
     def terms(self) -> tuple[Term, ...]:

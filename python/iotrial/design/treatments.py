@@ -17,7 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from iotrial.design import interactions
-from iotrial.design.matrix import Inseparable, Matrix, column_weights, screening_matrix
+from iotrial.design.matrix import (
+    Inseparable,
+    Matrix,
+    column_weights,
+    from_text,
+    screening_matrix,
+    to_text,
+)
 from iotrial.design.model import Arm, ArmKind, Term, TermKind
 from iotrial.errors import RequestError
 from iotrial.study.model import DesignKind, Factor, Study
@@ -30,7 +37,8 @@ MAX_ARMS = 1024  # of one block: beyond, a block is no short stretch of time
 @dataclass(frozen=True, slots=True)
 class Treatments:
     """``stretches`` holds the treatments by combination of the whole-plot factors (one where there is none), all of the same
-    length. ``controls`` are the contrasts by kind of control; where ``control_columns``, all arms carry them.
+    length. ``column_controls`` are the contrasts by kind of control; where ``control_columns``, all arms carry them.
+    ``design_rows`` are the coded rows of a screening design as they are stored.
     """
 
     stretches: tuple[tuple[Arm, ...], ...]
@@ -38,6 +46,7 @@ class Treatments:
     terms: tuple[Term, ...]
     control_columns: bool
     column_controls: Mapping[ArmKind, Mapping[str, float]]
+    design_rows: Sequence[str]
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -45,12 +54,15 @@ class Treatments:
         return tuple(itertools.chain.from_iterable(self.stretches))
 
 
-def treatments(study: Study, *, controls: bool) -> Treatments:
-    """What the blocks of a study hold. Raises RequestError where the design does not fit the factors."""
+def treatments(study: Study, *, controls: bool, design_rows: Sequence[str] = ()) -> Treatments:
+    """What the blocks of a study hold. ``design_rows``: of a stored screening design, which is otherwise made.
+
+    Raises RequestError where the design does not fit the factors.
+    """
     factors = study.treatment_factors
     whole = [factor for factor in factors if factor.whole_plot]
     sub = [factor for factor in factors if not factor.whole_plot]
-    rows, matrix = _rows(study, sub, controls=controls)
+    rows, matrix = _rows(study, sub, design_rows, controls=controls)
     stretches_wanted = math.prod(len(factor.levels) for factor in whole)
     count = stretches_wanted * len(rows) * (study.design.repeats if whole else 1)
     if count > MAX_ARMS:
@@ -78,6 +90,7 @@ def treatments(study: Study, *, controls: bool) -> Treatments:
         terms=terms,
         control_columns=matrix is not None and controls,
         column_controls=column_controls,
+        design_rows=() if matrix is None else to_text(matrix),
     )
     for name in {arm.name for arm in arms} & {NEGATIVE_ARM, POSITIVE_ARM}:
         raise RequestError(f'"{name}" is the name of a control and cannot be a level')
@@ -85,7 +98,7 @@ def treatments(study: Study, *, controls: bool) -> Treatments:
 
 
 def _rows(
-    study: Study, factors: Sequence[Factor], *, controls: bool
+    study: Study, factors: Sequence[Factor], design_rows: Sequence[str], *, controls: bool
 ) -> tuple[list[tuple[str, ...]], Matrix | None]:
     """The labels of each row, and the coded matrix with the control columns last (None for a full factorial)."""
     labels = [[level.label for level in factor.levels] for factor in factors]
@@ -99,13 +112,14 @@ def _rows(
             )
         return list(itertools.product(*labels)), None
     ends = [_ordered(study, factor) for factor in factors]
-    matrix = screening_matrix(
-        kind,
-        [len(some) for some in labels] + [2, 2] * controls,
-        resolution=study.design.resolution,
-        fold_over=study.design.fold_over,
-        what=f"study {study.name}",
-    )
+    levels, what = [len(some) for some in labels] + [2, 2] * controls, f"study {study.name}"
+    if design_rows:
+        matrix = from_text(design_rows, levels, what=what)
+    else:
+        design = study.design
+        matrix = screening_matrix(
+            kind, levels, resolution=design.resolution, fold_over=design.fold_over, what=what
+        )
     return [tuple(end[int(code) + 1] for end, code in zip(ends, row, strict=False)) for row in matrix], matrix
 
 

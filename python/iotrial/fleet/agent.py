@@ -30,8 +30,7 @@ from iotrial.lab.journal import Journal
 from iotrial.legible import shown
 from iotrial.paths import state_folder
 from iotrial.store import Store
-from iotrial.store.liveness import is_alive
-from iotrial.store.states import TrialState
+from iotrial.store.states import TrialState, is_alive
 
 STOPPED_WITHIN_S = 600.0
 MAX_ASKED = 4 << 20

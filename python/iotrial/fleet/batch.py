@@ -21,8 +21,8 @@ from iotrial.fleet.order import Distrusted, HostName, read
 from iotrial.legible import shown
 from iotrial.store import records
 from iotrial.store.connection import connect, explained
+from iotrial.store.exchange import Position
 from iotrial.store.finding import stored_trial
-from iotrial.store.gathered import Position
 from iotrial.store.model import BlockEnd, Event, TrialHeader
 from iotrial.store.packed.privacy import Privacy
 from iotrial.store.packed.records import PackedRecord, PackedRun, PackedState, from_value, to_value

@@ -15,7 +15,7 @@ from iotrial.errors import StoreError
 from iotrial.fleet.batch import Batch
 from iotrial.fleet.order import Distrusted, Order
 from iotrial.store import Store
-from iotrial.store.gathered import Gathered, Part, Position, refuse_reserved
+from iotrial.store.exchange import Gathered, Part, Position, refuse_reserved
 from iotrial.store.model import TrialState
 from iotrial.store.packed.consistency import Consistency
 

@@ -23,7 +23,7 @@ from iotrial.fleet.collect import Collector
 from iotrial.fleet.interim import Interim, SoFar
 from iotrial.fleet.order import Distrusted, Order, Record
 from iotrial.legible import shown
-from iotrial.store.gathered import Position
+from iotrial.store.exchange import Position
 from iotrial.store.states import TrialState
 
 MOST_THREADS = 64

@@ -10,11 +10,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from iotrial.analysis.fleet.combine import FEWEST_BLOCKS
+from iotrial.analysis.fleet.spread import mean_of
 from iotrial.analysis.model import Observation
 from iotrial.analysis.spec import Spec
 from iotrial.design.model import Condition, Term
 from iotrial.fleet.batch import Batch
 from iotrial.legible import shown
+from iotrial.report.conditions import EVERYWHERE, Conditions
+from iotrial.report.notation import bracketed
+from iotrial.report.opening import spec_of
 from iotrial.store.model import RunRecord, TrialData, TrialHeader
 from iotrial.study.model import Response, Scale
 
@@ -93,12 +100,6 @@ class Interim:
 
     def means(self) -> tuple[SoFar, ...]:
         """Of each comparison that two hosts or more have enough blocks of, as the report of the fleet asks it."""
-        import numpy as np
-
-        from iotrial.analysis.fleet.combine import FEWEST_BLOCKS
-        from iotrial.analysis.fleet.spread import mean_of
-        from iotrial.report.notation import bracketed
-
         found = []
         for place, one in enumerate(self._comparisons or ()):
             sums = [own[place] for own in self._sums.values() if own[place].count >= FEWEST_BLOCKS]
@@ -161,9 +162,6 @@ def _value(run: RunRecord | Observation, response: Response) -> float | None:
 
 
 def _comparisons(header: TrialHeader) -> list[_Comparison]:
-    from iotrial.report.conditions import EVERYWHERE, Conditions
-    from iotrial.report.opening import spec_of
-
     spec: Spec = spec_of(header)
     words = Conditions(header.study)
     found = []

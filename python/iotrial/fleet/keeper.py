@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from iotrial.fleet.order import Order
-from iotrial.store.liveness import ProcessIdentity, identity
+from iotrial.store.states import ProcessIdentity, identity
 
 LOOKS_EVERY_S = 1.0
 _LIBC = ctypes.CDLL(None)  # loaded here: between fork and exec nothing should be

@@ -3,38 +3,32 @@
 Leaner than the host's own report: nothing that a fleet's report does not name is computed, so that a thousand hosts of a
 thousand blocks each can be summed up. Effects and controls are those of the host's own report, by the same functions.
 
-Many hosts are summed up on all processors, by processes of this module that read the store and answer a line a trial:
-
-    python -m iotrial.fleet.summary < {"store": PATH, "trials": [[NUMBER, HOST], ...]}
-
-What ended trials said is kept in the cache beside the store (``trials.analysed`` for ``trials.db``), which may be deleted at
-any time, and is not used by another version of the analysis.
+Many hosts are summed up on all processors, by processes of this module that read the store. What ended trials said is stored
+in the file of analyses (``iotrial.report.analyses``), in a table of its own.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+import pickle
 import sqlite3
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from enum import Enum
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import iotrial
+import msgspec
+
 from iotrial.analysis.analyse import analyse_condition
 from iotrial.analysis.carryover import in_words
-from iotrial.analysis.model import Effect, MeanRatio, SlowRuns, Span, Verdict
+from iotrial.analysis.model import Effect
 from iotrial.analysis.voids import compare_void_rates
 from iotrial.errors import IotrialError
 from iotrial.legible import shown
-from iotrial.report.analyses import opened
+from iotrial.report.analyses import VERSION, opened, sealed, unsealed
 from iotrial.report.opening import spec_of
 from iotrial.report.safety import Risks, risks_of
 from iotrial.store import Store
@@ -42,17 +36,15 @@ from iotrial.store.model import TrialHeader
 from iotrial.store.outline import Outline
 from iotrial.store.packed.consistency import check_stored
 from iotrial.store.states import TrialState
-from iotrial.study.model import Better, Scale
 from iotrial.workers import end_worker, start_worker
 
 #: trials; below, starting a process costs more than it gains
 FEWEST = 16
 MOST_PROCESSES = 16
 _LONGEST_VALUE = 120
-_DECIDES = ("analysis", "design", "study", "fleet", "store")
 _TABLE = """
-CREATE TABLE IF NOT EXISTS summed_up (
-    trial TEXT PRIMARY KEY, state TEXT NOT NULL, by TEXT NOT NULL, text TEXT NOT NULL
+CREATE TABLE IF NOT EXISTS host (
+    trial TEXT PRIMARY KEY, mark TEXT NOT NULL, method TEXT NOT NULL, content BLOB NOT NULL
 ) STRICT
 """
 
@@ -149,19 +141,6 @@ def properties_of(header: TrialHeader) -> dict[str, str]:
     }
 
 
-def to_json(one: HostTrial) -> dict[str, object]:
-    """What ``from_json`` takes."""
-    found = {name: _plain(value) for name, value in asdict(one).items()}
-    return {**found, "effects": [{n: _plain(v) for n, v in asdict(effect).items()} for effect in one.effects]}
-
-
-def from_json(found: Mapping[str, Any]) -> HostTrial:
-    """The inverse of ``to_json``. KeyError, TypeError or ValueError for anything else."""
-    effects = tuple(_effect(one) for one in found["effects"])
-    state = TrialState(found["state"])
-    return HostTrial(**{**found, "state": state, "effects": effects, "invalid": tuple(found["invalid"])})
-
-
 def _missed(kind: str) -> str:
     return "tells two identical arms apart" if kind == "negative" else "misses the injected slow-down"
 
@@ -171,60 +150,29 @@ def _all(values: Iterator[object]) -> str | None:
     return ", ".join(found) or None
 
 
-def _effect(found: Mapping[str, Any]) -> Effect:
-    cross = found["cross_check"]
-    return Effect(
-        **{
-            **found,
-            "scale": Scale(found["scale"]),
-            "better": Better(found["better"]),
-            "verdict": Verdict(found["verdict"]),
-            "aliases": tuple(found["aliases"]),
-            "cross_check": None if cross is None else (cross[0], cross[1]),
-            "span": None if found["span"] is None else Span(**found["span"]),
-            "slow_runs": SlowRuns.of(found.get("slow_runs")),
-            "mean_ratio": MeanRatio.of(found.get("mean_ratio")),
-        }
-    )
-
-
-def _plain(value: object) -> object:
-    return value.value if isinstance(value, Enum) else value
-
-
 def summed_up(
     store: Store, trials: Sequence[Outline], told: Callable[[int], None] | None = None
 ) -> Iterator[HostTrial]:
     """What each trial says, in their order; one that cannot be read says why. ``told`` hears how many are done."""
-    kept = opened(store.path, (_TABLE,))
-    known = {one.number: _known(kept, one) for one in trials}
-    anew = summaries(store, [(one.number, one.member or "") for one in trials if known[one.number] is None])
+    stored = opened(store.path, (_TABLE,))
+    known = {one.number: _stored(stored, one) for one in trials}
+    missing = [(one.number, one.member or "") for one in trials if known[one.number] is None]
+    computed = summaries(store, missing)
     try:
         for done, one in enumerate(trials, start=1):
             found = known[one.number]
             if found is None:
-                said = next(anew)
-                found = _unread(one, said.message) if isinstance(said, IotrialError) else said
+                answer = next(computed)
+                found = _unread(one, answer.message) if isinstance(answer, IotrialError) else answer
                 if found.problem is None and one.state is not TrialState.RUNNING:
-                    _keep(kept, found, state_mark(one.state, one.duration_s))
+                    _store(stored, one, found)
             yield found
             if told is not None:
                 told(done)
     finally:
-        anew.close()
-        if kept is not None:
-            kept.close()
-
-
-def state_mark(state: TrialState | None, duration_s: float) -> str:
-    """What changes with a trial: it is analysed anew when it has gone on."""
-    return f"{'' if state is None else state.value} {duration_s}"
-
-
-def _known(kept: sqlite3.Connection | None, one: Outline) -> HostTrial | None:
-    if one.state is TrialState.RUNNING:
-        return None
-    return _found(kept, one.id, state_mark(one.state, one.duration_s))
+        computed.close()
+        if stored is not None:
+            stored.close()
 
 
 def _unread(one: Outline, problem: str) -> HostTrial:
@@ -243,33 +191,31 @@ def _unread(one: Outline, problem: str) -> HostTrial:
     )
 
 
-def _found(kept: sqlite3.Connection | None, trial: str, state: str) -> HostTrial | None:
-    if kept is None:
+def _place(one: Outline) -> tuple[str, str, str]:
+    """Under what a trial's summary is stored: its state and duration change when it goes on."""
+    return one.id, f"{'' if one.state is None else one.state.value} {one.duration_s}", VERSION
+
+
+def _stored(stored: sqlite3.Connection | None, one: Outline) -> HostTrial | None:
+    if stored is None or one.state is TrialState.RUNNING:
         return None
-    with suppress(sqlite3.Error, ValueError, KeyError, TypeError, AttributeError):
-        row = kept.execute(
-            "SELECT text FROM summed_up WHERE trial = ? AND state = ? AND by = ?", (trial, state, _by())
-        ).fetchone()
-        return None if row is None else from_json(json.loads(row[0]))
+    with suppress(sqlite3.Error, ValueError, TypeError, zlib.error, RecursionError):
+        place = _place(one)
+        query = "SELECT content FROM host WHERE trial = ? AND mark = ? AND method = ?"
+        row = stored.execute(query, place).fetchone()
+        return None if row is None else unsealed(_DECODER, place, "host", row[0])
     return None
 
 
-def _keep(kept: sqlite3.Connection | None, one: HostTrial, state: str) -> None:
-    if kept is not None:
+def _store(stored: sqlite3.Connection | None, one: Outline, found: HostTrial) -> None:
+    if stored is not None:
         with suppress(sqlite3.Error):
-            row = (one.id, state, _by(), json.dumps(to_json(one)))
-            kept.execute("INSERT OR REPLACE INTO summed_up VALUES (?, ?, ?, ?)", row)
+            place = _place(one)
+            row = (*place, sealed(place, "host", found))
+            stored.execute("INSERT OR REPLACE INTO host VALUES (?, ?, ?, ?)", row)
 
 
-@cache
-def _by() -> str:
-    """What says so: this version, and the code that decides."""
-    digest = hashlib.sha256(iotrial.__version__.encode())
-    root = Path(iotrial.__file__).parent
-    for folder in _DECIDES:
-        for file in sorted((root / folder).rglob("*.py")):
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
+_DECODER = msgspec.msgpack.Decoder(HostTrial)
 
 
 def summaries(store: Store, asked: Sequence[Asked]) -> Generator[HostTrial | IotrialError]:
@@ -281,9 +227,12 @@ def summaries(store: Store, asked: Sequence[Asked]) -> Generator[HostTrial | Iot
     workers = [_worker(store.path, asked[first::count]) for first in range(count)]
     try:
         for place, (number, host) in enumerate(asked):
-            line = _line(workers[place % count])
-            # a process that died leaves its share to this one
-            yield _read(line) if line else _one(store, number, host)
+            answers = workers[place % count].stdout
+            assert answers is not None
+            try:
+                yield pickle.load(answers)
+            except (EOFError, pickle.UnpicklingError):  # a process that died leaves its share to this one
+                yield _one(store, number, host)
     finally:
         for worker in workers:
             end_worker(worker)
@@ -293,7 +242,7 @@ def _one(store: Store, number: int, host: str) -> HostTrial | IotrialError:
     try:
         return summary_of(store, number, host)
     except IotrialError as error:
-        return error
+        return IotrialError(error.message)
 
 
 def _worker(path: Path, asked: Sequence[Asked]) -> subprocess.Popen[bytes]:
@@ -301,32 +250,24 @@ def _worker(path: Path, asked: Sequence[Asked]) -> subprocess.Popen[bytes]:
     assert worker.stdin is not None
     try:
         # all of it is read before the first answer, so neither end waits for the other
-        worker.stdin.write(json.dumps({"store": str(path.absolute()), "trials": list(asked)}).encode())
+        pickle.dump((path.absolute(), list(asked)), worker.stdin)
         worker.stdin.close()
     except BrokenPipeError:
         pass
     return worker
 
 
-def _line(worker: subprocess.Popen[bytes]) -> bytes:
-    assert worker.stdout is not None
-    return worker.stdout.readline()
-
-
-def _read(line: bytes) -> HostTrial | IotrialError:
-    found = json.loads(line)
-    return IotrialError(found["problem"]) if "id" not in found else from_json(found)
-
-
 def main() -> None:
-    """Answers what standard input asks."""
-    asked = json.load(sys.stdin)
-    with Store.open(asked["store"], read_only=True, checked=False) as store:
-        for number, host in asked["trials"]:
-            found = _one(store, number, host)
-            text = {"problem": found.message} if isinstance(found, IotrialError) else to_json(found)
-            print(json.dumps(text), flush=True)
+    """Write a pickled answer for each trial of which standard input has the number: both ends are this program."""
+    path, asked = pickle.load(sys.stdin.buffer)
+    with Store.open(path, read_only=True, checked=False) as store:
+        for number, host in asked:
+            pickle.dump(_one(store, number, host), sys.stdout.buffer)
+            sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
-    main()
+    # under its own name, so that what is pickled here is known there
+    from iotrial.fleet import summary
+
+    summary.main()

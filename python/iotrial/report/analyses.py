@@ -35,8 +35,8 @@ T = TypeVar("T")
 _LARGEST = 256 << 20
 _ROOM = 256 << 20
 _DIGEST_SIZE = hashlib.sha256().digest_size
-#: numbers are the method's, sentences this version's
-_VERSION = f"{METHOD} {iotrial.__version__}"
+#: of what is stored: numbers are the method's, sentences this release's
+VERSION = f"{METHOD} {iotrial.__version__}"
 _TABLES = (
     """
 CREATE TABLE IF NOT EXISTS analysis (
@@ -49,6 +49,7 @@ CREATE TABLE IF NOT EXISTS analysis (
     "DROP TABLE IF EXISTS report",
     "DROP TABLE IF EXISTS interval",
     "DROP TABLE IF EXISTS analysed",
+    "DROP TABLE IF EXISTS summed_up",
 )
 _INSERT = """
 INSERT OR REPLACE INTO analysis (key, method, trial, share, mark, summary, analysis) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -73,7 +74,7 @@ class Key:
 
     def at(self, share: int) -> bytes:
         """The digest for an analysis at the trial's level over ``share``."""
-        return hashlib.sha256(repr((_VERSION, self.trial, self.rows, self.mark, share)).encode()).digest()
+        return hashlib.sha256(repr((VERSION, self.trial, self.rows, self.mark, share)).encode()).digest()
 
 
 def beside(store: Path) -> Path:
@@ -116,8 +117,8 @@ class Analyses:
         """Store both. Lost, to be computed again, where another process is writing just now."""
         if self._connection is None:
             return
-        place = (key.at(share), _VERSION, key.trial, share, key.mark)
-        contents = [_sealed(place, name, one) for name, one in (("summary", summary), ("analysis", analysis))]
+        place = (key.at(share), VERSION, key.trial, share, key.mark)
+        contents = [sealed(place, name, one) for name, one in (("summary", summary), ("analysis", analysis))]
         with suppress(sqlite3.Error):
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute(_INSERT, (*place, *contents))
@@ -130,18 +131,18 @@ class Analyses:
         with suppress(sqlite3.Error, ValueError, TypeError, zlib.error, RecursionError):
             query = f"SELECT {name}, key, method, trial, share, mark FROM analysis WHERE {where}"
             row = self._connection.execute(query, values).fetchone()
-            if row is not None and row[2] == _VERSION:
-                return _opened_seal(decoder, row[1:], name, row[0])
+            if row is not None and row[2] == VERSION:
+                return unsealed(decoder, row[1:], name, row[0])
         return None
 
 
-def _sealed(place: tuple[object, ...], name: str, value: object) -> bytes:
+def sealed(place: tuple[object, ...], name: str, value: object) -> bytes:
     """A value as it is stored: a digest of it and of its row, then the value compressed."""
     plain = _encoder.encode(value)
     return _digest(place, name, plain) + zlib.compress(plain, 1)
 
 
-def _opened_seal(
+def unsealed(
     decoder: msgspec.msgpack.Decoder[T], place: tuple[object, ...], name: str, content: bytes
 ) -> T | None:
     plain = zlib.decompressobj().decompress(content[_DIGEST_SIZE:], _LARGEST)

@@ -47,7 +47,7 @@ from iotrial.report.rows import (
 )
 from iotrial.report.safety import safety_lines
 from iotrial.report.sentences import Summary, client_sentences, is_invalid, summarise, without_controls
-from iotrial.store.model import StoredTrial, TrialData
+from iotrial.store.model import StoredTrial, TrialData, TrialHeader
 from iotrial.study.model import Response, Study
 
 OTHER_CLAIMS = (
@@ -142,7 +142,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
     conditions = Conditions(header.study)
     valid = not is_invalid(trial, analysis)
     adjusted = _adjusted(data, conditions)
-    design = _design(header.study, controls=header.options.get("controls") is not False)
+    design = _design(header)
     reasons = () if valid else _reasons(data, analysis)
     evidence = (gather_by_level if arms_are_rows(header.study) else gather)(
         data, conditions, margin=header.margin
@@ -206,12 +206,10 @@ def _continued(data: TrialData) -> Iterator[str]:
         yield f"The trial was continued {times} after it had ended: {'; '.join(told)}."
 
 
-def _design(study: Study, *, controls: bool) -> DesignText | None:
+def _design(header: TrialHeader) -> DesignText | None:
     """The design as planned, which no seed changes; None where a stored study cannot be planned any more."""
-    try:
-        return design_of(Plan(study, "0" * SEED_DIGITS, controls=controls))
-    except RequestError:
-        return None
+    plan = _plan(header)
+    return None if plan is None else design_of(plan)
 
 
 def _adjusted(data: TrialData, conditions: Conditions) -> dict[tuple[str, str], Adjusted]:
@@ -242,7 +240,7 @@ def _reasons(data: TrialData, analysis: Analysis) -> tuple[Reason, ...]:
         injected = run.checks.get("injected")
         known = float(injected) if isinstance(injected, int | float) and injected > 0 else None
         facts[run.condition, run.block, run.slot] = RunFacts(run.evidence, known, run.files)
-    plan = _plan(header.study)
+    plan = _plan(header)
     return likely_reasons(
         analysis,
         data.blocks,
@@ -255,10 +253,10 @@ def _reasons(data: TrialData, analysis: Analysis) -> tuple[Reason, ...]:
     )
 
 
-def _plan(study: Study) -> Plan | None:
-    """What of a trial's plan does not depend on its seed; None for a study that is none any more."""
+def _plan(header: TrialHeader) -> Plan | None:
+    """What of a trial's plan does not depend on its seed; None for a study that cannot be planned any more."""
     try:
-        return Plan(study, "0" * SEED_DIGITS)
+        return Plan.stored(header.study, "0" * SEED_DIGITS, header.options)
     except RequestError:
         return None
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from iotrial.analysis.analyse import Spec, analyse
 from iotrial.analysis.model import Analysis
 from iotrial.design.plan import Plan
-from iotrial.errors import StoreError
 from iotrial.legible import shown
 from iotrial.paths import store_path
 from iotrial.report.analysed import Analysed, analysed
 from iotrial.report.analyses import Analyses, Key
 from iotrial.report.document import Document, build_document
 from iotrial.store import Store
-from iotrial.store.assembling import unpacked
-from iotrial.store.collecting import keeping_all
+from iotrial.store.loading import keeping_all, unpacked
 from iotrial.store.model import TrialData, TrialHeader, TrialState
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.store.packed.consistency import check_stored
@@ -62,18 +59,18 @@ def spec_of(header: TrialHeader, *, alpha: float | None = None) -> Spec:
 
 
 def _read(store: Store, ref: str | int) -> tuple[TrialData, Key | None]:
-    """A checked trial, and under what its analysis is stored: None while it runs, or where something was added meanwhile."""
+    """A checked trial, and under what its analysis is stored: None while it runs."""
     number = store.find(ref).number
-    before = None
-    with suppress(StoreError):  # what is damaged, reading the trial tells
-        before = store.changes_seen(), store.fingerprint(number)[1], store.mark(number)
-    data = store.data(number)
+    mark = store.mark(
+        number
+    )  # before the rows: of what is added meanwhile, the analysis is found by its rows only
+    data, digest = store.data_and_digest(number)
     check_stored(data)
     trial = data.trial
-    if trial.state is TrialState.RUNNING or before is None or store.changes_seen() != before[0]:
+    if trial.state is TrialState.RUNNING:
         return data, None
-    seen = repr((before[1], trial.number, trial.state.value, trial.reason, trial.duration_s))
-    return data, Key(trial.header.id, seen.encode(), before[2])
+    seen = repr((digest, trial.number, trial.state.value, trial.reason, trial.duration_s))
+    return data, Key(trial.header.id, seen.encode(), mark)
 
 
 def _read_packed(path: Path) -> tuple[TrialData, Key]:

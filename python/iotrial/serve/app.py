@@ -1,57 +1,149 @@
-"""Addresses and what answers them: plain functions of the site and the request, each in a thread that may wait."""
+"""The web application: addresses and their pages, and what every request must satisfy.
+
+Names that point at 127.0.0.1 from outside (DNS rebinding), other methods, requests without the token, and requests that
+another site's page makes are refused before anything is looked at. An error becomes a page, and the server lives.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from secrets import compare_digest
 
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from iotrial.serve import compared, history, listed, single
-from iotrial.serve.gate import Gate
-from iotrial.serve.rendering import said_page, style, warm
-from iotrial.serve.reply import Reply
-from iotrial.serve.site import Site
+from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
+from iotrial.legible import shown
+from iotrial.serve import comparison_page, history_page, trial_list, trial_page
+from iotrial.serve.pages import message, prepare, style
+from iotrial.serve.store_view import StoreView
 
-Page = Callable[[Site, Request], Reply]
-
-
-def application(store: Path, *, aside: bool) -> Gate:
-    """The ASGI application over the store in this file, which need not be there yet. ``aside``: what takes long is done
-    when the machine has nothing else to do."""
-    site = Site(store, aside=aside)
-    routes = [
-        Route("/", _answering(site, listed.page)),
-        Route("/compare", _answering(site, compared.page)),
-        Route("/compare/report.json", _answering(site, compared.as_json)),
-        Route("/compare/report.md", _answering(site, compared.as_markdown)),
-        Route("/history", _answering(site, history.page)),
-        Route("/trials/{number}", _answering(site, single.page)),
-        Route("/trials/{number}/report.json", _answering(site, single.as_json)),
-        Route("/trials/{number}/report.md", _answering(site, single.as_markdown)),
-        Route("/trials/{number}/trial.iotrial", _answering(site, single.as_packed)),
-        Route("/style.css", _style),
-    ]
-    warm()  # while the process has the processor to itself
-    return Gate(Router(routes, redirect_slashes=False, default=_nowhere))
+#: of a page that names no other
+POLICY = "default-src 'none'; style-src 'self'; img-src data:"
+#: of every page, whatever else it allows
+ALWAYS = "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
 
 
-def _answering(site: Site, page: Page) -> Callable[[Request], Response]:
-    def answer(request: Request) -> Response:
-        reply = page(site, request)
-        return Response(reply.body, reply.status, reply.headers, media_type=reply.kind)
+def application(store: Path, *, hosts: Sequence[str], token: str | None, background: bool) -> ASGIApp:
+    """The ASGI application over the store in this file, which need not be there yet.
 
-    return answer
+    It answers under the names ``hosts``, at addresses that begin with the ``token`` (None: without one). ``background``: it
+    gives way to other work.
+    """
+    view = StoreView(store, background=background)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        view.close()
+
+    pages = {
+        "/": trial_list.page,
+        "/compare": comparison_page.page,
+        "/compare/report.json": comparison_page.as_json,
+        "/compare/report.md": comparison_page.as_markdown,
+        "/history": history_page.page,
+        "/trials/{number}": trial_page.page,
+        "/trials/{number}/report.json": trial_page.as_json,
+        "/trials/{number}/report.md": trial_page.as_markdown,
+        "/trials/{number}/trial.iotrial": trial_page.as_packed,
+    }
+    app = Starlette(
+        routes=[
+            *(Route(path, partial(answer, view)) for path, answer in pages.items()),
+            Route("/style.css", style),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)],
+        exception_handlers={IotrialError: _failed, 404: _not_found, Exception: _internal_error},  # type: ignore[dict-item]
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    prepare()  # while the process has the processor to itself
+    return Guard(app, token)
 
 
-def _style(request: Request) -> Response:
-    headers = {"cache-control": "max-age=3600"} if request.url.query else {}
-    return Response(style(), headers=headers, media_type="text/css")
+class Guard:
+    """Middleware around everything else: refuses requests, and adds headers to every answer."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._root = "" if token is None else f"/{token}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(sent: Message) -> None:
+            if sent["type"] == "http.response.start":
+                _guard(MutableHeaders(scope=sent))
+            await send(sent)
+
+        path = str(scope["path"])
+        beginning = path[: len(self._root)].encode("utf-8", "replace")
+        known = compare_digest(beginning, self._root.encode()) and path[len(self._root) :][:1] in ("", "/")
+        answer = refusal(scope["method"], Headers(scope=scope), token=known) or self._app
+        path = path if path != self._root else f"{path}/"
+        await answer({**scope, "root_path": self._root, "path": path}, receive, guarded)
 
 
-async def _nowhere(scope: Any, receive: Any, send: Any) -> None:
-    body = said_page("There is no such page", "wanted an address that one of these pages leads to")
-    await Response(body, 404, media_type="text/html")(scope, receive, send)
+def refusal(method: str, headers: Headers, *, token: bool) -> Response | None:
+    """The answer to a request that is refused; None for one that is not. ``token``: whether it has the right one."""
+    if method not in ("GET", "HEAD"):
+        text = "Read-only: only GET and HEAD are supported. Trials are made on the command line.\n"
+        return PlainTextResponse(text, 405, {"allow": "GET, HEAD"})
+    if not token:
+        text = "These pages need a token: open the whole address that `iotrial serve` printed.\n"
+        return PlainTextResponse(text, 403)
+    foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+    followed = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+    if foreign and not followed:
+        return PlainTextResponse("Another site's page may link here, but load nothing from here.\n", 403)
+    return None
+
+
+def _guard(headers: MutableHeaders) -> None:
+    headers.setdefault("cache-control", "no-store")
+    headers.update(HEADERS)
+    headers["content-security-policy"] = f"{headers.get('content-security-policy', POLICY)}; {ALWAYS}"
+
+
+async def _failed(request: Request, error: IotrialError) -> Response:
+    if isinstance(error, UnknownName):
+        title, status = "There is no such trial", 404
+    elif isinstance(error, RequestError):
+        title, status = "That could not be understood", 400
+    else:
+        whole = error.message.startswith("store ")
+        title = "The store cannot be read" if whole else "This cannot be shown"
+        status = 503 if isinstance(error, StoreError) else 500
+    return message(request, title, error.message, error.hint, status=status)
+
+
+async def _not_found(request: Request, _: Exception) -> Response:
+    return message(
+        request, "There is no such page", "wanted an address that one of these pages leads to", status=404
+    )
+
+
+async def _internal_error(request: Request, error: Exception) -> Response:
+    """Starlette raises the error again, and uvicorn writes it to standard error."""
+    text = shown(f"{type(error).__name__}: {error}")[:300]
+    return message(request, "Internal error", text, "other pages may still be there", status=500)

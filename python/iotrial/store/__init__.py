@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from iotrial.store.database import Store
-    from iotrial.store.liveness import ProcessIdentity, identity, is_alive
+    from iotrial.store.states import ProcessIdentity, identity, is_alive
 
 __all__ = ["ProcessIdentity", "Store", "identity", "is_alive"]
 
@@ -19,5 +19,5 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     from importlib import import_module
 
-    module = import_module("iotrial.store.database" if name == "Store" else "iotrial.store.liveness")
+    module = import_module("iotrial.store.database" if name == "Store" else "iotrial.store.states")
     return getattr(module, name)

@@ -4,6 +4,8 @@ It is the CRC-32 (zlib) of the JSON text of ``[table, id of the trial, values ..
 record was stored with in the order of its INSERT, followed by the decimal digits of the record's own number (``sequence``; of
 a trial ``number``), which the database gives it. Records of a store that an older iotrial wrote have none, and are taken as
 they are; where a trial's own row has one, each of its records must.
+
+The statements that add rows are here too, since SQL calls the checksum where it draws the record's number.
 """
 
 from __future__ import annotations
@@ -11,13 +13,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Protocol
 from zlib import crc32
 
 import msgspec
 
 from iotrial.errors import StoreError
 from iotrial.store import records
+from iotrial.store.model import TrialHeader
 
 Row = tuple[Any, ...]
 _encoded = msgspec.json.Encoder().encode
@@ -38,15 +42,23 @@ def numbered(unnumbered: int, sequence: int) -> int:
 
 
 def sealed(table: str, trial: str, number: int, row: Row) -> Row:
-    """The values for an INSERT of ``iotrial.store.inserting``: the trial's number, the record, its first checksum."""
+    """The values for an INSERT of ``iotrial.store.checksums``: the trial's number, the record, its first checksum."""
     return (number, *row, checksum(table, trial, row))
 
 
-class Seals:
-    """The checksums of one trial's records."""
+class Digest(Protocol):
+    """A hash of ``hashlib``."""
 
-    def __init__(self, connection: sqlite3.Connection, number: int) -> None:
+    def update(self, data: bytes, /) -> None:
+        """Add these bytes."""
+
+
+class Seals:
+    """The checksums of one trial's records. ``digest`` is fed with every record that is read."""
+
+    def __init__(self, connection: sqlite3.Connection, number: int, digest: Digest | None = None) -> None:
         self._number = number
+        self._digest = digest
         self._connection = connection
         self._column = has_checksums(connection)
         found = connection.execute(
@@ -61,16 +73,19 @@ class Seals:
 
     def checked(self, table: str, found: Iterable[Row]) -> Iterator[Row]:
         """The rows without numbers and checksums. StoreError at the first that is not as it was stored."""
-        trial, required = self._trial, self._required
+        trial, required, digest = self._trial, self._required, self._digest
         for place, row in enumerate(found, start=1):
             *values, sequence, stored = row
             without = stored is None and not required
-            if not without and stored != numbered(checksum(table, trial, values), sequence):
+            encoded = b"" if without and digest is None else _encoded((table, trial, *values))
+            if not without and stored != numbered(crc32(encoded), sequence):
                 raise StoreError(
                     f"trial {self._number} is damaged: {_named(table, place, values)} is not as it was stored: its checksum "
                     + ("is missing" if stored is None else "differs"),
                     hint=HINT,
                 )
+            if digest is not None:
+                digest.update(b"%s %d\n" % (encoded, sequence))
             yield tuple(values)
 
     def refuse_lost(self, tables: Iterable[str] = ("state", "run", "block_end", "event")) -> None:
@@ -154,3 +169,37 @@ def _named(table: str, place: int, values: list[Any]) -> str:
         condition, block, *_ = values
         return f'the end of block {block} of "{str(condition)[:80]}"'
     return f"{table} {place}" if place else f"a record of {table}"
+
+
+def _insert(table: str, columns: str, own: str = "sequence") -> str:
+    """Takes the values of ``columns`` and the checksum without number; the new row's number is one more than the highest."""
+    marks = ", ".join("?" for _ in columns.split(","))
+    return (
+        f"INSERT INTO {table} ({own}, {columns}, checksum) SELECT next, {marks}, numbered(?, next) "
+        f"FROM (SELECT coalesce(max({own}), 0) + 1 AS next FROM {table})"
+    )
+
+
+INSERT_RUN = _insert("run", f"trial, {records.STORED_RUN_COLUMNS}")
+INSERT_END = _insert("block_end", f"trial, {records.END_COLUMNS}")
+INSERT_EVENT = _insert("event", f"trial, {records.EVENT_COLUMNS}")
+INSERT_STATE = _insert("state", f"trial, {records.STATE_COLUMNS}")
+_INSERT_TRIAL = _insert("trial", records.HEADER_COLUMNS, own="number")
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Make known to a connection what these statements call."""
+    connection.create_function("numbered", 2, numbered, deterministic=True)
+
+
+def insert_trial(connection: sqlite3.Connection, header: TrialHeader) -> int:
+    """A row in ``trial``; gives its number."""
+    row = records.header_row(header)
+    cursor = connection.execute(_INSERT_TRIAL, (*row, checksum("trial", header.id, row)))
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def now() -> str:
+    """This moment as ISO 8601 in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

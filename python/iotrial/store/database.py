@@ -7,17 +7,18 @@ add the runs that an unfinished block still lacks, and such a block is marked as
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import BinaryIO, Self
 
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.paths import store_path
-from iotrial.store import inserting, records
+from iotrial.store import checksums, records
 from iotrial.store.accounted import (
     CALL,
     REQUESTS,
@@ -27,14 +28,13 @@ from iotrial.store.accounted import (
     of_event,
     repetition_of,
 )
-from iotrial.store.assembling import assembled
-from iotrial.store.checksums import HINT, Seals, sealed
+from iotrial.store.checksums import HINT, Digest, Seals, sealed
 from iotrial.store.connection import connect, explained
 from iotrial.store.continued import KIND as CONTINUED
 from iotrial.store.continued import text_of
-from iotrial.store.finding import number_meant, stored_trial
-from iotrial.store.fingerprint import changes_seen, fingerprint
-from iotrial.store.liveness import ProcessIdentity, identity
+from iotrial.store.exchange import Gathering, packed_records, take_in
+from iotrial.store.finding import number_meant, numbers, rows, runs_in_order, stored_trial
+from iotrial.store.loading import assembled, runs_of
 from iotrial.store.model import (
     BlockEnd,
     Continuation,
@@ -46,11 +46,8 @@ from iotrial.store.model import (
     TrialHeader,
     TrialState,
 )
-from iotrial.store.retrieval import numbers, rows, runs_in_order
-
-if TYPE_CHECKING:
-    from iotrial.store.gathered import Gathering
-    from iotrial.store.packed import PackedEnd, PackedRecord
+from iotrial.store.packed import PackedEnd, PackedRecord, write_packed
+from iotrial.store.states import ProcessIdentity, identity
 
 MAX_RUNS = 5_000_000  # of one trial that is read into memory
 
@@ -105,7 +102,7 @@ class Store:
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                number = inserting.insert_trial(self._connection, header)
+                number = checksums.insert_trial(self._connection, header)
                 self._insert_state(header.id, number, TrialState.RUNNING, None, _conductor(header))
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -120,7 +117,7 @@ class Store:
         number = self._number(trial_id)
         row = (self._attempt(number), time.time(), *records.run_row(run))
         with explained(self.path):
-            self._connection.execute(inserting.INSERT_RUN, sealed("run", trial_id, number, row))
+            self._connection.execute(checksums.INSERT_RUN, sealed("run", trial_id, number, row))
 
     def end_block(self, trial_id: str, end: BlockEnd) -> None:
         """Declares a block complete; ``gap`` is added where two attempts measured its runs."""
@@ -135,7 +132,7 @@ class Store:
                     f"store {self.path}: block {end.block} of {end.condition} has no runs to end"
                 )
             row = records.end_row(replace(end, gap=end.gap or attempts > 1))
-            self._connection.execute(inserting.INSERT_END, sealed("block_end", trial_id, number, row))
+            self._connection.execute(checksums.INSERT_END, sealed("block_end", trial_id, number, row))
 
     def set_state(self, trial_id: str, state: TrialState, reason: str | None = None) -> None:
         """A change of state. ``running`` begins an attempt (a resume) under this process."""
@@ -153,7 +150,7 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 event = sealed("event", trial_id, number, (further.at, CONTINUED, text_of(further)))
-                self._connection.execute(inserting.INSERT_EVENT, event)
+                self._connection.execute(checksums.INSERT_EVENT, event)
                 self._insert_state(trial_id, number, TrialState.RUNNING, None, identity())
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -175,13 +172,13 @@ class Store:
 
     def _append_events(self, trial_id: str, events: Iterable[tuple[str, str]]) -> None:
         number = self._number(trial_id)
-        at = inserting.now()
+        at = checksums.now()
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 for kind, text in events:
                     row = sealed("event", trial_id, number, (at, kind, text))
-                    self._connection.execute(inserting.INSERT_EVENT, row)
+                    self._connection.execute(checksums.INSERT_EVENT, row)
                 self._connection.execute("COMMIT")
             except BaseException:
                 self._rollback()
@@ -193,8 +190,6 @@ class Store:
         Whatever ``found`` raises, nothing stays. RequestError where the store has this trial already, or where
         one is running: its conductor would have to wait, in the middle of a block.
         """
-        from iotrial.store.exchange import take_in
-
         for trial in self.listing()[0]:
             if trial.state is TrialState.RUNNING:
                 raise RequestError(
@@ -213,8 +208,6 @@ class Store:
 
     def gathering(self) -> Gathering:
         """What adds trials of other machines part by part, while they are measured there."""
-        from iotrial.store.gathered import Gathering
-
         return Gathering(self._connection, self.path)
 
     # -- reading
@@ -241,9 +234,6 @@ class Store:
 
     def pack(self, ref: str | int, file: BinaryIO) -> str:
         """Writes one trial to a file as a packed one; gives the digest. RequestError where it is still running."""
-        from iotrial.store.exchange import packed_records
-        from iotrial.store.packed import write_packed
-
         with explained(self.path):
             self._connection.execute("BEGIN")
             try:
@@ -258,26 +248,30 @@ class Store:
             finally:
                 self._rollback()
 
-    def find(self, ref: str | int) -> StoredTrial:
+    def find(self, ref: str | int, digest: Digest | None = None) -> StoredTrial:
         """The trial of this number, id, unique beginning of an id, or ``last``; UnknownName where there is none."""
         with explained(self.path):
-            return stored_trial(self._connection, number_meant(self._connection, str(ref).strip(), self.path))
+            number = number_meant(self._connection, str(ref).strip(), self.path)
+            return stored_trial(self._connection, number, digest)
 
     def data(self, ref: str | int) -> TrialData:
         """A trial with every run; ``blocks`` holds what has an end, in the order in which blocks ended."""
-        from iotrial.store.bulk import runs_of
+        return self.data_and_digest(ref)[0]
 
+    def data_and_digest(self, ref: str | int) -> tuple[TrialData, bytes]:
+        """The same, and a digest of all rows that it was read from: any other value in one of them gives another digest."""
+        digest = hashlib.sha256()
         with explained(self.path):
             self._connection.execute("BEGIN")  # one moment of the file, also while a conductor adds to it
             try:
-                trial = self.find(ref)
+                trial = self.find(ref, digest)
                 (count,) = next(self._rows("SELECT count(*) FROM run WHERE trial = ?", trial.number))
                 if count > MAX_RUNS:
                     raise StoreError(
                         f"store {self.path}: trial {trial.number} has {count:,} runs, too many to read"
                     )
-                events = self._events(trial.number)
-                seals = Seals(self._connection, trial.number)
+                events = self._events(trial.number, digest)
+                seals = Seals(self._connection, trial.number, digest)
                 seals.refuse_lost()
                 columns = seals.columns(records.STORED_RUN_COLUMNS)
                 stored = seals.checked("run", runs_in_order(self._connection, columns, trial.number))
@@ -287,22 +281,11 @@ class Store:
                         f"trial {trial.number} is damaged: {count - len(runs)} of its {count} runs cannot be found",
                         hint=HINT,
                     )
-                ends = tuple(
-                    map(records.end_of, self._sealed("block_end", records.END_COLUMNS, trial.number))
-                )
+                found = self._sealed("block_end", records.END_COLUMNS, trial.number, digest)
+                ends = tuple(map(records.end_of, found))
             finally:
                 self._rollback()
-        return assembled(trial, runs, ends, events)
-
-    def fingerprint(self, ref: str | int) -> tuple[StoredTrial, bytes]:
-        """A trial without its runs, and one digest of all that is stored of it."""
-        with explained(self.path):
-            self._connection.execute("BEGIN")
-            try:
-                trial = self.find(ref)
-                return trial, fingerprint(self._connection, trial.number)
-            finally:
-                self._rollback()
+        return assembled(trial, runs, ends, events), digest.digest()
 
     def mark(self, number: int) -> str:
         """Another text once anything was added to a trial: an attempt, to which all its runs belong, or an event."""
@@ -310,11 +293,6 @@ class Store:
         with explained(self.path):
             attempt, event = next(self._rows(query, number, number))
             return f"{attempt} {event}"
-
-    def changes_seen(self) -> int:
-        """Another number once another process has written to the file."""
-        with explained(self.path):
-            return changes_seen(self._connection)
 
     def runs_of(self, trial_id: str, condition: str, block: int) -> tuple[RunRecord, ...]:
         """The runs of one block in the order they were made, whether or not it is over."""
@@ -342,11 +320,13 @@ class Store:
             of_event(event.kind, event.text) for event in self._events(number) if event.kind in kinds
         )
 
-    def _events(self, number: int) -> tuple[Event, ...]:
-        return tuple(map(records.event_of, self._sealed("event", records.EVENT_COLUMNS, number)))
+    def _events(self, number: int, digest: Digest | None = None) -> tuple[Event, ...]:
+        return tuple(map(records.event_of, self._sealed("event", records.EVENT_COLUMNS, number, digest)))
 
-    def _sealed(self, table: str, columns: str, number: int) -> Iterator[records.Row]:
-        seals = Seals(self._connection, number)
+    def _sealed(
+        self, table: str, columns: str, number: int, digest: Digest | None = None
+    ) -> Iterator[records.Row]:
+        seals = Seals(self._connection, number, digest)
         query = f"SELECT {seals.columns(columns)} FROM {table} WHERE trial = ? ORDER BY sequence"
         return seals.checked(table, self._rows(query, number))
 
@@ -367,7 +347,7 @@ class Store:
     ) -> None:
         pid, started = (None, None) if process is None else (process.pid, process.pid_started)
         row = (time.time(), state.value, reason, pid, started)
-        self._connection.execute(inserting.INSERT_STATE, sealed("state", trial_id, number, row))
+        self._connection.execute(checksums.INSERT_STATE, sealed("state", trial_id, number, row))
 
     def _rollback(self) -> None:
         """Ends the transaction, unless SQLite has done so already (as it does on a full disk)."""

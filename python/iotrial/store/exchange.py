@@ -1,21 +1,252 @@
-"""Between the tables of a store and the records of a packed trial, in both directions."""
+"""Trials that go to another store or come from one: packed at once, or part by part while another machine measures them.
+
+A trial that comes in part by part stands in the store like any other. Its ``options["fleet"]`` says of which fleet and host
+it is. How much of it has come is counted from its rows: nothing is stored for that, which could be lost or be wrong. So a
+host may not send what the coordinator adds itself: states whose reason begins with ``OWN`` and events of the kind ``KIND``.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+import msgspec
 from msgspec import structs
 
-from iotrial.errors import RequestError
-from iotrial.store import records
-from iotrial.store.checksums import Seals, sealed
-from iotrial.store.inserting import INSERT_END, INSERT_EVENT, INSERT_RUN, INSERT_STATE, insert_trial, now
-from iotrial.store.model import BlockEnd, Event, StoredTrial, TrialHeader
+from iotrial.errors import RequestError, StoreError
+from iotrial.store import checksums, records
+from iotrial.store.checksums import (
+    INSERT_END,
+    INSERT_EVENT,
+    INSERT_RUN,
+    INSERT_STATE,
+    Seals,
+    insert_trial,
+    now,
+    sealed,
+)
+from iotrial.store.connection import explained
+from iotrial.store.finding import rows, stored_trial
+from iotrial.store.model import BlockEnd, Event, StoredTrial, TrialHeader, TrialState
 from iotrial.store.packed import PackedEnd, PackedRecord, PackedRun, PackedState
-from iotrial.store.retrieval import rows
 from iotrial.store.schema import IMPORTED
+from iotrial.store.states import identity
+
+FLEET = "fleet"  # its name among the options of a trial
+KIND = "fleet"  # of events that the coordinator adds
+OWN = "fleet: "  # begins the reason of states that the coordinator adds
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """How much of a trial has come: its states, its finished blocks, its events, each counted from the first."""
+
+    states: int = 0
+    blocks: int = 0
+    events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What has come at once of one trial, in the order of its host's store; ``runs`` are those of ``ends``."""
+
+    states: tuple[PackedState, ...] = ()
+    runs: tuple[PackedRun, ...] = ()
+    ends: tuple[BlockEnd, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.states or self.runs or self.ends or self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """One trial of a fleet as this store has it. ``runnings``: how often it began, the coordinator's own marks included."""
+
+    number: int
+    id: str
+    fleet: str
+    host: str
+    position: Position
+    runnings: int
+    state: TrialState
+
+
+class Gathering:
+    """The trials of fleets in one store. Made by ``Store.gathering``."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._grouped = False
+        self.path = path
+
+    def trials(self, fleet: str) -> tuple[Gathered, ...]:
+        """Those of one fleet, by their numbers."""
+        with explained(self.path):
+            found = self._connection.execute(
+                "SELECT number, id, json_extract(options, '$.fleet.host') FROM trial "
+                "WHERE json_extract(options, '$.fleet.id') = ? ORDER BY number",
+                (fleet,),
+            ).fetchall()
+            return tuple(
+                Gathered(number, name, fleet, str(host), *_counted(self._connection, number))
+                for number, name, host in found
+            )
+
+    def header(self, number: int) -> TrialHeader:
+        """All that is known of such a trial before its first run."""
+        with explained(self.path):
+            return stored_trial(self._connection, number).header
+
+    def states(self, number: int) -> tuple[PackedState, ...]:
+        """The states that came from the host, in their order."""
+        with explained(self.path):
+            found = rows(
+                self._connection,
+                "SELECT at, state, reason FROM state WHERE trial = ? ORDER BY sequence",
+                number,
+            )
+            return tuple(
+                PackedState(records.number_of(at), records.state_of(state), records.text_of(reason))
+                for at, state, reason in found
+                if not _own(reason)
+            )
+
+    def begin(self, header: TrialHeader, fleet: str, host: str, part: Part) -> int:
+        """Adds a trial with its first part; gives its number. The study of a trial from elsewhere is not trusted. ValueError
+        for rows that the store refuses."""
+        named = {**header.options, FLEET: {"id": fleet, "host": host}}
+        study = structs.replace(header.study, trusted=False)
+        with self._transaction():
+            number = checksums.insert_trial(self._connection, replace(header, study=study, options=named))
+            self._insert(number, part, 0)
+        return number
+
+    def add(self, number: int, part: Part, taken_up: int) -> None:
+        """Adds a further part, all of it or nothing. A host's attempts count behind the ``taken_up`` ones that were marked
+        here. ValueError for rows that the store refuses."""
+        with self._transaction():
+            self._insert(number, part, taken_up)
+
+    def mark(self, number: int, state: TrialState, said: str) -> None:
+        """A change of state that the coordinator knows of and the host cannot: it let go of the trial, or took it up."""
+        row = (time.time(), state.value, OWN + said, *_conductor(state))
+        with self._transaction():
+            self._put(checksums.INSERT_STATE, "state", number, [row])
+
+    def note(self, number: int, text: str) -> None:
+        """Something that the coordinator has to say of such a trial."""
+        with self._transaction():
+            self._put(checksums.INSERT_EVENT, "event", number, [(checksums.now(), KIND, text)])
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is added inside is committed at once, when the block ends; nothing of it where that fails, or an error leaves
+        the block. What ``begin`` or ``add`` refuse meanwhile leaves the rest as it is. Without anything new, nothing is
+        written."""
+        assert not self._grouped
+        self._grouped = True
+        try:
+            with explained(self.path):
+                try:
+                    yield
+                    if self._connection.in_transaction:
+                        self._connection.execute("COMMIT")
+                except BaseException:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                    raise
+        finally:
+            self._grouped = False
+
+    def _insert(self, number: int, part: Part, taken_up: int) -> None:
+        """A trial that runs is this process's, so that a store whose coordinator died says so."""
+        states = [(one.at_s, one.state.value, one.reason, *_conductor(one.state)) for one in part.states]
+        self._put(checksums.INSERT_STATE, "state", number, states)
+        runs = [
+            (packed.attempt + taken_up, packed.at_s, *records.run_row(packed.run, _compact))
+            for packed in part.runs
+        ]
+        self._put(checksums.INSERT_RUN, "run", number, runs)
+        self._put(checksums.INSERT_END, "block_end", number, list(map(records.end_row, part.ends)))
+        events = [(one.at, one.kind, one.text) for one in part.events]
+        self._put(checksums.INSERT_EVENT, "event", number, events)
+
+    def _put(self, statement: str, table: str, number: int, found: Sequence[records.Row]) -> None:
+        if found:
+            (trial,) = self._connection.execute("SELECT id FROM trial WHERE number = ?", (number,)).fetchone()
+            self._connection.executemany(statement, [sealed(table, trial, number, row) for row in found])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing: one transaction, or a part of the one that ``together`` commits. ValueError for what the tables
+        refuse: a block or a trial that is there already."""
+        end, undo = "RELEASE part", ["ROLLBACK TO part", "RELEASE part"]
+        with explained(self.path):
+            if not self._connection.in_transaction:
+                self._connection.execute("BEGIN IMMEDIATE")
+                if not self._grouped:
+                    end, undo = "COMMIT", ["ROLLBACK"]
+            if self._grouped:
+                self._connection.execute("SAVEPOINT part")
+            try:
+                yield
+                self._connection.execute(end)
+            except BaseException as error:
+                for statement in undo if self._connection.in_transaction else []:
+                    self._connection.execute(statement)
+                if isinstance(error, sqlite3.IntegrityError):
+                    raise ValueError(f"it is in the store already: {error}") from error
+                raise
+
+
+def refuse_reserved(part: Part) -> None:
+    """ValueError where a host sends what only the coordinator adds, which would be counted wrong."""
+    if any(state.reason is not None and state.reason.startswith(OWN) for state in part.states):
+        raise ValueError(f'a host gives a reason that begins with "{OWN}"')
+    if any(event.kind in (KIND, IMPORTED) for event in part.events):
+        raise ValueError("a host sends an event of a kind that is the coordinator's")
+
+
+_encoded = msgspec.json.Encoder().encode
+
+
+def _compact(value: object) -> str:
+    """JSON of a value that was checked to be finite when it came in: several times as fast as ``records.to_json``."""
+    return _encoded(value).decode()
+
+
+def _conductor(state: TrialState) -> tuple[int | None, str | None]:
+    """The process that a state names: this one, for a trial that runs."""
+    if state is not TrialState.RUNNING:
+        return None, None
+    mine = identity()
+    return mine.pid, mine.pid_started
+
+
+def _own(reason: object) -> bool:
+    return isinstance(reason, str) and reason.startswith(OWN)
+
+
+def _counted(connection: sqlite3.Connection, number: int) -> tuple[Position, int, TrialState]:
+    states = connection.execute(
+        "SELECT state, reason FROM state WHERE trial = ? ORDER BY sequence", (number,)
+    ).fetchall()
+    if not states:
+        raise StoreError(f"trial {number} has no state")
+    own = sum(_own(reason) for _, reason in states)
+    (blocks,) = connection.execute("SELECT count(*) FROM block_end WHERE trial = ?", (number,)).fetchone()
+    (events,) = connection.execute(
+        "SELECT count(*) FROM event WHERE trial = ? AND kind NOT IN (?, ?)", (number, KIND, IMPORTED)
+    ).fetchone()
+    runnings = sum(state == TrialState.RUNNING for state, _ in states)
+    position = Position(len(states) - own, int(blocks), int(events))
+    return position, runnings, records.state_of(states[-1][0])
 
 
 def packed_records(connection: sqlite3.Connection, trial: StoredTrial) -> Iterator[PackedRecord]:

@@ -1,24 +1,25 @@
-"""Which trial of a file is meant, and what is known of it without its runs: header, state, how long it lasted."""
+"""Find a trial in a file by what it is called, and read its rows, also where an index of the file is damaged."""
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.store import records
-from iotrial.store.attempts import Measured, StateChange, duration_s, present
-from iotrial.store.checksums import Seals
-from iotrial.store.liveness import ProcessIdentity, is_alive
+from iotrial.store.checksums import Digest, Seals
 from iotrial.store.model import StoredTrial, TrialState
-from iotrial.store.retrieval import numbers, rows
 from iotrial.store.schema import IMPORTED
+from iotrial.store.states import Measured, ProcessIdentity, StateChange, duration_s, is_alive, present
 
 
-def stored_trial(connection: sqlite3.Connection, number: int) -> StoredTrial:
-    """The trial of this number; StoreError where its records are damaged."""
-    seals = Seals(connection, number)
+def stored_trial(connection: sqlite3.Connection, number: int, digest: Digest | None = None) -> StoredTrial:
+    """The trial of this number; StoreError where its records are damaged. ``digest`` is fed with them."""
+    seals = Seals(connection, number, digest)
     query = f"SELECT {seals.columns(records.HEADER_COLUMNS, own='number')} FROM trial WHERE number = ?"
     header = next(seals.checked("trial", connection.execute(query, (number,))), None)
     if header is None:
@@ -108,3 +109,63 @@ def _times_of(connection: sqlite3.Connection, sequence: int) -> tuple[float, flo
     if row is None:
         raise StoreError("holds a damaged record: a run in the index that is not in the table")
     return records.number_of(row[0]), records.number_of(row[1])
+
+
+_BY_INDEX = re.compile(r"\bFROM (\w+) WHERE (trial|id) = \?")
+
+
+def rows(connection: sqlite3.Connection, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query of one trial; asked again past the index where SQLite stumbles before the first row."""
+    begun = False
+    try:
+        for row in connection.execute(query, values):
+            begun = True
+            yield row
+        return
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        plain = _BY_INDEX.sub(r"FROM \1 NOT INDEXED WHERE \2 = ?", query)
+        if begun or plain == query:
+            raise
+    yield from connection.execute(plain, values)
+
+
+def runs_in_order(connection: sqlite3.Connection, columns: str, number: int) -> Iterator[tuple[Any, ...]]:
+    """A trial's runs in the order in which they were stored. Those that lie together in the table, as those of one conductor
+    do, are read as they lie: through an index SQLite would have to sort them, texts and all."""
+    query = f"SELECT {columns} FROM run WHERE trial = ? ORDER BY sequence"
+    of_trial = "SELECT count(*), min(sequence), max(sequence) FROM run WHERE trial = ?"
+    count, first, last = next(rows(connection, of_trial, number))
+    if count == 0 or last - first + 1 != count:
+        yield from rows(connection, query, number)
+        return
+    begun = False
+    try:
+        part = query.replace("WHERE trial = ?", "NOT INDEXED WHERE trial = ? AND sequence BETWEEN ? AND ?")
+        for row in connection.execute(part, (number, first, last)):
+            begun = True
+            yield row
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        if begun:
+            raise
+        yield from rows(connection, query, number)
+
+
+def numbers(connection: sqlite3.Connection) -> tuple[int, ...]:
+    """The numbers of all trials; where a page is damaged, of those that some way through the file still finds."""
+    ways = (
+        "SELECT number FROM trial ORDER BY number",
+        "SELECT number FROM trial ORDER BY number DESC",
+        "SELECT number FROM trial ORDER BY id",
+    )
+    found: set[int] = set()
+    problem: Exception | None = None
+    for way in ways:
+        try:
+            for (number,) in connection.execute(way):
+                found.add(int(number))
+            break
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            problem = error
+    if problem is not None and not found:
+        raise problem
+    return tuple(sorted(found))

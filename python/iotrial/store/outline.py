@@ -18,12 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from iotrial.errors import StoreError
-from iotrial.store.attempts import Measured, StateChange, duration_s, present
 from iotrial.store.checksums import all_as_stored
 from iotrial.store.connection import connect
-from iotrial.store.liveness import ProcessIdentity, is_alive
 from iotrial.store.schema import IMPORTED
-from iotrial.store.states import TrialState
+from iotrial.store.states import (
+    Measured,
+    ProcessIdentity,
+    StateChange,
+    TrialState,
+    duration_s,
+    is_alive,
+    present,
+)
 
 _NUMBERS = {int, float}
 _STATES: Mapping[object, TrialState] = {state.value: state for state in TrialState}

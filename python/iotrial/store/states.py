@@ -1,8 +1,20 @@
-"""Where a trial stands."""
+"""The states of a trial: what they are, whether the process that conducts it still runs, and how long it took.
+
+A process is known by its id and by when it started: ids are used again. The start is the boot's id with field 22 of
+``/proc/PID/stat`` (clock ticks since boot; proc_pid_stat(5)), so that a record from before a reboot, or from another machine,
+is never taken for a process of now.
+
+A state knows the time of day only, and a clock may be set back or forward while a trial runs. Each run also knows the seconds
+since its trial began, by a clock that nobody can set: between the first and the last run of an attempt, that clock counts.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 
 class TrialState(StrEnum):
@@ -13,3 +25,107 @@ class TrialState(StrEnum):
     INTERRUPTED = "interrupted"
     FAILED = "failed"
     INVALID = "invalid"
+
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """One process: ``pid_started`` is ``BOOT-ID/TICKS``, empty where /proc tells nothing."""
+
+    pid: int
+    pid_started: str
+
+
+def identity(pid: int | None = None, *, proc: Path = PROC) -> ProcessIdentity:
+    """The identity of a living process (None: this one), for a trial's ``options`` or its state."""
+    pid = os.getpid() if pid is None else pid
+    started = _started(pid, proc)
+    return ProcessIdentity(pid, "" if started is None else f"{_boot(proc)}/{started}")
+
+
+def is_alive(process: ProcessIdentity, *, proc: Path = PROC) -> bool:
+    """Whether this very process runs; a zombie does not. A ``pid_started`` of ticks alone is of this boot."""
+    started = _started(process.pid, proc)
+    return started is not None and process.pid_started in (f"{_boot(proc)}/{started}", str(started))
+
+
+def _started(pid: int, proc: Path) -> int | None:
+    """Ticks from boot to the start of the process; None where it is gone or a zombie."""
+    try:
+        text = (proc / str(pid) / "stat").read_text("utf-8", errors="replace")
+        # The name in brackets may itself hold blanks and brackets: the last one closes it.
+        fields = text[text.rindex(")") + 1 :].split()
+        return None if fields[0] in "ZXx" else int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _boot(proc: Path) -> str:
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text("utf-8").strip()
+    except OSError:
+        return ""
+
+
+ORPHANED = "its conductor ended without a word"
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """One change of state. ``at_s`` is Unix time; ``process`` conducts from here on (``running`` only)."""
+
+    at_s: float
+    state: TrialState
+    reason: str | None = None
+    process: ProcessIdentity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The first and the last run of one attempt: when each was stored (Unix time), and the seconds between the
+    starts of the two, by the monotonic clock."""
+
+    first_at_s: float
+    last_at_s: float
+    between_s: float
+
+
+def present(
+    changes: Sequence[StateChange], alive: Callable[[ProcessIdentity], bool]
+) -> tuple[TrialState, str | None]:
+    """State and reason now: ``running`` under a process that is gone is ``interrupted``."""
+    newest = changes[-1]
+    if newest.state is TrialState.RUNNING and not (newest.process is not None and alive(newest.process)):
+        return TrialState.INTERRUPTED, newest.reason or ORPHANED
+    return newest.state, newest.reason
+
+
+def duration_s(
+    changes: Sequence[StateChange], measured: Callable[[int], Measured | None], *, now_s: float | None
+) -> float:
+    """Seconds in state ``running``, over all attempts; never negative.
+
+    ``measured`` tells of the runs of an attempt by its number. An attempt without an end lasted until its last
+    run, the newest one until ``now_s`` where it still runs (None: it does not). Of the time before the first
+    stored run and after the last, only the time of day is known.
+    """
+    total, attempt = 0.0, 0
+    for index, change in enumerate(changes):
+        if change.state is not TrialState.RUNNING:
+            continue
+        attempt += 1
+        following = changes[index + 1] if index + 1 < len(changes) else None
+        if following is not None and following.state is not TrialState.RUNNING:
+            ended: float | None = following.at_s
+        else:
+            ended = now_s if following is None else None
+        runs = measured(attempt)
+        if runs is None:
+            total += max(0.0, (change.at_s if ended is None else ended) - change.at_s)
+            continue
+        before = max(0.0, runs.first_at_s - change.at_s)
+        after = 0.0 if ended is None else max(0.0, ended - runs.last_at_s)
+        total += before + max(0.0, runs.between_s) + after
+    return total

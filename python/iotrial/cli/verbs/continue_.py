@@ -93,8 +93,8 @@ def _further(
     from iotrial.cli.resuming import limits_so_far
     from iotrial.conduct.trial import Limits, is_decided
     from iotrial.errors import RequestError
+    from iotrial.store.checksums import now
     from iotrial.store.continued import MOST_BLOCKS
-    from iotrial.store.inserting import now
     from iotrial.store.model import Continuation
 
     number, options = data.trial.number, data.trial.header.options

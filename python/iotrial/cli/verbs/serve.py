@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import secrets
 
 import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.paths import store_path
+from iotrial.serve.cpu_priority import give_way
 
 
 @click.command("serve", short_help="Show stored trials as pages in a browser.")
@@ -26,46 +29,36 @@ from iotrial.cli.output import tell
     show_default=True,
     help="A loopback address; no other is taken.",
 )
-@click.option("--all-users", is_flag=True, help="Answer every user of this machine, not only you.")
+@click.option("--all-users", is_flag=True, help="Answer every user of this machine: no token in the address.")
 @click.option(
     "--full-speed",
     is_flag=True,
-    help="Do not stand back for other work: where nothing is measured on this machine.",
+    help="Do not give way to other work: where nothing is measured on this machine.",
 )
 @json_option
 def command(port: int, host: str, all_users: bool, full_speed: bool, as_json: bool) -> None:
     """Show stored trials as pages on this machine, until interrupted. Nothing can be changed there.
 
-    A running trial is followed live; nothing is analysed while one runs.
+    A running trial is followed live; nothing is analysed while one runs. The address holds a token: who has it can read
+    the store.
     """
-    from iotrial.errors import RequestError
-    from iotrial.paths import store_path
-    from iotrial.serve.address import listening, loopback, url_of
+    from iotrial.serve.server import bracketed, listen, loopback, serve_forever
 
-    listener = listening(loopback(host), port)
+    host = loopback(host)
+    listener = listen(host, port)
     from iotrial.serve.app import application
-    from iotrial.serve.connection import serve_forever
-    from iotrial.serve.quiet import stand_back
-    from iotrial.serve.whose import can_tell, trusted
-
-    if not all_users and not can_tell():
-        raise RequestError(
-            "this kernel does not tell whose a connection is",
-            hint="--all-users answers every user of this machine",
-        )
 
     path = store_path().absolute()
-    address = url_of(listener)
-
-    def ready() -> None:
-        if as_json:
-            facts = {"address": address, "port": listener.getsockname()[1], "store": str(path)}
-            click.echo(json.dumps({"schema": 1, "serve": facts}))
-        else:
-            tell(address)
-            tell("iotrial: Ctrl-C ends it", err=True)
-
-    app = application(path, aside=not full_speed)
+    token = None if all_users else secrets.token_urlsafe(16)
+    port = listener.getsockname()[1]
+    address = f"http://{bracketed(host)}:{port}/" + (f"{token}/" if token else "")
+    hosts = ["127.0.0.1", "localhost", "[::1]", bracketed(host)]
+    app = application(path, hosts=hosts, token=token, background=not full_speed)
     if not full_speed:
-        stand_back()
-    serve_forever(listener, app, ready, users=None if all_users else trusted())
+        give_way()
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "serve": {"address": address, "port": port, "store": str(path)}}))
+    else:
+        tell(address)
+        tell("iotrial: Ctrl-C ends it", err=True)
+    serve_forever(listener, app)

@@ -38,6 +38,7 @@ OPTIONS = (
     "precise",
     "controls",
     "controls_first",
+    "design_rows",
     "budget_share",
     "asked",
     "lab",
@@ -227,6 +228,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         "precise": lambda: table.flag("precise"),
         "controls": lambda: table.flag("controls"),
         "controls_first": lambda: table.whole("controls_first", 0, 2 * MAX_BLOCK),
+        "design_rows": lambda: _words(table.take("design_rows"), "design_rows"),
         "budget_share": lambda: table.number("budget_share", 0, 1),
         "lab": lambda: table.text("lab", 64),
     }

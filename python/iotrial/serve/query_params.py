@@ -1,7 +1,6 @@
-"""What a request asks, read with care: an address is text that anybody may have made up.
+"""Read query strings with limits: numbers are a few ASCII digits, texts have a length, parameters a count.
 
-Numbers are ASCII digits and few, texts have a length, parameters a count. Whatever is not understood is a RequestError, which
-becomes a page that says so.
+Everything else is a RequestError, which becomes a page that says so.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import date
 from urllib.parse import parse_qsl, urlencode
+
+from starlette.requests import Request
 
 from iotrial.errors import RequestError
 from iotrial.legible import shown
@@ -25,8 +26,9 @@ _LARGEST_PAGE = 100_000
 Pairs = tuple[tuple[str, str], ...]
 
 
-def pairs_of(query: bytes) -> Pairs:
-    """Names and values of a query string. RequestError for one that is too long, or of too many."""
+def pairs_of(request: Request) -> Pairs:
+    """Names and values of the query string. RequestError for one that is too long, or has too many."""
+    query: bytes = request.scope["query_string"]
     if len(query) > LONGEST_QUERY:
         raise RequestError(
             f"the address has a query of {len(query):,} bytes: wanted at most {LONGEST_QUERY:,}"
@@ -76,7 +78,7 @@ def trials_of(pairs: Pairs) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What the list is narrowed to; "" is no wish. Words are looked for whatever their case, all of them anywhere."""
+    """What the list is narrowed to; "" does not narrow. All words must be somewhere in the text, in any case."""
 
     study: str = ""
     state: str = ""
@@ -106,10 +108,10 @@ class Search:
         return any(getattr(self, one.name) for one in fields(self) if one.name != "page")
 
     def address(self, page: int) -> str:
-        """Of another page of the same search."""
+        """Of another page of the same search, relative to the list."""
         wished = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "page"}
         wished = {name: value for name, value in wished.items() if value}
-        return "/?" + urlencode({**wished, "page": page} if page > 1 else wished)
+        return "?" + urlencode({**wished, "page": page} if page > 1 else wished)
 
 
 def holds(wanted: str, texts: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Standing back: little of the processor and of the disk, or the least there is, for what is done beside a measurement."""
+"""Give way to other work: low processor and disk priority for what runs beside a measurement."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ _SYSCALL = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
 _WHO_PROCESS, _CLASS_IDLE, _CLASS_SHIFT = 1, 3, 13
 
 
-def stand_back(*, wholly: bool = False) -> None:
-    """This process gives way: it preempts nobody when it wakes (SCHED_BATCH), has little where others want the processor
-    (nice 10), and its disk requests come last. ``wholly``: it runs only when nothing else wants to (SCHED_IDLE, nice 19).
+def give_way(*, idle: bool = False) -> None:
+    """Lower the priority of this process: nice 10, SCHED_BATCH, and its disk requests last.
 
-    Of all its threads, and of what they begin afterwards. What the system refuses is left as it is; without privileges there
-    is no way back.
+    ``idle``: nice 19 and SCHED_IDLE, so that it runs only when nothing else wants to. Holds for all threads and what they
+    start later. What the system refuses stays as it is; without privileges there is no way back.
     """
-    nice, policy = (_LOWEST, "SCHED_IDLE") if wholly else (_LOW, "SCHED_BATCH")
+    nice, policy = (_LOWEST, "SCHED_IDLE") if idle else (_LOW, "SCHED_BATCH")
     for thread in _threads():
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))
@@ -33,8 +32,8 @@ def stand_back(*, wholly: bool = False) -> None:
                 ctypes.CDLL(None).syscall(number, _WHO_PROCESS, thread, _CLASS_IDLE << _CLASS_SHIFT)
 
 
-def session_last() -> None:
-    """Where sessions share the processor, a nice value counts within one only (autogroup, sched(7)): this session is last."""
+def lowest_session() -> None:
+    """Lower the priority of this session: with autogroups (sched(7)) a nice value counts within one session only."""
     with suppress(OSError):
         Path("/proc/self/autogroup").write_text(f"{_LOWEST}\n", "ascii")
 

@@ -1,4 +1,4 @@
-"""One effect over all trials of its study in order of time, by machine: what each said, and where its level changes.
+"""One effect over all trials of its study in order of time, by machine: each trial's interval, and where the level changes.
 
 Each interval is its own trial's, at that trial's level. Across trials nothing was randomised: what changes from one to the
 next may be the kernel, the disk, its filling, or anything else that time brings.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
 
 from iotrial.analysis.changes import FEWEST, Change, changes
 from iotrial.analysis.model import Conclusion, Effect
@@ -21,21 +23,15 @@ from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.safety import risk_of
-from iotrial.serve.asked import pairs_of, value_of
-from iotrial.serve.drawing import NARROW, WIDE, Axis, Mark, timeline
-from iotrial.serve.dressing import QUIET_REFRESH_S, REFRESH_S
-from iotrial.serve.listed import Row, row_of
-from iotrial.serve.rendering import page as rendered
-from iotrial.serve.reply import Reply
-from iotrial.serve.site import Said, Site
+from iotrial.serve.figures import Axis, Mark, both_widths, timeline
+from iotrial.serve.pages import QUIET_REFRESH_S, REFRESH_S
+from iotrial.serve.pages import page as rendered
+from iotrial.serve.query_params import pairs_of, value_of
+from iotrial.serve.store_view import StoreView
+from iotrial.serve.trial_list import Row, row_of
+from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
-    from starlette.requests import Request
-
-    from iotrial.store.outline import Outline
 
 MOST_TRIALS = 400
 MOST_EFFECTS = 500
@@ -63,60 +59,48 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trials of one machine and lab, oldest first, with their figure. ``said``: of changes of level, in words."""
+    """The trials of one machine and lab, oldest first, with their figure. ``changes``: of level, in words."""
 
     machine: str
     points: tuple[Point, ...]
     wide: Markup
     narrow: Markup
-    said: str
+    changes: str
 
 
-def page(site: Site, request: Request) -> Reply:
+def page(view: StoreView, request: Request) -> Response:
     """``/history?study=S&effect=E``"""
-    pairs = pairs_of(request.scope["query_string"])
-    view = site.view()
-    studies = sorted({shown(trial.study) for trial in view.trials}, key=str.casefold)
-    study, asked = value_of(pairs, "study"), value_of(pairs, "effect")
-    common = {
-        "title": "History",
-        "studies": studies,
-        "study": study,
-        "warnings": view.warnings,
-        "unknown": bool(study) and study not in studies,
-        "choices": [],
-        "effect": None,
-        "groups": [],
-        "open": 0,
-        "measuring": False,
-        "failed": {},
-        "without": 0,
-        "left_out": 0,
-        "running": 0,
-        "fewest": FEWEST,
-    }
-    if not study or study not in studies:
-        return Reply(rendered("history.html.j2", **common))
-    of_study = [trial for trial in view.trials if shown(trial.study) == study]
+    pairs = pairs_of(request)
+    snapshot = view.snapshot()
+    studies = sorted({shown(trial.study) for trial in snapshot.trials}, key=str.casefold)
+    study, wanted = value_of(pairs, "study"), value_of(pairs, "effect")
+    of_study = [trial for trial in snapshot.trials if shown(trial.study) == study] if study else []
     ended = [trial for trial in of_study if trial.state is not TrialState.RUNNING]
-    looked = site.looked(ended[:MOST_TRIALS])
-    choices = _choices(looked.found.values())
-    effect = next((one for one in choices if one.key == asked), choices[0] if choices else None)
-    points = _points(ended, looked.found, effect)
-    going = None if not looked.open else QUIET_REFRESH_S if looked.measuring else REFRESH_S
-    values = {
-        "choices": choices,
-        "effect": effect,
-        "groups": _groups(points),
-        "open": looked.open,
-        "measuring": looked.measuring,
-        "failed": looked.failed,
-        "without": len(looked.found) - len(points),
-        "left_out": max(0, len(ended) - MOST_TRIALS),
-        "running": len(of_study) - len(ended),
-        "refresh": going,
-    }
-    return Reply(rendered("history.html.j2", **{**common, **values}))
+    summaries = view.summaries(ended[:MOST_TRIALS])
+    choices = _choices(summaries.found.values())
+    effect = next((one for one in choices if one.key == wanted), choices[0] if choices else None)
+    points = _points(ended, summaries.found, effect)
+    refresh = QUIET_REFRESH_S if summaries.measuring else REFRESH_S
+    return rendered(
+        request,
+        "history.html.j2",
+        title="History",
+        warnings=snapshot.warnings,
+        studies=studies,
+        study=study,
+        unknown=bool(study) and study not in studies,
+        choices=choices,
+        effect=effect,
+        groups=_groups(points),
+        open=summaries.open,
+        measuring=summaries.measuring,
+        failed=summaries.failed,
+        without=len(summaries.found) - len(points),
+        left_out=max(0, len(ended) - MOST_TRIALS),
+        running=len(of_study) - len(ended),
+        fewest=FEWEST,
+        refresh=refresh if summaries.open else None,
+    )
 
 
 def key_of(effect: Effect) -> str:
@@ -160,7 +144,7 @@ def _name(effect: Effect, *, several: bool) -> str:
     return f"{what}, {spoken(effect.response)}" + (f": {', '.join(parts)}" if parts else "")
 
 
-def _points(trials: Sequence[Outline], found: dict[int, Analysed], choice: Choice | None) -> list[Point]:
+def _points(trials: Sequence[Outline], found: Mapping[int, Analysed], choice: Choice | None) -> list[Point]:
     """Oldest first."""
     points = []
     for trial in sorted(trials, key=lambda one: (row_of(one, None).started, one.number)):
@@ -169,7 +153,7 @@ def _points(trials: Sequence[Outline], found: dict[int, Analysed], choice: Choic
             continue
         effect = next((effect for effect in one.effects if key_of(effect) == choice.key), None)
         if effect is not None:
-            row = row_of(trial, Said(one.headline, one.tone))
+            row = row_of(trial, one)
             points.append(
                 Point(row, effect, one.valid, interval(effect), one.margin, risk_of(effect, one.risks))
             )
@@ -183,39 +167,34 @@ def _groups(points: Sequence[Point]) -> list[Group]:
         by_machine.setdefault(f"{point.row.machine}{lab}", []).append(point)
     if not points:
         return []
-    log = points[0].effect.scale is Scale.LOG
-    margin = min(point.margin for point in points) if log else 0.0
-    marks = {machine: [_mark(point) for point in own] for machine, own in by_machine.items()}
-    axis = Axis.of((mark for own in marks.values() for mark in own), log=log, margin=margin)
-    return [_group(machine, own, marks[machine], axis, margin) for machine, own in by_machine.items()]
+    log, unit = points[0].effect.scale is Scale.LOG, points[0].effect.unit
+    margin = min(point.margin for point in points)
+    axis = Axis.of(map(_mark, points), log=log, unit=unit, margin=margin)
+    return [_group(machine, own, axis) for machine, own in by_machine.items()]
 
 
-def _group(machine: str, points: list[Point], marks: list[Mark], axis: Axis, margin: float) -> Group:
-    found, said = changes_of(points)
-    of = f"{len(points)} trials in order of time, each with its interval; the table has the numbers."
-    unit = points[0].effect.unit
-
-    def drawn(width: int) -> Markup:
-        places = [change.place for change in found]
-        return timeline(marks, axis, unit=unit, margin=margin, changes=places, width=width, said=of)
-
-    return Group(machine, tuple(points), drawn(WIDE), drawn(NARROW), said)
+def _group(machine: str, points: list[Point], axis: Axis) -> Group:
+    found, words = changes_of(points)
+    marks, places = [_mark(point) for point in points], [change.place for change in found]
+    label = f"{len(points)} trials in order of time, each with its interval; the table has the numbers."
+    drawn = both_widths(lambda width: timeline(marks, axis, changes=places, width=width, label=label))
+    return Group(machine, tuple(points), *drawn, words)
 
 
 def _mark(point: Point) -> Mark:
     effect = point.effect
-    said = f"trial {point.row.trial.number}: {point.numbers}" + ("" if point.valid else ", invalid")
+    numbers = f"trial {point.row.trial.number}: {point.numbers}" + ("" if point.valid else ", invalid")
     tone = ("higher" if point.risk else effect.conclusion.tone) if point.valid else ""
     name = point.row.started[:10]
     value, low, high = effect.value, effect.low, effect.high
     if effect.agree is False and effect.span is not None:
         value, low, high = None, effect.span.least, effect.span.most
-    return Mark(value, low, high, tone, name, said, f"/trials/{point.row.trial.number}")
+    return Mark(value, low, high, tone, name, numbers, f"trials/{point.row.trial.number}")
 
 
 def changes_of(points: Sequence[Point]) -> tuple[tuple[Change, ...], str]:
-    """Where the estimates' level changes (a place in ``points``), and what can be said of that. Invalid trials and those
-    without an estimate are left out of the series."""
+    """Where the estimates' level changes (a place in ``points``), and that in words. Invalid trials and those without an
+    estimate are left out of the series."""
     usable = [(i, value) for i, point in enumerate(points) if (value := _level(point)) is not None]
     if len(usable) < FEWEST:
         return (), f"too few trials, {len(usable)} of the {FEWEST} that a search for them takes at least."
