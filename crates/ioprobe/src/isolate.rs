@@ -106,7 +106,7 @@ fn make_mounts_private() -> Result<()> {
         unsafe {
             libc::mount(
                 std::ptr::null(),
-                b"/\0".as_ptr().cast(),
+                c"/".as_ptr(),
                 std::ptr::null(),
                 libc::MS_REC | libc::MS_PRIVATE,
                 std::ptr::null(),
@@ -119,13 +119,13 @@ fn make_mounts_private() -> Result<()> {
 
 /// /proc shows our own processes.
 fn mount_own_proc() -> Result<()> {
-    let proc = b"proc\0".as_ptr().cast();
+    let proc = c"proc".as_ptr();
     // SAFETY: all texts are literals that end with NUL.
     unsafe {
         check(
             libc::mount(
                 proc,
-                b"/proc\0".as_ptr().cast(),
+                c"/proc".as_ptr(),
                 proc,
                 libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
                 std::ptr::null(),
@@ -277,7 +277,7 @@ pub fn privileged() -> bool {
             let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
             u64::from_str_radix(line.trim(), 16).ok()
         })
-        .map_or(false, |bits| bits >> CAP_SYS_ADMIN & 1 == 1)
+        .is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
 }
 
 /// Refuses early what needs root, in words.

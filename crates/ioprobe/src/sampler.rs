@@ -142,7 +142,7 @@ fn sample(
 
 /// The first, third, fifth ...: the first stays.
 fn halve<T: Copy>(samples: &mut Vec<T>) {
-    let kept = (samples.len() + 1) / 2;
+    let kept = samples.len().div_ceil(2);
     for place in 0..kept {
         samples[place] = samples[2 * place];
     }

@@ -236,7 +236,7 @@ impl Card {
 fn interrupts(text: &str, called: &[String]) -> u64 {
     let is_called = |word: &str, name: &String| {
         word.strip_prefix(name.as_str())
-            .map_or(false, |rest| rest.is_empty() || rest.starts_with('-'))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
     text.lines()
         .filter(|line| {

@@ -357,7 +357,7 @@ impl Touched {
         let stands = self
             .stands_in
             .as_ref()
-            .map_or(false, |own| own.starts_with(&path));
+            .is_some_and(|own| own.starts_with(&path));
         if !stands {
             self.add(path, |_| {});
         }
@@ -379,7 +379,7 @@ impl Touched {
     fn is_inside(&self, path: &Path) -> bool {
         self.inside.iter().any(|root| path.starts_with(root))
             || (path.starts_with("/dev")
-                && fs::metadata(path).map_or(false, |m| self.devices.contains(&m.rdev())))
+                && fs::metadata(path).is_ok_and(|m| self.devices.contains(&m.rdev())))
     }
 
     /// `inside`: how many paths of the lab were used, `opened`, of which were opened or listed; `bytes` that were moved, and

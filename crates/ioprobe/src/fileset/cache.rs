@@ -38,7 +38,7 @@ pub fn evict(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     for index in &files {
         let path = set.path(*index);
         let file = open_any_way(&path)?;
-        if cachestat(&file).map_or(false, |c| c.dirty + c.writeback == 0) {
+        if cachestat(&file).is_some_and(|c| c.dirty + c.writeback == 0) {
             drop_pages(&file, &path)?;
         } else {
             write_back(&file, &path, libc::SYNC_FILE_RANGE_WRITE)?;
@@ -172,7 +172,7 @@ pub fn residency(request: OfFiles, registry: &mut Registry) -> Result<Value> {
         let path = set.path(index);
         let file = open_any_way(&path)?;
         let size = stat_of(&file, &path)?.st_size as u64;
-        pages += (size + page - 1) / page;
+        pages += size.div_ceil(page);
         let (cached, unwritten) = cached(&file, size, &path)?;
         resident += cached;
         dirty = dirty.zip(unwritten).map(|(sum, unwritten)| sum + unwritten);
@@ -216,7 +216,7 @@ fn mincore(file: &OwnedFd, size: u64, path: &str) -> Result<u64> {
         return Ok(0);
     }
     let page = page_size();
-    let mut pages = vec![0_u8; ((size + page - 1) / page) as usize];
+    let mut pages = vec![0_u8; size.div_ceil(page) as usize];
     // SAFETY: the mapping is ours from here to munmap and is never read.
     unsafe {
         let map = libc::mmap(

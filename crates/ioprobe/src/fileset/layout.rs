@@ -67,7 +67,7 @@ fn shares(set: &FileSet, files: &[u32], extents: u64) -> Result<Vec<u64>> {
 }
 
 fn blocks_of(size: u64) -> u64 {
-    (size + BLOCK - 1) / BLOCK
+    size.div_ceil(BLOCK)
 }
 
 /// Lays a file anew while its pieces are too many or too few; their number in the end.

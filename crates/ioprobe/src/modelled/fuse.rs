@@ -123,7 +123,7 @@ pub fn parse<'a>(message: &'a [u8], file: &File) -> Option<(u64, Asked<'a>)> {
 fn inside(file: &File, offset: u64, length: u64) -> bool {
     offset
         .checked_add(length)
-        .map_or(false, |end| end <= file.size)
+        .is_some_and(|end| end <= file.size)
 }
 
 /// The head of an answer, before so many bytes.

@@ -197,7 +197,7 @@ fn keep_only(ours: [RawFd; 2]) {
         for fd in (3..most).filter(|fd| !ours.contains(fd)) {
             libc::close(fd);
         }
-        let nothing = libc::open(b"/dev/null\0".as_ptr().cast(), libc::O_RDWR);
+        let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
         libc::dup2(nothing, 0);
         libc::dup2(nothing, 1);
         libc::close(nothing);

@@ -373,7 +373,7 @@ impl Rotating {
         let done = &mut self.done;
         let overhead = self.settings.overhead;
         self.flushes.retain(|(request, writes)| {
-            let waits = oldest.map_or(false, |oldest| oldest <= *writes);
+            let waits = oldest.is_some_and(|oldest| oldest <= *writes);
             if !waits {
                 let ready = (request.arrival as f64 + overhead).ceil() as u64;
                 done.push(request.due(at.max(ready)));

@@ -94,7 +94,7 @@ fn members(
 fn is_dying(process: &Process) -> bool {
     !matches!(process.state, 'Z' | 'X' | 'x')
         && fs::read(format!("/proc/{}/environ", process.pid))
-            .map_or(false, |environment| environment.is_empty())
+            .is_ok_and(|environment| environment.is_empty())
 }
 
 /// Whether the token stands in the environment with which a process was started.
@@ -103,7 +103,7 @@ fn carries(pid: pid_t, token: Option<&str>) -> bool {
         Some(token) if !token.is_empty() => format!("{TOKEN}={token}"),
         _ => return false,
     };
-    fs::read(format!("/proc/{pid}/environ")).map_or(false, |environment| {
+    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
         environment
             .split(|byte| *byte == 0)
             .any(|word| word == wanted.as_bytes())
@@ -116,7 +116,7 @@ fn kill(process: &Process) -> bool {
         Ok(descriptor) => descriptor,
         Err(_) => return false,
     };
-    let same = read(process.pid).map_or(false, |now| now.started == process.started);
+    let same = read(process.pid).is_some_and(|now| now.started == process.started);
     // SAFETY: no pointer but the null one, by which the kernel fills in what kill(2) would.
     same && unsafe {
         libc::syscall(

@@ -118,9 +118,7 @@ impl Environment {
 }
 
 fn is_executable(path: &str) -> bool {
-    std::fs::metadata(path).map_or(false, |m| {
-        m.is_file() && m.permissions().mode() & 0o111 != 0
-    })
+    std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

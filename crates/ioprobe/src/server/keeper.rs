@@ -131,7 +131,7 @@ fn keep(
         {
             libc::_exit(1);
         }
-        libc::chdir(b"/\0".as_ptr().cast());
+        libc::chdir(c"/".as_ptr());
     }
     let needed = [
         around.stdin,

@@ -36,9 +36,7 @@ pub fn is_ready(wanted: &Ready) -> bool {
         (_, _, Some(path)) => {
             let text = std::fs::read(path);
             let wanted = wanted.contains.as_deref().unwrap_or_default();
-            text.map_or(false, |text| {
-                String::from_utf8_lossy(&text).contains(wanted)
-            })
+            text.is_ok_and(|text| String::from_utf8_lossy(&text).contains(wanted))
         }
         _ => false,
     }

@@ -141,7 +141,7 @@ pub fn make(request: MakeFolder) -> Result<Value> {
             ..
         }) if !request.exclusive
             && stat_at(folder.as_raw_fd(), &name, 0)
-                .map_or(false, |found| kind_of(&found) == "directory") => {}
+                .is_ok_and(|found| kind_of(&found) == "directory") => {}
         other => {
             other?;
             give_at(folder.as_raw_fd(), &name, request.owner, &request.path)?;
@@ -169,7 +169,7 @@ pub fn set_times(request: SetTimes) -> Result<Value> {
         unsafe {
             libc::utimensat(
                 held.as_raw_fd(),
-                b"\0".as_ptr().cast(),
+                c"".as_ptr(),
                 times.as_ptr(),
                 libc::AT_EMPTY_PATH,
             )

@@ -202,7 +202,7 @@ fn direct_io_unit(image: &OwnedFd) -> u32 {
         libc::syscall(
             libc::SYS_statx,
             image.as_raw_fd(),
-            b"\0".as_ptr(),
+            c"".as_ptr(),
             libc::AT_EMPTY_PATH,
             STATX_DIOALIGN,
             answer.as_mut_ptr(),
@@ -366,5 +366,5 @@ fn attached(path: &str, name: &str, inode: u64) -> bool {
         && File::open(path)
             .doing(String::new)
             .and_then(|device| status(&device, path))
-            .map_or(false, |found| found.inode == inode)
+            .is_ok_and(|found| found.inode == inode)
 }

@@ -75,7 +75,7 @@ impl Types {
         (1..self.starts.len())
             .find(|id| {
                 let at = self.starts[*id];
-                word(&self.blob, at + 4).map_or(false, |info| info >> 24 & 31 == kind)
+                word(&self.blob, at + 4).is_some_and(|info| info >> 24 & 31 == kind)
                     && self.is_called(at, name)
             })
             .map(|id| id as u32)
@@ -84,7 +84,7 @@ impl Types {
     fn is_called(&self, record: usize, name: &str) -> bool {
         word(&self.blob, record)
             .and_then(|at| self.blob[self.names.clone()].get(at as usize..))
-            .map_or(false, |rest| {
+            .is_some_and(|rest| {
                 rest.starts_with(name.as_bytes()) && rest.get(name.len()) == Some(&0)
             })
     }

@@ -60,7 +60,7 @@ pub fn run(
 
     cell.finish()?;
     for one in &mut done {
-        if own.stretch_of.map_or(true, |test| test == one.test) {
+        if own.stretch_of.is_none_or(|test| test == one.test) {
             let cpu_ns = one.usage.cpu_ns;
             one.spun = stretch.after(one.ticks, cpu_ns, common.stretch, common.stretch_clock);
         }

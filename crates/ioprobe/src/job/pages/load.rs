@@ -87,7 +87,7 @@ impl Tally {
         let bytes = response.body.len() as u64;
         let page = &mut self.pages[client.page];
         let found = mark(&response.body, &pages.ignore);
-        page.varied |= page.mark.map_or(false, |known| known != found);
+        page.varied |= page.mark.is_some_and(|known| known != found);
         page.mark = Some(found);
         self.received += response.received;
         let redirect = (300..400).contains(&response.status) && response.status != 304;

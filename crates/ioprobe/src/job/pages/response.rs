@@ -246,7 +246,7 @@ impl Response {
                     Ok(length) if digits => length,
                     _ => return Err(format!("sent a length that is no number: {value:.40?}")),
                 };
-                if self.length.map_or(false, |other| other != length) {
+                if self.length.is_some_and(|other| other != length) {
                     return Err("sent two lengths that contradict each other".into());
                 }
                 self.length = Some(length);

@@ -70,9 +70,8 @@ impl<'a> Server<'a> {
     fn holds(&self, pid: &str) -> bool {
         let folder = self.below(&format!("{pid}/fd"));
         names(&folder).iter().any(|fd| {
-            fs::read_link(format!("{folder}/{fd}")).map_or(false, |link| {
-                self.sockets.contains(&*link.to_string_lossy())
-            })
+            fs::read_link(format!("{folder}/{fd}"))
+                .is_ok_and(|link| self.sockets.contains(&*link.to_string_lossy()))
         })
     }
 

@@ -150,7 +150,7 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
     }
     if own
         .batch
-        .map_or(false, |n| !queued || !(1..=own.depth).contains(&n))
+        .is_some_and(|n| !queued || !(1..=own.depth).contains(&n))
     {
         return refuse(format!(
             "batch: wanted 1 to depth, with io_uring, found {}",
@@ -174,7 +174,7 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
         }
         _ => {}
     }
-    let positive = |value: Option<f64>, most: f64| value.map_or(true, |v| v > 0.0 && v <= most);
+    let positive = |value: Option<f64>, most: f64| value.is_none_or(|v| v > 0.0 && v <= most);
     if !positive(own.time_s, LONGEST_S) {
         return refuse(format!(
             "time_s: wanted more than 0, at most {LONGEST_S}, found {}",
@@ -182,7 +182,7 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
         ));
     }
     // A period of more than a day, or of less than a nanosecond, is a slip.
-    if !positive(own.rate, 1e9) || own.rate.map_or(false, |rate| rate < 1.0 / LONGEST_S) {
+    if !positive(own.rate, 1e9) || own.rate.is_some_and(|rate| rate < 1.0 / LONGEST_S) {
         return refuse(format!(
             "rate: wanted {} to 1e9 operations a second, found {}",
             1.0 / LONGEST_S,

@@ -34,7 +34,7 @@ impl Copying {
         let mut closing = Closing::new(self.flush, self.direct);
         let start = clock.ticks();
         let mut last = start;
-        while self.blocks.map_or(true, |blocks| done.blocks < blocks) {
+        while self.blocks.is_none_or(|blocks| done.blocks < blocks) {
             let moved = match self.with {
                 CopyWith::CopyFileRange => self.move_in_the_kernel(&done)?,
                 CopyWith::ReadWrite => self.read_and_write(&mut closing, &done)?,

@@ -99,7 +99,7 @@ impl Prepared {
             };
         }
         // A block may begin at the end of one period and reach into the next.
-        let length = (period + block + PAGE - 1) / PAGE * PAGE;
+        let length = (period + block).div_ceil(PAGE) * PAGE;
         let mut memory = Memory::zeroed(length);
         data.fill(0, &mut memory);
         Prepared {

@@ -205,8 +205,8 @@ fn parts(volumes: &[u64], own: &StreamJob) -> Vec<Part> {
         return volumes.iter().enumerate().map(whole).collect();
     }
     let (block, volume) = (own.block_size as u64, volumes[0]);
-    let blocks = (volume + block - 1) / block;
-    let each = (blocks + own.streams as u64 - 1) / own.streams as u64 * block;
+    let blocks = volume.div_ceil(block);
+    let each = blocks.div_ceil(own.streams as u64) * block;
     let starts = (0..own.streams as u64).map(|number| number * each);
     starts
         .filter(|from| *from < volume)
@@ -220,7 +220,7 @@ fn parts(volumes: &[u64], own: &StreamJob) -> Vec<Part> {
 
 fn blocks_of(volume: u64, own: &StreamJob) -> u64 {
     let block = own.block_size as u64;
-    (volume + block - 1) / block
+    volume.div_ceil(block)
 }
 
 fn beside(own: &StreamJob, path: &str, flags: libc::c_int) -> Result<Beside> {

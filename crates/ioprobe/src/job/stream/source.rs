@@ -176,7 +176,7 @@ impl Start {
     pub fn of(file: &OwnedFd, size: u64, path: &str) -> Result<Self> {
         let page = page_size();
         Ok(Start {
-            pages: (size + page - 1) / page,
+            pages: size.div_ceil(page),
             resident: cached(file, size, path)?.0,
         })
     }

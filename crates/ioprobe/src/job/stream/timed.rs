@@ -116,7 +116,7 @@ impl Reading {
         let mut before = block;
         let start = clock.ticks();
         let mut last = start;
-        while self.blocks.map_or(true, |blocks| done.blocks < blocks) {
+        while self.blocks.is_none_or(|blocks| done.blocks < blocks) {
             let into = self.memory.as_mut_ptr().cast();
             // SAFETY: the memory is valid for the length of a block.
             let n = unsafe {
@@ -152,7 +152,7 @@ impl Reading {
             }
             if self
                 .limit_ticks
-                .map_or(false, |limit| now.saturating_sub(start) >= limit)
+                .is_some_and(|limit| now.saturating_sub(start) >= limit)
             {
                 done.ended = Ended::Time;
                 break;

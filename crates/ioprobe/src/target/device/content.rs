@@ -175,9 +175,7 @@ fn sum(text: &str) -> String {
 
 fn within(device: &Device, offset: u64, length: u64) -> Result<()> {
     let end = offset.checked_add(length);
-    if offset % BLOCK == 0
-        && length % BLOCK == 0
-        && end.map_or(false, |end| end <= device.state.size)
+    if offset % BLOCK == 0 && length % BLOCK == 0 && end.is_some_and(|end| end <= device.state.size)
     {
         return Ok(());
     }

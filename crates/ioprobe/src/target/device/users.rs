@@ -120,7 +120,7 @@ impl Stack {
         for (number, name) in self.devices.clone() {
             for holder in names(&format!("{}/holders", sysfs(number))) {
                 let above = number_in(&format!("/sys/class/block/{holder}/dev"));
-                if above.map_or(false, |above| self.chain.contains(&above)) {
+                if above.is_some_and(|above| self.chain.contains(&above)) {
                     continue;
                 }
                 found.insert(format!("{name} is part of {holder}"));
@@ -170,7 +170,7 @@ impl Stack {
     }
 
     fn has_path(&self, path: &str) -> bool {
-        fs::metadata(path).map_or(false, |status| self.has(&status))
+        fs::metadata(path).is_ok_and(|status| self.has(&status))
     }
 }
 
@@ -233,7 +233,7 @@ fn descriptors(
             found.insert(format!("open in {}", who()));
         }
         if fs::read_link(below(proc, &format!("{thread}/fd/{fd}")))
-            .map_or(false, |link| link.as_os_str() == "anon_inode:[io_uring]")
+            .is_ok_and(|link| link.as_os_str() == "anon_inode:[io_uring]")
         {
             let facts = text(proc, &format!("{thread}/fdinfo/{fd}")).unwrap_or_default();
             for path in registered(&facts) {
@@ -332,7 +332,7 @@ fn mounted(line: &str, proc: &OwnedFd, pid: &str, stack: &Stack) -> Option<Strin
     let by_number = fields
         .get(2)
         .and_then(|text| parse_number(text))
-        .map_or(false, |number| stack.has_number(number));
+        .is_some_and(|number| stack.has_number(number));
     let by_source = || match source {
         Some(path) if path.starts_with('/') => {
             stack.has_path(&below(proc, &format!("{pid}/root{}", unescaped(path))))
