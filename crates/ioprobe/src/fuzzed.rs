@@ -20,14 +20,16 @@ mod job;
 mod modelled;
 mod parsers;
 mod process;
+mod protocol;
 mod recorder;
 mod sampler;
 mod series;
+mod server;
 mod session;
 mod syscall;
 mod target;
 mod uring;
-mod wire;
+mod watch;
 
 use std::sync::OnceLock;
 

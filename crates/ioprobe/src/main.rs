@@ -24,6 +24,7 @@ mod modelled;
 #[cfg(test)]
 mod parsers;
 mod process;
+mod protocol;
 mod recorder;
 mod sampler;
 mod series;
@@ -33,12 +34,12 @@ mod syscall;
 mod target;
 mod uring;
 mod watch;
-mod wire;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
-use serde_json::{json, Value};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::error::{Doing, Error, Result};
 use crate::isolate::Lifeline;
@@ -130,8 +131,7 @@ fn serve(session: &mut Session) -> Result<()> {
             continue;
         }
         answer.clear();
-        let object = respond(session, &line);
-        serde_json::to_writer(&mut answer, &object)
+        serde_json::to_writer(&mut answer, &respond(session, &line))
             .map_err(|cause| Error::verify(format!("write an answer: {cause}")))?;
         answer.push(b'\n');
         output
@@ -141,10 +141,27 @@ fn serve(session: &mut Session) -> Result<()> {
     }
 }
 
-fn respond(session: &mut Session, line: &[u8]) -> Value {
+#[derive(Serialize)]
+struct Response {
+    id: Value,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Ok(Value),
+    Error(error::Report),
+}
+
+fn respond(session: &mut Session, line: &[u8]) -> Response {
     let mut id = Value::Null;
-    match wire::request(line, &mut id).and_then(|(verb, fields)| session.perform(&verb, fields)) {
-        Ok(ok) => json!({"id": id, "ok": ok}),
-        Err(error) => json!({"id": id, "error": error.to_json()}),
-    }
+    let done =
+        protocol::request(line, &mut id).and_then(|(verb, fields)| session.perform(&verb, fields));
+    let outcome = match done {
+        Ok(answer) => Outcome::Ok(answer),
+        Err(error) => Outcome::Error(error.report()),
+    };
+    Response { id, outcome }
 }

@@ -17,7 +17,7 @@ use crate::around::{lines, number};
 use crate::clock::monotonic_ns;
 use crate::devices::{open_stat, parse, BUSY_MS, READ_SECTORS, SECTOR, WRITTEN_SECTORS};
 use crate::error::{Doing, Error, Result};
-use crate::wire::SampleStart;
+use crate::protocol::SampleStart;
 
 /// So many samples are kept; a stored run may hold some 4,000 numbers in all.
 const MOST: usize = 192;

@@ -17,13 +17,13 @@ use crate::job::stretch::Stretch;
 use crate::modelled::keeper::Keeper;
 use crate::process::left;
 use crate::process::start::{Inherited, Starter};
+use crate::protocol::{self, fields, job_fields, Fields};
 use crate::sampler::Sampler;
 use crate::server;
 use crate::syscall::{check, open_files};
 use crate::target::device::content;
 use crate::target::{age, files, loop_device, loop_table, mount, remove, run};
 use crate::watch::Watch;
-use crate::wire::{self, fields, job_fields, Fields};
 
 pub const PROTOCOL: u32 = 1;
 
@@ -83,7 +83,7 @@ impl Session {
                 ))),
             };
         }
-        let devices = wire::devices_of_job(verb, &given)?;
+        let devices = protocol::devices_of_job(verb, &given)?;
         let requests = Requests::begin(&devices)?;
         let mut answer = server::judged(self.carry_out(verb, given))?;
         let (found, lost) = requests.finish()?;
@@ -96,8 +96,8 @@ impl Session {
         let (sets, devices, proc) = (&mut self.sets, &mut self.devices, &self.origin.proc);
         let timing = (&self.clock, &mut self.stretch);
         match verb {
-            "hello" => fields::<wire::Nothing>(verb, given).and_then(|_| self.hello()),
-            "time" => fields::<wire::Nothing>(verb, given)
+            "hello" => fields::<protocol::Nothing>(verb, given).and_then(|_| self.hello()),
+            "time" => fields::<protocol::Nothing>(verb, given)
                 .map(|_| json!({"monotonic_ns": monotonic_ns(), "realtime_ns": realtime_ns()})),
 
             "read" => files::read(fields(verb, given)?),
@@ -109,7 +109,7 @@ impl Session {
             "mkdir" => files::make(fields(verb, given)?),
             "remove" => remove::remove(fields(verb, given)?),
             "syncfs" => files::sync_file_system(fields(verb, given)?),
-            "sync" => fields::<wire::Nothing>(verb, given).map(|_| files::sync()),
+            "sync" => fields::<protocol::Nothing>(verb, given).map(|_| files::sync()),
             "drop_caches" => files::drop_caches(fields(verb, given)?),
             "age" => age::age(&fields(verb, given)?),
             "use_free_space" => age::use_free_space(&fields(verb, given)?),
@@ -125,7 +125,7 @@ impl Session {
             "image_free" => devices.free_image(&fields(verb, given)?),
             "loop_attach" => devices.attach(&fields(verb, given)?),
             "loop_free" => {
-                fields::<wire::Nothing>(verb, given).and_then(|_| loop_table::describe_free())
+                fields::<protocol::Nothing>(verb, given).and_then(|_| loop_table::describe_free())
             }
             "loop_status" => loop_device::describe(&fields(verb, given)?),
             "loop_remove" => loop_table::remove(&fields(verb, given)?),
@@ -134,42 +134,42 @@ impl Session {
             "image_renew" => devices.renew(&fields(verb, given)?),
             "device_claim" => devices.claim(&fields(verb, given)?, proc),
             "device_users" => {
-                let request: wire::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, given)?;
                 Ok(devices.disk(&request.device)?.users(proc))
             }
             "device_check" => {
-                let request: wire::DeviceCheck = fields(verb, given)?;
+                let request: protocol::DeviceCheck = fields(verb, given)?;
                 content::look(devices.disk(&request.device)?, &request)
             }
             "device_scan" => {
-                let request: wire::DeviceRange = fields(verb, given)?;
+                let request: protocol::DeviceRange = fields(verb, given)?;
                 content::scan(devices.disk(&request.device)?, &request)
             }
             "device_zero" => {
-                let request: wire::DeviceRange = fields(verb, given)?;
+                let request: protocol::DeviceRange = fields(verb, given)?;
                 content::zero(devices.disk(&request.device)?, &request)
             }
             "device_mark" => {
-                let request: wire::DeviceMark = fields(verb, given)?;
+                let request: protocol::DeviceMark = fields(verb, given)?;
                 content::mark(devices.disk(&request.device)?, &request)
             }
             "device_marked" => {
-                let request: wire::DeviceMarked = fields(verb, given)?;
+                let request: protocol::DeviceMarked = fields(verb, given)?;
                 content::marked(devices.disk(&request.device)?, &request)
             }
             "device_window" => devices.window(&fields(verb, given)?),
             "device_release" => {
-                let request: wire::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, given)?;
                 devices.disk(&request.device)?.release();
                 Ok(json!({}))
             }
             "device_reclaim" => {
-                let request: wire::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, given)?;
                 let device = devices.disk(&request.device)?;
                 device.reclaim(proc).map(|()| json!({}))
             }
             "device_close" => {
-                let request: wire::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, given)?;
                 devices.close(&request.device)
             }
             "run" => run::run(fields(verb, given)?, &mut self.starter, self.isolated),
@@ -201,26 +201,26 @@ impl Session {
             "residency" => fileset::cache::residency(fields(verb, given)?, sets),
 
             "around" => {
-                let request: wire::Around = fields(verb, given)?;
+                let request: protocol::Around = fields(verb, given)?;
                 around::switch(request.on);
                 Ok(json!({}))
             }
             "watch_start" => {
-                let request: wire::WatchStart = fields(verb, given)?;
+                let request: protocol::WatchStart = fields(verb, given)?;
                 let watch = Watch::start(&request)?;
                 let address = watch.address().to_string();
                 self.watch = Some(watch);
                 Ok(json!({ "listens": address }))
             }
             "watch_stop" => {
-                fields::<wire::Nothing>(verb, given)?;
+                fields::<protocol::Nothing>(verb, given)?;
                 let watch = self.watch.take();
                 watch
                     .ok_or_else(|| Error::bad("watch_stop: wanted a watch that was started"))?
                     .stop()
             }
             "sample_start" => {
-                let request: wire::SampleStart = fields(verb, given)?;
+                let request: protocol::SampleStart = fields(verb, given)?;
                 if self.sampler.is_some() {
                     return Err(Error::bad("sample_start: wanted none before it, found that one is running: end it with sample_stop"));
                 }
@@ -228,7 +228,7 @@ impl Session {
                 Ok(json!({}))
             }
             "sample_stop" => {
-                fields::<wire::Nothing>(verb, given)?;
+                fields::<protocol::Nothing>(verb, given)?;
                 let sampler = self.sampler.take();
                 sampler
                     .ok_or_else(|| Error::bad("sample_stop: wanted a sampler that was started"))?
@@ -251,7 +251,7 @@ impl Session {
             "rebuild" => job::rebuild::run(job_fields(verb, given)?, sets, timing),
             "atime" => job::atime::run(job_fields(verb, given)?, sets, timing),
             "command" => {
-                let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;
+                let request: (protocol::Common, protocol::CommandJob) = job_fields(verb, given)?;
                 let foreign = request.0.user.is_some();
                 let starter = &mut self.starter;
                 let done = job::command::run(request, sets, starter, timing, self.isolated);
@@ -261,7 +261,7 @@ impl Session {
                 done
             }
             "stream" => {
-                let request: (wire::Common, wire::StreamJob) = job_fields(verb, given)?;
+                let request: (protocol::Common, protocol::StreamJob) = job_fields(verb, given)?;
                 let device = match &request.1.device {
                     None => None,
                     Some(name) => Some(devices.to_stream(name)?),

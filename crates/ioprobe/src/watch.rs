@@ -17,7 +17,7 @@ use serde_json::{json, Map, Value};
 use crate::around::{self, Moment};
 use crate::devices::{Activity, Counters};
 use crate::error::{Doing, Error, Result};
-use crate::wire::WatchStart;
+use crate::protocol::WatchStart;
 
 const BEGUN: u8 = b'<';
 const ENDED: u8 = b'>';

@@ -3,14 +3,16 @@
 //! As for system calls, what is traced is not timed: it belongs into repetitions of their own.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::rc::Rc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::bpf::block::{refused, Watching, KINDS};
 use super::bpf::kernel::Gate;
 use crate::error::{Doing, Error, Result};
+use crate::protocol::value;
 
 thread_local! {
     /// Of the requests that are being counted; none else are.
@@ -54,18 +56,16 @@ impl Requests {
     /// By device and kind: `count`, `total_ns`, `untimed`, `histogram` (`[highest ns of the bar, count]`), kinds without a
     /// request left out. And how many completions were not seen, which may have been of other devices.
     pub fn finish(self) -> Result<(Value, u64)> {
-        let (mut found, mut lost) = (Map::new(), 0);
+        let (mut found, mut lost) = (BTreeMap::new(), 0);
         for (name, watching) in &self.0 {
-            let mut kinds = Map::new();
-            for (kind, times) in KINDS.iter().zip(watching.read()?) {
-                if times.count() > 0 {
-                    kinds.insert(kind.to_string(), times.to_json());
-                }
-            }
-            found.insert(name.clone(), Value::Object(kinds));
+            let kinds: BTreeMap<_, _> = (KINDS.iter().zip(watching.read()?))
+                .filter(|(_, times)| times.count() > 0)
+                .map(|(kind, times)| (kind, times.report()))
+                .collect();
+            found.insert(name, kinds);
             lost += watching.missed()?;
         }
-        Ok((Value::Object(found), lost))
+        Ok((value(found)?, lost))
     }
 }
 

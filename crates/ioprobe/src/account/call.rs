@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{json, Map, Value};
+use serde::Serialize;
 
 use super::names;
 
@@ -62,45 +62,56 @@ impl Times {
         self.bars.iter().sum::<u64>() + self.untimed
     }
 
-    pub fn to_json(&self) -> Value {
-        let histogram: Vec<(u64, u64)> = self
-            .bars
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0)
-            .map(|(bar, count)| (longest_ns(bar), *count))
-            .collect();
-        json!({
-            "count": self.count(),
-            "total_ns": self.total_ns,
-            "untimed": self.untimed,
-            "histogram": histogram,
-        })
+    pub fn report(&self) -> TimesReport {
+        TimesReport {
+            count: self.count(),
+            total_ns: self.total_ns,
+            untimed: self.untimed,
+            histogram: (self.bars.iter().enumerate())
+                .filter(|(_, count)| **count > 0)
+                .map(|(bar, count)| (longest_ns(bar), *count))
+                .collect(),
+        }
     }
 }
 
-impl Call {
-    fn to_json(&self) -> Value {
-        let errors: Map<String, Value> = self
-            .errors
-            .iter()
-            .map(|(errno, count)| (errno.to_string(), json!(count)))
-            .collect();
-        let mut told = self.times.to_json();
-        told["errors"] = Value::Object(errors);
-        told
-    }
+/// What is answered of many things.
+#[derive(Serialize)]
+pub struct TimesReport {
+    count: u64,
+    total_ns: u64,
+    untimed: u64,
+    /// Highest nanoseconds of each bar, and its count.
+    histogram: Vec<(u64, u64)>,
+}
+
+/// What is answered of one system call.
+#[derive(Serialize)]
+struct CallReport<'a> {
+    #[serde(flatten)]
+    times: TimesReport,
+    errors: &'a BTreeMap<u32, u64>,
+}
+
+/// What is answered of all calls, by name.
+#[derive(Serialize)]
+pub struct Report<'a> {
+    lost: u64,
+    calls: BTreeMap<String, CallReport<'a>>,
 }
 
 impl Account {
-    pub fn to_json(&self) -> Value {
-        let calls: Map<String, Value> = self
-            .calls
-            .iter()
+    pub fn report(&self) -> Report<'_> {
+        let calls = (self.calls.iter())
             .filter(|(_, call)| call.times.count() > 0)
-            .map(|((abi, number), call)| (title(*abi, *number), call.to_json()))
-            .collect();
-        json!({"lost": self.lost, "calls": calls})
+            .map(|((abi, number), call)| {
+                let (times, errors) = (call.times.report(), &call.errors);
+                (title(*abi, *number), CallReport { times, errors })
+            });
+        Report {
+            lost: self.lost,
+            calls: calls.collect(),
+        }
     }
 }
 
@@ -115,6 +126,7 @@ fn title(abi: Abi, number: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     /// The bar of a time, as the BPF programs find it.
     fn bar(ns: u64) -> usize {
@@ -159,7 +171,7 @@ mod tests {
             "count": 3, "errors": {"2": 1}, "total_ns": 200, "untimed": 1, "histogram": [[111, 2]],
         });
         assert_eq!(
-            account.to_json(),
+            serde_json::to_value(account.report()).unwrap(),
             json!({"lost": 0, "calls": {"read": told, "read@i386": told}})
         );
     }

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use libc::{c_int, c_long, c_void, pid_t};
-use serde_json::{json, Value};
+use serde::Serialize;
 
 use crate::error::{last_errno, Error, Result};
 
@@ -384,15 +384,16 @@ impl Touched {
 
     /// `inside`: how many paths of the lab were used, `opened`, of which were opened or listed; `bytes` that were moved, and
     /// `read`, data of files that the command had not written itself, each byte once. `outside` the same, with the paths of most bytes, those of the system last.
-    pub fn to_json(&self) -> Value {
+    pub fn report(&self) -> Report {
         let sum = |used: &BTreeMap<PathBuf, Use>| {
             let own = used.values().filter(|one| !one.written);
-            json!({
-                "files": used.len(),
-                "opened": used.values().filter(|one| one.opened).count(),
-                "bytes": used.values().map(|one| one.bytes).sum::<u64>(),
-                "read": own.map(|one| one.read.min(one.size)).sum::<u64>(),
-            })
+            Sum {
+                files: used.len(),
+                opened: used.values().filter(|one| one.opened).count(),
+                bytes: used.values().map(|one| one.bytes).sum(),
+                read: own.map(|one| one.read.min(one.size)).sum(),
+                paths: None,
+            }
         };
         let [inside, outside] = &self.used;
         let mut most: Vec<_> = outside.iter().collect();
@@ -404,18 +405,34 @@ impl Touched {
             )
         });
         let mut elsewhere = sum(outside);
-        elsewhere["paths"] = most
-            .iter()
-            .take(MOST_NAMED)
-            .map(|(path, used)| json!([path.to_string_lossy(), used.bytes]))
-            .collect();
-        json!({
-            "complete": !self.left_out,
-            "unseen": self.unseen,
-            "inside": sum(inside),
-            "outside": elsewhere,
-        })
+        let named = |(path, used): &(&PathBuf, &Use)| (path.to_string_lossy().into(), used.bytes);
+        elsewhere.paths = Some(most.iter().take(MOST_NAMED).map(named).collect());
+        Report {
+            complete: !self.left_out,
+            unseen: self.unseen,
+            inside: sum(inside),
+            outside: elsewhere,
+        }
     }
+}
+
+/// What is answered.
+#[derive(Serialize)]
+pub struct Report {
+    complete: bool,
+    unseen: bool,
+    inside: Sum,
+    outside: Sum,
+}
+
+#[derive(Serialize)]
+struct Sum {
+    files: usize,
+    opened: usize,
+    bytes: u64,
+    read: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paths: Option<Vec<(String, u64)>>,
 }
 
 /// What memfd_create(2) made, such as the files that take what a command writes.

@@ -6,7 +6,7 @@
 mod code;
 mod prose;
 
-pub use crate::wire::Content as Kind;
+pub use crate::protocol::Content as Kind;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// A line of text: 63 digits and a newline, made of four words.

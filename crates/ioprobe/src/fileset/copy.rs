@@ -8,8 +8,8 @@ use serde_json::{json, Value};
 use super::create::Writer;
 use super::{FileSet, Registry};
 use crate::error::{Doing, Result};
+use crate::protocol::{CopyFiles, OfFiles};
 use crate::syscall::{check, open, stat};
-use crate::wire::{CopyFiles, OfFiles};
 
 /// Every copy is on the disk before it takes the old file's name, or goes: both write the same.
 pub fn anew(request: CopyFiles, registry: &mut Registry) -> Result<Value> {

@@ -12,9 +12,9 @@ use serde_json::{json, Value};
 use super::create::make_folders;
 use super::{FileSet, Registry, View};
 use crate::error::{Doing, Error, Result};
+use crate::protocol::{Link, LinkKind, OfView};
 use crate::syscall::{c_text, check, exists, make_folder, stat};
 use crate::target::remove;
-use crate::wire::{Link, LinkKind, OfView};
 
 /// The kernel follows at most 40 links in a path (MAXSYMLINKS).
 const LONGEST_CHAIN: u32 = 40;

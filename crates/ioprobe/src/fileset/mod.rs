@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use crate::content::Content;
 use crate::error::{Error, Result};
-use crate::wire::{LinkKind, Selection};
+use crate::protocol::{LinkKind, Selection};
 
 pub struct FileSet {
     pub dir: String,

@@ -11,8 +11,8 @@ use serde_json::{json, Value};
 use super::{FileSet, Registry};
 use crate::clock::realtime_ns;
 use crate::error::{Error, Result};
+use crate::protocol::{word, AtimeState, LinkKind, OfFiles, SetAtimeState};
 use crate::syscall::{c_text, check, stat};
-use crate::wire::{AtimeState, LinkKind, OfFiles, SetAtimeState};
 
 const SECOND: i128 = 1_000_000_000;
 const HOUR: i128 = 3600 * SECOND;
@@ -80,10 +80,10 @@ fn as_timespec(ns: i128) -> timespec {
 
 pub fn get_state(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
-    let mut states = BTreeMap::<&str, u64>::new();
+    let mut states = BTreeMap::<String, u64>::new();
     for index in set.select(&request.files)? {
         let state = state_of(&set.path(index))?;
-        *states.entry(state.name()).or_default() += 1;
+        *states.entry(word(state)).or_default() += 1;
     }
     Ok(json!({ "states": states }))
 }

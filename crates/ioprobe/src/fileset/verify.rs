@@ -10,8 +10,8 @@ use serde_json::{json, Value};
 use super::{FileSet, Registry};
 use crate::checksum::Crc32;
 use crate::error::{Error, Result};
+use crate::protocol::OfSet;
 use crate::syscall::{open_quietly, read_full, stat_of};
-use crate::wire::OfSet;
 
 const PIECE: usize = 1 << 20;
 

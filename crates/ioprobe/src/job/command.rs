@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
 use libc::{c_int, pid_t};
+use serde::Serialize;
 use serde_json::{json, Value};
 
 use super::places::Places;
@@ -26,10 +27,10 @@ use crate::process::limit::Limit;
 use crate::process::program::{Environment, Program};
 use crate::process::start::{Starter, Surroundings};
 use crate::process::stragglers;
+use crate::protocol::{CommandJob, Common};
 use crate::syscall::{memory_file, open};
 use crate::target::run::{input, rewind};
 use crate::target::tally;
-use crate::wire::{CommandJob, Common};
 
 /// As much of a failed command's standard error as is kept.
 const STDERR_LIMIT: usize = 4096;
@@ -53,16 +54,38 @@ impl Done {
         clock.ns_of(self.wall_ticks) + self.spun.wall_ns
     }
 
-    fn to_json(&self, clock: &Clock) -> Value {
-        json!({
-            "name": self.name,
-            "wall_ns": self.wall_ns(clock),
-            "user_ns": self.usage.with_spin(&self.spun).user_ns,
-            "sys_ns": self.usage.sys_ns,
-            "spun": self.spun.to_json(),
-            "processes": self.processes,
-        })
+    fn report(&self, clock: &Clock) -> Report<'_> {
+        Report {
+            name: &self.name,
+            wall_ns: self.wall_ns(clock),
+            user_ns: self.usage.with_spin(&self.spun).user_ns,
+            sys_ns: self.usage.sys_ns,
+            spun: self.spun,
+            processes: self.processes,
+        }
     }
+}
+
+/// What is answered of one step.
+#[derive(Serialize)]
+struct Report<'a> {
+    name: &'a str,
+    wall_ns: u64,
+    user_ns: u64,
+    sys_ns: u64,
+    spun: Spun,
+    processes: u64,
+}
+
+/// A process that did not end as it should.
+#[derive(Serialize)]
+pub struct Failure {
+    pub step: String,
+    pub argv0: String,
+    pub exit: Option<c_int>,
+    pub signal: Option<c_int>,
+    pub timed_out: bool,
+    pub stderr: String,
 }
 
 /// How one process ended.
@@ -210,24 +233,20 @@ pub fn run(
         started_ns,
     };
     let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
-    answer["verified"] = json!(failures.is_empty());
-    answer["ended_ns"] = json!(ended_ns);
-    answer["processes"] = json!(steps.iter().map(|step| step.processes).sum::<u64>());
-    answer["max_rss_bytes"] = json!(max_rss_bytes);
-    answer["max_rss_floor_bytes"] = json!(rss_floor);
-    answer["failures"] = json!(failures);
-    answer["stragglers"] = json!(stragglers);
-    answer["output"] = json!(output);
-    answer["out"] = json!(own
-        .out
-        .as_deref()
-        .map(tally::of)
-        .transpose()?
-        .map(|held| held.to_json()));
-    answer["account"] = json!(account.as_ref().map(Account::to_json));
-    answer["touched"] = json!(touched.as_ref().map(Touched::to_json));
-    answer["steps"] = steps.iter().map(|step| step.to_json(clock)).collect();
-    Ok(answer)
+    answer.verified = failures.is_empty();
+    answer.with(json!({
+        "ended_ns": ended_ns,
+        "processes": steps.iter().map(|step| step.processes).sum::<u64>(),
+        "max_rss_bytes": max_rss_bytes,
+        "max_rss_floor_bytes": rss_floor,
+        "failures": failures,
+        "stragglers": stragglers,
+        "output": output,
+        "out": own.out.as_deref().map(tally::of).transpose()?,
+        "account": account.as_ref().map(Account::report),
+        "touched": touched.as_ref().map(Touched::report),
+        "steps": steps.iter().map(|step| step.report(clock)).collect::<Vec<_>>(),
+    }))
 }
 
 /// The common beginning of several probes' jobs: everything is laid out, and nothing begins before this reading of CLOCK_MONOTONIC.
@@ -359,17 +378,16 @@ fn as_expected(end: &End, expect_exit: i32) -> bool {
     !end.timed_out && libc::WIFEXITED(end.status) && libc::WEXITSTATUS(end.status) == expect_exit
 }
 
-fn failure(step: &str, program: &Program, end: &End, stderr: &OwnedFd) -> Result<Value> {
-    let text = said(stderr, STDERR_LIMIT, program)?;
+fn failure(step: &str, program: &Program, end: &End, stderr: &OwnedFd) -> Result<Failure> {
     let status = end.status;
-    Ok(json!({
-        "step": step,
-        "argv0": program.name,
-        "exit": libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
-        "signal": libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-        "timed_out": end.timed_out,
-        "stderr": text,
-    }))
+    Ok(Failure {
+        step: step.to_string(),
+        argv0: program.name.clone(),
+        exit: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+        timed_out: end.timed_out,
+        stderr: said(stderr, STDERR_LIMIT, program)?,
+    })
 }
 
 /// What a process wrote, at most so many bytes of it.

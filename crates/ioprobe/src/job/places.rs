@@ -8,8 +8,8 @@ use std::ffi::CString;
 use crate::error::{Error, Result};
 use crate::fileset::FileSet;
 use crate::process::program::{Environment, Program};
+use crate::protocol::{Common, Step};
 use crate::syscall::c_text;
-use crate::wire::{Common, Step};
 
 pub struct Places {
     files: Option<Vec<String>>,

@@ -20,7 +20,7 @@ use crate::clock::{monotonic_ns, Clock};
 use crate::devices::Counters;
 use crate::error::{Doing, Error, Result};
 use crate::fileset::Registry;
-use crate::wire::{Common, RebuildJob, RebuildLoad};
+use crate::protocol::{Common, RebuildJob, RebuildLoad};
 
 const LOOKS_EVERY: Duration = Duration::from_millis(1);
 const SECTOR: u64 = 512;
@@ -121,13 +121,14 @@ pub fn run(
     let timed = stopwatch.stop(&span, |whole| whole, (clock, stretch), &common);
     watch.end()?;
     worked?;
-    let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
-    answer["rebuild_ns"] = json!(clock.ns_of(span.ticks()));
-    answer["parts_ns"] = json!(marks);
-    answer["bytes"] = json!(sectors * SECTOR);
-    answer["announced_ns"] = json!(announced_ns);
-    answer["load_operations"] = json!(loaded.into_inner());
-    Ok(answer)
+    let answer = timed.answer(&watch, common.sync_after.as_deref())?;
+    answer.with(json!({
+        "rebuild_ns": clock.ns_of(span.ticks()),
+        "parts_ns": marks,
+        "bytes": sectors * SECTOR,
+        "announced_ns": announced_ns,
+        "load_operations": loaded.into_inner(),
+    }))
 }
 
 fn check(own: &RebuildJob) -> Result<()> {

@@ -1,13 +1,14 @@
 //! The readings before and after one timed part, in the order that all jobs have in common, and what is told of them.
 
-use serde_json::{json, Value};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::stretch::{Spun, Stretch};
 use super::usage::{Usage, Whose};
-use super::watch::Watch;
+use super::watch::{Devices, Watch};
 use crate::clock::{monotonic_ns, Clock};
 use crate::error::Result;
-use crate::wire::Common;
+use crate::protocol::{value, Common};
 
 /// First and last reading of the clock by the work itself.
 pub struct Span {
@@ -76,29 +77,59 @@ pub struct Timed {
 
 impl Timed {
     /// The answer that all jobs have in common; syncs where that was asked for.
-    pub fn answer(&self, watch: &Watch, sync_after: Option<&str>) -> Result<Value> {
+    pub fn answer(&self, watch: &Watch, sync_after: Option<&str>) -> Result<Answer> {
         let reported = watch.report(sync_after)?;
-        let mut answer = json!({
-            "wall_ns": self.wall_ns,
-            "user_ns": self.usage.user_ns,
-            "sys_ns": self.usage.sys_ns,
-            "cpu_ns": self.cpu_ns,
-            "usage": self.usage.to_json(),
-            "devices": reported.during,
-            "devices_after_sync": reported.synced,
-            "around": watch.around(),
-            "stretched_ns": self.spun.own_ns,
-            "spun": self.spun.to_json(),
-            "injected": self.spun.injected(),
-            "started_ns": self.started_ns,
-            "verified": true,
-        });
-        if let Some(in_sync) = reported.in_sync {
-            answer["devices_in_sync"] = Value::Object(in_sync);
+        Ok(Answer {
+            wall_ns: self.wall_ns,
+            user_ns: self.usage.user_ns,
+            sys_ns: self.usage.sys_ns,
+            cpu_ns: self.cpu_ns,
+            usage: self.usage,
+            devices: reported.during,
+            devices_after_sync: reported.synced,
+            devices_in_sync: reported.in_sync,
+            around: watch.around(),
+            servers: watch.servers(),
+            stretched_ns: self.spun.own_ns,
+            spun: self.spun,
+            injected: self.spun.injected(),
+            started_ns: self.started_ns,
+            verified: true,
+        })
+    }
+}
+
+#[derive(Serialize)]
+pub struct Answer {
+    wall_ns: u64,
+    user_ns: u64,
+    sys_ns: u64,
+    cpu_ns: u64,
+    usage: Usage,
+    devices: Devices,
+    devices_after_sync: Option<Devices>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devices_in_sync: Option<Devices>,
+    around: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<Devices>,
+    stretched_ns: u64,
+    spun: Spun,
+    injected: f64,
+    started_ns: u64,
+    pub verified: bool,
+}
+
+impl Answer {
+    /// With what one kind of job answers besides.
+    pub fn with(self, own: impl Serialize) -> Result<Value> {
+        #[derive(Serialize)]
+        struct Whole<T> {
+            #[serde(flatten)]
+            common: Answer,
+            #[serde(flatten)]
+            own: T,
         }
-        if let Some(servers) = watch.servers() {
-            answer["servers"] = Value::Object(servers);
-        }
-        Ok(answer)
+        value(Whole { common: self, own })
     }
 }

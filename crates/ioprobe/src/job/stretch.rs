@@ -5,10 +5,10 @@
 //! 2 us. So a spin ends at the reading that is nearest to its mark, and what it missed by is owed to the next one: single
 //! stretches are right to a step, and their mean is right to what is owed at the end.
 
-use serde_json::{json, Value};
+use serde::Serialize;
 
 use crate::clock::{thread_cpu_ns, Clock};
-use crate::wire::StretchClock;
+use crate::protocol::StretchClock;
 
 /// Readings from which the usual step of a clock is found at the start.
 const READINGS: usize = 257;
@@ -23,11 +23,13 @@ pub struct Stretch {
 }
 
 /// What one job was to be stretched by, and what it was.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Spun {
     /// What the stretch is in proportion to, on the clock that was asked for.
+    #[serde(skip)]
     pub base_ns: u64,
     /// What was spun on that clock.
+    #[serde(skip)]
     pub own_ns: u64,
     pub wall_ns: u64,
     pub cpu_ns: u64,
@@ -39,11 +41,6 @@ impl Spun {
         self.own_ns += more.own_ns;
         self.wall_ns += more.wall_ns;
         self.cpu_ns += more.cpu_ns;
-    }
-
-    /// An answer's `spun`.
-    pub fn to_json(self) -> Value {
-        json!({"wall_ns": self.wall_ns, "cpu_ns": self.cpu_ns})
     }
 
     /// Stretched time over unstretched time; 1 where nothing was measured that could be stretched.

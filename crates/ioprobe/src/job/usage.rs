@@ -1,6 +1,6 @@
 //! CPU time, faults, context switches and blocks, as getrusage and wait4 count them.
 
-use serde_json::{json, Value};
+use serde::Serialize;
 
 use super::stretch::Spun;
 use crate::clock::{process_cpu_ns, thread_cpu_ns};
@@ -23,8 +23,8 @@ impl Whose {
     }
 }
 
-/// What getrusage or wait4 counted; blocks are of 512 bytes.
-#[derive(Clone, Copy, Debug, Default)]
+/// What getrusage or wait4 counted; blocks are of 512 bytes. Times stand beside the counts in an answer.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Usage {
     pub faults_minor: i64,
     pub faults_major: i64,
@@ -32,9 +32,12 @@ pub struct Usage {
     pub switches_involuntary: i64,
     pub blocks_in: i64,
     pub blocks_out: i64,
+    #[serde(skip)]
     pub user_ns: u64,
+    #[serde(skip)]
     pub sys_ns: u64,
     /// Both; of a thread to the nanosecond, where the kernel guesses their shares from its ticks.
+    #[serde(skip)]
     pub cpu_ns: u64,
 }
 
@@ -57,18 +60,6 @@ impl Usage {
                 ..Usage::from(&usage)
             }
         }
-    }
-
-    /// The counts; times stand beside them in an answer.
-    pub fn to_json(self) -> Value {
-        json!({
-            "faults_minor": self.faults_minor,
-            "faults_major": self.faults_major,
-            "switches_voluntary": self.switches_voluntary,
-            "switches_involuntary": self.switches_involuntary,
-            "blocks_in": self.blocks_in,
-            "blocks_out": self.blocks_out,
-        })
     }
 
     pub fn since(&self, before: &Usage) -> Usage {

@@ -1,8 +1,8 @@
 //! What a modelled disk says of itself: what it was asked for, where its time went, and how much later it answered than it should.
 
-use serde_json::{json, Value};
+use serde::{Serialize, Serializer};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Account {
     pub reads: u64,
     pub read_bytes: u64,
@@ -16,10 +16,14 @@ pub struct Account {
     pub operations: u64,
     /// Of these, how many moved the arm.
     pub seeks: u64,
+    #[serde(serialize_with = "whole")]
     pub seek_ns: f64,
+    #[serde(serialize_with = "whole")]
     pub rotation_ns: f64,
+    #[serde(serialize_with = "whole")]
     pub transfer_ns: f64,
     /// Of a disk that does not turn: its latencies.
+    #[serde(serialize_with = "whole")]
     pub latency_ns: f64,
     /// From each request's arrival to when its answer was due.
     pub response_ns: u64,
@@ -28,25 +32,7 @@ pub struct Account {
     pub latest_ns: u64,
 }
 
-impl Account {
-    pub fn to_json(self) -> Value {
-        json!({
-            "reads": self.reads,
-            "read_bytes": self.read_bytes,
-            "writes": self.writes,
-            "written_bytes": self.written_bytes,
-            "flushes": self.flushes,
-            "trims": self.trims,
-            "read_hits": self.read_hits,
-            "operations": self.operations,
-            "seeks": self.seeks,
-            "seek_ns": self.seek_ns as u64,
-            "rotation_ns": self.rotation_ns as u64,
-            "transfer_ns": self.transfer_ns as u64,
-            "latency_ns": self.latency_ns as u64,
-            "response_ns": self.response_ns,
-            "late_ns": self.late_ns,
-            "latest_ns": self.latest_ns,
-        })
-    }
+/// Nanoseconds without their fraction.
+fn whole<S: Serializer>(ns: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(*ns as u64)
 }

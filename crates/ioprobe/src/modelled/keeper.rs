@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use super::server::{self, ACCOUNT, AS_MODELLED, AT_ONCE};
 use crate::error::{last_errno, Error, Result};
 use crate::isolate::require_privilege;
+use crate::protocol;
 use crate::syscall::{c_text, check, mount_with, open, process_descriptor, stat_of, try_open};
-use crate::wire;
 
 const LONGEST: usize = 1 << 16;
 /// How long a new disk may take for its memory.
@@ -179,7 +179,7 @@ impl Outer {
                 }
                 keep_only([fuse.as_raw_fd(), control.as_raw_fd()]);
                 let given = serde_json::from_str(text).unwrap_or_default();
-                match wire::fields::<wire::ModelledImage>("image_modelled", given) {
+                match protocol::fields::<protocol::ModelledImage>("image_modelled", given) {
                     Ok(request) => server::run(&request, fuse, control),
                     Err(_) => leave(),
                 }

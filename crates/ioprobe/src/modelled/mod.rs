@@ -15,7 +15,7 @@ mod rotating;
 mod server;
 
 use crate::error::{Error, Result};
-use crate::wire;
+use crate::protocol;
 
 pub use self::account::Account;
 use self::flat::Flat;
@@ -85,7 +85,7 @@ pub struct Model {
 
 impl Model {
     /// The disk that a request describes. Figures that are no disk's are refused.
-    pub fn of(request: &wire::ModelledImage) -> Result<Self> {
+    pub fn of(request: &protocol::ModelledImage) -> Result<Self> {
         if request.size == 0 || request.size % 4096 != 0 || request.size > LARGEST {
             return Err(Error::bad(format!(
                 "make a modelled disk: size: wanted a multiple of 4096 up to {LARGEST}, found {}",
@@ -151,7 +151,7 @@ impl Model {
     }
 }
 
-fn rotating_of(given: &wire::RotatingDisk, size: u64) -> Result<Model> {
+fn rotating_of(given: &protocol::RotatingDisk, size: u64) -> Result<Model> {
     within("turns_per_minute", given.turns_per_minute, 100.0, 1e6)?;
     within("stroke", given.stroke, 1e-4, 1.0)?;
     let (outer, inner) = (given.outer_bytes_per_s, given.inner_bytes_per_s);
@@ -190,7 +190,7 @@ fn rotating_of(given: &wire::RotatingDisk, size: u64) -> Result<Model> {
     })
 }
 
-fn flat_of(given: &wire::FlatDisk) -> Result<Model> {
+fn flat_of(given: &protocol::FlatDisk) -> Result<Model> {
     let times = [
         given.read_us,
         given.write_us,

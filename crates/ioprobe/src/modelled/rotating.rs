@@ -9,7 +9,7 @@ use super::dirty::{Dirty, Extent};
 use super::geometry::Geometry;
 use super::memory::Memory;
 use super::{Account, Disk, Due, Kind, Request, NS};
-use crate::wire::QueueOrder;
+use crate::protocol::QueueOrder;
 
 /// Of what is written from the cache in one go, so that a read that comes meanwhile does not wait for long.
 const DESTAGE_BYTES: u64 = 1 << 20;
@@ -248,7 +248,7 @@ impl Rotating {
         true
     }
 
-    /// A read that begins in what was read ahead: what is there comes by the wire, the rest as the disk turns on.
+    /// A read that begins in what was read ahead: what is there comes by the protocol, the rest as the disk turns on.
     fn serve_from_memory(
         &mut self,
         request: Request,

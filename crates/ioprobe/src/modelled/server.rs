@@ -13,7 +13,7 @@ use super::fuse::{self, Asked};
 use super::{Due, Kind, Model, Request};
 use crate::clock::monotonic_ns;
 use crate::error::{last_errno, Error, Result};
-use crate::wire;
+use crate::protocol;
 
 /// The end of a wait that is spent looking at the clock, because waking up takes its time.
 const LOOK_NS: u64 = 15_000;
@@ -23,7 +23,7 @@ pub const AT_ONCE: u8 = b'o';
 pub const AS_MODELLED: u8 = b'm';
 
 /// Serves until the connection or the probe's end of `control` is closed. Never returns.
-pub fn run(request: &wire::ModelledImage, fuse: OwnedFd, control: OwnedFd) -> ! {
+pub fn run(request: &protocol::ModelledImage, fuse: OwnedFd, control: OwnedFd) -> ! {
     let code = match Server::new(request, fuse, control).and_then(Server::serve) {
         Ok(()) => 0,
         Err(error) => {
@@ -36,7 +36,7 @@ pub fn run(request: &wire::ModelledImage, fuse: OwnedFd, control: OwnedFd) -> ! 
 }
 
 struct Server<'a> {
-    given: &'a wire::ModelledImage,
+    given: &'a protocol::ModelledImage,
     fuse: OwnedFd,
     control: OwnedFd,
     file: fuse::File,
@@ -50,12 +50,12 @@ struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    fn new(request: &'a wire::ModelledImage, fuse: OwnedFd, control: OwnedFd) -> Result<Self> {
+    fn new(request: &'a protocol::ModelledImage, fuse: OwnedFd, control: OwnedFd) -> Result<Self> {
         let made = Model::of(request).and_then(|model| Ok((model, Memory::locked(request.size)?)));
         let (model, image) = match made {
             Ok(made) => made,
             Err(error) => {
-                tell(&control, &json!({"error": error.to_json()}))?;
+                tell(&control, &json!({"error": error.report()}))?;
                 return Err(error);
             }
         };
@@ -153,7 +153,7 @@ impl<'a> Server<'a> {
                     AS_MODELLED => self.at_once = false,
                     _ => {}
                 }
-                tell(&self.control, &self.model.account().to_json())?;
+                tell(&self.control, &json!(self.model.account()))?;
                 Ok(true)
             }
         }

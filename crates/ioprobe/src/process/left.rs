@@ -14,8 +14,8 @@ use serde_json::{json, Value};
 
 use crate::error::{Error, Result};
 use crate::process::program::TOKEN;
+use crate::protocol::EndSession;
 use crate::syscall::process_descriptor;
-use crate::wire::EndSession;
 
 const ATTEMPTS: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(5);

@@ -5,6 +5,7 @@ use serde_json::{json, Value};
 
 use super::{how, Server, SERVERS};
 use crate::error::{Error, Result};
+use crate::job::command::Failure;
 
 /// Its keeper tells of an end a moment after it.
 const TOLD_WITHIN_MS: c_int = 2000;
@@ -54,13 +55,13 @@ impl Dead {
     /// Its end comes before what the work itself found wrong, which is most likely a consequence.
     fn failed(self, mut answer: Value) -> Value {
         let status = self.status;
-        let mut failures = vec![json!({
-            "step": format!("server {}", self.name),
-            "argv0": self.program,
-            "exit": libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
-            "signal": libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-            "timed_out": false,
-            "stderr": self.said,
+        let mut failures = vec![json!(Failure {
+            step: format!("server {}", self.name),
+            argv0: self.program,
+            exit: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+            signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+            timed_out: false,
+            stderr: self.said,
         })];
         let others = answer["failures"].as_array().cloned();
         failures.extend(others.unwrap_or_default());

@@ -26,8 +26,8 @@ use crate::process::limit::Limit;
 use crate::process::program::Environment;
 use crate::process::start::{Starter, Surroundings};
 use crate::process::{kept, stragglers};
+use crate::protocol::{EndSignal, Nothing, OfServer, Ready, ServerStart, ServerStop};
 use crate::syscall::{c_text, check, memory_file, open, process_descriptor};
-use crate::wire::{EndSignal, Nothing, OfServer, Ready, ServerStart, ServerStop};
 
 /// As much of what a server said last as is told.
 const LAST_WORDS: usize = 2048;

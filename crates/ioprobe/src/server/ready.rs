@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::error::{Doing, Error, Result};
-use crate::wire::Ready;
+use crate::protocol::Ready;
 
 /// On this machine a connection is made or refused at once.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -12,8 +12,8 @@ use serde_json::{json, Value};
 
 use crate::content::{key, word, Content, Kind};
 use crate::error::{last_errno, Doing, Error, Result};
+use crate::protocol::{Age, Path};
 use crate::syscall::{c_text, check, make_folder, open, try_open, write_all};
-use crate::wire::{Age, Path};
 
 const SMALLEST: u64 = 4096;
 /// Powers of two from the smallest: 4 KiB to 1 MiB.

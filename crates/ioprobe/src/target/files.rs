@@ -11,8 +11,8 @@ use serde_json::{json, Value};
 
 use crate::error::{Doing, Error, Result};
 use crate::fileset::create::give_at;
+use crate::protocol::{mode_text, DropCaches, MakeFolder, Path, SetTimes, Stat, Write};
 use crate::syscall::{c_text, check, hold, hold_parent, kind_of, open, stat, stat_at};
-use crate::wire::{mode_text, DropCaches, MakeFolder, Path, SetTimes, Stat, Write};
 
 const READ_LIMIT: u64 = 1 << 20;
 

@@ -9,9 +9,9 @@ use std::os::unix::io::{AsRawFd, OwnedFd};
 use libc::{c_int, c_uint};
 
 use crate::error::{last_errno, Error, Result};
+use crate::protocol::{Fill, Image};
 use crate::syscall::{c_text, check, hold, hold_parent, new_descriptor, stat_of, write_all};
 use crate::target::files::file_system_of;
-use crate::wire::{Fill, Image};
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;

@@ -12,9 +12,9 @@ use serde_json::{json, Value};
 
 use crate::error::{last_errno, Doing, Error, Result};
 use crate::modelled::keeper::Disk;
+use crate::protocol::LoopStatus;
 use crate::syscall::{c_text, check, stat_of, try_open};
 use crate::target::loop_table::{free, number_of, Made, LOOP_MAJOR};
-use crate::wire::LoopStatus;
 
 const LOOP_GET_STATUS64: c_ulong = 0x4c05;
 const LOOP_CONFIGURE: c_ulong = 0x4c0a;

@@ -9,9 +9,9 @@ use libc::c_ulong;
 use serde_json::{json, Value};
 
 use crate::error::{last_errno, Doing, Error, Result};
+use crate::protocol::LoopRemove;
 use crate::syscall::{c_text, check, exists, mount_nowhere, new_descriptor};
 use crate::target::loop_device::status;
-use crate::wire::LoopRemove;
 
 pub const LOOP_MAJOR: u32 = 7;
 const LOOP_CTL_ADD: c_ulong = 0x4c80;

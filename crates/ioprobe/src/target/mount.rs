@@ -7,10 +7,10 @@ use libc::c_ulong;
 use serde_json::{json, Value};
 
 use crate::error::Result;
+use crate::protocol;
 use crate::syscall::{c_text, check};
-use crate::wire;
 
-pub fn mount(request: wire::Mount) -> Result<Value> {
+pub fn mount(request: protocol::Mount) -> Result<Value> {
     let (flags, data) = flags_and_data(&request.options);
     let (source, target) = (c_text(&request.source)?, c_text(&request.target)?);
     let (kind, data) = (c_text(&request.r#type)?, c_text(&data)?);
@@ -36,7 +36,7 @@ pub fn mount(request: wire::Mount) -> Result<Value> {
 }
 
 /// Never lazy: a busy mount is an error that the conductor has to hear of.
-pub fn unmount(request: wire::Unmount) -> Result<Value> {
+pub fn unmount(request: protocol::Unmount) -> Result<Value> {
     let target = c_text(&request.target)?;
     // SAFETY: the text ends with NUL.
     check(unsafe { libc::umount2(target.as_ptr(), 0) }, || {

@@ -10,8 +10,8 @@ use libc::c_int;
 use serde_json::{json, Value};
 
 use crate::error::{last_errno, Error, Result};
+use crate::protocol::Remove;
 use crate::syscall::{check, hold_parent, open_at, stat_at, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV};
-use crate::wire::Remove;
 
 pub fn remove(request: Remove) -> Result<Value> {
     let removed = if request.keep {

@@ -14,8 +14,8 @@ use crate::process::limit::{kill_group, Limit};
 use crate::process::program::Environment;
 use crate::process::start::{Starter, Surroundings};
 use crate::process::stragglers;
+use crate::protocol::Run;
 use crate::syscall::{c_text, check, memory_file, open, process_descriptor, write_all};
-use crate::wire::Run;
 
 pub fn run(request: Run, starter: &mut Starter, isolated: bool) -> Result<Value> {
     let environment = Environment::new(request.environment.as_ref())?;

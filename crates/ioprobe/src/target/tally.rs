@@ -7,11 +7,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use serde_json::{json, Value};
+use serde::Serialize;
 
 use crate::error::{Doing, Result};
 
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Held {
     /// Names that are no folders, links among them.
     pub files: u64,
@@ -42,12 +42,6 @@ pub fn of(folder: &str) -> Result<Held> {
         }
     }
     Ok(held)
-}
-
-impl Held {
-    pub fn to_json(&self) -> Value {
-        json!({"files": self.files, "folders": self.folders, "bytes": self.bytes})
-    }
 }
 
 #[cfg(test)]

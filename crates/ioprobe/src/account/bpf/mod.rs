@@ -194,7 +194,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_is_missing_and_what_to_do() {
-        let said = |why: Error| refused("requests", "5.16", &why).to_json();
+        let said =
+            |why: Error| serde_json::to_value(refused("requests", "5.16", &why).report()).unwrap();
         assert_eq!(
             said(Error::errno("make a BPF map", libc::EPERM)),
             serde_json::json!({

@@ -2,7 +2,7 @@
 
 use std::os::unix::io::AsRawFd;
 
-use serde_json::{json, Value};
+use serde::Serialize;
 
 use super::object::Object;
 use crate::clock::read_ns;
@@ -10,16 +10,12 @@ use crate::error::{Error, Result};
 use crate::syscall::check;
 
 /// What came of it. Ticks are counted by how far the clock has gone: between two looks at it there may have been several.
+#[derive(Serialize)]
 pub struct Burst {
     reads: u32,
     changes: u32,
     ticks: u32,
-}
-
-impl Burst {
-    pub fn to_json(&self, tick_ns: u64) -> Value {
-        json!({"reads": self.reads, "changes": self.changes, "ticks": self.ticks, "tick_ns": tick_ns})
-    }
+    tick_ns: u64,
 }
 
 /// So many reads of an object's first bytes, with the access time looked at after each.
@@ -34,6 +30,7 @@ pub fn read(object: &Object, reads: u32, tick_ns: u64) -> Result<Burst> {
         changes: 0,
         // The one that stands when it begins.
         ticks: 1,
+        tick_ns,
     };
     for _ in 0..reads {
         // SAFETY: the buffer is ours.

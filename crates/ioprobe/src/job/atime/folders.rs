@@ -2,8 +2,8 @@
 
 use super::object::{Object, PAGE};
 use super::perform::done;
+use crate::protocol::AtimeCall::*;
 use crate::syscall::try_open;
-use crate::wire::AtimeCall::*;
 
 impl Object {
     pub(super) fn perform_on_name(&mut self, round: usize) -> Result<(), i32> {

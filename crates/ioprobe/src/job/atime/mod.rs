@@ -12,9 +12,10 @@ mod folders;
 mod object;
 mod perform;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
 
 use self::object::Object;
 use super::stopwatch::{Span, Stopwatch};
@@ -28,10 +29,10 @@ use crate::error::{Error, Result};
 use crate::fileset::cache;
 use crate::fileset::times::{set_times, state_of};
 use crate::fileset::Registry;
+use crate::protocol::{word, AtimeCall, AtimeJob, Common};
 use crate::syscall::{make_folder, open};
 use crate::target::files::syncfs;
 use crate::target::remove;
-use crate::wire::{AtimeCall, AtimeJob, Common};
 
 const MOST_BURST: u32 = 1_000_000;
 /// So many ticks lie at the least between the two times that a call is done.
@@ -60,7 +61,7 @@ pub fn run(
 
     let mut objects = Vec::with_capacity(own.calls.len());
     for call in &own.calls {
-        objects.push(Object::make(&folder.path, call.name(), *call)?);
+        objects.push(Object::make(&folder.path, &word(call), *call)?);
     }
     let read_often = Object::make(&folder.path, OFTEN, AtimeCall::Pread)?;
     syncfs(&folder.path)?;
@@ -115,17 +116,14 @@ pub fn run(
     let timed = stopwatch.stop(&span, |whole| whole, (clock, stretch), &common);
     watch.end()?;
 
-    let calls: Map<String, Value> = (objects.iter().zip(&facts))
-        .map(|(object, fact)| (object.call.name().to_string(), fact.to_json()))
+    let calls: BTreeMap<AtimeCall, Value> = (objects.iter().zip(&facts))
+        .map(|(object, fact)| (object.call, fact.report()))
         .collect();
     drop(objects);
     drop(read_often);
     folder.remove()?;
-    let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
-    answer["state"] = json!(state.name());
-    answer["calls"] = Value::Object(calls);
-    answer["burst"] = often.to_json(tick_ns);
-    Ok(answer)
+    let answer = timed.answer(&watch, common.sync_after.as_deref())?;
+    answer.with(json!({"state": state, "calls": calls, "burst": often}))
 }
 
 /// What can be said of a request without its files.
@@ -167,7 +165,7 @@ struct Fact {
 }
 
 impl Fact {
-    fn to_json(&self) -> Value {
+    fn report(&self) -> Value {
         match self.errno {
             Some(errno) => json!({ "errno": errno }),
             None => json!({
@@ -212,7 +210,7 @@ impl Drop for Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::job_fields;
+    use crate::protocol::job_fields;
 
     fn checked(text: Value) -> Result<()> {
         let given = match text {

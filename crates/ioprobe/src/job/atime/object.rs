@@ -6,10 +6,10 @@ use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 use libc::c_int;
 
 use crate::error::{last_errno, Error, Result};
+use crate::protocol::AtimeCall;
 use crate::syscall::{
     c_text, check, make_folder, memory_file, new_descriptor, open, stat, try_open, write_all,
 };
-use crate::wire::AtimeCall;
 
 pub const PAGE: usize = 4096;
 /// Enough that both times of a call reach pages of their own.

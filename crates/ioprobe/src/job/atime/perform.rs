@@ -9,9 +9,9 @@ use libc::{c_int, c_long};
 use super::aio;
 use super::object::{attribute, Mapping, Object, PAGE, SIZE};
 use crate::error::{last_errno, Error};
+use crate::protocol::AtimeCall::*;
 use crate::syscall::{new_descriptor, try_open};
 use crate::uring::{Ring, Sqe, READ};
-use crate::wire::AtimeCall::*;
 
 type Done = std::result::Result<(), i32>;
 

@@ -7,7 +7,7 @@ use super::phases::phases;
 use crate::content::Content;
 use crate::error::{Error, Result};
 use crate::fileset::FileSet;
-use crate::wire::{LinkKind, Operation, Order};
+use crate::protocol::{word, LinkKind, Operation, Order};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Descriptor {
@@ -133,7 +133,7 @@ impl Plan<'_> {
             }
             Err(Error::bad(format!(
                 "operation {} on file {} of {}: wanted {what}, found {found}",
-                operation.name(),
+                word(operation),
                 fate.index,
                 self.set.dir
             )))

@@ -5,6 +5,7 @@ mod outcome;
 mod phases;
 mod timed;
 
+use std::collections::BTreeMap;
 use std::os::unix::io::{AsRawFd, RawFd};
 
 use serde_json::{json, Value};
@@ -23,9 +24,9 @@ use crate::devices::Counters;
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::isolate::Lifeline;
-use crate::recorder::LatencyRecorder;
+use crate::protocol::{word, Common, FilesJob, Operation, Order, StretchClock};
+use crate::recorder::{Latency, LatencyRecorder};
 use crate::syscall::{c_text, open};
-use crate::wire::{Common, FilesJob, Operation, Order, StretchClock};
 
 /// What getdents and readlink write into: the size that the C library's readdir uses.
 const NAMES_BYTES: usize = 32 * 1024;
@@ -93,12 +94,13 @@ pub fn run(
     let look = own.operations.iter().any(|o| changes_names_or_sizes(*o))
         || expected.lstats + expected.readlinks > 0;
     verify(set, view, &expected, &work.tally, look)?;
-    let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
-    answer["bytes_read"] = json!(work.tally.bytes_read);
-    answer["bytes_written"] = json!(work.tally.bytes_written);
-    answer["entries"] = json!(work.tally.entries);
-    answer["operations"] = work.latencies(&own, clock, timed.spun.own_ns);
-    Ok(answer)
+    let answer = timed.answer(&watch, common.sync_after.as_deref())?;
+    answer.with(json!({
+        "bytes_read": work.tally.bytes_read,
+        "bytes_written": work.tally.bytes_written,
+        "entries": work.tally.entries,
+        "operations": work.latencies(&own, clock, timed.spun.own_ns),
+    }))
 }
 
 /// What `write-all` writes has to fit into memory beside all else.
@@ -134,7 +136,7 @@ fn check_request(own: &FilesJob, by: StretchClock, files: usize) -> Result<()> {
         )),
         Some(operation) if !own.operations.contains(&operation) => Err(Error::bad(format!(
             "request files: stretch_of: wanted one of the operations, found {}",
-            operation.name()
+            word(operation)
         ))),
         _ => Ok(()),
     }
@@ -214,8 +216,13 @@ impl Work {
         }
     }
 
-    fn latencies(self, own: &FilesJob, clock: &Clock, stretched_ns: u64) -> Value {
-        let operations = &self.operations;
+    fn latencies(
+        self,
+        own: &FilesJob,
+        clock: &Clock,
+        stretched_ns: u64,
+    ) -> BTreeMap<String, Latency> {
+        let operations = self.operations;
         (self.recorders.into_iter().enumerate())
             .filter_map(|(n, recorder)| {
                 let operation = operations.iter().find(|(_, number)| *number == n)?.0;
@@ -225,10 +232,9 @@ impl Work {
                     0
                 };
                 let latency = recorder.finish(clock, extra, own.histograms);
-                Some((operation.name().to_string(), latency.to_json()))
+                Some((word(operation), latency))
             })
-            .collect::<serde_json::Map<_, _>>()
-            .into()
+            .collect()
     }
 }
 
@@ -239,7 +245,7 @@ fn say(broken: &Broken, work: &Work) -> Error {
         _ => &work.paths,
     };
     let path = items[broken.item].to_string_lossy();
-    Error::errno(format!("{} {path}", operation.name()), broken.errno)
+    Error::errno(format!("{} {path}", word(operation)), broken.errno)
 }
 
 #[cfg(test)]
@@ -247,7 +253,7 @@ mod tests {
     use super::*;
     use crate::allocations;
     use crate::fileset::create::make;
-    use crate::wire::{fields, job_fields};
+    use crate::protocol::{fields, job_fields};
 
     #[test]
     fn the_timed_part_asks_for_no_memory() {

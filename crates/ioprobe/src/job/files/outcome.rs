@@ -6,8 +6,8 @@ use super::expect::{is_symlink, Expected, Fate};
 use super::timed::Tally;
 use crate::error::{Error, Result};
 use crate::fileset::FileSet;
+use crate::protocol::{LinkKind, Operation};
 use crate::syscall::stat;
-use crate::wire::{LinkKind, Operation};
 
 pub fn changes_names_or_sizes(operation: Operation) -> bool {
     use Operation::{Create, OpenTruncate, Unlink, WriteAll, WriteByte};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::wire::{Operation, Order};
+use crate::protocol::{Operation, Order};
 
 /// The parts of the list that are done to all files before the next one begins: the whole; each operation; or what lies
 /// between the opening of a file and its close, and each operation that has no file open. A list of folders stands at the

@@ -13,8 +13,8 @@ use libc::{c_int, c_long};
 use crate::clock::Clock;
 use crate::error::last_errno;
 use crate::job::stopwatch::Span;
+use crate::protocol::Operation;
 use crate::recorder::LatencyRecorder;
-use crate::wire::Operation;
 
 const CLOSED: c_int = -1;
 

@@ -15,8 +15,8 @@ use crate::content::mix;
 use crate::error::{last_errno, Error, Result};
 use crate::fileset::FileSet;
 use crate::job::usage::{Usage, Whose};
+use crate::protocol::{word, MatrixJob, MatrixTest};
 use crate::recorder::LatencyRecorder;
-use crate::wire::{MatrixJob, MatrixTest};
 
 /// Memory that direct I/O takes begins at a whole block, which no device makes larger than a page.
 const ALIGNED: usize = 4096;
@@ -117,7 +117,7 @@ impl<'a> Cell<'a> {
         if wrong > 0 {
             return Err(Error::verify(format!(
                 "{} {}: wanted {} records as the tests before left them, found {wrong} different",
-                test.name(),
+                word(test),
                 self.subject.path,
                 self.records
             )));
@@ -289,11 +289,11 @@ fn aligned(memory: &mut [u8], size: usize) -> &mut [u8] {
 fn say(broken: Broken, test: MatrixTest, path: &str) -> Error {
     match broken {
         Broken::Os { record, errno } => {
-            Error::errno(format!("{} record {record} of {path}", test.name()), errno)
+            Error::errno(format!("{} record {record} of {path}", word(test)), errno)
         }
         Broken::Short { record, bytes } => Error::verify(format!(
             "{} record {record} of {path}: wanted all of it, found {bytes} bytes",
-            test.name()
+            word(test)
         )),
     }
 }

@@ -13,6 +13,9 @@ mod stdio;
 mod subject;
 mod timed;
 
+use std::collections::BTreeMap;
+
+use serde::Serialize;
 use serde_json::{json, Value};
 
 use self::cell::Cell;
@@ -25,8 +28,8 @@ use crate::clock::{monotonic_ns, Clock};
 use crate::devices::Counters;
 use crate::error::{Error, Result};
 use crate::fileset::Registry;
-use crate::recorder::LatencyRecorder;
-use crate::wire::{Common, MatrixJob, MatrixTest};
+use crate::protocol::{word, Common, MatrixJob, MatrixTest};
+use crate::recorder::{Latency, LatencyRecorder};
 
 pub fn run(
     (common, own): (Common, MatrixJob),
@@ -78,14 +81,25 @@ pub fn run(
         spun,
         started_ns,
     };
-    let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
-    answer["records"] = json!(records);
-    answer["tests"] = done
-        .into_iter()
-        .map(|one| (one.test.name().to_string(), one.report(clock, &own)))
-        .collect::<serde_json::Map<_, _>>()
-        .into();
-    Ok(answer)
+    let tests: BTreeMap<String, Report> = (done.into_iter())
+        .map(|one| (word(one.test), one.report(clock, &own)))
+        .collect();
+    let answer = timed.answer(&watch, common.sync_after.as_deref())?;
+    answer.with(json!({"records": records, "tests": tests}))
+}
+
+/// What is answered of one test.
+#[derive(Serialize)]
+struct Report {
+    wall_ns: u64,
+    cpu_ns: u64,
+    user_ns: u64,
+    sys_ns: u64,
+    bytes: u64,
+    records: u64,
+    kib_per_s: f64,
+    spun: Spun,
+    latency: Option<Latency>,
 }
 
 /// What came of one test, over all replicates.
@@ -114,20 +128,19 @@ impl Done {
         clock.ns_of(self.ticks) + self.spun.wall_ns
     }
 
-    fn report(self, clock: &Clock, own: &MatrixJob) -> Value {
+    fn report(self, clock: &Clock, own: &MatrixJob) -> Report {
         let wall_ns = self.wall_ns(clock);
         let usage = self.usage.with_spin(&self.spun);
-        let latency = self.recorder.map(|r| r.finish(clock, 0, true).to_json());
-        json!({
-            "wall_ns": wall_ns,
-            "cpu_ns": usage.cpu_ns,
-            "user_ns": usage.user_ns,
-            "sys_ns": usage.sys_ns,
-            "bytes": self.bytes,
-            "records": self.bytes / own.record_size as u64,
-            "kib_per_s": self.bytes as f64 / 1024.0 / (wall_ns.max(1) as f64 / 1e9),
-            "spun": self.spun.to_json(),
-            "latency": latency,
-        })
+        Report {
+            wall_ns,
+            cpu_ns: usage.cpu_ns,
+            user_ns: usage.user_ns,
+            sys_ns: usage.sys_ns,
+            bytes: self.bytes,
+            records: self.bytes / own.record_size as u64,
+            kib_per_s: self.bytes as f64 / 1024.0 / (wall_ns.max(1) as f64 / 1e9),
+            spun: self.spun,
+            latency: self.recorder.map(|r| r.finish(clock, 0, true)),
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! stride, and where it runs past the end begins again at the first record that it has not met: 0, 17, 34 ..., 1, 18, 35 ...
 
 use crate::content::mix;
-use crate::wire::MatrixTest;
+use crate::protocol::MatrixTest;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Order {

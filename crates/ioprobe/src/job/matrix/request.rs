@@ -2,7 +2,7 @@
 
 use super::pattern::STAMP;
 use crate::error::{Error, Result};
-use crate::wire::{Common, MatrixJob, MatrixTest};
+use crate::protocol::{word, Common, MatrixJob, MatrixTest};
 
 const LARGEST_RECORD: usize = 1 << 30;
 const MOST_RECORDS: u64 = 1 << 26;
@@ -34,10 +34,7 @@ pub fn check_request(common: &Common, own: &MatrixJob) -> Result<u32> {
         !seen.is_empty() && seen.len() == own.tests.len(),
         "tests",
         "at least one, each once",
-        format!(
-            "{:?}",
-            own.tests.iter().map(|test| test.name()).collect::<Vec<_>>()
-        ),
+        format!("{:?}", own.tests.iter().map(word).collect::<Vec<_>>()),
     )?;
     wanted(
         (STAMP..=LARGEST_RECORD).contains(&record),
@@ -68,7 +65,7 @@ pub fn check_request(common: &Common, own: &MatrixJob) -> Result<u32> {
     match own.stretch_of {
         Some(test) if !own.tests.contains(&test) => Err(Error::bad(format!(
             "request matrix: stretch_of: wanted one of the tests, found {}",
-            test.name()
+            word(test)
         ))),
         _ => Ok(records as u32),
     }

@@ -20,9 +20,9 @@ use crate::process::limit::kill_group;
 use crate::process::program::Environment;
 use crate::process::start::{Starter, Surroundings};
 use crate::process::stragglers;
+use crate::protocol::Remove;
 use crate::syscall::{c_text, check, make_folder, memory_file};
 use crate::target::remove;
-use crate::wire::Remove;
 
 /// The pipes have to be descriptors 3 and 4.
 const SHELL: &str = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null";

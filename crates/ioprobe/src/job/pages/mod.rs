@@ -29,7 +29,7 @@ use crate::devices::Counters;
 use crate::error::Result;
 use crate::isolate::Origin;
 use crate::process::start::Starter;
-use crate::wire::{Common, PagesJob};
+use crate::protocol::{Common, PagesJob};
 
 pub fn run(
     (common, own): (Common, PagesJob),
@@ -113,29 +113,29 @@ fn measured(
     let server = server.since();
     let failed = if warmed.failed > 0 { &warmed } else { &tally };
     let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
-    answer["verified"] = json!(failed.failed == 0);
-    answer["failures"] = json!(failed.failures());
-    answer["failed"] = json!(failed.failed);
-    answer["server"] = server;
-    answer["connections"] = json!(tally.connections);
-    answer["redirects"] = json!(tally.redirects);
-    answer["received_bytes"] = json!(tally.received);
-    answer["statuses"] = tally
-        .statuses
-        .iter()
-        .map(|(status, n)| (status.to_string(), json!(n)))
-        .collect::<serde_json::Map<_, _>>()
-        .into();
-    answer["pages"] = json!({
-        "total_ns": tally.pages.iter().map(|page| clock.ns_of(page.ticks)).collect::<Vec<_>>(),
-        "count": tally.pages.iter().map(|page| page.count).collect::<Vec<_>>(),
-        "bytes": tally.pages.iter().map(|page| page.bytes).collect::<Vec<_>>(),
-        "body": tally.pages.iter().map(|page| page.mark.map(|mark| format!("{mark:016x}"))).collect::<Vec<_>>(),
-        "varied": tally.pages.iter().enumerate().filter(|(_, page)| page.varied).map(|(n, _)| n).collect::<Vec<_>>(),
+    answer.verified = failed.failed == 0;
+    let each = tally.pages.iter();
+    let varied = each.clone().enumerate().filter(|(_, page)| page.varied);
+    let pages = json!({
+        "total_ns": each.clone().map(|page| clock.ns_of(page.ticks)).collect::<Vec<_>>(),
+        "count": each.clone().map(|page| page.count).collect::<Vec<_>>(),
+        "bytes": each.clone().map(|page| page.bytes).collect::<Vec<_>>(),
+        "body": each.map(|page| page.mark.map(|mark| format!("{mark:016x}"))).collect::<Vec<_>>(),
+        "varied": varied.map(|(n, _)| n).collect::<Vec<_>>(),
     });
+    let (failures, failed) = (json!(failed.failures()), failed.failed);
     let response = tally
         .recorder
         .finish(clock, timed.spun.wall_ns, own.histograms);
-    answer["operations"] = json!({"response": response.to_json()});
-    Ok(answer)
+    answer.with(json!({
+        "failures": failures,
+        "failed": failed,
+        "server": server,
+        "connections": tally.connections,
+        "redirects": tally.redirects,
+        "received_bytes": tally.received,
+        "statuses": tally.statuses,
+        "pages": pages,
+        "operations": {"response": response},
+    }))
 }

@@ -7,7 +7,7 @@ use super::load::Pages;
 use super::mask::Pattern;
 use crate::error::{Error, Result};
 use crate::job::require_root_for_user;
-use crate::wire::{Common, PagesJob, Redirects};
+use crate::protocol::{Common, PagesJob, Redirects};
 
 const MOST_PAGES: usize = 10_000;
 const LONGEST_PAGE: usize = 4096;

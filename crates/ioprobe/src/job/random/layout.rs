@@ -6,7 +6,7 @@
 use crate::content::{mix, word};
 use crate::error::{Error, Result};
 use crate::fileset::FileSet;
-use crate::wire::{Access, RandomJob};
+use crate::protocol::{Access, RandomJob};
 
 /// One operation: a block of a file, which way it goes, and the word that was drawn for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,7 +137,7 @@ fn below(bits: u64, bound: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::fileset::tests::set_of;
-    use crate::wire::Engine;
+    use crate::protocol::Engine;
 
     fn layout(access: Access, sizes: &[u64], write_share: f64) -> Layout {
         let mut set = set_of(sizes.len() as u32, 1);

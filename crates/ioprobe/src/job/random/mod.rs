@@ -12,6 +12,7 @@ mod tests;
 mod verify;
 mod work;
 
+use std::collections::BTreeMap;
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
 use serde_json::{json, Value};
@@ -21,7 +22,7 @@ use self::memory::{Image, Region};
 use self::pace::Pace;
 use self::queued::Queue;
 use self::work::{Broken, Outcome, Tally, Work};
-use super::stopwatch::{Span, Stopwatch};
+use super::stopwatch::{Answer, Span, Stopwatch};
 use super::stretch::Stretch;
 use super::usage::Whose;
 use super::watch::Watch;
@@ -31,9 +32,9 @@ use crate::devices::Counters;
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::isolate::Lifeline;
+use crate::protocol::{word, Common, Engine, RandomJob};
 use crate::series::{Series, MOST_SECONDS};
 use crate::syscall::{c_text, try_open};
-use crate::wire::{Common, Engine, RandomJob};
 
 const LARGEST_BUFFERS: u64 = 1 << 30;
 /// A word, which is what every read is checked by.
@@ -84,11 +85,10 @@ pub fn run(
 
     work.mappings.clear();
     let timed = timed.map_err(|broken| say(&broken, set, &files, &work))?;
-    let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
+    let answer = timed.answer(&watch, common.sync_after.as_deref())?;
     let in_memory = queue.as_ref().map(|queue| queue.last_reads().collect());
     verify::verify(set, &files, &opened, &work, in_memory)?;
-    describe(&mut answer, work, queue.as_ref(), &own, clock);
-    Ok(answer)
+    describe(answer, work, queue.as_ref(), &own, clock)
 }
 
 /// The first operations of the sequence, before the clock starts and told of nowhere: after a pause of some milliseconds a
@@ -145,7 +145,7 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
         return refuse(format!(
             "depth: wanted 1 (up to {DEEPEST} with io_uring), found {} with {}",
             own.depth,
-            own.engine.name()
+            word(own.engine)
         ));
     }
     if own
@@ -265,31 +265,36 @@ fn prepare(
     Ok(work)
 }
 
-fn describe(answer: &mut Value, work: Work, queue: Option<&Queue>, own: &RandomJob, clock: &Clock) {
+fn describe(
+    answer: Answer,
+    work: Work,
+    queue: Option<&Queue>,
+    own: &RandomJob,
+    clock: &Clock,
+) -> Result<Value> {
     let block = work.layout.block;
     let tally = work.tally;
     let late = tally.late.finish(clock, 0, own.histograms);
     let reads = tally.reads.finish(clock, 0, own.histograms);
     let writes = tally.writes.finish(clock, 0, own.histograms);
-    answer["engine"] = json!({
-        "name": own.engine.name(),
+    let operations: BTreeMap<_, _> = [("read", &reads), ("write", &writes)]
+        .into_iter()
+        .filter(|(_, latency)| latency.count > 0)
+        .collect();
+    let engine = json!({
+        "name": own.engine,
         "features": queue.map_or_else(Vec::new, |queue| queue.ring.features.clone()),
         "batch": queue.map(|_| batch(own)),
         "calls": tally.calls,
     });
-    answer["bytes_read"] = json!(reads.count * block);
-    answer["bytes_written"] = json!(writes.count * block);
-    answer["late"] = own.rate.map_or(Value::Null, |_| late.to_json());
-    answer["series"] = match own.series {
-        true => tally.series.to_json(clock),
-        false => Value::Null,
-    };
-    answer["operations"] = [("read", reads), ("write", writes)]
-        .iter()
-        .filter(|(_, latency)| latency.count > 0)
-        .map(|(name, latency)| (name.to_string(), latency.to_json()))
-        .collect::<serde_json::Map<_, _>>()
-        .into();
+    answer.with(json!({
+        "engine": engine,
+        "bytes_read": reads.count * block,
+        "bytes_written": writes.count * block,
+        "late": own.rate.map(|_| late),
+        "series": own.series.then(|| tally.series.seconds(clock)),
+        "operations": operations,
+    }))
 }
 
 fn say(broken: &Broken, set: &FileSet, files: &[u32], work: &Work) -> Error {

@@ -5,7 +5,7 @@
 //! (Schroeder, Wierman, Harchol-Balter, NSDI 2006).
 
 use crate::clock::Clock;
-use crate::wire::RandomJob;
+use crate::protocol::RandomJob;
 
 /// Parts of a tick in which a period is counted, as a power of two.
 const PARTS: u32 = 20;

@@ -5,7 +5,7 @@ use serde_json::{json, Value};
 use super::*;
 use crate::allocations;
 use crate::fileset::create::make;
-use crate::wire::{fields, job_fields, Fields};
+use crate::protocol::{fields, job_fields, Fields};
 
 fn object(value: Value) -> Fields {
     match value {

@@ -11,9 +11,9 @@ use super::pace::Pace;
 use crate::clock::Clock;
 use crate::error::last_errno;
 use crate::job::stopwatch::Span;
+use crate::protocol::Engine;
 use crate::recorder::LatencyRecorder;
 use crate::series::Series;
-use crate::wire::Engine;
 
 pub struct Work {
     pub engine: Engine,

@@ -9,7 +9,7 @@ use super::timed::{as_long, broken, close_ticks, Broken, Closing, Done, Ended, R
 use crate::clock::Clock;
 use crate::error::last_errno;
 use crate::job::stopwatch::Span;
-use crate::wire::{CopyWith, StreamFlush};
+use crate::protocol::{CopyWith, StreamFlush};
 
 pub struct Copying {
     pub from: OwnedFd,

@@ -9,7 +9,7 @@ use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
 use std::ops::{Deref, DerefMut};
 
 use crate::content::{key, word};
-use crate::wire::Share;
+use crate::protocol::Share;
 
 pub const PAGE: usize = 4096;
 /// After so many bytes the random part comes again.

@@ -9,7 +9,7 @@ use super::source::{open_beside, Start, Target};
 use super::timed::{Beside, Reading, Writing};
 use super::{verify, Outcome, Timer};
 use crate::error::{Error, Result};
-use crate::wire::{StreamJob, StreamOperation as Operation};
+use crate::protocol::{StreamJob, StreamOperation as Operation};
 
 /// How many files so many streams work on.
 pub fn needed(own: &StreamJob) -> usize {

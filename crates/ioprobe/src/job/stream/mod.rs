@@ -15,18 +15,20 @@ mod source;
 mod timed;
 mod verify;
 
+use std::collections::BTreeMap;
 use std::os::unix::io::OwnedFd;
 use std::thread::sleep;
 use std::time::Duration;
 
-use serde_json::{json, Map, Value};
+use serde::Serialize;
+use serde_json::{json, Value};
 
 use self::crew::Ready;
 pub use self::device::LabDevice;
 use self::source::{Start, Target};
-use self::timed::Done;
+use self::timed::{Done, Ended};
 use super::act_as;
-use super::stopwatch::Stopwatch;
+use super::stopwatch::{Answer, Stopwatch};
 use super::stretch::Stretch;
 use super::usage::Whose;
 use super::watch::Watch;
@@ -35,16 +37,29 @@ use crate::devices::Counters;
 use crate::error::{Error, Result};
 use crate::fileset::Registry;
 use crate::isolate::Lifeline;
-use crate::recorder::LatencyRecorder;
+use crate::protocol::{Common, StreamFlush, StreamJob, StreamOperation as Operation};
+use crate::recorder::{Latency, LatencyRecorder};
 use crate::target::files::sync;
-use crate::wire::{Common, StreamFlush, StreamJob, StreamOperation as Operation};
 
 /// What was done, and the answer as far as all jobs have it in common.
 pub struct Outcome {
     done: Done,
     start: Start,
     wall_ns: u64,
-    answer: Value,
+    answer: Answer,
+    streams: Vec<Stream>,
+    operations: BTreeMap<&'static str, Latency>,
+}
+
+/// What one stream did, as a program of its own would have told it.
+#[derive(Serialize)]
+struct Stream {
+    bytes: u64,
+    blocks: u64,
+    ended: Ended,
+    start_ns: u64,
+    end_ns: u64,
+    bytes_per_s: f64,
 }
 
 pub fn run(
@@ -78,7 +93,7 @@ pub fn run(
             }
         }
     };
-    Ok(complete(outcome))
+    complete(outcome)
 }
 
 /// What it takes to have streams timed.
@@ -128,22 +143,20 @@ impl Timer<'_> {
         drop(borrowed);
         watch.end()?;
         let (timed, span, ended) = worked?;
-        let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
-        answer["streams"] = (ended.iter())
-            .map(|one| told(one, span.start, clock))
-            .collect();
-        let done = crew::sum(&ended);
-        answer["operations"] = self.operations(ended).into();
         Ok(Outcome {
-            done,
+            done: crew::sum(&ended),
             start,
             wall_ns: timed.wall_ns,
-            answer,
+            answer: timed.answer(&watch, common.sync_after.as_deref())?,
+            streams: (ended.iter())
+                .map(|one| told(one, span.start, clock))
+                .collect(),
+            operations: self.operations(ended),
         })
     }
 
     /// Latencies by operation, of all streams together.
-    fn operations(&self, ended: Vec<crew::Ended>) -> Map<String, Value> {
+    fn operations(&self, ended: Vec<crew::Ended>) -> BTreeMap<&'static str, Latency> {
         let (mut flush, mut close) = (LatencyRecorder::new(), LatencyRecorder::new());
         let mut block: Option<LatencyRecorder> = None;
         let mut left_open: Vec<OwnedFd> = Vec::new();
@@ -165,7 +178,7 @@ impl Timer<'_> {
             _ => "fsync",
         };
         let block = block.unwrap_or_else(LatencyRecorder::new);
-        let mut operations = Map::new();
+        let mut operations = BTreeMap::new();
         for (name, recorder) in [
             (name_of_a_block(self.own.operation), block),
             (flush_name, flush),
@@ -173,7 +186,7 @@ impl Timer<'_> {
         ] {
             let latency = recorder.finish(self.clock, 0, self.own.histograms);
             if latency.count > 0 {
-                operations.insert(name.to_string(), latency.to_json());
+                operations.insert(name, latency);
             }
         }
         operations
@@ -188,32 +201,29 @@ fn name_of_a_block(operation: Operation) -> &'static str {
     }
 }
 
-/// What one stream did, as a program of its own would have told it.
-fn told(one: &crew::Ended, first: u64, clock: &Clock) -> Value {
+fn told(one: &crew::Ended, first: u64, clock: &Clock) -> Stream {
     let ns = clock.ns_of(one.span.ticks()).max(1);
-    json!({
-        "bytes": one.done.bytes,
-        "blocks": one.done.blocks,
-        "ended": one.done.ended.name(),
-        "start_ns": clock.ns_of(one.span.start.saturating_sub(first)),
-        "end_ns": clock.ns_of(one.span.end.saturating_sub(first)),
-        "bytes_per_s": one.done.bytes as f64 * 1e9 / ns as f64,
-    })
+    Stream {
+        bytes: one.done.bytes,
+        blocks: one.done.blocks,
+        ended: one.done.ended,
+        start_ns: clock.ns_of(one.span.start.saturating_sub(first)),
+        end_ns: clock.ns_of(one.span.end.saturating_sub(first)),
+        bytes_per_s: one.done.bytes as f64 * 1e9 / ns as f64,
+    }
 }
 
-fn complete(outcome: Outcome) -> Value {
-    let Outcome {
-        done,
-        start,
-        wall_ns,
-        mut answer,
-    } = outcome;
-    answer["bytes"] = json!(done.bytes);
-    answer["blocks"] = json!(done.blocks);
-    answer["short_block"] = json!(done.short_block);
-    answer["ended"] = json!(done.ended.name());
-    answer["bytes_per_s"] = json!(done.bytes as f64 * 1e9 / wall_ns.max(1) as f64);
-    answer["start_pages"] = json!(start.pages);
-    answer["start_resident"] = json!(start.resident);
-    answer
+fn complete(outcome: Outcome) -> Result<Value> {
+    let done = outcome.done;
+    outcome.answer.with(json!({
+        "bytes": done.bytes,
+        "blocks": done.blocks,
+        "short_block": done.short_block,
+        "ended": done.ended,
+        "bytes_per_s": done.bytes as f64 * 1e9 / outcome.wall_ns.max(1) as f64,
+        "start_pages": outcome.start.pages,
+        "start_resident": outcome.start.resident,
+        "streams": outcome.streams,
+        "operations": outcome.operations,
+    }))
 }

@@ -4,7 +4,7 @@ use std::os::unix::io::{AsRawFd, OwnedFd};
 
 use crate::content::mix;
 use crate::error::{Error, Result};
-use crate::wire::StreamJob;
+use crate::protocol::StreamJob;
 
 /// Positions are multiples of this, which direct I/O can be aligned to everywhere.
 const UNIT: u64 = 4096;
@@ -87,7 +87,7 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::fields;
+    use crate::protocol::fields;
     use serde_json::json;
 
     fn part(position: f64, within: Option<f64>, volume: Option<u64>, size: u64) -> Result<Part> {

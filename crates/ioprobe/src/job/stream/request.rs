@@ -1,7 +1,7 @@
 //! What is refused before anything is done: fields that do not go together, or that neither dd nor hdparm could follow.
 
 use crate::error::{Error, Result};
-use crate::wire::{
+use crate::protocol::{
     Common, CopyWith, Share, StreamFlush, StreamJob, StreamOperation as Operation, StreamSync,
 };
 
@@ -73,13 +73,13 @@ pub fn check(common: &Common, own: &StreamJob) -> Result<()> {
     if reads && of_any_writing {
         return bad("sync, flush, data, seed and truncate are for writing".to_string());
     }
-    if !writes && (own.data != Share::ZEROS || own.seed.is_some()) {
+    if !writes && (own.data != Share::default() || own.seed.is_some()) {
         return bad("data and seed are for writing what the probe makes".to_string());
     }
     if own.operation == Operation::Rewrite && !own.truncate {
         return bad("truncate: a rewrite leaves the file as long as it is".to_string());
     }
-    if !reads && own.beside && own.data != Share::ZEROS {
+    if !reads && own.beside && own.data != Share::default() {
         return bad("beside: /dev/zero has zeros only".to_string());
     }
     let through_calls = own.copy_with == CopyWith::ReadWrite;

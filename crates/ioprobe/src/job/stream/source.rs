@@ -8,8 +8,8 @@ use super::verify::PIECE;
 use crate::error::{Error, Result};
 use crate::fileset::cache::{cached, drop_pages, open_any_way, page_size};
 use crate::fileset::FileSet;
+use crate::protocol::{StreamJob, StreamSync};
 use crate::syscall::{c_text, open, stat, stat_of, try_open, write_all};
-use crate::wire::{StreamJob, StreamSync};
 
 /// One file.
 pub struct Chosen {

@@ -8,11 +8,13 @@ use std::os::unix::io::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use libc::c_int;
 
 use super::data::{Memory, Prepared};
+use serde::Serialize;
+
 use crate::clock::Clock;
 use crate::error::last_errno;
 use crate::job::stopwatch::Span;
+use crate::protocol::StreamFlush;
 use crate::recorder::LatencyRecorder;
-use crate::wire::StreamFlush;
 
 const SECTOR: usize = 512;
 
@@ -52,22 +54,13 @@ pub struct Done {
     pub flushed: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Ended {
     #[default]
     Volume,
     End,
     Time,
-}
-
-impl Ended {
-    pub fn name(self) -> &'static str {
-        match self {
-            Ended::Volume => "volume",
-            Ended::End => "end",
-            Ended::Time => "time",
-        }
-    }
 }
 
 /// The system call that failed; errno 0 for one that did less than it was asked for.

@@ -11,8 +11,8 @@ use serde_json::{json, Value};
 use super::Device;
 use crate::checksum::Crc32;
 use crate::error::{last_errno, Error, Result};
+use crate::protocol;
 use crate::syscall::check;
-use crate::wire;
 
 /// The unit of a sample, of the mark, and of memory for direct reading.
 const BLOCK: u64 = 4096;
@@ -24,7 +24,7 @@ const TITLE: &str = "iotrial lab 1";
 const BLKZEROOUT: c_ulong = 0x127f;
 
 /// Both ends and blocks drawn at random, or everything where that is no more.
-pub fn look(device: &Device, request: &wire::DeviceCheck) -> Result<Value> {
+pub fn look(device: &Device, request: &protocol::DeviceCheck) -> Result<Value> {
     let size = device.state.size;
     let blocks = size / BLOCK;
     let mut reader = Reader::new(device)?;
@@ -65,7 +65,7 @@ fn samples(reader: &mut Reader, count: u64, blocks: u64) -> Result<Option<u64>> 
 }
 
 /// Every byte of a range.
-pub fn scan(device: &Device, request: &wire::DeviceRange) -> Result<Value> {
+pub fn scan(device: &Device, request: &protocol::DeviceRange) -> Result<Value> {
     within(device, request.offset, request.length)?;
     let mut reader = Reader::new(device)?;
     let found = reader.first_nonzero(request.offset, request.length)?;
@@ -73,7 +73,7 @@ pub fn scan(device: &Device, request: &wire::DeviceRange) -> Result<Value> {
 }
 
 /// Zeros in a range and nowhere else, read back.
-pub fn zero(device: &Device, request: &wire::DeviceRange) -> Result<Value> {
+pub fn zero(device: &Device, request: &protocol::DeviceRange) -> Result<Value> {
     within(device, request.offset, request.length)?;
     let doing = || format!("zero {} bytes of {}", request.length, device.name);
     device.evict()?;
@@ -103,7 +103,7 @@ pub fn zero(device: &Device, request: &wire::DeviceRange) -> Result<Value> {
 }
 
 /// Writes the block that says whose lab this is, and reads it back.
-pub fn mark(device: &Device, request: &wire::DeviceMark) -> Result<Value> {
+pub fn mark(device: &Device, request: &protocol::DeviceMark) -> Result<Value> {
     within(device, request.offset, BLOCK)?;
     let doing = || format!("mark {}", device.name);
     let text = marked_text(&request.text)
@@ -138,7 +138,7 @@ pub fn mark(device: &Device, request: &wire::DeviceMark) -> Result<Value> {
     }
 }
 
-pub fn marked(device: &Device, request: &wire::DeviceMarked) -> Result<Value> {
+pub fn marked(device: &Device, request: &protocol::DeviceMarked) -> Result<Value> {
     within(device, request.offset, BLOCK)?;
     Ok(json!({ "text": read_mark(device, request.offset)? }))
 }

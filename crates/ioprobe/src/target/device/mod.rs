@@ -21,8 +21,8 @@ use libc::{c_int, c_ulong};
 use serde_json::{json, Value};
 
 use crate::error::{last_errno, Error, Result};
+use crate::protocol::DeviceClaim;
 use crate::syscall::{c_text, check, open, stat_of, try_open};
-use crate::wire::DeviceClaim;
 
 const BLKROGET: c_ulong = 0x125e;
 const BLKFLSBUF: c_ulong = 0x1261;
