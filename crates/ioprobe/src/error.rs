@@ -99,6 +99,22 @@ impl<T> Doing<T> for io::Result<T> {
     }
 }
 
+impl<T> Doing<T> for rustix::io::Result<T> {
+    fn doing<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|errno| Error::errno(doing().to_string(), errno.raw_os_error()))
+    }
+}
+
+impl From<simdisk::Error> for Error {
+    fn from(error: simdisk::Error) -> Self {
+        match error {
+            simdisk::Error::Description(text) => Error::BadRequest(text),
+            simdisk::Error::Os { doing, errno } => Error::Os { doing, errno },
+            simdisk::Error::Protocol(text) => Error::Verify(text),
+        }
+    }
+}
+
 pub fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }

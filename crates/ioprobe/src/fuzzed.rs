@@ -8,6 +8,7 @@
 mod account;
 mod ahead;
 mod around;
+mod broker;
 mod checksum;
 mod clock;
 mod content;
@@ -17,7 +18,6 @@ mod fileset;
 mod identity;
 mod isolate;
 mod job;
-mod modelled;
 mod parsers;
 mod process;
 mod protocol;

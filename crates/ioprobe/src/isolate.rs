@@ -8,9 +8,10 @@ use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::exit;
 
 use libc::{c_int, c_ulong, pid_t};
+use rustix::process::{getppid, set_parent_process_death_signal, Pid, Signal};
 
+use crate::broker::{self, Broker};
 use crate::error::{Error, Result};
-use crate::modelled::keeper::{self, Keeper};
 use crate::syscall::check;
 
 /// How the probe knows that its parent is still there. The kernel forgets the parent-death signal when a process
@@ -61,8 +62,8 @@ impl Lifeline {
 
 /// Moves to private namespaces. Returns in the inner process only; the outer one waits for it and ends as it ended.
 /// `of_guest`: there is nobody from whom mounts are to be kept, and servers of the kernel's own look for them where it began.
-pub fn enter(of_guest: bool) -> Result<(Lifeline, Keeper)> {
-    let (keeper, outer) = keeper::prepare()?;
+pub fn enter(of_guest: bool) -> Result<(Lifeline, Broker)> {
+    let (broker, outer) = broker::prepare()?;
     // SAFETY: no pointers are involved.
     check(
         unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWPID) },
@@ -87,10 +88,10 @@ pub fn enter(of_guest: bool) -> Result<(Lifeline, Keeper)> {
                 make_mounts_private()?;
             }
             mount_own_proc()?;
-            Ok((lifeline, keeper))
+            Ok((lifeline, broker))
         }
         inner => {
-            drop(keeper);
+            drop(broker);
             outer.keep_until_end(inner);
             let status = wait_for(inner);
             drop(writing);
@@ -265,6 +266,14 @@ pub fn drop_signals_of_terminal() {
             libc::sigaddset(&mut these, signal);
         }
         libc::sigprocmask(libc::SIG_UNBLOCK, &these, std::ptr::null_mut());
+    }
+}
+
+/// Ties a forked child to its parent: the kernel ends it with it.
+pub fn end_with(parent: Pid) {
+    let tied = set_parent_process_death_signal(Some(Signal::KILL));
+    if tied.is_err() || getppid() != Some(parent) {
+        exit(0);
     }
 }
 

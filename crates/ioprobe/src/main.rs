@@ -8,6 +8,7 @@ mod ahead;
 #[cfg(test)]
 mod allocations;
 mod around;
+mod broker;
 mod checksum;
 mod clock;
 mod content;
@@ -20,7 +21,6 @@ mod identity;
 mod init;
 mod isolate;
 mod job;
-mod modelled;
 #[cfg(test)]
 mod parsers;
 mod process;
@@ -101,18 +101,18 @@ fn begin(isolated: bool, of_guest: bool, powercap: &str) -> Result<Session> {
     isolate::leave_terminal();
     isolate::drop_signals_of_terminal();
     let origin = isolate::Origin::here()?;
-    let mut keeper = None;
+    let mut broker = None;
     if isolated {
         isolate::require_privilege("isolate")?;
         let (inner, started) = isolate::enter(of_guest)?;
         lifeline = inner;
-        keeper = Some(started);
+        broker = Some(started);
     } else {
         lifeline = isolate::under_guard(lifeline)?;
     }
     process::limit::install()?;
     around::open(powercap);
-    Session::new(isolated, lifeline, origin, keeper)
+    Session::new(isolated, lifeline, origin, broker)
 }
 
 /// Answers requests until standard input ends.

@@ -26,7 +26,7 @@ const READERS: [fn(&str, Fields) -> Result<()>; 5] = [
     |verb, given| fields::<protocol::Mount>(verb, given).map(drop),
     |verb, given| fields::<protocol::Run>(verb, given).map(drop),
     |verb, given| fields::<protocol::ServerStart>(verb, given).map(drop),
-    |verb, given| fields::<protocol::ModelledImage>(verb, given).map(drop),
+    |verb, given| fields::<simdisk::Description>(verb, given).map(drop),
     |verb, given| fields::<protocol::Warm>(verb, given).map(drop),
 ];
 

@@ -231,15 +231,6 @@ impl TryFrom<String> for Share {
     }
 }
 
-/// In which order a modelled disk serves what waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum QueueOrder {
-    Arrival,
-    Elevator,
-    Nearest,
-}
-
 /// How an image gets its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -589,45 +580,6 @@ pub struct Image {
     pub size: u64,
     pub fill: Fill,
     pub path: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelledImage {
-    pub size: u64,
-    pub rotating: Option<RotatingDisk>,
-    pub flat: Option<FlatDisk>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RotatingDisk {
-    pub turns_per_minute: f64,
-    pub seek_track_us: f64,
-    pub seek_mean_us: f64,
-    pub seek_full_us: f64,
-    pub outer_bytes_per_s: f64,
-    pub inner_bytes_per_s: f64,
-    pub interface_bytes_per_s: f64,
-    pub overhead_us: f64,
-    pub ahead_bytes: u64,
-    pub cache_bytes: u64,
-    pub depth: usize,
-    pub order: QueueOrder,
-    pub stroke: f64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FlatDisk {
-    pub read_us: f64,
-    pub write_us: f64,
-    pub jump_us: f64,
-    pub flush_us: f64,
-    pub overhead_us: f64,
-    pub read_bytes_per_s: f64,
-    pub write_bytes_per_s: f64,
-    pub depth: usize,
 }
 
 #[derive(Debug, Deserialize)]

@@ -8,13 +8,13 @@ use self::devices::Devices;
 use crate::account::block::Requests;
 use crate::ahead;
 use crate::around;
+use crate::broker::Broker;
 use crate::clock::{monotonic_ns, realtime_ns, Clock};
 use crate::error::{Error, Result};
 use crate::fileset::{self, Registry};
 use crate::isolate::{privileged, Lifeline, Origin};
 use crate::job;
 use crate::job::stretch::Stretch;
-use crate::modelled::keeper::Keeper;
 use crate::process::left;
 use crate::process::start::{Inherited, Starter};
 use crate::protocol::{self, fields, job_fields, Fields};
@@ -36,7 +36,7 @@ pub struct Session {
     starter: Starter,
     sets: Registry,
     devices: Devices,
-    keeper: Option<Keeper>,
+    broker: Option<Broker>,
     sampler: Option<Sampler>,
     watch: Option<Watch>,
 }
@@ -46,7 +46,7 @@ impl Session {
         isolated: bool,
         lifeline: Lifeline,
         origin: Origin,
-        keeper: Option<Keeper>,
+        broker: Option<Broker>,
     ) -> Result<Self> {
         ahead::bring_own_code();
         let clock = Clock::chosen()?;
@@ -64,7 +64,7 @@ impl Session {
             }),
             sets: Registry::default(),
             devices: Devices::default(),
-            keeper,
+            broker,
             sampler: None,
             watch: None,
         })
@@ -119,7 +119,7 @@ impl Session {
             "set_times" => files::set_times(fields(verb, given)?),
             "end_session" => left::end_session(fields(verb, given)?, self.isolated),
             "image" => devices.make_image(&fields(verb, given)?),
-            "image_modelled" => devices.make_modelled(verb, given, self.keeper.as_ref()),
+            "image_modelled" => devices.make_modelled(verb, given, self.broker.as_ref()),
             "disk_account" => devices.account(&fields(verb, given)?),
             "disk_pace" => devices.pace(&fields(verb, given)?),
             "image_free" => devices.free_image(&fields(verb, given)?),

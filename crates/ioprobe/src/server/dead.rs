@@ -25,7 +25,7 @@ pub fn judged(answer: Result<Value>) -> Result<Value> {
             server.listen(if just_ended { TOLD_WITHIN_MS } else { 0 })?;
             server.forget_much()?;
         }
-        Ok(all.iter().find_map(Dead::of))
+        Ok::<_, Error>(all.iter().find_map(Dead::of))
     })?;
     match (dead, answer) {
         (None, answer) => answer,

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::os::unix::io::OwnedFd;
 
 use serde_json::{json, Value};
+use simdisk::{Description, Disk};
 
+use crate::broker::Broker;
 use crate::error::{Error, Result};
 use crate::isolate::require_privilege;
 use crate::job::stream::LabDevice;
-use crate::modelled::keeper::{Disk, Keeper};
-use crate::modelled::Model;
 use crate::protocol;
 use crate::syscall::stat_of;
 use crate::target::device::Device;
@@ -42,16 +42,16 @@ impl Devices {
         &mut self,
         verb: &str,
         given: protocol::Fields,
-        keeper: Option<&Keeper>,
+        broker: Option<&Broker>,
     ) -> Result<Value> {
-        let request: protocol::ModelledImage = protocol::fields(verb, given.clone())?;
-        Model::of(&request)?;
-        let keeper = keeper.ok_or_else(|| {
+        let request: Description = protocol::fields(verb, given.clone())?;
+        request.check()?;
+        let broker = broker.ok_or_else(|| {
             Error::unsupported(
                 "make a modelled disk: wanted a probe that was started with --isolate",
             )
         })?;
-        let (file, disk) = keeper.disk(given, request.size)?;
+        let (file, disk) = broker.disk(given, request.size)?;
         let pid = disk.pid;
         let mut answer = self.keep_image(Backing {
             file,
@@ -64,13 +64,14 @@ impl Devices {
 
     /// What the modelled disk under a loop device says of itself.
     pub fn account(&self, request: &protocol::OfDevice) -> Result<Value> {
-        self.modelled("disk_account", &request.device)?.account()
+        Ok(self.modelled("disk_account", &request.device)?.account()?)
     }
 
     /// Whether a modelled disk takes the time that its model takes.
     pub fn pace(&self, request: &protocol::DiskPace) -> Result<Value> {
         let disk = self.modelled("disk_pace", &request.device)?;
-        disk.set_pace(request.modelled).map(|_| json!({}))
+        disk.set_pace(request.modelled)?;
+        Ok(json!({}))
     }
 
     fn modelled(&self, verb: &str, device: &str) -> Result<&Disk> {

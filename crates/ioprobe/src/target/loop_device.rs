@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use libc::{c_int, c_ulong};
 use serde_json::{json, Value};
+use simdisk::Disk;
 
 use crate::error::{last_errno, Doing, Error, Result};
-use crate::modelled::keeper::Disk;
 use crate::protocol::LoopStatus;
 use crate::syscall::{c_text, check, stat_of, try_open};
 use crate::target::loop_table::{free, number_of, Made, LOOP_MAJOR};

@@ -1,7 +1,7 @@
 //! The turning disk under a clock that is only told: against closed forms, and against a second, slow way of reckoning.
 
 use super::*;
-use crate::modelled::geometry::Seek;
+use crate::geometry::Seek;
 
 const MS: f64 = 1e6;
 const TURN: f64 = 60e9 / 7200.0;

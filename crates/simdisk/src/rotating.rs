@@ -7,9 +7,7 @@ use std::collections::VecDeque;
 
 use super::dirty::{Dirty, Extent};
 use super::geometry::Geometry;
-use super::memory::Memory;
-use super::{Account, Disk, Due, Kind, Request, NS};
-use crate::protocol::QueueOrder;
+use super::{Account, Due, Kind, Mechanism, QueueOrder, Request, NS};
 
 /// Of what is written from the cache in one go, so that a read that comes meanwhile does not wait for long.
 const DESTAGE_BYTES: u64 = 1 << 20;
@@ -52,6 +50,27 @@ pub struct Rotating {
     account: Account,
 }
 
+/// What the disk remembers of what it has read, and reads ahead while nothing is asked of it: from `low`, past `base` at `base_at`, up to `limit`.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    low: u64,
+    base: u64,
+    base_at: u64,
+    limit: u64,
+}
+
+impl Memory {
+    /// How far the disk has read by this moment, and whether it had to leave off before.
+    fn frontier(&self, geometry: &Geometry, at: f64) -> (u64, bool) {
+        let passed = geometry.passed_in(self.base as f64, at - self.base_at as f64);
+        let stopped =
+            geometry.pass_ns(self.base as f64, self.limit as f64) < at - self.base_at as f64 - 1.0;
+        // To the nearest byte: what has just been passed is not to be waited for again.
+        let frontier = (passed + 0.5) as u64;
+        (frontier.clamp(self.base, self.limit), stopped)
+    }
+}
+
 enum Work {
     Serve(Request, u64),
     Destage(Extent, u64),
@@ -65,7 +84,7 @@ impl Work {
     }
 }
 
-impl Disk for Rotating {
+impl Mechanism for Rotating {
     fn submit(&mut self, request: Request) {
         match request.kind {
             Kind::Write if self.settings.cache > 0 => {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Account, Disk, Due, Kind, Request, NS};
+use super::{Account, Due, Kind, Mechanism, Request, NS};
 
 /// Latencies in nanoseconds, rates in bytes a second.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub struct Flat {
     account: Account,
 }
 
-impl Disk for Flat {
+impl Mechanism for Flat {
     fn submit(&mut self, request: Request) {
         self.waiting.push_back(request);
     }
