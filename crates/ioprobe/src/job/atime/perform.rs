@@ -4,14 +4,14 @@ use std::os::unix::io::{AsRawFd, RawFd};
 use std::process::{Command, Stdio};
 use std::ptr;
 
+use io_uring::{opcode, types, IoUring};
 use libc::{c_int, c_long};
 
 use super::aio;
 use super::object::{attribute, Mapping, Object, PAGE, SIZE};
-use crate::error::{last_errno, Error};
+use crate::error::last_errno;
 use crate::protocol::AtimeCall::*;
 use crate::syscall::{new_descriptor, try_open};
-use crate::uring::{Ring, Sqe, READ};
 
 type Done = std::result::Result<(), i32>;
 
@@ -228,24 +228,20 @@ fn started(path: &str) -> Done {
 }
 
 fn read_by_ring(fd: RawFd, buffer: *mut libc::c_void, offset: i64) -> Done {
-    let mut ring = Ring::new(2).map_err(|error| match error {
-        Error::Os { errno, .. } => errno,
-        _ => libc::ENOSYS,
-    })?;
-    ring.push(Sqe {
-        opcode: READ,
-        file: fd,
-        offset: offset as u64,
-        address: buffer as u64,
-        length: PAGE as u32,
-        ..Sqe::default()
-    });
-    let taken = ring.enter(1, 1, true);
-    if taken < 0 {
-        return Err(-taken);
+    let failed = |cause: std::io::Error| cause.raw_os_error().unwrap_or(libc::EIO);
+    let mut ring = IoUring::new(2).map_err(failed)?;
+    let read = opcode::Read::new(types::Fd(fd), buffer.cast(), PAGE as u32)
+        .offset(offset as u64)
+        .build();
+    // SAFETY: the buffer is a page, and the read has ended when this returns.
+    if unsafe { ring.submission().push(&read) }.is_err() {
+        return Err(libc::EBUSY);
     }
-    let mut result = -libc::EIO;
-    ring.reap(|completion| result = completion.result);
+    ring.submit_and_wait(1).map_err(failed)?;
+    let result = ring
+        .completion()
+        .next()
+        .map_or(-libc::EIO, |completion| completion.result());
     if result < 0 {
         Err(-result)
     } else {

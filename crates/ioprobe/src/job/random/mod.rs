@@ -35,6 +35,7 @@ use crate::isolate::Lifeline;
 use crate::protocol::{word, Common, Engine, RandomJob};
 use crate::series::{Series, MOST_SECONDS};
 use crate::syscall::{c_text, try_open};
+use crate::uring;
 
 const LARGEST_BUFFERS: u64 = 1 << 30;
 /// A word, which is what every read is checked by.
@@ -68,10 +69,13 @@ pub fn run(
     let borrowed = act_as(common.user, lifeline)?;
     let opened = open_all(set, common.view.as_deref(), &files, &own)?;
     let mut work = prepare(set, &files, &opened, layout, &own, common.replicates, clock)?;
-    let mut queue = match own.engine {
-        Engine::IoUring => Some(Queue::new(&work, own.depth, batch(&own), own.direct)?),
+    let mut ring = match own.engine {
+        Engine::IoUring => Some(uring::set_up(own.depth)?),
         _ => None,
     };
+    let shape = (own.depth, batch(&own), own.direct);
+    let mut queue = (ring.as_mut())
+        .map(|(ring, features)| Queue::new(ring, std::mem::take(features), &work, shape));
     if own.ramp > 0 {
         ramp(&mut work, queue.as_mut(), &own, clock)
             .map_err(|broken| say(&broken, set, &files, &work))?;
@@ -283,7 +287,7 @@ fn describe(
         .collect();
     let engine = json!({
         "name": own.engine,
-        "features": queue.map_or_else(Vec::new, |queue| queue.ring.features.clone()),
+        "features": queue.map_or_else(Vec::new, |queue| queue.features.clone()),
         "batch": queue.map(|_| batch(own)),
         "calls": tally.calls,
     });

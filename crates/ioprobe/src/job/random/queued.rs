@@ -5,20 +5,26 @@
 //! there when it returns has ended together, as far as the program can know. An operation's latency goes from the reading
 //! before the call that hands it over to the reading after the call that brings it back.
 
+use io_uring::cqueue::CompletionQueue;
+use io_uring::squeue::{Flags, SubmissionQueue};
+use io_uring::{opcode, types, EnterFlags, IoUring, Submitter};
+
 use super::layout::Place;
 use super::work::{Broken, Outcome, Work};
 use crate::ahead::ask_for;
 use crate::clock::Clock;
-use crate::error;
 use crate::job::stopwatch::Span;
-use crate::uring::{Cqe, Ring, Sqe, FIXED_FILE, READ, READ_FIXED, WRITE, WRITE_FIXED};
 
 /// Numbers of the registered buffers.
 const BUFFERS: u16 = 0;
 const IMAGE: u16 = 1;
 
-pub struct Queue {
-    pub ring: Ring,
+pub struct Queue<'a> {
+    submitter: Submitter<'a>,
+    submissions: SubmissionQueue<'a>,
+    completions: CompletionQueue<'a>,
+    /// What the ring has.
+    pub features: Vec<&'static str>,
     depth: u32,
     batch: u32,
     fixed_files: bool,
@@ -29,6 +35,8 @@ pub struct Queue {
     /// Slots that nothing is under way in, up to `depth` less those that are; the one used last is the first to be used
     /// again, while its block is in the cache.
     free: Vec<u32>,
+    /// Slots and results of what a call brought back.
+    ended: Vec<(u32, i32)>,
 }
 
 /// After so many calls that waited, one is made that does not: perhaps all is in the cache by now.
@@ -42,9 +50,15 @@ struct Slot {
     used: bool,
 }
 
-impl Queue {
-    pub fn new(work: &Work, depth: u32, batch: u32, direct: bool) -> error::Result<Self> {
-        let mut ring = Ring::new(depth)?;
+impl<'a> Queue<'a> {
+    /// `features` are those that the ring was set up with.
+    pub fn new(
+        ring: &'a mut IoUring,
+        mut features: Vec<&'static str>,
+        work: &Work,
+        (depth, batch, direct): (u32, u32, bool),
+    ) -> Self {
+        let (mut submitter, submissions, completions) = ring.split();
         let mut regions = vec![&work.buffers];
         regions.extend(work.image.iter().map(|image| image.region()));
         let buffers: Vec<libc::iovec> = (regions.iter())
@@ -53,16 +67,33 @@ impl Queue {
                 iov_len: region.len(),
             })
             .collect();
-        Ok(Queue {
-            fixed_files: ring.register_files(&work.descriptors),
-            fixed_buffers: ring.register_buffers(&buffers),
-            ring,
+        if submitter.register_ring_fd().is_ok() {
+            features.push("registered-ring");
+        }
+        // The kernel holds the files, so that no operation has to look one up.
+        let fixed_files = submitter.register_files(&work.descriptors).is_ok();
+        if fixed_files {
+            features.push("registered-files");
+        }
+        // SAFETY: the regions are mapped; the kernel holds their pages from here on.
+        let fixed_buffers = unsafe { submitter.register_buffers(&buffers) }.is_ok();
+        if fixed_buffers {
+            features.push("registered-buffers");
+        }
+        Queue {
+            submitter,
+            submissions,
+            completions,
+            features,
             depth,
             batch,
+            fixed_files,
+            fixed_buffers,
             direct,
             slots: vec![Slot::default(); depth as usize],
             free: (0..depth).rev().collect(),
-        })
+            ended: Vec::with_capacity(depth as usize),
+        }
     }
 
     /// The last read of each buffer.
@@ -119,31 +150,38 @@ impl Queue {
                 slot.from = from;
                 slot.place = place;
                 slot.used = true;
-                let mut submission = Sqe {
-                    opcode: if self.fixed_buffers { READ_FIXED } else { READ },
-                    offset: place.offset,
-                    address: work.buffers.at(number as usize * block) as u64,
-                    length: block as u32,
-                    user_data: u64::from(number),
-                    buffer: BUFFERS,
-                    ..Sqe::default()
+                let (file, flags) = match self.fixed_files {
+                    true => (place.file as i32, Flags::FIXED_FILE),
+                    false => (work.descriptors[place.file as usize], Flags::empty()),
                 };
-                if self.fixed_files {
-                    submission.flags = FIXED_FILE;
-                    submission.file = place.file as i32;
-                } else {
-                    submission.file = work.descriptors[place.file as usize];
+                let (file, length) = (types::Fd(file), block as u32);
+                let buffer = work.buffers.at(number as usize * block);
+                let submission = match (place.write, &work.image) {
+                    (true, Some(image)) => {
+                        let data = image.at(place.file, place.offset);
+                        match self.fixed_buffers {
+                            true => opcode::WriteFixed::new(file, data, length, IMAGE)
+                                .offset(place.offset)
+                                .build(),
+                            false => opcode::Write::new(file, data, length)
+                                .offset(place.offset)
+                                .build(),
+                        }
+                    }
+                    _ => match self.fixed_buffers {
+                        true => opcode::ReadFixed::new(file, buffer, length, BUFFERS)
+                            .offset(place.offset)
+                            .build(),
+                        false => opcode::Read::new(file, buffer, length)
+                            .offset(place.offset)
+                            .build(),
+                    },
+                };
+                let submission = submission.flags(flags).user_data(u64::from(number));
+                // SAFETY: buffer and image are mapped until all that is under way has ended, or are leaked.
+                if unsafe { self.submissions.push(&submission) }.is_err() {
+                    unreachable!("the ring has room for `depth` operations");
                 }
-                if let (true, Some(image)) = (place.write, &work.image) {
-                    submission.opcode = if self.fixed_buffers {
-                        WRITE_FIXED
-                    } else {
-                        WRITE
-                    };
-                    submission.address = image.at(place.file, place.offset) as u64;
-                    submission.buffer = IMAGE;
-                }
-                self.ring.push(submission);
                 issued += 1;
                 under_way += 1;
                 waiting += 1;
@@ -163,14 +201,24 @@ impl Queue {
                 (false, false) => under_way.min(batch),
             };
             let patient = waits > 0 || waiting == 0;
-            let taken = self
-                .ring
-                .enter(waiting, if patient { wanted } else { 0 }, patient || OPEN);
+            self.submissions.sync();
+            let (least, look) = match patient {
+                true => (wanted, EnterFlags::GETEVENTS.bits()),
+                false if OPEN => (0, EnterFlags::GETEVENTS.bits()),
+                false => (0, 0),
+            };
+            // SAFETY: the call has no argument that is a pointer.
+            let taken = unsafe { self.submitter.enter::<()>(waiting, least, look, None) };
             now = clock.ticks();
             tally.calls += 1;
-            if taken >= 0 {
-                waiting -= taken as u32;
-            } else if ![libc::EINTR, libc::EAGAIN, libc::EBUSY].contains(&-taken) {
+            let errno = match taken {
+                Ok(taken) => {
+                    waiting -= taken as u32;
+                    0
+                }
+                Err(cause) => cause.raw_os_error().unwrap_or(libc::EIO),
+            };
+            if ![0, libc::EINTR, libc::EAGAIN, libc::EBUSY].contains(&errno) {
                 // Operations may be under way that will never be waited for: their memory is the kernel's now.
                 work.buffers.leak();
                 if let Some(image) = &mut work.image {
@@ -178,26 +226,31 @@ impl Queue {
                 }
                 return Err(Broken {
                     place: None,
-                    outcome: Outcome::Errno(-taken),
+                    outcome: Outcome::Errno(errno),
                 });
             }
-            let (slots, free, buffers) = (&self.slots, &mut self.free, &work.buffers);
-            if self.direct {
-                let data = |completion: &Cqe| buffers.at(completion.user_data as usize * block);
-                self.ring.peek(|completion| ask_for(data(completion)));
-            }
-            let before = under_way;
-            self.ring.reap(|completion: &Cqe| {
-                let number = completion.user_data as usize;
-                let slot = &slots[number];
-                free[(depth - under_way) as usize] = number as u32;
-                under_way -= 1;
-                if completion.result == block as i32 {
-                    tally.count(&slot.place, slot.from, now, buffers.at(number * block));
-                } else {
-                    failed = Some(broken(slot.place, completion.result));
+            self.submissions.sync(); // what the kernel has taken
+            self.completions.sync();
+            for completion in &mut self.completions {
+                let number = completion.user_data() as u32;
+                if self.direct {
+                    ask_for(work.buffers.at(number as usize * block));
                 }
-            });
+                self.ended.push((number, completion.result()));
+            }
+            self.completions.sync();
+            let before = under_way;
+            for (number, result) in self.ended.drain(..) {
+                let slot = &self.slots[number as usize];
+                self.free[(depth - under_way) as usize] = number;
+                under_way -= 1;
+                if result == block as i32 {
+                    let data = work.buffers.at(number as usize * block);
+                    tally.count(&slot.place, slot.from, now, data);
+                } else {
+                    failed = Some(broken(slot.place, result));
+                }
+            }
             if patient {
                 waits = waits.saturating_sub(1);
             } else if before - under_way < wanted {
@@ -208,6 +261,17 @@ impl Queue {
             Some(broken) => Err(broken),
             None => Ok(Span { start, end: now }),
         }
+    }
+}
+
+/// A ring that is closed is taken apart by the kernel later, in its own time, and holds the files that are registered with it
+/// until then: a file system could not be unmounted. A registered ring is not even closed before this thread ends. What was
+/// never registered is an error that says nothing.
+impl Drop for Queue<'_> {
+    fn drop(&mut self) {
+        let _ = self.submitter.unregister_files();
+        let _ = self.submitter.unregister_buffers();
+        let _ = self.submitter.unregister_ring_fd();
     }
 }
 

@@ -42,7 +42,9 @@ impl Lab {
         let mut work = prepare(set, &files, &opened, layout, &own, 1, &clock)?;
         let (count, done) = match own.engine {
             Engine::IoUring => {
-                let mut queue = Queue::new(&work, own.depth, batch(&own), own.direct)?;
+                let (mut ring, features) = uring::set_up(own.depth)?;
+                let shape = (own.depth, batch(&own), own.direct);
+                let mut queue = Queue::new(&mut ring, features, &work, shape);
                 allocations::during(|| queue.perform(&mut work, &clock).is_ok())
             }
             _ => allocations::during(|| work.perform(&clock).is_ok()),
