@@ -23,7 +23,7 @@ use simdisk::{Description, Disk};
 use crate::error::{Doing, Error, Result};
 use crate::isolate::{end_with, require_privilege};
 use crate::protocol;
-use crate::syscall::{c_text, open, process_descriptor, stat_of, try_open};
+use crate::sys::{c_text, open, process_descriptor, stat_of, try_open};
 
 const LONGEST: usize = 1 << 16;
 

@@ -5,19 +5,18 @@
 #![no_main]
 #![allow(dead_code)] // what only the rest of the probe uses
 
-mod account;
-mod ahead;
-mod around;
+mod trace;
+mod prefault;
+mod counters;
 mod broker;
 mod checksum;
 mod clock;
 mod content;
-mod devices;
 mod error;
 mod fileset;
 mod identity;
 mod isolate;
-mod job;
+mod jobs;
 mod parsers;
 mod process;
 mod protocol;
@@ -26,8 +25,7 @@ mod sampler;
 mod series;
 mod server;
 mod session;
-mod syscall;
-mod target;
+mod sys;
 mod uring;
 mod watch;
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use libc::{c_int, c_long, pid_t};
 
 use crate::error::{Doing, Error, Result};
-use crate::syscall::{c_text, check, open};
+use crate::sys::{c_text, check, open};
 
 /// The ports' names on the virtio bus, which QEMU is told too: that of the protocol, and one on which a guest that is not hung
 /// gives a sign of life every second.

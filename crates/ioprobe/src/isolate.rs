@@ -12,7 +12,7 @@ use rustix::process::{getppid, set_parent_process_death_signal, Pid, Signal};
 
 use crate::broker::{self, Broker};
 use crate::error::{Error, Result};
-use crate::syscall::check;
+use crate::sys::check;
 
 /// How the probe knows that its parent is still there. The kernel forgets the parent-death signal when a process
 /// changes its user (prctl(2), PR_SET_PDEATHSIG), so it is set anew after each change.
@@ -173,13 +173,13 @@ impl Origin {
         } else {
             std::process::id() as pid_t
         };
-        let started = crate::process::left::started(leader).ok_or_else(|| {
+        let started = crate::process::orphans::started(leader).ok_or_else(|| {
             Error::verify(format!("read /proc/{leader}/stat: wanted a start time"))
         })?;
         Ok(Origin {
             session: leader,
             started,
-            proc: crate::syscall::open("/proc", libc::O_PATH | libc::O_DIRECTORY, 0)?,
+            proc: crate::sys::open("/proc", libc::O_PATH | libc::O_DIRECTORY, 0)?,
         })
     }
 }

@@ -3,26 +3,24 @@
 //! One JSON object a line in, one out, in order; the log goes to standard error. One process serves a whole trial, so that
 //! a run costs no start-up. It never decides anything: what is done, in which order and on what, the conductor says.
 
-mod account;
-mod ahead;
 #[cfg(test)]
 mod allocations;
-mod around;
 mod broker;
 mod checksum;
 mod clock;
 mod content;
+mod counters;
 #[cfg(test)]
 mod damage;
-mod devices;
 mod error;
 mod fileset;
 mod identity;
 mod init;
 mod isolate;
-mod job;
+mod jobs;
 #[cfg(test)]
 mod parsers;
+mod prefault;
 mod process;
 mod protocol;
 mod recorder;
@@ -30,8 +28,8 @@ mod sampler;
 mod series;
 mod server;
 mod session;
-mod syscall;
-mod target;
+mod sys;
+mod trace;
 mod uring;
 mod watch;
 
@@ -58,12 +56,12 @@ fn main() -> ExitCode {
     let powercap = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {
             isolated = false;
-            around::POWERCAP
+            counters::POWERCAP
         }
-        ["--isolate"] => around::POWERCAP,
+        ["--isolate"] => counters::POWERCAP,
         ["--isolate", init::OF_GUEST] => {
             of_guest = true;
-            around::POWERCAP
+            counters::POWERCAP
         }
         ["--powercap", folder] => {
             isolated = false;
@@ -111,7 +109,7 @@ fn begin(isolated: bool, of_guest: bool, powercap: &str) -> Result<Session> {
         lifeline = isolate::under_guard(lifeline)?;
     }
     process::limit::install()?;
-    around::open(powercap);
+    counters::open(powercap);
     Session::new(isolated, lifeline, origin, broker)
 }
 

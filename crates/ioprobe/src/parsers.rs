@@ -5,11 +5,12 @@
 
 use serde_json::{json, Value};
 
-use crate::account::bpf::types::Types;
+use crate::counters::devices;
 use crate::error::{Error, Result};
-use crate::job::pages::response::Response;
+use crate::jobs::pages::response::Response;
+use crate::process;
 use crate::protocol::{self, fields, job_fields, Fields};
-use crate::{devices, process};
+use crate::trace::bpf::types::Types;
 
 pub type Parser = (&'static str, fn(&[u8]));
 
@@ -46,7 +47,7 @@ fn request(line: &[u8]) {
         assert!((0.0..=100.0).contains(&common.stretch) && common.replicates > 0);
     }
     if let Ok((common, own)) = job_fields::<protocol::RandomJob>(&verb, given.clone()) {
-        let _ = crate::job::random::check(&common, &own);
+        let _ = crate::jobs::random::check(&common, &own);
     }
     if let Ok((_, own)) = job_fields::<protocol::CommandJob>(&verb, given.clone()) {
         assert!(own.steps.len() <= line.len());
@@ -55,15 +56,15 @@ fn request(line: &[u8]) {
         assert!(own.data.percent <= 100);
     }
     if let Ok((common, own)) = job_fields::<protocol::MatrixJob>(&verb, given.clone()) {
-        let _ = crate::job::matrix::request::check_request(&common, &own);
+        let _ = crate::jobs::matrix::request::check_request(&common, &own);
     }
     if let Ok((common, own)) = job_fields::<protocol::PagesJob>(&verb, given.clone()) {
-        if let Ok(address) = crate::job::pages::request::check(&common, &own) {
+        if let Ok(address) = crate::jobs::pages::request::check(&common, &own) {
             assert!(own.anywhere || address.ip().is_loopback());
         }
     }
     if let Ok((common, own)) = job_fields::<protocol::AtimeJob>(&verb, given.clone()) {
-        let _ = crate::job::atime::check_request(&common, &own);
+        let _ = crate::jobs::atime::check_request(&common, &own);
     }
     if let Ok(request) = fields::<protocol::MakeSet>(&verb, given) {
         assert!(request.mode.0 <= 0o7777);

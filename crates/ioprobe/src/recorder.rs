@@ -7,8 +7,8 @@
 
 use serde::Serialize;
 
-use crate::ahead::ask_for;
 use crate::clock::Clock;
+use crate::prefault::ask_for;
 
 /// Bars to a power of two, as a power of two.
 pub const FINENESS: u32 = 10;

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{json, Map, Value};
 
-use crate::around::processors::spent;
-use crate::around::{lines, number};
 use crate::clock::monotonic_ns;
-use crate::devices::{open_stat, parse, BUSY_MS, READ_SECTORS, SECTOR, WRITTEN_SECTORS};
+use crate::counters::devices::{open_stat, parse, BUSY_MS, READ_SECTORS, SECTOR, WRITTEN_SECTORS};
+use crate::counters::processors::spent;
+use crate::counters::{lines, number};
 use crate::error::{Doing, Error, Result};
 use crate::protocol::SampleStart;
 

@@ -5,24 +5,24 @@ mod devices;
 use serde_json::{json, Value};
 
 use self::devices::Devices;
-use crate::account::block::Requests;
-use crate::ahead;
-use crate::around;
 use crate::broker::Broker;
 use crate::clock::{monotonic_ns, realtime_ns, Clock};
+use crate::counters;
 use crate::error::{Error, Result};
 use crate::fileset::{self, Registry};
 use crate::isolate::{privileged, Lifeline, Origin};
-use crate::job;
-use crate::job::stretch::Stretch;
-use crate::process::left;
+use crate::jobs;
+use crate::jobs::stretch::Stretch;
+use crate::prefault;
+use crate::process::orphans;
 use crate::process::start::{Inherited, Starter};
 use crate::protocol::{self, fields, job_fields, Fields};
 use crate::sampler::Sampler;
 use crate::server;
-use crate::syscall::{check, open_files};
-use crate::target::device::content;
-use crate::target::{age, files, loop_device, loop_table, mount, remove, run};
+use crate::sys::device::content;
+use crate::sys::{age, files, loop_device, loop_table, mount, remove, run};
+use crate::sys::{check, open_files};
+use crate::trace::block::Requests;
 use crate::watch::Watch;
 
 pub const PROTOCOL: u32 = 1;
@@ -48,7 +48,7 @@ impl Session {
         origin: Origin,
         broker: Option<Broker>,
     ) -> Result<Self> {
-        ahead::bring_own_code();
+        prefault::bring_own_code();
         let clock = Clock::chosen()?;
         Ok(Session {
             clock,
@@ -117,7 +117,7 @@ impl Session {
             "mount" => mount::mount(fields(verb, given)?),
             "unmount" => mount::unmount(fields(verb, given)?),
             "set_times" => files::set_times(fields(verb, given)?),
-            "end_session" => left::end_session(fields(verb, given)?, self.isolated),
+            "end_session" => orphans::end_session(fields(verb, given)?, self.isolated),
             "image" => devices.make_image(&fields(verb, given)?),
             "image_modelled" => devices.make_modelled(verb, given, self.broker.as_ref()),
             "disk_account" => devices.account(&fields(verb, given)?),
@@ -202,7 +202,7 @@ impl Session {
 
             "around" => {
                 let request: protocol::Around = fields(verb, given)?;
-                around::switch(request.on);
+                counters::switch(request.on);
                 Ok(json!({}))
             }
             "watch_start" => {
@@ -237,24 +237,24 @@ impl Session {
 
             "files" => {
                 let request = job_fields(verb, given)?;
-                job::files::run(request, sets, timing, &self.lifeline)
+                jobs::files::run(request, sets, timing, &self.lifeline)
             }
             "random" => {
                 let request = job_fields(verb, given)?;
-                job::random::run(request, sets, timing, &self.lifeline)
+                jobs::random::run(request, sets, timing, &self.lifeline)
             }
-            "matrix" => job::matrix::run(job_fields(verb, given)?, sets, timing),
+            "matrix" => jobs::matrix::run(job_fields(verb, given)?, sets, timing),
             "pages" => {
                 let starting = (&mut self.starter, self.isolated);
-                job::pages::run(job_fields(verb, given)?, timing, &self.origin, starting)
+                jobs::pages::run(job_fields(verb, given)?, timing, &self.origin, starting)
             }
-            "rebuild" => job::rebuild::run(job_fields(verb, given)?, sets, timing),
-            "atime" => job::atime::run(job_fields(verb, given)?, sets, timing),
+            "rebuild" => jobs::rebuild::run(job_fields(verb, given)?, sets, timing),
+            "atime" => jobs::atime::run(job_fields(verb, given)?, sets, timing),
             "command" => {
                 let request: (protocol::Common, protocol::CommandJob) = job_fields(verb, given)?;
                 let foreign = request.0.user.is_some();
                 let starter = &mut self.starter;
-                let done = job::command::run(request, sets, starter, timing, self.isolated);
+                let done = jobs::command::run(request, sets, starter, timing, self.isolated);
                 if foreign {
                     fileset::guard::inspect(sets)?;
                 }
@@ -266,7 +266,7 @@ impl Session {
                     None => None,
                     Some(name) => Some(devices.to_stream(name)?),
                 };
-                job::stream::run(request, sets, device, timing, &self.lifeline)
+                jobs::stream::run(request, sets, device, timing, &self.lifeline)
             }
             _ => Err(Error::bad(format!(
                 "verb: wanted one of protocol {PROTOCOL}, found {verb:?}"

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use serde_json::{json, Map, Value};
 
-use crate::around::{self, Moment};
-use crate::devices::{Activity, Counters};
+use crate::counters::devices::{Activity, Counters};
+use crate::counters::{self, Moment};
 use crate::error::{Doing, Error, Result};
 use crate::protocol::WatchStart;
 
@@ -163,7 +163,7 @@ impl Counted {
         }
         Ok(json!({
             "devices": self.devices.between(&before.devices, &after.devices),
-            "around": around::between(&before.moment, &after.moment),
+            "around": counters::between(&before.moment, &after.moment),
             "cards": cards,
         }))
     }
@@ -179,7 +179,7 @@ impl Counted {
                 char::from(mark[0])
             )));
         }
-        let moment = around::before();
+        let moment = counters::before();
         let mut devices = self.devices.room();
         self.devices.read(&mut devices)?;
         let cards = self.cards.iter().map(Card::read).collect::<Result<_>>()?;

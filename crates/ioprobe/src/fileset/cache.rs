@@ -15,10 +15,10 @@ use serde_json::{json, Value};
 use super::Registry;
 use crate::error::{last_errno, Doing, Error, Result};
 use crate::protocol::{EvictTree, OfFiles, Warm};
-use crate::syscall::{
+use crate::sys::files::syncfs;
+use crate::sys::{
     c_text, check, open_quietly, open_quietly_through, stat, stat_of, try_open, ITSELF,
 };
-use crate::target::files::syncfs;
 
 /// `struct cachestat` of linux/mman.h.
 #[repr(C)]

@@ -9,7 +9,7 @@ use super::create::Writer;
 use super::{FileSet, Registry};
 use crate::error::{Doing, Result};
 use crate::protocol::{CopyFiles, OfFiles};
-use crate::syscall::{check, open, stat};
+use crate::sys::{check, open, stat};
 
 /// Every copy is on the disk before it takes the old file's name, or goes: both write the same.
 pub fn anew(request: CopyFiles, registry: &mut Registry) -> Result<Value> {

@@ -12,7 +12,7 @@ use crate::content::{Content, Kind};
 use crate::error::{Doing, Error, Result};
 use crate::identity::User;
 use crate::protocol::{MakeSet, SetSize};
-use crate::syscall::{c_text, check, make_folder, stat, try_open, write_all};
+use crate::sys::{c_text, check, make_folder, stat, try_open, write_all};
 
 const MOST_FILES: u32 = 1_000_000; // six digits
 const MOST_FOLDERS: u32 = 1_000; // three

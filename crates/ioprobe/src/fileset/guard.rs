@@ -7,7 +7,7 @@
 
 use super::{FileSet, Registry};
 use crate::error::{Error, Result};
-use crate::syscall::stat;
+use crate::sys::stat;
 
 /// Looks at every set that is known.
 pub fn inspect(registry: &mut Registry) -> Result<()> {

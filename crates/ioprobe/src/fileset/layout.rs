@@ -16,7 +16,7 @@ use super::{extents, FileSet, Registry};
 use crate::content::{key, word};
 use crate::error::{last_errno, Error, Result};
 use crate::protocol::LayFiles;
-use crate::syscall::{check, open};
+use crate::sys::{check, open};
 
 /// No file system of ours has larger blocks, none that smaller pieces could be asked of.
 const BLOCK: u64 = 4096;

@@ -13,8 +13,8 @@ use super::create::make_folders;
 use super::{FileSet, Registry, View};
 use crate::error::{Doing, Error, Result};
 use crate::protocol::{Link, LinkKind, OfView};
-use crate::syscall::{c_text, check, exists, make_folder, stat};
-use crate::target::remove;
+use crate::sys::remove;
+use crate::sys::{c_text, check, exists, make_folder, stat};
 
 /// The kernel follows at most 40 links in a path (MAXSYMLINKS).
 const LONGEST_CHAIN: u32 = 40;

@@ -7,7 +7,7 @@ use serde_json::{json, Value};
 use super::Registry;
 use crate::error::Result;
 use crate::protocol::{mode_text, OfFiles, SetMode};
-use crate::syscall::{set_mode, stat};
+use crate::sys::{set_mode, stat};
 
 pub fn set(request: SetMode, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;

@@ -12,7 +12,7 @@ use super::{FileSet, Registry};
 use crate::clock::realtime_ns;
 use crate::error::{Error, Result};
 use crate::protocol::{word, AtimeState, LinkKind, OfFiles, SetAtimeState};
-use crate::syscall::{c_text, check, stat};
+use crate::sys::{c_text, check, stat};
 
 const SECOND: i128 = 1_000_000_000;
 const HOUR: i128 = 3600 * SECOND;

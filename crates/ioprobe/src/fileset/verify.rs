@@ -11,7 +11,7 @@ use super::{FileSet, Registry};
 use crate::checksum::Crc32;
 use crate::error::{Error, Result};
 use crate::protocol::OfSet;
-use crate::syscall::{open_quietly, read_full, stat_of};
+use crate::sys::{open_quietly, read_full, stat_of};
 
 const PIECE: usize = 1 << 20;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 use libc::{c_int, pid_t, suseconds_t, time_t};
 
 use crate::error::{Error, Result};
-use crate::syscall::check;
+use crate::sys::check;
 
 static RUNNING: AtomicI32 = AtomicI32::new(0);
 static EXPIRED: AtomicBool = AtomicBool::new(false);

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use libc::c_char;
 
 use crate::error::{Error, Result};
-use crate::syscall::c_text;
+use crate::sys::c_text;
 
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 

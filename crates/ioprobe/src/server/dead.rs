@@ -5,9 +5,9 @@ use serde_json::{json, Value};
 
 use super::{how, Server, SERVERS};
 use crate::error::{Error, Result};
-use crate::job::command::Failure;
+use crate::jobs::command::Failure;
 
-/// Its keeper tells of an end a moment after it.
+/// Its reaper tells of an end a moment after it.
 const TOLD_WITHIN_MS: c_int = 2000;
 
 /// What came of a verb during which a server may have died: a job has failed then, whatever it found itself, and what is an
@@ -20,7 +20,7 @@ pub fn judged(answer: Result<Value>) -> Result<Value> {
     let dead = SERVERS.with(|all| {
         let mut all = all.borrow_mut();
         for server in all.iter_mut() {
-            // One that has ended is told of by its keeper a moment later.
+            // One that has ended is told of by its reaper a moment later.
             let just_ended = server.ended.is_none() && server.has_ended();
             server.listen(if just_ended { TOLD_WITHIN_MS } else { 0 })?;
             server.forget_much()?;

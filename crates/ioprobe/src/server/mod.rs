@@ -1,12 +1,12 @@
 //! Servers that a study needs: started in the lab before a timed part, accounted during it, stopped after it.
 //!
-//! Nothing here is timed. A server runs below a keeper of its own (`keeper`), so that what it starts can be told from what
+//! Nothing here is timed. A server runs below a reaper of its own (`reaper`), so that what it starts can be told from what
 //! commands leave behind, is counted with it (`tree`), and ends with it. One that dies makes the job in which it did so fail;
 //! one that is never ready is an error with its last words.
 
 mod dead;
-mod keeper;
 mod ready;
+mod reaper;
 mod tree;
 
 use std::cell::RefCell;
@@ -18,16 +18,16 @@ use libc::{c_int, pid_t};
 use serde_json::{json, Map, Value};
 
 pub use self::dead::judged;
-use self::keeper::{Keeper, Said};
+use self::reaper::{Reaper, Said};
 pub use self::tree::Used;
 use crate::error::{Error, Result};
-use crate::job::require_root_for_user;
+use crate::jobs::require_root_for_user;
 use crate::process::limit::Limit;
 use crate::process::program::Environment;
 use crate::process::start::{Starter, Surroundings};
 use crate::process::{kept, stragglers};
 use crate::protocol::{EndSignal, Nothing, OfServer, Ready, ServerStart, ServerStop};
-use crate::syscall::{c_text, check, memory_file, open, process_descriptor};
+use crate::sys::{c_text, check, memory_file, open, process_descriptor};
 
 /// As much of what a server said last as is told.
 const LAST_WORDS: usize = 2048;
@@ -41,7 +41,7 @@ const MOST_SERVERS: usize = 8;
 struct Server {
     name: String,
     program: String,
-    keeper: Keeper,
+    reaper: Reaper,
     pid: pid_t,
     /// None where it had ended before it could be had.
     descriptor: Option<OwnedFd>,
@@ -88,19 +88,19 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
     };
     let begun = Instant::now();
     let deadline = begun + Duration::from_secs_f64(limit.seconds().unwrap_or_default());
-    let mut keeper = Keeper::start(&program, &around, starter)?;
-    kept::keep(keeper.pid);
-    let pid = match started(&mut keeper, deadline) {
+    let mut reaper = Reaper::start(&program, &around, starter)?;
+    kept::keep(reaper.pid);
+    let pid = match started(&mut reaper, deadline) {
         Ok(pid) => pid,
         Err(error) => {
-            give_up(keeper, isolated)?;
+            give_up(reaper, isolated)?;
             return Err(error);
         }
     };
     let mut server = Server {
         name: request.name,
         program: program.name,
-        keeper,
+        reaper,
         pid,
         descriptor: process_descriptor(pid).ok(),
         log,
@@ -108,7 +108,7 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
     };
     if let Err(error) = wait_until_ready(&mut server, &request.ready, deadline) {
         let said = server.last_words();
-        give_up(server.keeper, isolated)?;
+        give_up(server.reaper, isolated)?;
         let said = match said.trim() {
             "" => "it said nothing".to_string(),
             text => format!("it said: {text}"),
@@ -119,9 +119,9 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
     Ok(json!({"pid": pid, "ready_ns": begun.elapsed().as_nanos() as u64}))
 }
 
-fn started(keeper: &mut Keeper, deadline: Instant) -> Result<pid_t> {
+fn started(reaper: &mut Reaper, deadline: Instant) -> Result<pid_t> {
     loop {
-        match keeper.hear(PAUSE_MS)? {
+        match reaper.hear(PAUSE_MS)? {
             Some(Said::Started(pid)) => return Ok(pid),
             Some(Said::Refused(doing, 0)) => return Err(Error::verify(doing)),
             Some(Said::Refused(doing, errno)) => {
@@ -173,7 +173,7 @@ pub fn stop(request: ServerStop, isolated: bool) -> Result<Value> {
     }
     let said = server.last_words();
     let status = server.ended;
-    let left = give_up(server.keeper, isolated)?;
+    let left = give_up(server.reaper, isolated)?;
     Ok(json!({
         "exit": status.filter(|s| libc::WIFEXITED(*s)).map(|s| libc::WEXITSTATUS(s)),
         "signal": status.filter(|s| libc::WIFSIGNALED(*s)).map(|s| libc::WTERMSIG(s)),
@@ -210,7 +210,7 @@ pub fn used() -> Vec<(String, Used)> {
     SERVERS.with(|all| {
         let all = all.borrow();
         all.iter()
-            .map(|server| (server.name.clone(), Used::below(server.keeper.pid)))
+            .map(|server| (server.name.clone(), Used::below(server.reaper.pid)))
             .collect()
     })
 }
@@ -225,9 +225,9 @@ pub fn between(before: &[(String, Used)], after: &[(String, Used)]) -> Map<Strin
 }
 
 impl Server {
-    /// Takes in what its keeper says within so many milliseconds.
+    /// Takes in what its reaper says within so many milliseconds.
     fn listen(&mut self, wait_ms: c_int) -> Result<()> {
-        if let Some(Said::Ended(status)) = self.keeper.hear(wait_ms)? {
+        if let Some(Said::Ended(status)) = self.reaper.hear(wait_ms)? {
             self.ended = Some(status);
         }
         Ok(())
@@ -300,10 +300,10 @@ impl Server {
     }
 }
 
-/// Ends a keeper and all that is left below it; returns how many processes that were.
-fn give_up(keeper: Keeper, isolated: bool) -> Result<u64> {
-    let pid = keeper.pid;
-    keeper.end();
+/// Ends a reaper and all that is left below it; returns how many processes that were.
+fn give_up(reaper: Reaper, isolated: bool) -> Result<u64> {
+    let pid = reaper.pid;
+    reaper.end();
     kept::release(pid);
     stragglers::sweep(isolated, true)
 }

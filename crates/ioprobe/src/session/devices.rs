@@ -9,12 +9,12 @@ use simdisk::{Description, Disk};
 use crate::broker::Broker;
 use crate::error::{Error, Result};
 use crate::isolate::require_privilege;
-use crate::job::stream::LabDevice;
+use crate::jobs::stream::LabDevice;
 use crate::protocol;
-use crate::syscall::stat_of;
-use crate::target::device::Device;
-use crate::target::image;
-use crate::target::loop_device::{self, Backing, LoopDevice, Window};
+use crate::sys::device::Device;
+use crate::sys::image;
+use crate::sys::loop_device::{self, Backing, LoopDevice, Window};
+use crate::sys::stat_of;
 
 #[derive(Default)]
 pub struct Devices {

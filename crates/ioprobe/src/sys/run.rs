@@ -1,0 +1,209 @@
+//! Runs a program and hands back what it said: mkfs, tune2fs, and whatever else sets something up.
+//!
+//! Not a measurement: its output goes through pipes that are emptied while it runs. What exceeds the limit is read and
+//! thrown away, so that a talkative program neither blocks nor fills memory.
+
+use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use libc::{c_int, pid_t};
+use serde_json::{json, Value};
+
+use crate::error::{last_errno, Error, Result};
+use crate::process::limit::{kill_group, Limit};
+use crate::process::program::Environment;
+use crate::process::start::{Starter, Surroundings};
+use crate::process::stragglers;
+use crate::protocol::Run;
+use crate::sys::{c_text, check, memory_file, open, process_descriptor, write_all};
+
+pub fn run(request: Run, starter: &mut Starter, isolated: bool) -> Result<Value> {
+    let environment = Environment::new(request.environment.as_ref())?;
+    let program = environment.program(&request.argv)?;
+    let limit = Limit::new(request.timeout_s)?;
+    let (out_reading, out_writing) = pipe()?;
+    let (err_reading, err_writing) = pipe()?;
+    let stdin = input(request.stdin.as_deref())?;
+    let around = Surroundings {
+        environment: environment.laid_out()?,
+        folder: request.cwd.as_deref().map(c_text).transpose()?,
+        user: request.user,
+        traced: false,
+        stdin: stdin.as_raw_fd(),
+        stdout: out_writing.as_raw_fd(),
+        stderr: err_writing.as_raw_fd(),
+    };
+    let start = Instant::now();
+    let pid = starter.start(&program, &around)?;
+    drop((out_writing, err_writing));
+    let mut streams = [
+        Stream::new(out_reading, request.output_limit),
+        Stream::new(err_reading, request.output_limit),
+    ];
+    let outcome = attend(pid, &mut streams, start, limit);
+    let wall = start.elapsed();
+    if outcome.is_err() {
+        kill_group(pid);
+    }
+    stragglers::sweep(isolated, true)?;
+    let (status, timed_out) = outcome?;
+    let [out, err] = streams;
+    Ok(json!({
+        "exit": libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        "signal": libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+        "timed_out": timed_out,
+        "stdout": out.text(),
+        "stderr": err.text(),
+        "truncated": out.truncated || err.truncated,
+        "wall_ns": wall.as_nanos() as u64,
+    }))
+}
+
+/// Empties the pipes until the program ends; kills its group when its time is over. Returns its wait status.
+fn attend(
+    pid: pid_t,
+    streams: &mut [Stream; 2],
+    start: Instant,
+    limit: Limit,
+) -> Result<(c_int, bool)> {
+    let ended = process_descriptor(pid)?;
+    let deadline = limit.seconds().map(Duration::from_secs_f64);
+    let mut timed_out = false;
+    loop {
+        let left = match deadline {
+            Some(deadline) if !timed_out => deadline.checked_sub(start.elapsed()),
+            _ => Some(Duration::MAX),
+        };
+        if left.is_none() {
+            kill_group(pid);
+            timed_out = true;
+        }
+        let wait_ms = left.map_or(0, |left| (left.as_millis() + 1).min(1_000_000) as c_int);
+        let mut polls = [
+            watched(ended.as_raw_fd()),
+            streams[0].watched(),
+            streams[1].watched(),
+        ];
+        // SAFETY: the array is valid for its length.
+        if unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, wait_ms) } == -1
+            && last_errno() != libc::EINTR
+        {
+            return Err(Error::last_os("wait for a program"));
+        }
+        for stream in streams.iter_mut() {
+            stream.take_what_is_there()?;
+        }
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        if unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } == pid {
+            for stream in streams.iter_mut() {
+                stream.take_what_is_there()?;
+            }
+            return Ok((status, timed_out));
+        }
+    }
+}
+
+fn watched(fd: RawFd) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+struct Stream {
+    pipe: OwnedFd,
+    open: bool,
+    kept: Vec<u8>,
+    limit: usize,
+    truncated: bool,
+}
+
+impl Stream {
+    fn new(pipe: OwnedFd, limit: usize) -> Self {
+        Stream {
+            pipe,
+            open: true,
+            kept: Vec::new(),
+            limit,
+            truncated: false,
+        }
+    }
+
+    /// A negative descriptor is one that poll passes over.
+    fn watched(&self) -> libc::pollfd {
+        watched(if self.open { self.pipe.as_raw_fd() } else { -1 })
+    }
+
+    /// A bounded number of reads: a program that writes without end must not keep its time limit from being seen.
+    fn take_what_is_there(&mut self) -> Result<()> {
+        let mut piece = [0; 65_536];
+        for _ in 0..16 {
+            if !self.open {
+                break;
+            }
+            // SAFETY: the array is valid for its length.
+            let n = unsafe {
+                libc::read(
+                    self.pipe.as_raw_fd(),
+                    piece.as_mut_ptr().cast(),
+                    piece.len(),
+                )
+            };
+            match n {
+                -1 if last_errno() == libc::EAGAIN => break,
+                -1 if last_errno() == libc::EINTR => {}
+                -1 => return Err(Error::last_os("read a program's output")),
+                0 => self.open = false,
+                n => {
+                    let room = self.limit - self.kept.len();
+                    self.truncated |= n as usize > room;
+                    self.kept.extend_from_slice(&piece[..room.min(n as usize)]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.kept).into_owned()
+    }
+}
+
+/// A pipe whose reading end does not block.
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let mut ends: [c_int; 2] = [-1; 2];
+    // SAFETY: the array has room for both descriptors, which are new and ours.
+    unsafe {
+        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), || {
+            "make a pipe".to_string()
+        })?;
+        check(
+            libc::fcntl(ends[0], libc::F_SETFL, libc::O_NONBLOCK),
+            || "set up a pipe".to_string(),
+        )?;
+        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    }
+}
+
+/// What a program reads on its standard input: nothing, or a text.
+pub fn input(text: Option<&str>) -> Result<OwnedFd> {
+    let text = match text {
+        None => return open("/dev/null", libc::O_RDONLY, 0),
+        Some(text) => text,
+    };
+    let name = c_text("ioprobe-stdin")?;
+    let file = memory_file(&name)?;
+    write_all(file.as_raw_fd(), text.as_bytes(), "standard input")?;
+    rewind(&file)?;
+    Ok(file)
+}
+
+pub fn rewind(file: &OwnedFd) -> Result<()> {
+    // SAFETY: no pointers are involved.
+    match unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_SET) } {
+        -1 => Err(Error::last_os("rewind a file in memory")),
+        _ => Ok(()),
+    }
+}
