@@ -2,13 +2,15 @@
 
 mod devices;
 
+use rustix::fs::Mode;
+use rustix::process::{getrlimit, getuid, setrlimit, umask, Resource, Rlimit};
 use serde_json::{json, Value};
 
 use self::devices::Devices;
 use crate::broker::Broker;
 use crate::clock::{monotonic_ns, realtime_ns, Clock};
 use crate::counters;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::fileset::{self, Registry};
 use crate::isolate::{privileged, Lifeline, Origin};
 use crate::jobs;
@@ -20,8 +22,8 @@ use crate::protocol::{self, fields, job_fields, Fields};
 use crate::sampler::Sampler;
 use crate::server;
 use crate::sys::device::content;
+use crate::sys::open_files;
 use crate::sys::{age, files, loop_device, loop_table, mount, remove, run};
-use crate::sys::{check, open_files};
 use crate::trace::block::Requests;
 use crate::watch::Watch;
 
@@ -57,10 +59,9 @@ impl Session {
             lifeline,
             origin,
             starter: Starter::new(Inherited {
-                open_files: open_files()?,
+                open_files: open_files(),
                 // The modes of our own files are what was asked for; programs get the usual mask back.
-                // SAFETY: no pointers are involved.
-                umask: unsafe { libc::umask(0) },
+                umask: umask(Mode::empty()).bits(),
             }),
             sets: Registry::default(),
             devices: Devices::default(),
@@ -275,19 +276,18 @@ impl Session {
     }
 
     fn hello(&mut self) -> Result<Value> {
-        let mut limit = open_files()?;
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: the structure is ours.
-        check(
-            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) },
-            || format!("raise the limit of open files to {}", limit.rlim_max),
-        )?;
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        setrlimit(Resource::Nofile, limit)
+            .doing(|| format!("raise the limit of open files to {maximum:?}"))?;
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "protocol": PROTOCOL,
             "pid": std::process::id(),
-            // SAFETY: getuid cannot fail.
-            "uid": unsafe { libc::getuid() },
+            "uid": getuid().as_raw(),
             "session": self.origin.session,
             "session_started": self.origin.started,
             "isolated": self.isolated,
@@ -297,7 +297,7 @@ impl Session {
                 "hz": self.clock.hz(),
                 "error": self.clock.error(),
             },
-            "nofile": open_files()?.rlim_cur,
+            "nofile": open_files().rlim_cur,
         }))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::io::{OwnedFd, RawFd};
 use std::time::Instant;
 
 use serde_json::{json, Value};
@@ -41,7 +41,7 @@ impl Writer {
             if self.content.kind != Kind::Zeros {
                 self.content.fill(index, offset, piece);
             }
-            write_all(file.as_raw_fd(), piece, path)?;
+            write_all(&file, piece, path)?;
             offset += n as u64;
         }
         Ok(())
@@ -166,18 +166,17 @@ fn make_files(set: &FileSet, size: u64, owner: Option<User>) -> Result<()> {
             .map_err(|errno| Error::errno(format!("make file {path}"), errno))?;
         writer.write(&file, index, size, &path)?;
         if let Some(owner) = owner {
-            // SAFETY: no pointers are involved.
-            check(
-                unsafe { libc::fchown(file.as_raw_fd(), owner.uid, owner.gid) },
-                || format!("give {path} to user {} group {}", owner.uid, owner.gid),
-            )?;
+            rustix::fs::fchown(
+                &file,
+                Some(rustix::fs::Uid::from_raw(owner.uid)),
+                Some(rustix::fs::Gid::from_raw(owner.gid)),
+            )
+            .doing(|| format!("give {path} to user {} group {}", owner.uid, owner.gid))?;
         }
         // The special bits are lost by writing and by changing the owner.
         if set.mode & 0o7000 != 0 {
-            // SAFETY: no pointers are involved.
-            check(unsafe { libc::fchmod(file.as_raw_fd(), set.mode) }, || {
-                format!("set the mode of {path}")
-            })?;
+            rustix::fs::fchmod(&file, rustix::fs::Mode::from_bits_retain(set.mode))
+                .doing(|| format!("set the mode of {path}"))?;
         }
     }
     Ok(())
@@ -208,10 +207,8 @@ pub fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
         Err(libc::EACCES) => {
             let mode = stat(path, false)?.st_mode & 0o7777;
             let change = |mode| {
-                // SAFETY: the text ends with NUL.
-                check(unsafe { libc::chmod(text.as_ptr(), mode) }, || {
-                    format!("set the mode of {path}")
-                })
+                rustix::fs::chmod(&text, rustix::fs::Mode::from_bits_retain(mode))
+                    .doing(|| format!("set the mode of {path}"))
             };
             change(mode | 0o200)?;
             let file = try_open(&text, flags, 0);

@@ -14,7 +14,7 @@ use serde_json::{json, Value};
 use super::create::open_for_rewriting;
 use super::{extents, FileSet, Registry};
 use crate::content::{key, word};
-use crate::error::{last_errno, Error, Result};
+use crate::error::{last_errno, Doing, Error, Result};
 use crate::protocol::LayFiles;
 use crate::sys::{check, open};
 
@@ -80,10 +80,7 @@ fn settle(writer: &mut Writer, index: u32, wanted: u64) -> Result<u64> {
             return Ok(found);
         }
         drop(open_for_rewriting(&path)?);
-        // SAFETY: no pointers are involved.
-        check(unsafe { libc::fsync(file.as_raw_fd()) }, || {
-            format!("fsync {path}")
-        })?;
+        rustix::fs::fsync(&file).doing(|| format!("fsync {path}"))?;
         writer.lay(index, wanted, attempt)?;
     }
     unreachable!("the last attempt returns")
@@ -134,11 +131,7 @@ impl<'a> Writer<'a> {
             }
             self.write(&file, index, 0, size, &path)?;
         }
-        // SAFETY: no pointers are involved.
-        check(
-            unsafe { libc::ftruncate(file.as_raw_fd(), size as i64) },
-            || format!("set the size of {path}"),
-        )?;
+        rustix::fs::ftruncate(&file, size).doing(|| format!("set the size of {path}"))?;
         Ok(())
     }
 
@@ -226,10 +219,7 @@ fn is_btrfs(folder: &OwnedFd) -> Result<bool> {
 }
 
 fn sync_all(folder: &OwnedFd, set: &FileSet) -> Result<()> {
-    // SAFETY: no pointers are involved.
-    check(unsafe { libc::syncfs(folder.as_raw_fd()) }, || {
-        format!("sync the file system of {}", set.dir)
-    })?;
+    rustix::fs::syncfs(&folder).doing(|| format!("sync the file system of {}", set.dir))?;
     Ok(())
 }
 

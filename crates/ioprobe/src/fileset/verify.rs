@@ -3,7 +3,6 @@
 //! Every byte is compared with the generator's, so "verified" is not a matter of sizes. The checksum is that of all files
 //! one after the other, for whoever wants to check with a tool of their own.
 
-use std::os::unix::io::AsRawFd;
 
 use serde_json::{json, Value};
 
@@ -57,7 +56,7 @@ fn file(
     }
     let mut offset = 0;
     loop {
-        let n = read_full(opened.as_raw_fd(), found, &path)?;
+        let n = read_full(&opened, found, &path)?;
         let (found, wanted) = (&found[..n], &mut wanted[..n]);
         set.content.fill(index, offset, wanted);
         if let Some(at) = found.iter().zip(wanted.iter()).position(|(f, w)| f != w) {

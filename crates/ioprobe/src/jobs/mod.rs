@@ -32,8 +32,7 @@ pub fn act_as(user: Option<User>, lifeline: &Lifeline) -> Result<Option<Borrowed
 
 /// A switch of user needs root; said before anything is started.
 pub fn require_root_for_user() -> Result<()> {
-    // SAFETY: geteuid cannot fail.
-    match unsafe { libc::geteuid() } {
+    match rustix::process::geteuid().as_raw() {
         0 => Ok(()),
         uid => Err(Error::unsupported(format!(
             "act as another user: wanted to be root, found uid {uid}"
@@ -45,7 +44,7 @@ pub fn require_root_for_user() -> Result<()> {
 pub fn require_open_files(files: usize) -> Result<()> {
     const SPARE: u64 = 64;
     let wanted = files as u64 + SPARE;
-    match open_files()?.rlim_cur {
+    match open_files().rlim_cur {
         limit if wanted <= limit => Ok(()),
         limit => Err(Error::unsupported(format!(
             "open {files} files at once: wanted a limit of {wanted} open files, found {limit}"

@@ -20,7 +20,7 @@ use serde_json::{json, Map, Value};
 pub use self::dead::judged;
 use self::reaper::{Reaper, Said};
 pub use self::tree::Used;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::jobs::require_root_for_user;
 use crate::process::limit::Limit;
 use crate::process::program::Environment;
@@ -291,10 +291,7 @@ impl Server {
     /// A log that has grown large is begun anew; it is opened for appending, so that no hole stays.
     fn forget_much(&self) -> Result<()> {
         if self.size_of_log() > MOST_SAID {
-            // SAFETY: no pointers are involved.
-            check(unsafe { libc::ftruncate(self.log.as_raw_fd(), 0) }, || {
-                "empty a server's log".to_string()
-            })?;
+            rustix::fs::ftruncate(&self.log, 0).doing(|| "empty a server's log".to_string())?;
         }
         Ok(())
     }

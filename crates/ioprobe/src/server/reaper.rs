@@ -193,7 +193,7 @@ fn give_up_all_but(needed: &[RawFd]) {
 
 fn tell(writing: &OwnedFd, line: &str) {
     // Whoever would read it is gone, or never reads: then it does not matter.
-    let _ = write_all(writing.as_raw_fd(), line.as_bytes(), "what a server did");
+    let _ = write_all(&writing, line.as_bytes(), "what a server did");
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ impl<'a> Files<'a> {
             let path = self.path(number);
             let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_NOFOLLOW;
             let file = open(&path, flags, 0o644)?;
-            write_all(file.as_raw_fd(), &self.memory[..size as usize], &path)?;
+            write_all(&file, &self.memory[..size as usize], &path)?;
             self.kept.push((number, size));
             self.bytes += size;
             self.written += size;
@@ -134,10 +134,7 @@ fn space(folder: &OwnedFd, path: &str) -> Result<(u64, u64)> {
 }
 
 fn sync(folder: &OwnedFd, path: &str) -> Result<()> {
-    // SAFETY: no pointers are involved.
-    check(unsafe { libc::syncfs(folder.as_raw_fd()) }, || {
-        format!("sync the file system of {path}")
-    })?;
+    rustix::fs::syncfs(&folder).doing(|| format!("sync the file system of {path}"))?;
     Ok(())
 }
 
@@ -151,10 +148,7 @@ pub fn use_free_space(request: &Path) -> Result<Value> {
     let file = try_open(&text, flags, 0o600)
         .map_err(|errno| Error::errno(format!("make {path}"), errno))?;
     let written = write_until_full(&file, &path);
-    // SAFETY: the text ends with NUL.
-    check(unsafe { libc::unlink(text.as_ptr()) }, || {
-        format!("remove {path}")
-    })?;
+    rustix::fs::unlink(&text).doing(|| format!("remove {path}"))?;
     drop(file);
     sync(&folder, &request.path)?;
     Ok(json!({ "bytes": written? }))

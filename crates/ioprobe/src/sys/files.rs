@@ -4,15 +4,17 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::time::Instant;
 
+use rustix::fs::{statx, AtFlags, Mode, StatxFlags, Timespec, Timestamps, CWD, UTIME_OMIT};
+use rustix::io::Errno;
 use serde_json::{json, Value};
 
 use crate::error::{Doing, Error, Result};
 use crate::fileset::create::give_at;
 use crate::protocol::{mode_text, DropCaches, MakeFolder, Path, SetTimes, Stat, Write};
-use crate::sys::{c_text, check, hold, hold_parent, kind_of, open, stat, stat_at};
+use crate::sys::{hold, hold_parent, kind_of, open, stat};
 
 const READ_LIMIT: u64 = 1 << 20;
 
@@ -34,21 +36,16 @@ pub fn read(request: Path) -> Result<Value> {
 pub fn write(request: Write) -> Result<Value> {
     let file = open(&request.path, libc::O_WRONLY, 0)?;
     let data = request.data.as_bytes();
-    // SAFETY: the slice is valid for its length.
-    let written = unsafe { libc::write(file.as_raw_fd(), data.as_ptr().cast(), data.len()) };
-    match written {
-        -1 => Err(Error::last_os(format!(
-            "write {:?} to {}",
-            shortened(&request.data),
-            request.path
-        ))),
-        n if n as usize != data.len() => Err(Error::verify(format!(
-            "write {}: wanted {} bytes written, found {n}",
+    let written = rustix::io::write(&file, data)
+        .doing(|| format!("write {:?} to {}", shortened(&request.data), request.path))?;
+    if written != data.len() {
+        return Err(Error::verify(format!(
+            "write {}: wanted {} bytes written, found {written}",
             request.path,
             data.len()
-        ))),
-        _ => Ok(json!({})),
+        )));
     }
+    Ok(json!({}))
 }
 
 fn shortened(text: &str) -> String {
@@ -57,7 +54,7 @@ fn shortened(text: &str) -> String {
 
 pub fn describe(request: Stat) -> Result<Value> {
     let status = stat(&request.path, request.follow)?;
-    let nanoseconds = |seconds: i64, rest: i64| seconds * 1_000_000_000 + rest;
+    let nanoseconds = |seconds: i64, rest: u64| seconds * 1_000_000_000 + rest as i64;
     let device = |number: u64| [libc::major(number), libc::minor(number)];
     Ok(json!({
         "kind": kind_of(&status),
@@ -78,7 +75,8 @@ pub fn describe(request: Stat) -> Result<Value> {
 }
 
 pub fn file_system(request: Path) -> Result<Value> {
-    let status = statfs(&request.path)?;
+    let path = &request.path;
+    let status = rustix::fs::statfs(path.as_str()).doing(|| format!("statfs {path}"))?;
     let block = status.f_frsize.max(1) as u64;
     Ok(json!({
         "type": format!("{:#x}", status.f_type),
@@ -87,30 +85,6 @@ pub fn file_system(request: Path) -> Result<Value> {
         "available_bytes": status.f_bavail * block,
         "files_free": status.f_ffree,
     }))
-}
-
-pub fn statfs(path: &str) -> Result<libc::statfs> {
-    let text = c_text(path)?;
-    let mut status = std::mem::MaybeUninit::uninit();
-    // SAFETY: on success the kernel has filled the whole structure.
-    unsafe {
-        check(libc::statfs(text.as_ptr(), status.as_mut_ptr()), || {
-            format!("statfs {path}")
-        })?;
-        Ok(status.assume_init())
-    }
-}
-
-/// Of what is held open.
-pub fn file_system_of(held: &OwnedFd, doing: &str) -> Result<libc::statfs> {
-    let mut status = std::mem::MaybeUninit::uninit();
-    // SAFETY: on success the kernel has filled the whole structure.
-    unsafe {
-        check(libc::fstatfs(held.as_raw_fd(), status.as_mut_ptr()), || {
-            doing.to_string()
-        })?;
-        Ok(status.assume_init())
-    }
 }
 
 pub fn list(request: Path) -> Result<Value> {
@@ -133,17 +107,13 @@ pub fn read_link(request: Path) -> Result<Value> {
 pub fn make(request: MakeFolder) -> Result<Value> {
     let doing = format!("make folder {}", request.path);
     let (folder, name) = hold_parent(&request.path, &doing)?;
-    // SAFETY: the text ends with NUL.
-    let made = unsafe { libc::mkdirat(folder.as_raw_fd(), name.as_ptr(), request.mode.0) };
-    match check(made, || doing.clone()) {
-        Err(Error::Os {
-            errno: libc::EEXIST,
-            ..
-        }) if !request.exclusive
-            && stat_at(folder.as_raw_fd(), &name, 0)
-                .is_ok_and(|found| kind_of(&found) == "directory") => {}
-        other => {
-            other?;
+    match rustix::fs::mkdirat(&folder, &name, Mode::from_bits_retain(request.mode.0)) {
+        Err(Errno::EXIST)
+            if !request.exclusive
+                && rustix::fs::statat(&folder, &name, AtFlags::empty())
+                    .is_ok_and(|found| kind_of(&found) == "directory") => {}
+        made => {
+            made.doing(|| doing.clone())?;
             give_at(folder.as_raw_fd(), &name, request.owner, &request.path)?;
         }
     }
@@ -154,53 +124,31 @@ pub fn make(request: MakeFolder) -> Result<Value> {
 pub fn set_times(request: SetTimes) -> Result<Value> {
     let doing = || format!("set the time of {}", request.path);
     let held = hold(&request.path, 0, &doing())?;
-    let times = [
-        libc::timespec {
+    let times = Timestamps {
+        last_access: Timespec {
             tv_sec: 0,
-            tv_nsec: libc::UTIME_OMIT,
+            tv_nsec: UTIME_OMIT,
         },
-        libc::timespec {
+        last_modification: Timespec {
             tv_sec: request.mtime_ns.div_euclid(1_000_000_000),
             tv_nsec: request.mtime_ns.rem_euclid(1_000_000_000),
         },
-    ];
-    // SAFETY: the empty text ends with NUL and stands for the descriptor (Linux 5.8); there are two times.
-    check(
-        unsafe {
-            libc::utimensat(
-                held.as_raw_fd(),
-                c"".as_ptr(),
-                times.as_ptr(),
-                libc::AT_EMPTY_PATH,
-            )
-        },
-        doing,
-    )?;
+    };
+    // The empty name stands for the descriptor (Linux 5.8).
+    rustix::fs::utimensat(&held, c"", &times, AtFlags::EMPTY_PATH).doing(doing)?;
     Ok(json!({}))
 }
 
 /// When the inode was made; none where the file system does not know.
 fn born(path: &str, follow: bool) -> Result<Option<i64>> {
-    let text = c_text(path)?;
-    let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
-    let mut status = std::mem::MaybeUninit::<libc::statx>::uninit();
-    // SAFETY: on success the kernel has filled the whole structure.
-    unsafe {
-        check(
-            libc::statx(
-                libc::AT_FDCWD,
-                text.as_ptr(),
-                flags,
-                libc::STATX_BTIME,
-                status.as_mut_ptr(),
-            ),
-            || format!("stat {path}"),
-        )?;
-        let status = status.assume_init();
-        let known = status.stx_mask & libc::STATX_BTIME != 0;
-        let time = status.stx_btime;
-        Ok(known.then(|| time.tv_sec * 1_000_000_000 + i64::from(time.tv_nsec)))
-    }
+    let flags = match follow {
+        true => AtFlags::empty(),
+        false => AtFlags::SYMLINK_NOFOLLOW,
+    };
+    let status = statx(CWD, path, flags, StatxFlags::BTIME).doing(|| format!("stat {path}"))?;
+    let known = StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::BTIME);
+    let time = status.stx_btime;
+    Ok(known.then(|| time.tv_sec * 1_000_000_000 + i64::from(time.tv_nsec)))
 }
 
 pub fn sync_file_system(request: Path) -> Result<Value> {
@@ -212,17 +160,13 @@ pub fn sync_file_system(request: Path) -> Result<Value> {
 /// Writes all of a file system's dirty data and metadata, and waits for it.
 pub fn syncfs(path: &str) -> Result<()> {
     let file = open(path, libc::O_RDONLY, 0)?;
-    // SAFETY: no pointers are involved.
-    check(unsafe { libc::syncfs(file.as_raw_fd()) }, || {
-        format!("syncfs {path}")
-    })?;
+    rustix::fs::syncfs(&file).doing(|| format!("syncfs {path}"))?;
     Ok(())
 }
 
 pub fn sync() -> Value {
     let start = Instant::now();
-    // SAFETY: no pointers are involved; it cannot fail.
-    unsafe { libc::sync() };
+    rustix::fs::sync();
     json!({"wall_ns": start.elapsed().as_nanos() as u64})
 }
 

@@ -4,14 +4,15 @@
 //! full disk, and refused on tmpfs, where the "disk" would be memory.
 
 use std::ffi::CStr;
-use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use libc::{c_int, c_uint};
+use libc::c_int;
+use rustix::fs::{fallocate, fdatasync, openat, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
 
-use crate::error::{last_errno, Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::protocol::{Fill, Image};
-use crate::sys::files::file_system_of;
-use crate::sys::{c_text, check, hold, hold_parent, new_descriptor, stat_of, write_all};
+use crate::sys::{c_text, drop_pages, hold, hold_parent, stat_of, write_all, write_back};
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
@@ -29,7 +30,7 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
     }
     // held from here on: a folder above can be swapped, the one that was looked at cannot
     let folder = hold(&request.folder, libc::O_DIRECTORY, &doing())?;
-    let magic = file_system_of(&folder, &doing())?.f_type as u64 & 0xffff_ffff;
+    let magic = rustix::fs::fstatfs(&folder).doing(&doing)?.f_type as u64 & 0xffff_ffff;
     if magic == TMPFS_MAGIC || magic == RAMFS_MAGIC {
         return Err(Error::bad(format!(
             "{}: wanted a file system on a disk, found one in memory (type {magic:#x})",
@@ -40,16 +41,11 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
         None => nameless(&folder, &request.folder)?,
         Some(path) => named_for_an_instant(path)?,
     };
-    // SAFETY: no pointers are involved.
-    if unsafe { libc::fallocate(image.as_raw_fd(), 0, 0, request.size as i64) } == -1 {
-        let errno = last_errno();
+    let allocated = fallocate(&image, FallocateFlags::empty(), 0, request.size);
+    if allocated != Err(Errno::OPNOTSUPP) {
+        allocated.doing(|| format!("{}: allocate {} bytes", doing(), request.size))?;
+    } else {
         // Filling allocates too, if less evenly.
-        if errno != libc::EOPNOTSUPP {
-            return Err(Error::errno(
-                format!("{}: allocate {} bytes", doing(), request.size),
-                errno,
-            ));
-        }
         if request.fill == Fill::Allocate {
             return Err(Error::unsupported(format!(
                 "{}: this file system cannot allocate without writing; ask for fill \"write\"",
@@ -92,49 +88,34 @@ fn named_for_an_instant(path: &str) -> Result<OwnedFd> {
     let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
     let image = create_at(&folder, &name, flags)
         .map_err(|errno| Error::errno(format!("make {path}"), errno))?;
-    // SAFETY: the text ends with NUL.
-    check(
-        unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) },
-        || format!("unlink {path}"),
-    )?;
+    rustix::fs::unlinkat(&folder, &name, rustix::fs::AtFlags::empty())
+        .doing(|| format!("unlink {path}"))?;
     Ok(image)
 }
 
 fn create_at(folder: &OwnedFd, name: &CStr, flags: c_int) -> std::result::Result<OwnedFd, i32> {
-    let flags = flags | libc::O_CLOEXEC;
-    // SAFETY: the text ends with NUL; the descriptor is new and ours.
-    unsafe {
-        let fd = libc::openat(folder.as_raw_fd(), name.as_ptr(), flags, 0o600 as c_uint);
-        new_descriptor(fd.into())
-    }
+    let flags = OFlags::from_bits_retain(flags as u32) | OFlags::CLOEXEC;
+    openat(folder, name, flags, Mode::from_bits_retain(0o600)).map_err(Errno::raw_os_error)
 }
 
 /// Zeros through the page cache to the disk, so that no extent stays unwritten, and out of the cache again.
 fn fill(image: &OwnedFd, size: u64) -> Result<()> {
     let zeros = vec![0; 1 << 20];
-    let fd = image.as_raw_fd();
     let mut done = 0;
     while done < size {
         let stride = (size - done).min(STRIDE as u64);
         let mut left = stride as usize;
         while left > 0 {
             let n = left.min(zeros.len());
-            write_all(fd, &zeros[..n], "the image")?;
+            write_all(image, &zeros[..n], "the image")?;
             left -= n;
         }
-        // SAFETY: no pointers are involved.
-        check(
-            unsafe {
-                libc::sync_file_range(fd, done as i64, stride as i64, libc::SYNC_FILE_RANGE_WRITE)
-            },
-            || "start writing the image".to_string(),
-        )?;
+        let flags = libc::SYNC_FILE_RANGE_WRITE;
+        write_back(image, (done, stride), flags, || {
+            "start writing the image".to_string()
+        })?;
         done += stride;
     }
-    // SAFETY: no pointers are involved.
-    unsafe {
-        check(libc::fdatasync(fd), || "fdatasync the image".to_string())?;
-        libc::posix_fadvise(fd, 0, 0, libc::POSIX_FADV_DONTNEED);
-    }
-    Ok(())
+    fdatasync(image).doing(|| "fdatasync the image")?;
+    drop_pages(image, "the image")
 }

@@ -15,12 +15,16 @@ pub mod run;
 pub mod tally;
 
 use std::ffi::{CStr, CString};
-use std::mem::MaybeUninit;
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, c_long, c_uint, pid_t};
+use rustix::fs::{fadvise, Advice, AtFlags, MemfdFlags, Mode, OFlags, CWD};
+pub use rustix::fs::{ResolveFlags, Stat};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use rustix::process::{getrlimit, pidfd_open, Pid, PidfdFlags, Resource};
 
-use crate::error::{last_errno, Error, Result};
+use crate::error::{last_errno, Doing, Error, Result};
 
 /// A path (or any other text) as the kernel takes it.
 pub fn c_text(text: &str) -> Result<CString> {
@@ -36,15 +40,14 @@ pub fn check(result: c_int, doing: impl FnOnce() -> String) -> Result<c_int> {
     }
 }
 
+fn open_flags(flags: c_int) -> OFlags {
+    OFlags::from_bits_retain(flags as c_uint) | OFlags::CLOEXEC
+}
+
 /// open(2); the errno is left to the caller, who may have a second way.
 pub fn try_open(path: &CStr, flags: c_int, mode: c_uint) -> std::result::Result<OwnedFd, i32> {
-    // SAFETY: `path` ends with NUL; the descriptor is new and ours.
-    unsafe {
-        match libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, mode) {
-            -1 => Err(last_errno()),
-            fd => Ok(OwnedFd::from_raw_fd(fd)),
-        }
-    }
+    rustix::fs::open(path, open_flags(flags), Mode::from_bits_retain(mode))
+        .map_err(Errno::raw_os_error)
 }
 
 pub fn open(path: &str, flags: c_int, mode: c_uint) -> Result<OwnedFd> {
@@ -52,46 +55,22 @@ pub fn open(path: &str, flags: c_int, mode: c_uint) -> Result<OwnedFd> {
         .map_err(|errno| Error::errno(format!("open {path}"), errno))
 }
 
-pub const RESOLVE_NO_XDEV: u64 = 1;
-pub const RESOLVE_NO_SYMLINKS: u64 = 4;
-
 /// openat2(2); the errno is left to the caller.
 pub fn open_at(
-    folder: RawFd,
+    folder: impl AsFd,
     name: &CStr,
     flags: c_int,
-    resolve: u64,
+    resolve: ResolveFlags,
 ) -> std::result::Result<OwnedFd, i32> {
-    /// `struct open_how` of linux/openat2.h.
-    #[repr(C)]
-    struct OpenHow {
-        flags: u64,
-        mode: u64,
-        resolve: u64,
-    }
-    let how = OpenHow {
-        flags: (flags | libc::O_CLOEXEC) as u64,
-        mode: 0,
-        resolve,
-    };
-    // SAFETY: `name` ends with NUL, `how` is passed with its size; the descriptor is new and ours.
-    unsafe {
-        new_descriptor(libc::syscall(
-            libc::SYS_openat2,
-            folder,
-            name.as_ptr(),
-            &how,
-            std::mem::size_of::<OpenHow>(),
-        ))
-    }
+    rustix::fs::openat2(folder, name, open_flags(flags), Mode::empty(), resolve)
+        .map_err(Errno::raw_os_error)
 }
 
 /// Holds what a path leads to, with no link on the way: the conductor resolves a path once, so a link in it has been put there
 /// since. Of a link in the last place, the link itself.
 pub fn hold(path: &str, flags: c_int, doing: &str) -> Result<OwnedFd> {
     let flags = libc::O_PATH | libc::O_NOFOLLOW | flags;
-    open_at(libc::AT_FDCWD, &c_text(path)?, flags, RESOLVE_NO_SYMLINKS).map_err(|errno| match errno
-    {
+    open_at(CWD, &c_text(path)?, flags, ResolveFlags::NO_SYMLINKS).map_err(|errno| match errno {
         libc::ENOSYS => {
             Error::unsupported(format!("{doing}: wanted openat2 (Linux 5.6), found none"))
         }
@@ -147,40 +126,27 @@ pub fn set_mode(path: &str, mode: c_uint) -> Result<()> {
         return Err(Error::errno(doing(), libc::ELOOP));
     }
     // chmod(2) of an O_PATH descriptor goes by its name in /proc (proc_pid_fd(5)); fchmod refuses it.
-    let itself = c_text(&format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    // SAFETY: the text ends with NUL.
-    check(unsafe { libc::chmod(itself.as_ptr(), mode) }, doing)?;
-    Ok(())
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::chmod(itself, Mode::from_bits_retain(mode)).doing(doing)
 }
 
 /// lstat(2) or stat(2).
-pub fn stat(path: &str, follow: bool) -> Result<libc::stat> {
-    let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
-    stat_at(libc::AT_FDCWD, &c_text(path)?, flags)
-        .map_err(|errno| Error::errno(format!("stat {path}"), errno))
+pub fn stat(path: &str, follow: bool) -> Result<Stat> {
+    let found = match follow {
+        true => rustix::fs::stat(path),
+        false => rustix::fs::lstat(path),
+    };
+    found.doing(|| format!("stat {path}"))
 }
 
-pub fn stat_at(folder: RawFd, name: &CStr, flags: c_int) -> std::result::Result<libc::stat, i32> {
-    let mut status = MaybeUninit::uninit();
-    // SAFETY: on success the kernel has filled the whole structure.
-    unsafe {
-        match libc::fstatat(folder, name.as_ptr(), status.as_mut_ptr(), flags) {
-            -1 => Err(last_errno()),
-            _ => Ok(status.assume_init()),
-        }
-    }
+/// Of a name in a folder, not followed; the errno is left to the caller.
+pub fn stat_at(folder: impl AsFd, name: &CStr) -> std::result::Result<Stat, i32> {
+    rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(Errno::raw_os_error)
 }
 
 /// The state of an open file.
-pub fn stat_of(fd: &OwnedFd, path: &str) -> Result<libc::stat> {
-    let mut status = MaybeUninit::uninit();
-    // SAFETY: on success the kernel has filled the whole structure.
-    unsafe {
-        check(libc::fstat(fd.as_raw_fd(), status.as_mut_ptr()), || {
-            format!("stat {path}")
-        })?;
-        Ok(status.assume_init())
-    }
+pub fn stat_of(fd: &OwnedFd, path: &str) -> Result<Stat> {
+    rustix::fs::fstat(fd).doing(|| format!("stat {path}"))
 }
 
 /// Whether a name exists, without following it.
@@ -195,7 +161,7 @@ pub fn exists(path: &str) -> Result<bool> {
     }
 }
 
-pub fn kind_of(status: &libc::stat) -> &'static str {
+pub fn kind_of(status: &Stat) -> &'static str {
     match status.st_mode & libc::S_IFMT {
         libc::S_IFREG => "file",
         libc::S_IFDIR => "directory",
@@ -207,50 +173,38 @@ pub fn kind_of(status: &libc::stat) -> &'static str {
 
 /// mkdir(2) for one folder that may not exist yet.
 pub fn make_folder(path: &str, mode: c_uint) -> Result<()> {
-    let text = c_text(path)?;
-    // SAFETY: `text` ends with NUL.
-    check(unsafe { libc::mkdir(text.as_ptr(), mode) }, || {
-        format!("make folder {path}")
-    })?;
-    Ok(())
+    rustix::fs::mkdir(path, Mode::from_bits_retain(mode)).doing(|| format!("make folder {path}"))
 }
 
 /// An anonymous file in memory, for what a command reads or says.
 pub fn memory_file(name: &CStr) -> Result<OwnedFd> {
-    // SAFETY: the descriptor is new and ours.
-    unsafe {
-        let fd = check(libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC), || {
-            "create a file in memory".to_string()
-        })?;
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
+    rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).doing(|| "create a file in memory")
+}
+
+/// A pipe: the reading end, and the writing one.
+pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(|| "make a pipe")
 }
 
 /// Writes everything, in as many calls as it takes.
-pub fn write_all(fd: RawFd, mut bytes: &[u8], path: &str) -> Result<()> {
+pub fn write_all(fd: impl AsFd, mut bytes: &[u8], path: &str) -> Result<()> {
     while !bytes.is_empty() {
-        // SAFETY: the slice is valid for its length.
-        let n = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
-        match n {
-            -1 if last_errno() == libc::EINTR => {}
-            -1 => return Err(Error::last_os(format!("write {path}"))),
-            n => bytes = &bytes[n as usize..],
+        match rustix::io::write(&fd, bytes) {
+            Err(Errno::INTR) => {}
+            written => bytes = &bytes[written.doing(|| format!("write {path}"))?..],
         }
     }
     Ok(())
 }
 
 /// Reads until the buffer is full or the file ends.
-pub fn read_full(fd: RawFd, buffer: &mut [u8], path: &str) -> Result<usize> {
+pub fn read_full(fd: impl AsFd, buffer: &mut [u8], path: &str) -> Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
-        let rest = &mut buffer[filled..];
-        // SAFETY: the slice is valid for its length.
-        match unsafe { libc::read(fd, rest.as_mut_ptr().cast(), rest.len()) } {
-            -1 if last_errno() == libc::EINTR => {}
-            -1 => return Err(Error::last_os(format!("read {path}"))),
-            0 => break,
-            n => filled += n as usize,
+        match rustix::io::read(&fd, &mut buffer[filled..]) {
+            Err(Errno::INTR) => {}
+            Ok(0) => break,
+            read => filled += read.doing(|| format!("read {path}"))?,
         }
     }
     Ok(filled)
@@ -258,63 +212,60 @@ pub fn read_full(fd: RawFd, buffer: &mut [u8], path: &str) -> Result<usize> {
 
 /// A process by descriptor (pidfd_open(2)): ready to read when it has ended.
 pub fn process_descriptor(pid: pid_t) -> Result<OwnedFd> {
-    // SAFETY: no pointers are involved; the descriptor is new and ours.
-    unsafe { new_descriptor(libc::syscall(libc::SYS_pidfd_open, pid, 0)) }
-        .map_err(|errno| Error::errno(format!("open a descriptor of process {pid}"), errno))
+    let process = Pid::from_raw(pid).ok_or(Errno::SRCH);
+    process
+        .and_then(|process| pidfd_open(process, PidfdFlags::empty()))
+        .doing(|| format!("open a descriptor of process {pid}"))
 }
 
 /// A file system of the kernel's own (`debugfs`), mounted where no path leads: the host's tree stays as it is, and it goes with
 /// its descriptor. fsopen, fsconfig, fsmount: Linux 5.2.
 pub fn mount_nowhere(kind: &str) -> Result<OwnedFd> {
-    mount_with(kind, &[])
+    let mounted = || {
+        let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+        rustix::mount::fsconfig_create(&context)?;
+        let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+        rustix::mount::fsmount(&context, flags, MountAttrFlags::empty())
+    };
+    mounted().doing(|| format!("mount {kind}"))
 }
 
-/// As `mount_nowhere`, with options that have values.
-pub fn mount_with(kind: &str, options: &[(&str, &str)]) -> Result<OwnedFd> {
-    const FSOPEN_CLOEXEC: c_int = 1;
-    const FSCONFIG_SET_STRING: c_int = 1;
-    const FSCONFIG_CMD_CREATE: c_int = 6;
-    const FSMOUNT_CLOEXEC: c_int = 1;
-    let failed = |errno| Error::errno(format!("mount {kind}"), errno);
-    let name = c_text(kind)?;
-    let none = std::ptr::null::<u8>();
-    // SAFETY: the text ends with NUL; both descriptors are new and ours.
-    unsafe {
-        let context = libc::syscall(libc::SYS_fsopen, name.as_ptr(), FSOPEN_CLOEXEC);
-        let context = new_descriptor(context).map_err(failed)?;
-        let fd = context.as_raw_fd();
-        for (name, value) in options {
-            let (name, value) = (c_text(name)?, c_text(value)?);
-            let (name, value) = (name.as_ptr(), value.as_ptr());
-            if libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_SET_STRING, name, value, 0) == -1 {
-                return Err(failed(last_errno()));
-            }
-        }
-        if libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0) == -1 {
-            return Err(failed(last_errno()));
-        }
-        new_descriptor(libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, 0)).map_err(failed)
-    }
-}
-
-/// The errno is left to the caller. SAFETY: this must be what a system call that makes a descriptor has just returned.
+/// The descriptor that a system call has just returned; the errno is left to the caller.
+///
+/// # Safety
+///
+/// It must be new, and nobody else's.
 pub unsafe fn new_descriptor(result: c_long) -> std::result::Result<OwnedFd, i32> {
     match result {
         -1 => Err(last_errno()),
-        fd => Ok(OwnedFd::from_raw_fd(fd as RawFd)),
+        // SAFETY: the caller says so.
+        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
     }
 }
 
-/// RLIMIT_NOFILE.
-pub fn open_files() -> Result<libc::rlimit> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the structure is ours.
-    check(
-        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) },
-        || "read the limit of open files".to_string(),
-    )?;
-    Ok(limit)
+/// sync_file_range(2): starts, or with the other flags also awaits, the writing of a range's dirty pages; length 0: to the end.
+pub fn write_back(
+    file: &OwnedFd,
+    (offset, length): (u64, u64),
+    flags: c_uint,
+    doing: impl FnOnce() -> String,
+) -> Result<()> {
+    let fd = file.as_raw_fd();
+    // SAFETY: no pointers are involved.
+    let result = unsafe { libc::sync_file_range(fd, offset as i64, length as i64, flags) };
+    check(result, doing).map(drop)
+}
+
+/// Drops the clean pages of a file.
+pub fn drop_pages(file: &OwnedFd, path: &str) -> Result<()> {
+    fadvise(file, 0, None, Advice::DontNeed).doing(|| format!("drop the pages of {path}"))
+}
+
+/// The limit of open files (RLIMIT_NOFILE).
+pub fn open_files() -> libc::rlimit {
+    let limit = getrlimit(Resource::Nofile);
+    libc::rlimit {
+        rlim_cur: limit.current.unwrap_or(libc::RLIM_INFINITY),
+        rlim_max: limit.maximum.unwrap_or(libc::RLIM_INFINITY),
+    }
 }

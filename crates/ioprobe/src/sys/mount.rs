@@ -6,7 +6,7 @@
 use libc::c_ulong;
 use serde_json::{json, Value};
 
-use crate::error::Result;
+use crate::error::{Doing, Result};
 use crate::protocol;
 use crate::sys::{c_text, check};
 
@@ -38,10 +38,8 @@ pub fn mount(request: protocol::Mount) -> Result<Value> {
 /// Never lazy: a busy mount is an error that the conductor has to hear of.
 pub fn unmount(request: protocol::Unmount) -> Result<Value> {
     let target = c_text(&request.target)?;
-    // SAFETY: the text ends with NUL.
-    check(unsafe { libc::umount2(target.as_ptr(), 0) }, || {
-        format!("unmount {}", request.target)
-    })?;
+    rustix::mount::unmount(&target, rustix::mount::UnmountFlags::empty())
+        .doing(|| format!("unmount {}", request.target))?;
     Ok(json!({}))
 }
 

@@ -4,14 +4,15 @@
 //! folder to open folder, and the kernel itself (openat2, RESOLVE_NO_XDEV) refuses to enter a mount, bind mounts too.
 
 use std::ffi::{CStr, CString};
-use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 
-use libc::c_int;
+use rustix::fs::{unlinkat, AtFlags, Dir};
+use rustix::io::Errno;
 use serde_json::{json, Value};
 
-use crate::error::{last_errno, Error, Result};
+use crate::error::{Error, Result};
 use crate::protocol::Remove;
-use crate::sys::{check, hold_parent, open_at, stat_at, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV};
+use crate::sys::{hold_parent, open_at, stat_at, ResolveFlags};
 
 pub fn remove(request: Remove) -> Result<Value> {
     let removed = if request.keep {
@@ -27,7 +28,7 @@ pub fn remove(request: Remove) -> Result<Value> {
 /// Takes a whole tree away; returns how many names went. A missing one is fine.
 pub fn tree(path: &str) -> Result<u64> {
     match parent_and_name(path)? {
-        Some((folder, name)) => Walk { path }.entry(folder.as_raw_fd(), &name),
+        Some((folder, name)) => Walk { path }.entry(&folder, &name),
         None => Ok(0),
     }
 }
@@ -36,10 +37,9 @@ pub fn tree(path: &str) -> Result<u64> {
 fn contents(path: &str) -> Result<u64> {
     let walk = Walk { path };
     match parent_and_name(path)? {
-        Some((folder, name)) => match stat_at(folder.as_raw_fd(), &name, libc::AT_SYMLINK_NOFOLLOW)
-        {
+        Some((folder, name)) => match stat_at(&folder, &name) {
             Err(libc::ENOENT) => Ok(0),
-            _ => walk.contents(&walk.enter(folder.as_raw_fd(), &name)?, &name),
+            _ => walk.contents(&walk.enter(&folder, &name)?, &name),
         },
         None => Ok(0),
     }
@@ -52,14 +52,14 @@ fn single(path: &str) -> Result<u64> {
         None => return Ok(0),
     };
     let walk = Walk { path };
-    match stat_at(folder.as_raw_fd(), &name, libc::AT_SYMLINK_NOFOLLOW) {
+    match stat_at(&folder, &name) {
         Err(libc::ENOENT) => Ok(0),
         Err(errno) => Err(walk.failed(&name, errno)),
         Ok(status) if status.st_mode & libc::S_IFMT == libc::S_IFDIR => {
-            walk.enter(folder.as_raw_fd(), &name)?;
-            walk.unlink(folder.as_raw_fd(), &name, libc::AT_REMOVEDIR)
+            walk.enter(&folder, &name)?;
+            walk.unlink(&folder, &name, AtFlags::REMOVEDIR)
         }
-        Ok(_) => walk.unlink(folder.as_raw_fd(), &name, 0),
+        Ok(_) => walk.unlink(&folder, &name, AtFlags::empty()),
     }
 }
 
@@ -80,52 +80,53 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn entry(&self, folder: RawFd, name: &CStr) -> Result<u64> {
-        let status = match stat_at(folder, name, libc::AT_SYMLINK_NOFOLLOW) {
+    fn entry(&self, folder: &OwnedFd, name: &CStr) -> Result<u64> {
+        let status = match stat_at(folder, name) {
             Err(libc::ENOENT) => return Ok(0),
             other => other.map_err(|errno| self.failed(name, errno))?,
         };
         if status.st_mode & libc::S_IFMT != libc::S_IFDIR {
-            return self.unlink(folder, name, 0);
+            return self.unlink(folder, name, AtFlags::empty());
         }
         let inside = self.enter(folder, name)?;
-        Ok(self.contents(&inside, name)? + self.unlink(folder, name, libc::AT_REMOVEDIR)?)
+        Ok(self.contents(&inside, name)? + self.unlink(folder, name, AtFlags::REMOVEDIR)?)
     }
 
     fn contents(&self, inside: &OwnedFd, name: &CStr) -> Result<u64> {
         let mut removed = 0;
         for entry in names(inside).map_err(|errno| self.failed(name, errno))? {
-            removed += self.entry(inside.as_raw_fd(), &entry)?;
+            removed += self.entry(inside, &entry)?;
         }
         Ok(removed)
     }
 
-    fn unlink(&self, folder: RawFd, name: &CStr, flags: c_int) -> Result<u64> {
-        // SAFETY: `name` ends with NUL.
-        match unsafe { libc::unlinkat(folder, name.as_ptr(), flags) } {
-            0 => Ok(1),
-            _ => match last_errno() {
-                libc::ENOENT => Ok(0),
-                errno => Err(self.failed(name, errno)),
-            },
+    fn unlink(&self, folder: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<u64> {
+        match unlinkat(folder, name, flags) {
+            Ok(()) => Ok(1),
+            Err(Errno::NOENT) => Ok(0),
+            Err(errno) => Err(self.failed(name, errno.raw_os_error())),
         }
     }
 
     /// Opens a folder of this very mount.
-    fn enter(&self, folder: RawFd, name: &CStr) -> Result<OwnedFd> {
+    fn enter(&self, folder: &OwnedFd, name: &CStr) -> Result<OwnedFd> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        open_at(folder, name, flags, RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS).map_err(|errno| {
-            match errno {
-                libc::EXDEV => Error::errno(
-                    format!(
-                        "remove {}: {} is a mount point, which is not crossed",
-                        self.path,
-                        name.to_string_lossy()
-                    ),
-                    libc::EXDEV,
+        open_at(
+            folder,
+            name,
+            flags,
+            ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS,
+        )
+        .map_err(|errno| match errno {
+            libc::EXDEV => Error::errno(
+                format!(
+                    "remove {}: {} is a mount point, which is not crossed",
+                    self.path,
+                    name.to_string_lossy()
                 ),
-                errno => self.failed(name, errno),
-            }
+                libc::EXDEV,
+            ),
+            errno => self.failed(name, errno),
         })
     }
 
@@ -137,37 +138,12 @@ impl Walk<'_> {
 
 /// All names of an open folder but `.` and `..`, read before any is removed.
 fn names(folder: &OwnedFd) -> std::result::Result<Vec<CString>, i32> {
-    // SAFETY: the stream owns the duplicate and is closed below; an entry is valid until the next call.
-    unsafe {
-        let duplicate = check(
-            libc::fcntl(folder.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3),
-            String::new,
-        )
-        .map_err(|_| last_errno())?;
-        let stream = libc::fdopendir(duplicate);
-        if stream.is_null() {
-            let errno = last_errno();
-            libc::close(duplicate);
-            return Err(errno);
-        }
-        let mut names = Vec::new();
-        let outcome = loop {
-            *libc::__errno_location() = 0;
-            let entry = libc::readdir64(stream);
-            if entry.is_null() {
-                break match last_errno() {
-                    0 => Ok(names),
-                    errno => Err(errno),
-                };
-            }
-            let name = CStr::from_ptr((*entry).d_name.as_ptr());
-            if name.to_bytes() != b"." && name.to_bytes() != b".." {
-                names.push(name.to_owned());
-            }
-        };
-        libc::closedir(stream);
-        outcome
-    }
+    let entries = Dir::read_from(folder).map_err(Errno::raw_os_error)?;
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_owned()));
+    let names: rustix::io::Result<Vec<CString>> = names.collect();
+    let mut names = names.map_err(Errno::raw_os_error)?;
+    names.retain(|name| name.as_c_str() != c"." && name.as_c_str() != c"..");
+    Ok(names)
 }
 
 #[cfg(test)]

@@ -195,7 +195,7 @@ pub fn input(text: Option<&str>) -> Result<OwnedFd> {
     };
     let name = c_text("ioprobe-stdin")?;
     let file = memory_file(&name)?;
-    write_all(file.as_raw_fd(), text.as_bytes(), "standard input")?;
+    write_all(&file, text.as_bytes(), "standard input")?;
     rewind(&file)?;
     Ok(file)
 }

@@ -26,13 +26,12 @@ use crate::clock::Clock;
 use crate::counters;
 use crate::counters::devices::Counters;
 use crate::error::{Error, Result};
-use crate::fileset::cache;
 use crate::fileset::times::{set_times, state_of};
 use crate::fileset::Registry;
 use crate::protocol::{word, AtimeCall, AtimeJob, Common};
 use crate::sys::files::syncfs;
 use crate::sys::remove;
-use crate::sys::{make_folder, open};
+use crate::sys::{drop_pages, make_folder, open};
 
 const MOST_BURST: u32 = 1_000_000;
 /// So many ticks lie at the least between the two times that a call is done.
@@ -67,7 +66,7 @@ pub fn run(
     syncfs(&folder.path)?;
     for object in objects.iter().filter(|object| object.is_file()) {
         let file = open(&object.path, libc::O_RDONLY | libc::O_NOATIME, 0)?;
-        cache::drop_pages(&file, &object.path)?;
+        drop_pages(&file, &object.path)?;
     }
     for object in &mut objects {
         object.prepare();

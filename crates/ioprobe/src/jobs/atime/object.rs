@@ -5,10 +5,10 @@ use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 
 use libc::c_int;
 
-use crate::error::{last_errno, Error, Result};
+use crate::error::{last_errno, Doing, Error, Result};
 use crate::protocol::AtimeCall;
 use crate::sys::{
-    c_text, check, make_folder, memory_file, new_descriptor, open, stat, try_open, write_all,
+    c_text, make_folder, memory_file, new_descriptor, open, stat, try_open, write_all,
 };
 
 pub const PAGE: usize = 4096;
@@ -69,11 +69,8 @@ impl Object {
             }
             Kind::Link => {
                 make_file(&beside, b"beside")?;
-                // SAFETY: both texts end with NUL.
-                check(
-                    unsafe { libc::symlink(object.beside.as_ptr(), object.name.as_ptr()) },
-                    || format!("link {}", object.path),
-                )?;
+                rustix::fs::symlink(&object.beside, &object.name)
+                    .doing(|| format!("link {}", object.path))?;
             }
         }
         match call {
@@ -99,7 +96,7 @@ impl Object {
     /// Access time in seconds and nanoseconds, of a link its own. Asking changes nothing.
     pub fn atime(&self) -> Result<(i64, i64)> {
         let found = stat(&self.path, false)?;
-        Ok((found.st_atime, found.st_atime_nsec))
+        Ok((found.st_atime, found.st_atime_nsec as i64))
     }
 
     /// Opens and maps what the call needs. Where that fails, so does the call.
@@ -131,11 +128,8 @@ impl Object {
     }
 
     fn link(&self, round: usize) -> Result<()> {
-        // SAFETY: both texts end with NUL.
-        check(
-            unsafe { libc::link(self.name.as_ptr(), self.further(round).as_ptr()) },
-            || format!("link {}", self.path),
-        )?;
+        rustix::fs::link(&self.name, &self.further(round))
+            .doing(|| format!("link {}", self.path))?;
         Ok(())
     }
 
@@ -213,7 +207,7 @@ fn content_of(call: AtimeCall) -> &'static [u8] {
 fn make_file(path: &str, content: &[u8]) -> Result<()> {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     let file = open(path, flags, 0o755)?;
-    write_all(file.as_raw_fd(), content, path)
+    write_all(&file, content, path)
 }
 
 fn pipe() -> std::result::Result<(OwnedFd, OwnedFd), i32> {

@@ -1,14 +1,14 @@
 //! The one file of a matrix: made, dropped from the cache, looked at, and taken away again, all of it untimed.
 
 use std::ffi::{CStr, CString};
-use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::os::unix::io::OwnedFd;
 
 use libc::c_int;
 
 use super::pattern::{put_stamp, Held, Pattern};
-use crate::error::{last_errno, Error, Result};
+use crate::error::{last_errno, Doing, Error, Result};
 use crate::fileset::cache;
-use crate::sys::{c_text, check, open_quietly, read_full, stat, stat_of, try_open, write_all};
+use crate::sys::{c_text, drop_pages, open_quietly, read_full, stat, stat_of, try_open, write_all};
 
 /// Name of the file in the folder of the set.
 const NAME: &str = "matrix";
@@ -81,16 +81,13 @@ impl Subject {
         pattern.fill(buffer);
         for record in 0..records {
             put_stamp(buffer, pattern.stamp(record));
-            write_all(file.as_raw_fd(), buffer, &self.path)?;
+            write_all(&file, buffer, &self.path)?;
         }
         self.sync(&file)
     }
 
     pub fn sync(&self, file: &OwnedFd) -> Result<()> {
-        // SAFETY: no pointers are involved.
-        check(unsafe { libc::fsync(file.as_raw_fd()) }, || {
-            format!("fsync {}", self.path)
-        })?;
+        rustix::fs::fsync(&file).doing(|| format!("fsync {}", self.path))?;
         Ok(())
     }
 
@@ -106,7 +103,7 @@ impl Subject {
         let size = stat_of(&file, &self.path)?.st_size as u64;
         let mut left = 0;
         for _ in 0..TRIES {
-            cache::drop_pages(&file, &self.path)?;
+            drop_pages(&file, &self.path)?;
             left = cache::cached(&file, size, &self.path)?.0;
             if left == 0 {
                 return Ok(());
@@ -144,7 +141,7 @@ impl Subject {
                 held.all.fill(&mut wanted);
             }
             put_stamp(&mut wanted, held.stamp(record));
-            let n = read_full(file.as_raw_fd(), &mut found, &self.path)?;
+            let n = read_full(&file, &mut found, &self.path)?;
             if n != record_size || found != wanted {
                 return Err(Error::verify(format!(
                     "{}: wanted record {record} as the tests left it, found it different",

@@ -57,7 +57,7 @@ impl DevTools {
         }
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
-        write_all(self.to.as_raw_fd(), &bytes, "the browser's pipe")?;
+        write_all(&self.to, &bytes, "the browser's pipe")?;
         Ok(id)
     }
 

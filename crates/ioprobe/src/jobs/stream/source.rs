@@ -6,10 +6,10 @@ use libc::c_int;
 
 use super::verify::PIECE;
 use crate::error::{Error, Result};
-use crate::fileset::cache::{cached, drop_pages, open_any_way, page_size};
+use crate::fileset::cache::{cached, open_any_way, page_size};
 use crate::fileset::FileSet;
 use crate::protocol::{StreamJob, StreamSync};
-use crate::sys::{c_text, open, stat, stat_of, try_open, write_all};
+use crate::sys::{c_text, drop_pages, open, stat, stat_of, try_open, write_all};
 
 /// One file.
 pub struct Chosen {
@@ -110,7 +110,7 @@ impl<'a> Target<'a> {
         while offset < size {
             let length = (PIECE as u64).min(size - offset) as usize;
             (self.set.content).fill(*index, offset, &mut piece[..length]);
-            write_all(opened.as_raw_fd(), &piece[..length], file)?;
+            write_all(&opened, &piece[..length], file)?;
             offset += length as u64;
         }
         let state = &mut self.set.files[*index as usize];

@@ -23,7 +23,7 @@ pub fn written(path: &str, data: &Data, volume: u64, size: u64, forget: bool) ->
     let mut offset = 0;
     while offset < volume {
         let length = (PIECE as u64).min(volume - offset) as usize;
-        let n = read_full(file.as_raw_fd(), &mut piece[..length], path)?;
+        let n = read_full(&file, &mut piece[..length], path)?;
         data.fill(offset, &mut wanted[..length]);
         if n != length {
             return Err(Error::verify(format!(
@@ -63,8 +63,8 @@ pub fn copied(from: &str, to: &str, volume: u64, size: u64, forget: bool) -> Res
     let mut offset = 0;
     while offset < volume {
         let length = (PIECE as u64).min(volume - offset) as usize;
-        let n = read_full(source.as_raw_fd(), &mut wanted[..length], from)?;
-        let m = read_full(copy.as_raw_fd(), &mut piece[..length], to)?;
+        let n = read_full(&source, &mut wanted[..length], from)?;
+        let m = read_full(&copy, &mut piece[..length], to)?;
         if n != length || m != length || wanted[..length] != piece[..length] {
             return Err(Error::verify(format!(
                 "copy of {from} to {to}: wanted the same {length} bytes from offset {offset} on, found others"

@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 
 use super::Device;
 use crate::checksum::Crc32;
-use crate::error::{last_errno, Error, Result};
+use crate::error::{last_errno, Doing, Error, Result};
 use crate::protocol;
 use crate::sys::check;
 
@@ -89,8 +89,7 @@ pub fn zero(device: &Device, request: &protocol::DeviceRange) -> Result<Value> {
         )?;
         at += range[1];
     }
-    // SAFETY: no pointers are involved.
-    check(unsafe { libc::fdatasync(writing.as_raw_fd()) }, doing)?;
+    rustix::fs::fdatasync(&writing).doing(doing)?;
     drop(writing);
     device.evict()?;
     match Reader::new(device)?.first_nonzero(request.offset, request.length)? {
@@ -126,8 +125,7 @@ pub fn mark(device: &Device, request: &protocol::DeviceMark) -> Result<Value> {
             n => Error::verify(format!("{}: wanted {BLOCK} bytes, wrote {n}", doing())),
         });
     }
-    // SAFETY: no pointers are involved.
-    check(unsafe { libc::fdatasync(writing.as_raw_fd()) }, doing)?;
+    rustix::fs::fdatasync(&writing).doing(doing)?;
     match read_mark(device, request.offset)? {
         Some(found) if found == request.text => Ok(json!({})),
         found => Err(Error::verify(format!(
