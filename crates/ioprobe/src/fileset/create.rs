@@ -41,7 +41,7 @@ impl Writer {
             if self.content.kind != Kind::Zeros {
                 self.content.fill(index, offset, piece);
             }
-            write_all(&file, piece, path)?;
+            write_all(file, piece, path)?;
             offset += n as u64;
         }
         Ok(())

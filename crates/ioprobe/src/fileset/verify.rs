@@ -3,7 +3,6 @@
 //! Every byte is compared with the generator's, so "verified" is not a matter of sizes. The checksum is that of all files
 //! one after the other, for whoever wants to check with a tool of their own.
 
-
 use serde_json::{json, Value};
 
 use super::{FileSet, Registry};

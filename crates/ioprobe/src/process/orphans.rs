@@ -4,8 +4,8 @@
 //! the leader the number may have come to mean strangers; then, and for those that have left the session, a token in
 //! their environment is the proof, or there is none.
 
+use rustix::process::{pidfd_send_signal, Signal};
 use std::fs;
-use std::os::unix::io::AsRawFd;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -117,16 +117,7 @@ fn kill(process: &Process) -> bool {
         Err(_) => return false,
     };
     let same = read(process.pid).is_some_and(|now| now.started == process.started);
-    // SAFETY: no pointer but the null one, by which the kernel fills in what kill(2) would.
-    same && unsafe {
-        libc::syscall(
-            libc::SYS_pidfd_send_signal,
-            descriptor.as_raw_fd(),
-            libc::SIGKILL,
-            std::ptr::null::<libc::siginfo_t>(),
-            0,
-        )
-    } == 0
+    same && pidfd_send_signal(&descriptor, Signal::KILL).is_ok()
 }
 
 fn processes() -> Vec<Process> {

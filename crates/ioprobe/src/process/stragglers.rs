@@ -5,11 +5,12 @@
 //! of servers stay (`kept`), and what is below them has another reaper: then children are looked up in /proc and waited for by
 //! their ids.
 
+use crate::sys;
 use std::fs;
 
 use libc::{c_int, pid_t};
 
-use crate::error::{last_errno, Error, Result};
+use crate::error::{Error, Result};
 use crate::process::kept;
 
 /// Kills and reaps every descendant; returns how many had to be killed. `shot`: whether the group was killed already, so
@@ -76,18 +77,11 @@ enum Reaped {
 }
 
 fn reap(pid: pid_t, flags: c_int) -> Result<Reaped> {
-    let mut status = 0;
-    loop {
-        // SAFETY: `status` is ours.
-        match unsafe { libc::waitpid(pid, &mut status, flags | libc::__WALL) } {
-            0 => return Ok(Reaped::StillRunning),
-            -1 => match last_errno() {
-                libc::EINTR => {}
-                libc::ECHILD => return Ok(Reaped::None),
-                errno => return Err(Error::errno("wait for processes left behind", errno)),
-            },
-            _ => return Ok(Reaped::One(status)),
-        }
+    match sys::wait(pid, flags | libc::__WALL) {
+        Ok(Some((_, status))) => Ok(Reaped::One(status)),
+        Ok(None) => Ok(Reaped::StillRunning),
+        Err(libc::ECHILD) => Ok(Reaped::None),
+        Err(errno) => Err(Error::errno("wait for processes left behind", errno)),
     }
 }
 
@@ -101,13 +95,8 @@ fn kill_children() -> Result<()> {
 }
 
 fn kill(pid: pid_t) -> Result<()> {
-    // SAFETY: no pointers are involved; a child that was not reaped keeps its id.
-    match unsafe { libc::kill(pid, libc::SIGKILL) } {
-        -1 => Err(Error::last_os(format!(
-            "kill process {pid} that a command left behind"
-        ))),
-        _ => Ok(()),
-    }
+    let doing = || format!("kill process {pid} that a command left behind");
+    sys::kill(pid).map_err(|errno| Error::errno(doing(), errno))
 }
 
 fn children() -> impl Iterator<Item = pid_t> {

@@ -9,6 +9,8 @@ mod ready;
 mod reaper;
 mod tree;
 
+use rustix::fs::{fcntl_setfl, OFlags, SeekFrom};
+use rustix::process::{pidfd_send_signal, Signal};
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::os::unix::io::{AsRawFd, OwnedFd};
@@ -27,12 +29,12 @@ use crate::process::program::Environment;
 use crate::process::start::{Starter, Surroundings};
 use crate::process::{kept, stragglers};
 use crate::protocol::{EndSignal, Nothing, OfServer, Ready, ServerStart, ServerStop};
-use crate::sys::{c_text, check, memory_file, open, process_descriptor};
+use crate::sys::{self, c_text, memory_file, open, process_descriptor};
 
 /// As much of what a server said last as is told.
 const LAST_WORDS: usize = 2048;
 /// What it says is kept in memory; more than this is forgotten before the next job.
-const MOST_SAID: i64 = 1 << 20;
+const MOST_SAID: u64 = 1 << 20;
 const PAUSE_MS: c_int = 5;
 /// How long a killed server may take to be gone: the kernel may be writing for it.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
@@ -161,14 +163,14 @@ pub fn stop(request: ServerStop, isolated: bool) -> Result<Value> {
     server.listen(0)?;
     let died = server.ended.is_some();
     server.send(match request.signal {
-        EndSignal::Term => libc::SIGTERM,
-        EndSignal::Int => libc::SIGINT,
-        EndSignal::Quit => libc::SIGQUIT,
+        EndSignal::Term => Signal::TERM,
+        EndSignal::Int => Signal::INT,
+        EndSignal::Quit => Signal::QUIT,
     });
     let patience = Duration::from_secs_f64(limit.seconds().unwrap_or_default());
     let ended = server.wait(begun + patience)?;
     if !ended {
-        server.send(libc::SIGKILL);
+        server.send(Signal::KILL);
         server.wait(Instant::now() + GONE_WITHIN)?;
     }
     let said = server.last_words();
@@ -235,13 +237,8 @@ impl Server {
 
     /// Whether the process has ended, whoever knows of it.
     fn has_ended(&self) -> bool {
-        let mut poll = libc::pollfd {
-            fd: self.descriptor.as_ref().map_or(-1, AsRawFd::as_raw_fd),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one structure, ours.
-        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+        let descriptor = self.descriptor.as_ref();
+        descriptor.is_some_and(|process| sys::is_ready(process, 0))
     }
 
     /// Whether it has ended by then.
@@ -253,39 +250,21 @@ impl Server {
     }
 
     /// To this very process: a descriptor of it cannot come to mean another.
-    fn send(&self, signal: c_int) {
+    fn send(&self, signal: Signal) {
         if let Some(descriptor) = &self.descriptor {
-            // SAFETY: no pointer but the null one, by which the kernel fills in what kill(2) would.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_pidfd_send_signal,
-                    descriptor.as_raw_fd(),
-                    signal,
-                    std::ptr::null::<libc::siginfo_t>(),
-                    0,
-                )
-            };
+            let _ = pidfd_send_signal(descriptor, signal);
         }
     }
 
-    fn size_of_log(&self) -> i64 {
-        // SAFETY: no pointers are involved.
-        unsafe { libc::lseek(self.log.as_raw_fd(), 0, libc::SEEK_END) }
+    fn size_of_log(&self) -> u64 {
+        rustix::fs::seek(&self.log, SeekFrom::End(0)).unwrap_or(0)
     }
 
     fn last_words(&self) -> String {
-        let from = (self.size_of_log() - LAST_WORDS as i64).max(0);
+        let from = self.size_of_log().saturating_sub(LAST_WORDS as u64);
         let mut text = vec![0_u8; LAST_WORDS];
-        // SAFETY: the vector is valid for its length.
-        let n = unsafe {
-            libc::pread(
-                self.log.as_raw_fd(),
-                text.as_mut_ptr().cast(),
-                text.len(),
-                from,
-            )
-        };
-        String::from_utf8_lossy(&text[..n.max(0) as usize]).into_owned()
+        let n = rustix::io::pread(&self.log, &mut text, from).unwrap_or(0);
+        String::from_utf8_lossy(&text[..n]).into_owned()
     }
 
     /// A log that has grown large is begun anew; it is opened for appending, so that no hole stays.
@@ -318,12 +297,7 @@ fn unknown(name: &str) -> Error {
 }
 
 fn append_only(log: &OwnedFd) -> Result<()> {
-    // SAFETY: no pointers are involved.
-    check(
-        unsafe { libc::fcntl(log.as_raw_fd(), libc::F_SETFL, libc::O_APPEND) },
-        || "set up a server's log".to_string(),
-    )?;
-    Ok(())
+    fcntl_setfl(log, OFlags::APPEND).doing(|| "set up a server's log")
 }
 
 /// How it ended, by its wait status.

@@ -4,6 +4,7 @@
 //! It reaps, and says how the server itself ended; nobody else learns of that. When the probe dies the kernel kills it, and
 //! with it the server.
 
+use crate::sys;
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, c_ulong, pid_t};
@@ -58,29 +59,15 @@ impl Reaper {
         if let Some(said) = self.line() {
             return Ok(Some(said));
         }
-        let mut poll = libc::pollfd {
-            fd: self.reading.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        if !sys::is_ready(&self.reading, wait_ms) {
+            return Ok(None);
+        }
         let mut piece = [0_u8; 512];
-        // SAFETY: one structure and one array, ours.
-        let n = unsafe {
-            if libc::poll(&mut poll, 1, wait_ms) <= 0 {
-                return Ok(None);
-            }
-            libc::read(
-                self.reading.as_raw_fd(),
-                piece.as_mut_ptr().cast(),
-                piece.len(),
-            )
-        };
-        match n {
-            -1 => Ok(None),
-            0 => Err(Error::verify("the reaper of a server has ended by itself")),
-            n => {
-                self.heard
-                    .push_str(&String::from_utf8_lossy(&piece[..n as usize]));
+        match rustix::io::read(&self.reading, &mut piece) {
+            Err(_) => Ok(None),
+            Ok(0) => Err(Error::verify("the reaper of a server has ended by itself")),
+            Ok(n) => {
+                self.heard.push_str(&String::from_utf8_lossy(&piece[..n]));
                 Ok(self.line())
             }
         }
@@ -94,13 +81,8 @@ impl Reaper {
 
     /// Ends it at once; what is left below becomes the probe's.
     pub fn end(self) {
-        // SAFETY: no pointers but the null one; a child that was not reaped keeps its id.
-        unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
-            while libc::waitpid(self.pid, std::ptr::null_mut(), 0) == -1
-                && last_errno() == libc::EINTR
-            {}
-        }
+        let _ = sys::kill(self.pid);
+        let _ = sys::wait(self.pid, 0);
     }
 }
 
@@ -193,7 +175,7 @@ fn give_up_all_but(needed: &[RawFd]) {
 
 fn tell(writing: &OwnedFd, line: &str) {
     // Whoever would read it is gone, or never reads: then it does not matter.
-    let _ = write_all(&writing, line.as_bytes(), "what a server did");
+    let _ = write_all(writing, line.as_bytes(), "what a server did");
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! take their place. Sizes are spread evenly over powers of two, as those of real file systems roughly are (Agrawal, Bolosky,
 //! Douceur, Lorch: A Five-Year Study of File-System Metadata, FAST 2007).
 
+use rustix::io::Errno;
 use std::fs;
 use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::time::Instant;
@@ -13,7 +14,7 @@ use serde_json::{json, Value};
 use crate::content::{key, word, Content, Kind};
 use crate::error::{last_errno, Doing, Error, Result};
 use crate::protocol::{Age, Path};
-use crate::sys::{c_text, check, make_folder, open, try_open, write_all};
+use crate::sys::{c_text, make_folder, open, try_open, write_all};
 
 const SMALLEST: u64 = 4096;
 /// Powers of two from the smallest: 4 KiB to 1 MiB.
@@ -122,19 +123,16 @@ impl<'a> Files<'a> {
 
 /// Bytes of a file system, and those that are free.
 fn space(folder: &OwnedFd, path: &str) -> Result<(u64, u64)> {
-    // SAFETY: all zeros is a value of this structure, and the kernel fills it.
-    unsafe {
-        let mut facts: libc::statvfs = std::mem::zeroed();
-        check(libc::fstatvfs(folder.as_raw_fd(), &mut facts), || {
-            format!("ask how full the file system of {path} is")
-        })?;
-        let unit = facts.f_frsize as u64;
-        Ok((facts.f_blocks as u64 * unit, facts.f_bfree as u64 * unit))
-    }
+    let facts = rustix::fs::fstatvfs(folder)
+        .doing(|| format!("ask how full the file system of {path} is"))?;
+    Ok((
+        facts.f_blocks * facts.f_frsize,
+        facts.f_bfree * facts.f_frsize,
+    ))
 }
 
 fn sync(folder: &OwnedFd, path: &str) -> Result<()> {
-    rustix::fs::syncfs(&folder).doing(|| format!("sync the file system of {path}"))?;
+    rustix::fs::syncfs(folder).doing(|| format!("sync the file system of {path}"))?;
     Ok(())
 }
 
@@ -163,18 +161,17 @@ fn write_until_full(file: &OwnedFd, path: &str) -> Result<u64> {
     content.fill(0, 0, &mut memory);
     let (mut written, mut size) = (0, memory.len());
     while size >= SMALLEST as usize {
-        // SAFETY: the slice is valid for its length.
-        match unsafe { libc::write(file.as_raw_fd(), memory.as_ptr().cast(), size) } {
-            -1 if last_errno() == libc::EINTR => {}
-            -1 if last_errno() == libc::ENOSPC => size /= 2,
-            -1 => return Err(Error::last_os(format!("write {path}"))),
-            n => written += n as u64,
+        match rustix::io::write(file, &memory[..size]) {
+            Err(Errno::INTR) => {}
+            Err(Errno::NOSPC) => size /= 2,
+            n => written += n.doing(|| format!("write {path}"))? as u64,
         }
     }
-    // SAFETY: no pointers are involved.
-    match unsafe { libc::fdatasync(file.as_raw_fd()) } {
-        -1 if last_errno() != libc::ENOSPC => Err(Error::last_os(format!("fdatasync {path}"))),
-        _ => Ok(written),
+    match rustix::fs::fdatasync(file) {
+        Err(Errno::NOSPC) => Ok(written),
+        synced => synced
+            .map(|()| written)
+            .doing(|| format!("fdatasync {path}")),
     }
 }
 

@@ -30,7 +30,7 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
     }
     // held from here on: a folder above can be swapped, the one that was looked at cannot
     let folder = hold(&request.folder, libc::O_DIRECTORY, &doing())?;
-    let magic = rustix::fs::fstatfs(&folder).doing(&doing)?.f_type as u64 & 0xffff_ffff;
+    let magic = rustix::fs::fstatfs(&folder).doing(doing)?.f_type as u64 & 0xffff_ffff;
     if magic == TMPFS_MAGIC || magic == RAMFS_MAGIC {
         return Err(Error::bad(format!(
             "{}: wanted a file system on a disk, found one in memory (type {magic:#x})",

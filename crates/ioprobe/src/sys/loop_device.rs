@@ -2,6 +2,8 @@
 //!
 //! Direct I/O keeps the image's pages out of the cache; with buffered loops a "cold" read is served from memory.
 
+use crate::sys::drop_pages;
+use rustix::fs::{fallocate, FallocateFlags};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::thread::sleep;
@@ -255,20 +257,10 @@ impl LoopDevice {
             unsafe { libc::ioctl(self.device.as_raw_fd(), BLKFLSBUF, 0) },
             || format!("drop the cached pages of {}", self.path()),
         )?;
-        // SAFETY: no pointers are involved.
-        let status = unsafe {
-            check(libc::fdatasync(self.image.file.as_raw_fd()), || {
-                format!("write back the image of {}", self.path())
-            })?;
-            libc::posix_fadvise(self.image.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED)
-        };
-        match status {
-            0 => Ok(()),
-            errno => Err(Error::errno(
-                format!("drop the cached pages of the image of {}", self.path()),
-                errno,
-            )),
-        }
+        let image = &self.image.file;
+        rustix::fs::fdatasync(image)
+            .doing(|| format!("write back the image of {}", self.path()))?;
+        drop_pages(image, &format!("the image of {}", self.path()))
     }
 
     /// Brings device and image to one state, whatever was on them.
@@ -287,13 +279,11 @@ impl LoopDevice {
         }
         self.evict()?;
         self.reset_block_size()?;
-        let image = self.image.file.as_raw_fd();
-        let size = stat_of(&self.image.file, "the image")?.st_size;
-        let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: no pointers are involved.
-        check(unsafe { libc::fallocate(image, mode, 0, size) }, doing)?;
-        // SAFETY: no pointers are involved.
-        check(unsafe { libc::fsync(image) }, doing)?;
+        let image = &self.image.file;
+        let size = stat_of(image, "the image")?.st_size as u64;
+        let mode = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        fallocate(image, mode, 0, size).doing(doing)?;
+        rustix::fs::fsync(image).doing(doing)?;
         self.evict()
     }
 

@@ -1,5 +1,7 @@
 //! Which loop devices there are: finding a free one, adding one, taking it away again, with their nodes in /dev.
 
+use rustix::fs::{mknodat, openat, FileType, Mode, OFlags, CWD};
+use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::thread::sleep;
@@ -11,7 +13,7 @@ use serde_json::{json, Value};
 use crate::error::{last_errno, Doing, Error, Result};
 use crate::protocol::LoopRemove;
 use crate::sys::loop_device::status;
-use crate::sys::{c_text, check, exists, mount_nowhere, new_descriptor};
+use crate::sys::{exists, mount_nowhere};
 
 pub const LOOP_MAJOR: u32 = 7;
 const LOOP_CTL_ADD: c_ulong = 0x4c80;
@@ -91,22 +93,11 @@ pub fn attached() -> Vec<Attached> {
 
 fn over(nodes: &OwnedFd, name: &str, rdev: libc::dev_t) -> Result<Over> {
     let doing = || format!("ask {name} what it is attached to");
-    let text = c_text(name)?;
-    // SAFETY: the text ends with NUL; the descriptor is new and ours.
-    let device = unsafe {
-        check(
-            libc::mknodat(
-                nodes.as_raw_fd(),
-                text.as_ptr(),
-                libc::S_IFBLK | 0o600,
-                rdev,
-            ),
-            doing,
-        )?;
-        let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
-        let fd = libc::openat(nodes.as_raw_fd(), text.as_ptr(), flags);
-        new_descriptor(fd.into()).map_err(|errno| Error::errno(doing(), errno))?
-    };
+    let mode = Mode::from_bits_retain(0o600);
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let device = mknodat(nodes, name, FileType::BlockDevice, mode, rdev)
+        .and_then(|()| openat(nodes, name, flags, Mode::empty()))
+        .doing(doing)?;
     let found = status(&device, name)?;
     Ok(Over {
         device: found.device,
@@ -217,13 +208,13 @@ fn make_node(number: u32) -> Result<bool> {
     if exists(&path)? {
         return Ok(false);
     }
-    let text = c_text(&path)?;
     let device = libc::makedev(LOOP_MAJOR, number);
-    // SAFETY: the text ends with NUL.
-    match unsafe { libc::mknod(text.as_ptr(), libc::S_IFBLK | 0o660, device) } {
-        0 => Ok(true),
-        _ if last_errno() == libc::EEXIST => Ok(false),
-        _ => Err(Error::last_os(format!("make device node {path}"))),
+    let mode = Mode::from_bits_retain(0o660);
+    match mknodat(CWD, &path, FileType::BlockDevice, mode, device) {
+        Err(Errno::EXIST) => Ok(false),
+        made => made
+            .map(|()| true)
+            .doing(|| format!("make device node {path}")),
     }
 }
 

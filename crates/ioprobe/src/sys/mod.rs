@@ -18,11 +18,13 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, c_long, c_uint, pid_t};
+use rustix::event::{poll, PollFd, PollFlags};
 use rustix::fs::{fadvise, Advice, AtFlags, MemfdFlags, Mode, OFlags, CWD};
 pub use rustix::fs::{ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
-use rustix::process::{getrlimit, pidfd_open, Pid, PidfdFlags, Resource};
+use rustix::process::{getrlimit, kill_process, pidfd_open, Pid, PidfdFlags, Resource, Signal};
+use rustix::time::Timespec;
 
 use crate::error::{last_errno, Doing, Error, Result};
 
@@ -241,6 +243,37 @@ pub unsafe fn new_descriptor(result: c_long) -> std::result::Result<OwnedFd, i32
         // SAFETY: the caller says so.
         fd => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
     }
+}
+
+/// waitpid(2), begun again when a signal interrupts it: who has ended, and its wait status; None where nobody has (WNOHANG).
+pub fn wait(pid: pid_t, flags: c_int) -> std::result::Result<Option<(pid_t, c_int)>, i32> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is ours.
+        match unsafe { libc::waitpid(pid, &mut status, flags) } {
+            0 => return Ok(None),
+            -1 if last_errno() == libc::EINTR => {}
+            -1 => return Err(last_errno()),
+            ended => return Ok(Some((ended, status))),
+        }
+    }
+}
+
+/// SIGKILL; the errno is left to the caller.
+pub fn kill(pid: pid_t) -> std::result::Result<(), i32> {
+    let process = Pid::from_raw(pid).ok_or(Errno::SRCH);
+    process
+        .and_then(|process| kill_process(process, Signal::KILL))
+        .map_err(Errno::raw_os_error)
+}
+
+/// Whether something can be read, or is over, within so many milliseconds.
+pub fn is_ready(fd: impl AsFd, within_ms: c_int) -> bool {
+    let within = Timespec {
+        tv_sec: i64::from(within_ms) / 1000,
+        tv_nsec: i64::from(within_ms) % 1000 * 1_000_000,
+    };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&within)).is_ok_and(|n| n > 0)
 }
 
 /// sync_file_range(2): starts, or with the other flags also awaits, the writing of a range's dirty pages; length 0: to the end.

@@ -3,19 +3,23 @@
 //! Not a measurement: its output goes through pipes that are emptied while it runs. What exceeds the limit is read and
 //! thrown away, so that a talkative program neither blocks nor fills memory.
 
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::fs::{fcntl_setfl, OFlags, SeekFrom};
+use rustix::io::Errno;
+use rustix::time::Timespec;
 use serde_json::{json, Value};
 
-use crate::error::{last_errno, Error, Result};
+use crate::error::{Doing, Result};
 use crate::process::limit::{kill_group, Limit};
 use crate::process::program::Environment;
 use crate::process::start::{Starter, Surroundings};
 use crate::process::stragglers;
 use crate::protocol::Run;
-use crate::sys::{c_text, check, memory_file, open, process_descriptor, write_all};
+use crate::sys::{self, c_text, memory_file, open, process_descriptor, write_all};
 
 pub fn run(request: Run, starter: &mut Starter, isolated: bool) -> Result<Value> {
     let environment = Environment::new(request.environment.as_ref())?;
@@ -78,37 +82,26 @@ fn attend(
             kill_group(pid);
             timed_out = true;
         }
-        let wait_ms = left.map_or(0, |left| (left.as_millis() + 1).min(1_000_000) as c_int);
-        let mut polls = [
-            watched(ended.as_raw_fd()),
-            streams[0].watched(),
-            streams[1].watched(),
-        ];
-        // SAFETY: the array is valid for its length.
-        if unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, wait_ms) } == -1
-            && last_errno() != libc::EINTR
-        {
-            return Err(Error::last_os("wait for a program"));
+        let within =
+            left.map(|left| left.min(Duration::from_secs(1000)) + Duration::from_millis(1));
+        let within = Timespec::try_from(within.unwrap_or_default()).ok();
+        let mut polls = vec![PollFd::new(&ended, PollFlags::IN)];
+        for stream in streams.iter().filter(|stream| stream.open) {
+            polls.push(PollFd::new(&stream.pipe, PollFlags::IN));
+        }
+        match poll(&mut polls, within.as_ref()) {
+            Err(Errno::INTR) => {}
+            polled => drop(polled.doing(|| "wait for a program")?),
         }
         for stream in streams.iter_mut() {
             stream.take_what_is_there()?;
         }
-        let mut status = 0;
-        // SAFETY: `status` is ours.
-        if unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } == pid {
+        if let Ok(Some((_, status))) = sys::wait(pid, libc::WNOHANG) {
             for stream in streams.iter_mut() {
                 stream.take_what_is_there()?;
             }
             return Ok((status, timed_out));
         }
-    }
-}
-
-fn watched(fd: RawFd) -> libc::pollfd {
-    libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
     }
 }
 
@@ -131,11 +124,6 @@ impl Stream {
         }
     }
 
-    /// A negative descriptor is one that poll passes over.
-    fn watched(&self) -> libc::pollfd {
-        watched(if self.open { self.pipe.as_raw_fd() } else { -1 })
-    }
-
     /// A bounded number of reads: a program that writes without end must not keep its time limit from being seen.
     fn take_what_is_there(&mut self) -> Result<()> {
         let mut piece = [0; 65_536];
@@ -143,23 +131,15 @@ impl Stream {
             if !self.open {
                 break;
             }
-            // SAFETY: the array is valid for its length.
-            let n = unsafe {
-                libc::read(
-                    self.pipe.as_raw_fd(),
-                    piece.as_mut_ptr().cast(),
-                    piece.len(),
-                )
-            };
-            match n {
-                -1 if last_errno() == libc::EAGAIN => break,
-                -1 if last_errno() == libc::EINTR => {}
-                -1 => return Err(Error::last_os("read a program's output")),
-                0 => self.open = false,
-                n => {
+            match rustix::io::read(&self.pipe, &mut piece) {
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Ok(0) => self.open = false,
+                read => {
+                    let n = read.doing(|| "read a program's output")?;
                     let room = self.limit - self.kept.len();
-                    self.truncated |= n as usize > room;
-                    self.kept.extend_from_slice(&piece[..room.min(n as usize)]);
+                    self.truncated |= n > room;
+                    self.kept.extend_from_slice(&piece[..room.min(n)]);
                 }
             }
         }
@@ -173,18 +153,9 @@ impl Stream {
 
 /// A pipe whose reading end does not block.
 fn pipe() -> Result<(OwnedFd, OwnedFd)> {
-    let mut ends: [c_int; 2] = [-1; 2];
-    // SAFETY: the array has room for both descriptors, which are new and ours.
-    unsafe {
-        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), || {
-            "make a pipe".to_string()
-        })?;
-        check(
-            libc::fcntl(ends[0], libc::F_SETFL, libc::O_NONBLOCK),
-            || "set up a pipe".to_string(),
-        )?;
-        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
-    }
+    let (reading, writing) = sys::pipe()?;
+    fcntl_setfl(&reading, OFlags::NONBLOCK).doing(|| "set up a pipe")?;
+    Ok((reading, writing))
 }
 
 /// What a program reads on its standard input: nothing, or a text.
@@ -201,9 +172,6 @@ pub fn input(text: Option<&str>) -> Result<OwnedFd> {
 }
 
 pub fn rewind(file: &OwnedFd) -> Result<()> {
-    // SAFETY: no pointers are involved.
-    match unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_SET) } {
-        -1 => Err(Error::last_os("rewind a file in memory")),
-        _ => Ok(()),
-    }
+    rustix::fs::seek(file, SeekFrom::Start(0)).doing(|| "rewind a file in memory")?;
+    Ok(())
 }

@@ -128,7 +128,7 @@ impl Object {
     }
 
     fn link(&self, round: usize) -> Result<()> {
-        rustix::fs::link(&self.name, &self.further(round))
+        rustix::fs::link(&self.name, self.further(round))
             .doing(|| format!("link {}", self.path))?;
         Ok(())
     }

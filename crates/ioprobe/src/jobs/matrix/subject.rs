@@ -87,7 +87,7 @@ impl Subject {
     }
 
     pub fn sync(&self, file: &OwnedFd) -> Result<()> {
-        rustix::fs::fsync(&file).doing(|| format!("fsync {}", self.path))?;
+        rustix::fs::fsync(file).doing(|| format!("fsync {}", self.path))?;
         Ok(())
     }
 

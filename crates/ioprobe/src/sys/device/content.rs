@@ -3,14 +3,17 @@
 //! All reading is direct, so that it is the disk that answers and not a cache; the kernel writes dirty pages of others back
 //! before a direct read.
 
-use std::os::unix::io::{AsRawFd, RawFd};
+use rustix::io::Errno;
+use rustix::rand::GetRandomFlags;
+use std::os::fd::BorrowedFd;
+use std::os::unix::io::AsRawFd;
 
 use libc::c_ulong;
 use serde_json::{json, Value};
 
 use super::Device;
 use crate::checksum::Crc32;
-use crate::error::{last_errno, Doing, Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::protocol;
 use crate::sys::check;
 
@@ -110,20 +113,10 @@ pub fn mark(device: &Device, request: &protocol::DeviceMark) -> Result<Value> {
     let mut block = Aligned::new(BLOCK);
     block.bytes()[..text.len()].copy_from_slice(text.as_bytes());
     let writing = device.writing(libc::O_DIRECT)?;
-    // SAFETY: the slice is valid for its length.
-    let n = unsafe {
-        libc::pwrite(
-            writing.as_raw_fd(),
-            block.bytes().as_ptr().cast(),
-            BLOCK as usize,
-            request.offset as i64,
-        )
-    };
-    if n != BLOCK as isize {
-        return Err(match n {
-            -1 => Error::last_os(doing()),
-            n => Error::verify(format!("{}: wanted {BLOCK} bytes, wrote {n}", doing())),
-        });
+    let n = rustix::io::pwrite(&writing, block.bytes(), request.offset).doing(doing)? as u64;
+    if n != BLOCK {
+        let text = format!("{}: wanted {BLOCK} bytes, wrote {n}", doing());
+        return Err(Error::verify(text));
     }
     rustix::fs::fdatasync(&writing).doing(doing)?;
     match read_mark(device, request.offset)? {
@@ -186,17 +179,18 @@ fn within(device: &Device, offset: u64, length: u64) -> Result<()> {
 /// Below `limit`; the bias of the remainder is below 2^-20 for any disk there is.
 fn random_below(limit: u64) -> Result<u64> {
     let mut bytes = [0_u8; 8];
-    // SAFETY: the array is valid for its length.
-    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    match n {
-        8 => Ok(u64::from_ne_bytes(bytes) % limit),
-        _ => Err(Error::errno("draw a random number", last_errno())),
+    match rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty()) {
+        Ok(8) => Ok(u64::from_ne_bytes(bytes) % limit),
+        drawn => {
+            drawn.doing(|| "draw a random number")?;
+            Err(Error::verify("draw a random number: too few bytes"))
+        }
     }
 }
 
 struct Reader<'a> {
     device: &'a Device,
-    fd: RawFd,
+    fd: BorrowedFd<'a>,
     buffer: Aligned,
     zeros: Vec<u8>,
     read_bytes: u64,
@@ -214,22 +208,18 @@ impl<'a> Reader<'a> {
     }
 
     fn read(&mut self, offset: u64, length: u64) -> Result<&[u8]> {
-        let (fd, name) = (self.fd, &self.device.name);
+        let name = &self.device.name;
         let bytes = &mut self.buffer.bytes()[..length as usize];
-        loop {
-            // SAFETY: the slice is valid for its length.
-            let n =
-                unsafe { libc::pread(fd, bytes.as_mut_ptr().cast(), bytes.len(), offset as i64) };
-            match n {
-                -1 if last_errno() == libc::EINTR => {}
-                -1 => return Err(Error::last_os(format!("read {name} at {offset}"))),
-                n if n as u64 == length => break,
-                n => {
-                    return Err(Error::verify(format!(
-                        "read {name} at {offset}: wanted {length} bytes, found {n}"
-                    )))
-                }
+        let n = loop {
+            match rustix::io::pread(self.fd, &mut *bytes, offset) {
+                Err(Errno::INTR) => {}
+                read => break read.doing(|| format!("read {name} at {offset}"))?,
             }
+        };
+        if n as u64 != length {
+            return Err(Error::verify(format!(
+                "read {name} at {offset}: wanted {length} bytes, found {n}"
+            )));
         }
         self.read_bytes += length;
         Ok(bytes)

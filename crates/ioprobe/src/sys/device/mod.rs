@@ -12,15 +12,16 @@
 pub mod content;
 pub mod users;
 
+use rustix::fs::{mknodat, FileType, Mode, CWD};
 use std::fs::{self, File};
-use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread::sleep;
 use std::time::Duration;
 
 use libc::{c_int, c_ulong};
 use serde_json::{json, Value};
 
-use crate::error::{last_errno, Error, Result};
+use crate::error::{last_errno, Doing, Error, Result};
 use crate::protocol::DeviceClaim;
 use crate::sys::{c_text, check, open, stat_of, try_open};
 
@@ -145,8 +146,8 @@ impl Device {
     }
 
     /// A descriptor for reading past all caches; the claim itself.
-    fn reading(&self) -> Result<RawFd> {
-        self.claim.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| {
+    fn reading(&self) -> Result<BorrowedFd<'_>> {
+        self.claim.as_ref().map(AsFd::as_fd).ok_or_else(|| {
             Error::bad(format!(
                 "{}: wanted it claimed, found it given up",
                 self.name
@@ -197,12 +198,9 @@ impl Device {
 
     /// A name of the lab's own for mount(2), in a folder that nobody else can write to.
     fn make_node(&mut self, path: &str) -> Result<()> {
-        let text = c_text(path)?;
-        // SAFETY: the text ends with NUL.
-        check(
-            unsafe { libc::mknod(text.as_ptr(), libc::S_IFBLK | 0o600, self.rdev) },
-            || format!("make device node {path}"),
-        )?;
+        let mode = Mode::from_bits_retain(0o600);
+        mknodat(CWD, path, FileType::BlockDevice, mode, self.rdev)
+            .doing(|| format!("make device node {path}"))?;
         self.node = Some(path.to_string());
         Ok(())
     }
