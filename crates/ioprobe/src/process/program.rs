@@ -59,8 +59,7 @@ pub struct Environment {
 impl Environment {
     pub fn new(given: Option<&BTreeMap<String, String>>) -> Result<Self> {
         // Root's programs are the system's: a PATH that came with the caller's shell may lead to folders of others.
-        // SAFETY: geteuid cannot fail.
-        let root = unsafe { libc::geteuid() } == 0;
+        let root = rustix::process::geteuid().is_root();
         let own_path = std::env::var("PATH")
             .ok()
             .filter(|_| !root)

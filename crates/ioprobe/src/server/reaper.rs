@@ -4,12 +4,17 @@
 //! It reaps, and says how the server itself ended; nobody else learns of that. When the probe dies the kernel kills it, and
 //! with it the server.
 
+use crate::error::Doing;
+use crate::isolate::end_with;
 use crate::sys;
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fs::{fcntl_setfl, OFlags};
+use rustix::process::{chdir, getpid, set_child_subreaper, Pid};
+use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
+use std::process::exit;
 
-use libc::{c_int, c_ulong, pid_t};
+use libc::{c_int, pid_t};
 
-use crate::error::{last_errno, Error, Result};
+use crate::error::{Error, Result};
 use crate::process::program::Program;
 use crate::process::start::{Starter, Surroundings};
 use crate::sys::{check, write_all};
@@ -33,16 +38,10 @@ pub struct Reaper {
 impl Reaper {
     /// Starts a program below a process of its own. Returns before the program is there.
     pub fn start(program: &Program, around: &Surroundings, starter: &mut Starter) -> Result<Self> {
-        let mut ends: [c_int; 2] = [-1; 2];
-        // SAFETY: the array has room for both descriptors, which are new and ours.
-        let (reading, writing) = unsafe {
-            let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-            check(libc::pipe2(ends.as_mut_ptr(), flags), || {
-                "make a pipe".to_string()
-            })?;
-            (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
-        };
-        let probe = std::process::id() as pid_t;
+        let (reading, writing) = sys::pipe()?;
+        fcntl_setfl(&reading, OFlags::NONBLOCK).doing(|| "set up a pipe")?;
+        fcntl_setfl(&writing, OFlags::NONBLOCK).doing(|| "set up a pipe")?;
+        let probe = getpid();
         // SAFETY: the process has one thread, so the child may go on as the parent would.
         match check(unsafe { libc::fork() }, || "fork".to_string())? {
             0 => keep(probe, program, around, starter, &writing),
@@ -100,21 +99,17 @@ fn said(line: &str) -> Option<Said> {
 }
 
 fn keep(
-    probe: pid_t,
+    probe: Pid,
     program: &Program,
     around: &Surroundings,
     starter: &mut Starter,
     writing: &OwnedFd,
 ) -> ! {
-    // SAFETY: no pointers but literals that end with NUL; _exit runs nothing of ours.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as c_ulong);
-        if libc::getppid() != probe || libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1 as c_ulong) != 0
-        {
-            libc::_exit(1);
-        }
-        libc::chdir(c"/".as_ptr());
+    end_with(probe);
+    if set_child_subreaper(Some(getpid())).is_err() {
+        exit(1);
     }
+    let _ = chdir("/");
     let needed = [
         around.stdin,
         around.stdout,
@@ -131,23 +126,21 @@ fn keep(
             };
             let doing = error.to_string().replace('\n', " ");
             tell(writing, &format!("refused {errno} {doing}\n"));
-            // SAFETY: runs nothing of ours.
-            unsafe { libc::_exit(1) }
+            exit(1)
         }
     };
     tell(writing, &format!("started {server}\n"));
     loop {
-        let mut status = 0;
-        // SAFETY: `status` is ours.
-        match unsafe { libc::waitpid(-1, &mut status, libc::__WALL) } {
-            -1 if last_errno() == libc::EINTR => {}
+        match sys::wait(-1, libc::__WALL) {
             // Its times are the server's: they are to be read until somebody has.
             // SAFETY: no pointers are involved.
-            -1 => unsafe {
+            Err(_) => unsafe {
                 libc::pause();
             },
-            pid if pid == server => tell(writing, &format!("ended {status}\n")),
-            _ => {}
+            Ok(Some((pid, status))) if pid == server => {
+                tell(writing, &format!("ended {status}\n"));
+            }
+            Ok(_) => {}
         }
     }
 }
