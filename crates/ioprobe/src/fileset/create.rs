@@ -147,8 +147,8 @@ pub fn give_to(path: &str, owner: Option<User>) -> Result<()> {
 pub fn give_at(folder: RawFd, name: &CStr, owner: Option<User>, path: &str) -> Result<()> {
     if let Some(owner) = owner {
         let flags = libc::AT_SYMLINK_NOFOLLOW;
-        // SAFETY: the text ends with NUL.
         check(
+            // SAFETY: the text ends with NUL.
             unsafe { libc::fchownat(folder, name.as_ptr(), owner.uid, owner.gid, flags) },
             || format!("give {path} to user {} group {}", owner.uid, owner.gid),
         )?;

@@ -252,8 +252,8 @@ impl LoopDevice {
     /// Drops the pages that are cached of the device itself (inode tables, directories: while it is held open, an unmount
     /// leaves them), and those of its image.
     pub fn evict(&self) -> Result<()> {
-        // SAFETY: this request takes no argument.
         check(
+            // SAFETY: this request takes no argument.
             unsafe { libc::ioctl(self.device.as_raw_fd(), BLKFLSBUF, 0) },
             || format!("drop the cached pages of {}", self.path()),
         )?;

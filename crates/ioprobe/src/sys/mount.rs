@@ -14,8 +14,8 @@ pub fn mount(request: protocol::Mount) -> Result<Value> {
     let (flags, data) = flags_and_data(&request.options);
     let (source, target) = (c_text(&request.source)?, c_text(&request.target)?);
     let (kind, data) = (c_text(&request.r#type)?, c_text(&data)?);
-    // SAFETY: all texts end with NUL.
     check(
+        // SAFETY: all texts end with NUL.
         unsafe {
             libc::mount(
                 source.as_ptr(),

@@ -58,8 +58,8 @@ pub fn tick_ns() -> Result<u64> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the structure is ours.
     check(
+        // SAFETY: the structure is ours.
         unsafe { libc::clock_getres(libc::CLOCK_REALTIME_COARSE, &mut resolution) },
         || "read the resolution of the coarse clock".to_string(),
     )?;

@@ -102,8 +102,8 @@ impl<'a> Browser<'a> {
         make_folder(start.profile, 0o700)?;
         if let Some(user) = start.user {
             let path = c_text(start.profile)?;
-            // SAFETY: the text ends with NUL.
             check(
+                // SAFETY: the text ends with NUL.
                 unsafe { libc::lchown(path.as_ptr(), user.uid, user.gid) },
                 || format!("give {} to user {}", start.profile, user.uid),
             )?;

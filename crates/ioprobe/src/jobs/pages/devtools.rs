@@ -29,8 +29,8 @@ impl DevTools {
     pub fn new() -> Result<(Self, Ends)> {
         let (theirs, to) = pipe()?;
         let (from, theirs_too) = pipe()?;
-        // SAFETY: the descriptor is ours.
         check(
+            // SAFETY: the descriptor is ours.
             unsafe { libc::fcntl(from.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) },
             || "set up a pipe".to_string(),
         )?;

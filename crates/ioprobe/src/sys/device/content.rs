@@ -85,8 +85,8 @@ pub fn zero(device: &Device, request: &protocol::DeviceRange) -> Result<Value> {
     let mut at = request.offset;
     while at < end {
         let range: [u64; 2] = [at, (end - at).min(ZEROED_AT_ONCE)];
-        // SAFETY: the kernel reads two numbers.
         check(
+            // SAFETY: the kernel reads two numbers.
             unsafe { libc::ioctl(writing.as_raw_fd(), BLKZEROOUT, &range) },
             doing,
         )?;

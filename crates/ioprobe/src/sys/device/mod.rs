@@ -85,8 +85,8 @@ impl Device {
 
     pub fn describe(&self, proc: &OwnedFd) -> Result<Value> {
         let mut read_only: c_int = 0;
-        // SAFETY: the kernel fills one number.
         check(
+            // SAFETY: the kernel fills one number.
             unsafe { libc::ioctl(self.anchor.as_raw_fd(), BLKROGET, &mut read_only) },
             || format!("ask whether {} is read-only", self.name),
         )?;
@@ -177,8 +177,8 @@ impl Device {
 
     /// Drops the pages that are cached of the disk itself.
     pub fn evict(&self) -> Result<()> {
-        // SAFETY: this request takes no argument.
         check(
+            // SAFETY: this request takes no argument.
             unsafe { libc::ioctl(self.anchor.as_raw_fd(), BLKFLSBUF, 0) },
             || format!("drop the cached pages of {}", self.name),
         )?;
