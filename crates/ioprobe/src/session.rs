@@ -257,7 +257,7 @@ impl Session {
                 let starter = &mut self.starter;
                 let done = jobs::command::run(request, sets, starter, timing, self.isolated);
                 if foreign {
-                    fileset::guard::inspect(sets)?;
+                    fileset::inspect(sets)?;
                 }
                 done
             }

@@ -1,6 +1,5 @@
 //! Starting programs cheaply, ending them in time, and leaving nothing of them behind.
 
-pub mod kept;
 pub mod limit;
 pub mod orphans;
 pub mod program;

@@ -5,18 +5,18 @@
 //! of servers stay (`kept`), and what is below them has another reaper: then children are looked up in /proc and waited for by
 //! their ids.
 
-use crate::sys;
+use std::cell::RefCell;
 use std::fs;
 
 use libc::{c_int, pid_t};
 
 use crate::error::{Error, Result};
-use crate::process::kept;
+use crate::sys;
 
 /// Kills and reaps every descendant; returns how many had to be killed. `shot`: whether the group was killed already, so
 /// that those who die of it now count too.
 pub fn sweep(isolated: bool, mut shot: bool) -> Result<u64> {
-    let kept = kept::kept();
+    let kept = kept();
     if !kept.is_empty() {
         return sweep_beside(&kept, shot);
     }
@@ -125,6 +125,27 @@ pub fn parent_in_stat(text: &str) -> Option<pid_t> {
         .nth(1)?
         .parse()
         .ok()
+}
+
+// Children of the probe that are meant to stay, by process id: whoever sweeps up after a command passes them over.
+
+thread_local! {
+    static KEPT: RefCell<Vec<pid_t>> = const { RefCell::new(Vec::new()) };
+}
+
+/// From here on this child stays.
+pub fn keep(pid: pid_t) {
+    KEPT.with(|kept| kept.borrow_mut().push(pid));
+}
+
+/// It may be swept away again.
+pub fn release(pid: pid_t) {
+    KEPT.with(|kept| kept.borrow_mut().retain(|other| *other != pid));
+}
+
+/// Those that stay.
+pub fn kept() -> Vec<pid_t> {
+    KEPT.with(|kept| kept.borrow().clone())
 }
 
 #[cfg(test)]

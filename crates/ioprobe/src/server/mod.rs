@@ -5,18 +5,19 @@
 //! one that is never ready is an error with its last words.
 
 mod dead;
-mod ready;
 mod reaper;
 mod tree;
 
-use rustix::fs::{fcntl_setfl, OFlags, SeekFrom};
-use rustix::process::{pidfd_send_signal, Signal};
 use std::cell::RefCell;
 use std::ffi::CString;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
+use rustix::fs::{fcntl_setfl, OFlags, SeekFrom};
+use rustix::process::{pidfd_send_signal, Signal};
 use serde_json::{json, Map, Value};
 
 pub use self::dead::judged;
@@ -27,9 +28,10 @@ use crate::jobs::require_root_for_user;
 use crate::process::limit::Limit;
 use crate::process::program::Environment;
 use crate::process::start::{Starter, Surroundings};
-use crate::process::{kept, stragglers};
+use crate::process::stragglers;
 use crate::protocol::{EndSignal, Nothing, OfServer, Ready, ServerStart, ServerStop};
-use crate::sys::{self, c_text, memory_file, open, process_descriptor};
+use crate::sys;
+use crate::sys::{c_text, memory_file, open, process_descriptor};
 
 /// As much of what a server said last as is told.
 const LAST_WORDS: usize = 2048;
@@ -69,7 +71,7 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
             "{doing}: wanted a name of its own and fewer than {MOST_SERVERS} servers before it"
         )));
     }
-    ready::check(&request.ready)?;
+    check(&request.ready)?;
     let limit = Limit::new(Some(request.timeout_s))?;
     let environment = Environment::new(request.environment.as_ref())?;
     let program = environment.program(&request.argv)?;
@@ -91,7 +93,7 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
     let begun = Instant::now();
     let deadline = begun + Duration::from_secs_f64(limit.seconds().unwrap_or_default());
     let mut reaper = Reaper::start(&program, &around, starter)?;
-    kept::keep(reaper.pid);
+    stragglers::keep(reaper.pid);
     let pid = match started(&mut reaper, deadline) {
         Ok(pid) => pid,
         Err(error) => {
@@ -138,7 +140,7 @@ fn started(reaper: &mut Reaper, deadline: Instant) -> Result<pid_t> {
 
 fn wait_until_ready(server: &mut Server, wanted: &Ready, deadline: Instant) -> Result<()> {
     loop {
-        let is_ready = ready::is_ready(wanted);
+        let is_ready = is_ready(wanted);
         server.listen(if is_ready { 0 } else { PAUSE_MS })?;
         if let Some(status) = server.ended {
             return Err(Error::verify(format!(
@@ -204,7 +206,7 @@ pub fn status(request: OfServer) -> Result<Value> {
 
 /// A port that one could listen on.
 pub fn free_port(_: Nothing) -> Result<Value> {
-    Ok(json!({"port": ready::free_port()?}))
+    Ok(json!({"port": unused_port()?}))
 }
 
 /// What all of them have used up to now.
@@ -280,7 +282,7 @@ impl Server {
 fn give_up(reaper: Reaper, isolated: bool) -> Result<u64> {
     let pid = reaper.pid;
     reaper.end();
-    kept::release(pid);
+    stragglers::release(pid);
     stragglers::sweep(isolated, true)
 }
 
@@ -306,5 +308,98 @@ fn how(status: c_int) -> String {
         format!("was ended by signal {}", libc::WTERMSIG(status))
     } else {
         format!("ended with status {}", libc::WEXITSTATUS(status))
+    }
+}
+
+// How a server is known to be ready: it takes a connection, or a file says so.
+
+/// On this machine a connection is made or refused at once.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// `bad_request` unless exactly one way is asked for.
+pub fn check(wanted: &Ready) -> Result<()> {
+    let port = match wanted.tcp {
+        Some(port) => u16::try_from(port).ok().filter(|port| *port > 0).map(|_| 1),
+        None => Some(0),
+    };
+    let ways =
+        port.map(|tcp| tcp + u32::from(wanted.socket.is_some()) + u32::from(wanted.file.is_some()));
+    match ways {
+        Some(1) if wanted.contains.is_none() || wanted.file.is_some() => Ok(()),
+        _ => Err(Error::bad(
+            "request server_start: ready: wanted one of tcp (a port from 1 to 65535), socket and file (with contains)",
+        )),
+    }
+}
+
+pub fn is_ready(wanted: &Ready) -> bool {
+    match (wanted.tcp, &wanted.socket, &wanted.file) {
+        (Some(port), _, _) => {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port as u16));
+            TcpStream::connect_timeout(&address, PATIENCE).is_ok()
+        }
+        (_, Some(path), _) => UnixStream::connect(path).is_ok(),
+        (_, _, Some(path)) => {
+            let text = std::fs::read(path);
+            let wanted = wanted.contains.as_deref().unwrap_or_default();
+            text.is_ok_and(|text| String::from_utf8_lossy(&text).contains(wanted))
+        }
+        _ => false,
+    }
+}
+
+/// A port of this machine's loopback that nobody listens on at this moment.
+fn unused_port() -> Result<u16> {
+    let doing = || "find a free port on 127.0.0.1";
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing(doing)?;
+    Ok(listener.local_addr().doing(doing)?.port())
+}
+
+#[cfg(test)]
+mod ready_tests {
+    use super::*;
+
+    fn nothing() -> Ready {
+        Ready {
+            tcp: None,
+            socket: None,
+            file: None,
+            contains: None,
+        }
+    }
+
+    #[test]
+    fn one_way_is_asked_for_and_no_more() {
+        assert!(check(&nothing()).is_err());
+        let one = |port| Ready {
+            tcp: Some(port),
+            ..nothing()
+        };
+        assert!(check(&one(80)).is_ok());
+        assert!(check(&one(0)).is_err());
+        assert!(check(&one(65_536)).is_err());
+        let two = Ready {
+            socket: Some("/s".to_string()),
+            ..one(80)
+        };
+        assert!(check(&two).is_err());
+        let no_file = Ready {
+            contains: Some("x".to_string()),
+            ..one(80)
+        };
+        assert!(check(&no_file).is_err());
+    }
+
+    #[test]
+    fn a_port_that_is_listened_on_is_ready() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let wanted = Ready {
+            tcp: Some(u32::from(port)),
+            ..nothing()
+        };
+        assert!(is_ready(&wanted));
+        drop(listener);
+        assert!(!is_ready(&wanted));
     }
 }

@@ -2,7 +2,6 @@
 
 mod expect;
 mod outcome;
-mod phases;
 mod timed;
 
 use std::collections::BTreeMap;
@@ -10,9 +9,8 @@ use std::os::unix::io::{AsRawFd, RawFd};
 
 use serde_json::{json, Value};
 
-use self::expect::{bytes_to_write, Expected, Plan};
+use self::expect::{bytes_to_write, phases, Expected, Plan};
 use self::outcome::{changes_names_or_sizes, take_over, verify};
-use self::phases::phases;
 use self::timed::{Broken, Tally, Work};
 use super::stopwatch::Stopwatch;
 use super::stretch::Stretch;

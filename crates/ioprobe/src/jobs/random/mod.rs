@@ -5,7 +5,6 @@
 
 mod layout;
 mod memory;
-mod pace;
 mod queued;
 #[cfg(test)]
 mod tests;
@@ -19,9 +18,8 @@ use serde_json::{json, Value};
 
 use self::layout::Layout;
 use self::memory::{Image, Region};
-use self::pace::Pace;
 use self::queued::Queue;
-use self::work::{Broken, Outcome, Tally, Work};
+use self::work::{Broken, Outcome, Pace, Tally, Work};
 use super::stopwatch::{Answer, Span, Stopwatch};
 use super::stretch::Stretch;
 use super::usage::Whose;
