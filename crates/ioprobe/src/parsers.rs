@@ -56,7 +56,7 @@ fn request(line: &[u8]) {
         assert!(own.data.percent <= 100);
     }
     if let Ok((common, own)) = job_fields::<protocol::MatrixJob>(&verb, given.clone()) {
-        let _ = crate::jobs::matrix::request::check_request(&common, &own);
+        let _ = crate::jobs::matrix::check_request(&common, &own);
     }
     if let Ok((common, own)) = job_fields::<protocol::PagesJob>(&verb, given.clone()) {
         if let Ok(address) = crate::jobs::pages::request::check(&common, &own) {

@@ -11,8 +11,8 @@ use super::{FileSet, FileState, Registry};
 use crate::content::{Content, Kind};
 use crate::error::{Doing, Error, Result};
 use crate::identity::User;
-use crate::protocol::{MakeSet, SetSize};
-use crate::sys::{c_text, check, make_folder, stat, try_open, write_all};
+use crate::protocol::{mode_text, MakeSet, OfFiles, SetMode, SetSize};
+use crate::sys::{c_text, check, make_folder, set_mode, stat, try_open, write_all};
 
 const MOST_FILES: u32 = 1_000_000; // six digits
 const MOST_FOLDERS: u32 = 1_000; // three
@@ -217,4 +217,35 @@ pub fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
         }
         Err(errno) => Err(Error::errno(format!("open {path} for writing"), errno)),
     }
+}
+
+// Modes and sizes of the files of a set: set, and read back from the kernel.
+
+pub fn set(request: SetMode, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let files = set.select(&request.files)?;
+    for index in &files {
+        set_mode(&set.path(*index), request.mode.0)?;
+    }
+    Ok(json!({"changed": files.len()}))
+}
+
+pub fn get(request: OfFiles, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let mut modes = BTreeMap::<String, u64>::new();
+    for index in set.select(&request.files)? {
+        let mode = stat(&set.path(index), false)?.st_mode;
+        *modes.entry(mode_text(mode)).or_default() += 1;
+    }
+    Ok(json!({ "modes": modes }))
+}
+
+pub fn sizes(request: OfFiles, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let mut sizes = BTreeMap::<String, u64>::new();
+    for index in set.select(&request.files)? {
+        let size = stat(&set.path(index), false)?.st_size;
+        *sizes.entry(size.to_string()).or_default() += 1;
+    }
+    Ok(json!({ "sizes": sizes }))
 }

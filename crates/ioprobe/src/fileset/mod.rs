@@ -9,7 +9,6 @@ pub mod create;
 pub mod extents;
 pub mod layout;
 pub mod links;
-pub mod modes;
 pub mod times;
 pub mod verify;
 

@@ -6,9 +6,7 @@
 //! are dirty stands on a list of its own (`b_dirty_time` of the device's write-back). Some ticks later each is done once
 //! more. At the end one file is read over and over: its access time comes from a clock that ticks.
 
-mod aio;
 mod burst;
-mod folders;
 mod object;
 mod perform;
 

@@ -7,7 +7,6 @@ use std::ptr;
 use io_uring::{opcode, types, IoUring};
 use libc::{c_int, c_long};
 
-use super::aio;
 use super::object::{attribute, Mapping, Object, PAGE, SIZE};
 use crate::error::last_errno;
 use crate::protocol::AtimeCall::*;
@@ -59,7 +58,7 @@ impl Object {
                     0,
                     0,
                 )),
-                AioRead => aio::read(fd, buffer, PAGE, offset),
+                AioRead => read(fd, buffer, PAGE, offset),
                 IoUringRead => read_by_ring(fd, buffer, offset),
                 Mmap => Mapping::of(fd, libc::PROT_READ, 0).map(drop),
                 MmapPopulate => Mapping::of(fd, libc::PROT_READ, libc::MAP_POPULATE).map(drop),
@@ -246,5 +245,125 @@ fn read_by_ring(fd: RawFd, buffer: *mut libc::c_void, offset: i64) -> Done {
         Err(-result)
     } else {
         Ok(())
+    }
+}
+
+// The calls on folders and on symbolic links, whose own access time is looked at.
+
+impl Object {
+    pub(super) fn perform_on_name(&mut self, round: usize) -> Result<(), i32> {
+        let mut room = [0_u8; PAGE];
+        let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+        let (name, inside) = (self.name.as_ptr(), self.beside.as_ptr());
+        // SAFETY: every pointer is to what is ours and as large as is said; every name ends with NUL.
+        unsafe {
+            match self.call {
+                Getdents => {
+                    done(libc::lseek(self.fd(), 0, libc::SEEK_SET))?;
+                    let into = room.as_mut_ptr();
+                    done(libc::syscall(libc::SYS_getdents64, self.fd(), into, PAGE))
+                }
+                OpenFolder => self.opened(libc::O_RDONLY | libc::O_DIRECTORY),
+                StatInside => done(libc::stat(inside, status.as_mut_ptr()).into()),
+                OpenInside => try_open(&self.beside, libc::O_RDONLY, 0).map(drop),
+                CreateInside => {
+                    let new = self.within(round);
+                    try_open(&new, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o600).map(drop)
+                }
+                RenameInside => {
+                    let new = self.within(round);
+                    done(libc::rename(inside, new.as_ptr()).into())?;
+                    self.beside = new;
+                    Ok(())
+                }
+                Readlink => done(libc::readlink(name, room.as_mut_ptr().cast(), PAGE) as _),
+                Lstat => done(libc::lstat(name, status.as_mut_ptr()).into()),
+                StatThrough => done(libc::stat(name, status.as_mut_ptr()).into()),
+                OpenThrough => self.opened(libc::O_RDONLY),
+                _ => Err(libc::ENOSYS),
+            }
+        }
+    }
+
+    /// A name in the folder that is not there yet.
+    fn within(&self, round: usize) -> std::ffi::CString {
+        let path = format!("{}/new.{round}", self.path);
+        crate::sys::c_text(&path).expect("a path without NUL has none with a name after it")
+    }
+}
+
+// One read by the kernel's older asynchronous interface: <linux/aio_abi.h>, which the C library has no door to.
+
+const PREAD: u16 = 0;
+
+#[repr(C)]
+#[derive(Default)]
+struct Request {
+    data: u64,
+    /// key and flags, whose order is that of the machine's bytes; both are 0
+    key_and_flags: u64,
+    opcode: u16,
+    priority: i16,
+    file: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    eventfd: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Event {
+    data: u64,
+    request: u64,
+    result: i64,
+    result2: i64,
+}
+
+pub fn read(fd: RawFd, buffer: *mut libc::c_void, bytes: usize, offset: i64) -> Result<(), i32> {
+    let mut context: libc::c_ulong = 0;
+    let mut request = Request {
+        opcode: PREAD,
+        file: fd as u32,
+        buffer: buffer as u64,
+        bytes: bytes as u64,
+        offset,
+        ..Request::default()
+    };
+    let mut event = Event::default();
+    // SAFETY: the structures are as the kernel knows them, and live until the read is done; no limit of time.
+    unsafe {
+        done(libc::syscall(
+            libc::SYS_io_setup,
+            1,
+            &mut context as *mut libc::c_ulong,
+        ))?;
+        let requests = [&mut request as *mut Request];
+        let outcome = done(libc::syscall(
+            libc::SYS_io_submit,
+            context,
+            1,
+            requests.as_ptr(),
+        ))
+        .and_then(|()| {
+            let into = &mut event as *mut Event;
+            let forever = ptr::null::<libc::timespec>();
+            done(libc::syscall(
+                libc::SYS_io_getevents,
+                context,
+                1,
+                1,
+                into,
+                forever,
+            ))
+        });
+        libc::syscall(libc::SYS_io_destroy, context);
+        outcome?;
+    }
+    match event.result {
+        n if n < 0 => Err(-n as i32),
+        _ => Ok(()),
     }
 }

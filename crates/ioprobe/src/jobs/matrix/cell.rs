@@ -5,11 +5,11 @@ use std::os::unix::io::{AsRawFd, IntoRawFd, OwnedFd};
 
 use super::order::Order;
 use super::pattern::{Held, Pattern};
-use super::request::{is_stdio, makes_the_file, reads_one_before, starts_cold, writes};
 use super::stdio::Stream;
 use super::subject::Subject;
 use super::timed::{Broken, Records};
 use super::Done;
+use super::{is_stdio, makes_the_file, reads_one_before, starts_cold, writes};
 use crate::clock::Clock;
 use crate::content::mix;
 use crate::error::{last_errno, Error, Result};
