@@ -9,7 +9,6 @@ mod trace;
 mod prefault;
 mod counters;
 mod broker;
-mod checksum;
 mod clock;
 mod content;
 mod error;

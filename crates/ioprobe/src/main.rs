@@ -6,7 +6,6 @@
 #[cfg(test)]
 mod allocations;
 mod broker;
-mod checksum;
 mod clock;
 mod content;
 mod counters;

@@ -12,10 +12,10 @@ use libc::c_ulong;
 use serde_json::{json, Value};
 
 use super::Device;
-use crate::checksum::Crc32;
 use crate::error::{Doing, Error, Result};
 use crate::protocol;
 use crate::sys::check;
+use crc32fast::Hasher;
 
 /// The unit of a sample, of the mark, and of memory for direct reading.
 const BLOCK: u64 = 4096;
@@ -159,9 +159,9 @@ fn unmarked_text(block: &[u8]) -> Option<String> {
 }
 
 fn sum(text: &str) -> String {
-    let mut crc = Crc32::default();
+    let mut crc = Hasher::new();
     crc.update(text.as_bytes());
-    format!("{:08x}", crc.value())
+    format!("{:08x}", crc.finalize())
 }
 
 fn within(device: &Device, offset: u64, length: u64) -> Result<()> {
