@@ -48,7 +48,7 @@ fn open_flags(flags: c_int) -> OFlags {
 
 /// open(2); the errno is left to the caller, who may have a second way.
 pub fn try_open(path: &CStr, flags: c_int, mode: c_uint) -> std::result::Result<OwnedFd, i32> {
-    rustix::fs::open(path, open_flags(flags), Mode::from_bits_retain(mode))
+    rustix::fs::openat(CWD, path, open_flags(flags), Mode::from_bits_retain(mode))
         .map_err(Errno::raw_os_error)
 }
 
