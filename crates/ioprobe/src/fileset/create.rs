@@ -1,8 +1,10 @@
 //! Makes the files of a set, and rewrites them at another size.
 
+use rustix::fs::{chownat, AtFlags, Gid, Uid, CWD};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::os::unix::io::{OwnedFd, RawFd};
+use std::os::fd::AsFd;
+use std::os::unix::io::OwnedFd;
 use std::time::Instant;
 
 use serde_json::{json, Value};
@@ -12,7 +14,7 @@ use crate::content::{Content, Kind};
 use crate::error::{Doing, Error, Result};
 use crate::identity::User;
 use crate::protocol::{mode_text, MakeSet, OfFiles, SetMode, SetSize};
-use crate::sys::{c_text, check, make_folder, set_mode, stat, try_open, write_all};
+use crate::sys::{c_text, make_folder, set_mode, stat, try_open, write_all};
 
 const MOST_FILES: u32 = 1_000_000; // six digits
 const MOST_FOLDERS: u32 = 1_000; // three
@@ -140,18 +142,16 @@ pub fn make_folders(set: &FileSet, view: Option<&str>, owner: Option<User>) -> R
 
 /// Makes it somebody's; of a link, the link itself.
 pub fn give_to(path: &str, owner: Option<User>) -> Result<()> {
-    give_at(libc::AT_FDCWD, &c_text(path)?, owner, path)
+    give_at(CWD, &c_text(path)?, owner, path)
 }
 
 /// The same of a name in a folder that is held; `path` is for the message.
-pub fn give_at(folder: RawFd, name: &CStr, owner: Option<User>, path: &str) -> Result<()> {
+pub fn give_at(folder: impl AsFd, name: &CStr, owner: Option<User>, path: &str) -> Result<()> {
     if let Some(owner) = owner {
-        let flags = libc::AT_SYMLINK_NOFOLLOW;
-        check(
-            // SAFETY: the text ends with NUL.
-            unsafe { libc::fchownat(folder, name.as_ptr(), owner.uid, owner.gid, flags) },
-            || format!("give {path} to user {} group {}", owner.uid, owner.gid),
-        )?;
+        let (user, group) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        chownat(folder, name, Some(user), Some(group), flags)
+            .doing(|| format!("give {path} to user {} group {}", owner.uid, owner.gid))?;
     }
     Ok(())
 }

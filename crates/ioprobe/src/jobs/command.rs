@@ -3,6 +3,10 @@
 //! A run of `md5sum` on a small file takes a millisecond, so all that can be done beforehand is done beforehand: PATH is
 //! searched, arguments and environment are laid out, input and output are open, the time limit is set.
 
+use crate::error::Doing;
+use rustix::io::Errno;
+use rustix::thread::{clock_nanosleep_absolute, ClockId};
+use rustix::time::Timespec;
 use std::ffi::CString;
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
@@ -260,23 +264,14 @@ fn wait_until(moment_ns: u64) -> Result<()> {
             ahead_ns / 1_000_000_000
         )));
     }
-    let moment = libc::timespec {
-        tv_sec: (moment_ns / 1_000_000_000) as libc::time_t,
-        tv_nsec: (moment_ns % 1_000_000_000) as libc::c_long,
+    let moment = Timespec {
+        tv_sec: (moment_ns / 1_000_000_000) as i64,
+        tv_nsec: (moment_ns % 1_000_000_000) as i64,
     };
     loop {
-        // SAFETY: the structure is ours; an absolute sleep leaves nothing to write back.
-        match unsafe {
-            libc::clock_nanosleep(
-                libc::CLOCK_MONOTONIC,
-                libc::TIMER_ABSTIME,
-                &moment,
-                std::ptr::null_mut(),
-            )
-        } {
-            0 => return Ok(()),
-            libc::EINTR => {}
-            errno => return Err(Error::errno("wait for the common beginning", errno)),
+        match clock_nanosleep_absolute(ClockId::Monotonic, &moment) {
+            Err(Errno::INTR) => {}
+            waited => return waited.doing(|| "wait for the common beginning"),
         }
     }
 }
@@ -393,22 +388,16 @@ fn failure(step: &str, program: &Program, end: &End, stderr: &OwnedFd) -> Result
 /// What a process wrote, at most so many bytes of it.
 fn said(file: &OwnedFd, limit: usize, program: &Program) -> Result<String> {
     let mut text = vec![0; limit];
-    // SAFETY: the vector is valid for its length.
-    let n = unsafe { libc::pread(file.as_raw_fd(), text.as_mut_ptr().cast(), limit, 0) };
-    if n == -1 {
-        return Err(Error::last_os(format!("read what {} said", program.name)));
-    }
-    Ok(String::from_utf8_lossy(&text[..n as usize]).into_owned())
+    let n = rustix::io::pread(file, &mut text, 0)
+        .doing(|| format!("read what {} said", program.name))?;
+    Ok(String::from_utf8_lossy(&text[..n]).into_owned())
 }
 
 /// Empties a file that takes what processes write, so that the next one's words stand alone.
 fn forget(file: &OwnedFd) -> Result<()> {
-    // SAFETY: no pointers are involved.
-    unsafe {
-        if libc::lseek(file.as_raw_fd(), 0, libc::SEEK_CUR) != 0 {
-            rewind(file)?;
-            libc::ftruncate(file.as_raw_fd(), 0);
-        }
+    if rustix::fs::tell(file) != Ok(0) {
+        rewind(file)?;
+        let _ = rustix::fs::ftruncate(file, 0);
     }
     Ok(())
 }

@@ -4,7 +4,6 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::fd::AsRawFd;
 use std::time::Instant;
 
 use rustix::fs::{statx, AtFlags, Mode, StatxFlags, Timespec, Timestamps, CWD, UTIME_OMIT};
@@ -114,7 +113,7 @@ pub fn make(request: MakeFolder) -> Result<Value> {
                     .is_ok_and(|found| kind_of(&found) == "directory") => {}
         made => {
             made.doing(|| doing.clone())?;
-            give_at(folder.as_raw_fd(), &name, request.owner, &request.path)?;
+            give_at(&folder, &name, request.owner, &request.path)?;
         }
     }
     Ok(json!({}))

@@ -1,12 +1,13 @@
 //! The one file of a matrix: made, dropped from the cache, looked at, and taken away again, all of it untimed.
 
+use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::os::unix::io::OwnedFd;
 
 use libc::c_int;
 
 use super::pattern::{put_stamp, Held, Pattern};
-use crate::error::{last_errno, Doing, Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::fileset::cache;
 use crate::sys::{c_text, drop_pages, open_quietly, read_full, stat, stat_of, try_open, write_all};
 
@@ -59,16 +60,11 @@ impl Subject {
         if !self.made {
             return Ok(());
         }
-        // SAFETY: the path ends with NUL.
-        match unsafe { libc::unlink(self.c_path.as_ptr()) } {
-            -1 if last_errno() != libc::ENOENT => {
-                Err(Error::last_os(format!("unlink {}", self.path)))
-            }
-            _ => {
-                self.made = false;
-                Ok(())
-            }
+        match rustix::fs::unlink(&self.c_path) {
+            Ok(()) | Err(Errno::NOENT) => self.made = false,
+            failed => failed.doing(|| format!("unlink {}", self.path))?,
         }
+        Ok(())
     }
 
     pub fn exists(&self) -> bool {
@@ -160,8 +156,7 @@ impl Subject {
 impl Drop for Subject {
     fn drop(&mut self) {
         if self.made {
-            // SAFETY: the path ends with NUL.
-            unsafe { libc::unlink(self.c_path.as_ptr()) };
+            let _ = rustix::fs::unlink(&self.c_path);
         }
     }
 }

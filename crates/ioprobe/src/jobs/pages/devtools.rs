@@ -1,13 +1,14 @@
 //! The DevTools protocol over pipes: JSON, each message ended by a NUL (`--remote-debugging-pipe`).
 
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
+use crate::error::Doing;
+use rustix::fs::{fcntl_setfl, OFlags};
+use std::os::unix::io::{AsRawFd, OwnedFd};
 
-use libc::c_int;
 use serde_json::{json, Value};
 
 use crate::clock::monotonic_ns;
 use crate::error::{last_errno, Error, Result};
-use crate::sys::{check, write_all};
+use crate::sys::{pipe, write_all};
 
 /// A message longer than this is no answer to anything that is asked here.
 const MOST_MESSAGE: usize = 16 << 20;
@@ -29,11 +30,7 @@ impl DevTools {
     pub fn new() -> Result<(Self, Ends)> {
         let (theirs, to) = pipe()?;
         let (from, theirs_too) = pipe()?;
-        check(
-            // SAFETY: the descriptor is ours.
-            unsafe { libc::fcntl(from.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) },
-            || "set up a pipe".to_string(),
-        )?;
+        fcntl_setfl(&from, OFlags::NONBLOCK).doing(|| "set up a pipe")?;
         let ends = Ends {
             reading: theirs,
             writing: theirs_too,
@@ -136,17 +133,5 @@ impl DevTools {
                 Ok(true)
             }
         }
-    }
-}
-
-/// Reading and writing end.
-fn pipe() -> Result<(OwnedFd, OwnedFd)> {
-    let mut ends: [c_int; 2] = [-1; 2];
-    // SAFETY: the array has room for both descriptors, which are new and ours.
-    unsafe {
-        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), || {
-            "make a pipe".to_string()
-        })?;
-        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
     }
 }

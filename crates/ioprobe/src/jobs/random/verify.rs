@@ -4,7 +4,8 @@
 //! and the sum is made of what the files should hold; the blocks that are still in memory are compared whole, and so are
 //! some of those that were written, as the kernel gives them back.
 
-use std::os::unix::io::{AsRawFd, OwnedFd};
+use crate::error::Doing;
+use std::os::unix::io::OwnedFd;
 
 use super::layout::Place;
 use super::memory::Region;
@@ -92,14 +93,9 @@ fn read_back(
     let mut buffer = Region::new(work.layout.block as usize)?;
     for place in written.iter().rev().take(READ_BACK) {
         let path = set.path(files[place.file as usize]);
-        let fd = opened[place.file as usize].as_raw_fd();
-        let (start, length) = (buffer.at(0).cast(), buffer.len());
-        // SAFETY: the buffer is valid for its length.
-        let n = unsafe { libc::pread(fd, start, length, place.offset as libc::off_t) };
-        if n < 0 {
-            return Err(Error::last_os(format!("read back {path}")));
-        }
-        compare(set, files, place, &buffer.bytes()[..n as usize])?;
+        let n = rustix::io::pread(&opened[place.file as usize], buffer.bytes(), place.offset)
+            .doing(|| format!("read back {path}"))?;
+        compare(set, files, place, &buffer.bytes()[..n])?;
     }
     for (index, file) in files.iter().zip(opened) {
         let path = set.path(*index);

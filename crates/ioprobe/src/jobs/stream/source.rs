@@ -1,11 +1,11 @@
 //! What streams work on: files of a set, opened, emptied of cached pages, looked at.
 
-use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::os::unix::io::OwnedFd;
 
 use libc::c_int;
 
 use super::verify::PIECE;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::fileset::cache::{cached, open_any_way, page_size};
 use crate::fileset::FileSet;
 use crate::protocol::{StreamJob, StreamSync};
@@ -124,10 +124,7 @@ impl<'a> Target<'a> {
         for place in (0..self.files.len()).filter(|place| self.exists(*place)) {
             let path = &self.files[place].file;
             let file = open_any_way(path)?;
-            // SAFETY: no pointers are involved.
-            if unsafe { libc::fdatasync(file.as_raw_fd()) } != 0 {
-                return Err(Error::last_os(format!("write back {path}")));
-            }
+            rustix::fs::fdatasync(&file).doing(|| format!("write back {path}"))?;
             drop_pages(&file, path)?;
         }
         Ok(())
