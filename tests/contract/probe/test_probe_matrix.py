@@ -20,7 +20,7 @@ WRITING = {"write", "rewrite", "random-write", "record-rewrite", "fwrite", "frew
 RECORD, RECORDS = 4096, 40
 SIZE = RECORD * RECORDS
 RISING = [n * RECORD for n in range(RECORDS)]
-CALLS = "openat,read,write,lseek,fsync,fdatasync,close,unlink,getrusage"
+CALLS = "openat,read,write,lseek,fsync,fdatasync,close,unlink,unlinkat,getrusage"
 
 needs_strace = pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
 
