@@ -6,7 +6,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::io;
 
-use serde_json::{json, Value};
+use serde::Serialize;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -61,15 +61,27 @@ impl Error {
     }
 
     /// The answer's `error` object.
-    pub fn to_json(&self) -> Value {
-        let message = self.to_string();
-        match self {
-            Error::BadRequest(_) => json!({"code": "bad_request", "message": message}),
-            Error::Os { errno, .. } => json!({"code": "os", "message": message, "errno": errno}),
-            Error::Verify(_) => json!({"code": "verify", "message": message}),
-            Error::Unsupported(_) => json!({"code": "unsupported", "message": message}),
+    pub fn report(&self) -> Report {
+        let (code, errno) = match self {
+            Error::BadRequest(_) => ("bad_request", None),
+            Error::Os { errno, .. } => ("os", Some(*errno)),
+            Error::Verify(_) => ("verify", None),
+            Error::Unsupported(_) => ("unsupported", None),
+        };
+        Report {
+            code,
+            message: self.to_string(),
+            errno,
         }
     }
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Report {
+    pub code: &'static str,
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errno: Option<i32>,
 }
 
 /// Says what was being done when a call of the standard library failed.
@@ -84,6 +96,22 @@ impl<T> Doing<T> for io::Result<T> {
             // The library's own refusals: a NUL byte in a path.
             None => Error::bad(format!("{}: {cause}", doing())),
         })
+    }
+}
+
+impl<T> Doing<T> for rustix::io::Result<T> {
+    fn doing<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|errno| Error::errno(doing().to_string(), errno.raw_os_error()))
+    }
+}
+
+impl From<simdisk::Error> for Error {
+    fn from(error: simdisk::Error) -> Self {
+        match error {
+            simdisk::Error::Description(text) => Error::BadRequest(text),
+            simdisk::Error::Os { doing, errno } => Error::Os { doing, errno },
+            simdisk::Error::Protocol(text) => Error::Verify(text),
+        }
     }
 }
 
@@ -109,8 +137,8 @@ mod tests {
         let error = Error::errno("read /nope", libc::ENOENT);
         assert_eq!(error.to_string(), "read /nope: No such file or directory");
         assert_eq!(
-            error.to_json(),
-            json!({"code": "os", "message": "read /nope: No such file or directory", "errno": 2})
+            serde_json::to_value(error.report()).unwrap(),
+            serde_json::json!({"code": "os", "message": "read /nope: No such file or directory", "errno": 2})
         );
     }
 }

@@ -5,29 +5,28 @@
 #![no_main]
 #![allow(dead_code)] // what only the rest of the probe uses
 
-mod account;
-mod ahead;
-mod around;
-mod checksum;
+mod trace;
+mod prefault;
+mod counters;
+mod broker;
 mod clock;
 mod content;
-mod devices;
 mod error;
 mod fileset;
 mod identity;
 mod isolate;
-mod job;
-mod modelled;
+mod jobs;
 mod parsers;
 mod process;
+mod protocol;
 mod recorder;
 mod sampler;
 mod series;
+mod server;
 mod session;
-mod syscall;
-mod target;
+mod sys;
 mod uring;
-mod wire;
+mod watch;
 
 use std::sync::OnceLock;
 

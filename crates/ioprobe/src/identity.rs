@@ -4,12 +4,14 @@
 //! asks for, so that a file which that user cannot open fails here as it would for them.
 
 use libc::{c_int, gid_t, uid_t};
+use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::isolate::Lifeline;
-use crate::syscall::check;
+use crate::sys::check;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct User {
     pub uid: uid_t,
     pub gid: gid_t,

@@ -3,17 +3,20 @@
 //! There is nothing else in a guest: no shell, no init system, no daemon that could do anything meanwhile. Modules are loaded
 //! in the order of a list that was made with the initramfs, so that nothing has to be looked for.
 
-use std::ffi::CStr;
+use crate::sys;
+use rustix::io::Errno;
+use rustix::mount::{mount_change, MountFlags, MountPropagationFlags};
+use rustix::system::{finit_module, RebootCommand};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::os::unix::io::OwnedFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use libc::{c_int, c_long, pid_t};
+use libc::{c_int, pid_t};
 
 use crate::error::{Doing, Error, Result};
-use crate::syscall::{c_text, check, open};
+use crate::sys::{c_text, open};
 
 /// The ports' names on the virtio bus, which QEMU is told too: that of the protocol, and one on which a guest that is not hung
 /// gives a sign of life every second.
@@ -38,11 +41,8 @@ pub fn run() -> ! {
         Ok(status) => println!("ioprobe: init: the probe ended with {status}"),
         Err(error) => println!("ioprobe: init: {error}"),
     }
-    // SAFETY: no pointers are involved.
-    unsafe {
-        libc::sync();
-        libc::reboot(libc::RB_POWER_OFF);
-    }
+    rustix::fs::sync();
+    let _ = rustix::system::reboot(RebootCommand::PowerOff);
     loop {
         std::thread::sleep(Duration::from_secs(3600));
     }
@@ -69,58 +69,24 @@ fn bring_up() -> Result<OwnedFd> {
 }
 
 fn mount(kind: &str, target: &str) -> Result<()> {
-    let (kind_text, target_text) = (c_text(kind)?, c_text(target)?);
-    let nothing: *const libc::c_void = std::ptr::null();
-    // SAFETY: the texts end with NUL.
-    check(
-        unsafe {
-            libc::mount(
-                kind_text.as_ptr(),
-                target_text.as_ptr(),
-                kind_text.as_ptr(),
-                0,
-                nothing,
-            )
-        },
-        || format!("mount {kind} on {target}"),
-    )?;
-    Ok(())
+    rustix::mount::mount(kind, target, kind, MountFlags::empty(), None)
+        .doing(|| format!("mount {kind} on {target}"))
 }
 
 /// What is mounted below it in one namespace of mounts is so in all.
 fn share(target: &str) -> Result<()> {
-    let target_text = c_text(target)?;
-    let nothing: *const libc::c_char = std::ptr::null();
-    // SAFETY: the text ends with NUL.
-    check(
-        unsafe {
-            libc::mount(
-                nothing,
-                target_text.as_ptr(),
-                nothing,
-                libc::MS_SHARED,
-                nothing.cast(),
-            )
-        },
-        || format!("share the mounts of {target}"),
-    )?;
-    Ok(())
+    mount_change(target, MountPropagationFlags::SHARED)
+        .doing(|| format!("share the mounts of {target}"))
 }
 
 /// One that is there already is fine: a kernel may have it built in.
 fn load(path: &str, parameters: &str) -> Result<()> {
     let file = open(path, libc::O_RDONLY, 0)?;
     let text = c_text(parameters)?;
-    match finit_module(file.as_raw_fd(), &text) {
-        -1 if crate::error::last_errno() == libc::EEXIST => Ok(()),
-        -1 => Err(Error::last_os(format!("load module {path}"))),
-        _ => Ok(()),
+    match finit_module(&file, &text, 0) {
+        Err(Errno::EXIST) => Ok(()),
+        loaded => loaded.doing(|| format!("load module {path}")),
     }
-}
-
-fn finit_module(file: c_int, parameters: &CStr) -> c_long {
-    // SAFETY: the text ends with NUL; the descriptor is open.
-    unsafe { libc::syscall(libc::SYS_finit_module, file, parameters.as_ptr(), 0) }
 }
 
 /// A port of the conductor's, as soon as the bus has shown it.
@@ -161,14 +127,10 @@ fn serve(port: OwnedFd) -> Result<c_int> {
         }
     });
     loop {
-        let mut status = 0;
-        // SAFETY: `status` is ours.
-        match unsafe { libc::waitpid(-1, &mut status, 0) } {
-            -1 if crate::error::last_errno() != libc::EINTR => {
-                return Err(Error::last_os("wait for the probe"))
-            }
-            ended if ended == pid => return Ok(status),
-            _ => {}
+        match sys::wait(-1, 0) {
+            Err(errno) => return Err(Error::errno("wait for the probe", errno)),
+            Ok(Some((ended, status))) if ended == pid => return Ok(status),
+            Ok(_) => {}
         }
     }
 }

@@ -4,20 +4,28 @@
 //! however it dies, the kernel kills every process in the one and takes down every mount in the other; loop devices clear
 //! themselves after their last mount. So SIGKILL needs no clean-up.
 
-use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::io::OwnedFd;
 use std::process::exit;
 
 use libc::{c_int, c_ulong, pid_t};
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::mount::{mount, mount_change, MountFlags, MountPropagationFlags};
+use rustix::process::{
+    geteuid, getpid, getppid, set_child_subreaper, set_parent_process_death_signal, setsid, Pid,
+    Signal,
+};
+use rustix::thread::{unshare_unsafe, UnshareFlags};
+use rustix::time::Timespec;
 
-use crate::error::{Error, Result};
-use crate::modelled::keeper::{self, Keeper};
-use crate::syscall::check;
+use crate::broker::{self, Broker};
+use crate::error::{Doing, Error, Result};
+use crate::sys::{self, check};
 
 /// How the probe knows that its parent is still there. The kernel forgets the parent-death signal when a process
 /// changes its user (prctl(2), PR_SET_PDEATHSIG), so it is set anew after each change.
 pub enum Lifeline {
     /// The parent's process id, as getppid() says while it lives.
-    Parent(pid_t),
+    Parent(Pid),
     /// A pipe of which only the outer process has the writing end: its id cannot be seen from inside the namespace.
     Pipe(OwnedFd),
 }
@@ -25,35 +33,27 @@ pub enum Lifeline {
 impl Lifeline {
     /// Ties this process to its present parent.
     pub fn to_parent() -> Self {
-        // SAFETY: getppid cannot fail.
-        let lifeline = Lifeline::Parent(unsafe { libc::getppid() });
+        // Nobody is above process 1.
+        let lifeline = Lifeline::Parent(getppid().unwrap_or(Pid::INIT));
         lifeline.tie();
         lifeline
     }
 
     /// Asks the kernel for SIGKILL at the parent's death; ends at once if it died before it was asked.
     pub fn tie(&self) {
-        // SAFETY: no pointers are involved; _exit runs nothing of ours.
-        unsafe {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as c_ulong);
-            if !self.parent_lives() {
-                libc::_exit(128 + libc::SIGKILL);
-            }
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        if !self.parent_lives() {
+            exit(128 + libc::SIGKILL);
         }
     }
 
     fn parent_lives(&self) -> bool {
         match self {
-            // SAFETY: getppid cannot fail.
-            Lifeline::Parent(pid) => unsafe { libc::getppid() == *pid },
+            Lifeline::Parent(pid) => getppid().unwrap_or(Pid::INIT) == *pid,
+            // No event is asked for: what comes is that the other end was closed.
             Lifeline::Pipe(reading) => {
-                let mut poll = libc::pollfd {
-                    fd: reading.as_raw_fd(),
-                    events: 0,
-                    revents: 0,
-                };
-                // SAFETY: one structure, ours.
-                unsafe { libc::poll(&mut poll, 1, 0) == 0 }
+                let mut polled = [PollFd::new(reading, PollFlags::empty())];
+                poll(&mut polled, Some(&Timespec::default())) == Ok(0)
             }
         }
     }
@@ -61,21 +61,12 @@ impl Lifeline {
 
 /// Moves to private namespaces. Returns in the inner process only; the outer one waits for it and ends as it ended.
 /// `of_guest`: there is nobody from whom mounts are to be kept, and servers of the kernel's own look for them where it began.
-pub fn enter(of_guest: bool) -> Result<(Lifeline, Keeper)> {
-    let (keeper, outer) = keeper::prepare()?;
-    // SAFETY: no pointers are involved.
-    check(
-        unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWPID) },
-        || "unshare mount and PID namespaces".to_string(),
-    )?;
-    let mut ends: [c_int; 2] = [-1; 2];
-    // SAFETY: the array has room for both descriptors, which are new and ours.
-    let (reading, writing) = unsafe {
-        check(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), || {
-            "make a pipe".to_string()
-        })?;
-        (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
-    };
+pub fn enter(of_guest: bool) -> Result<(Lifeline, Broker)> {
+    let (broker, outer) = broker::prepare()?;
+    // SAFETY: the process has one thread, and no descriptors or folders are unshared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWPID) }
+        .doing(|| "unshare mount and PID namespaces")?;
+    let (reading, writing) = sys::pipe()?;
     // SAFETY: the process has one thread, so the child may go on as the parent would.
     match check(unsafe { libc::fork() }, || "fork".to_string())? {
         0 => {
@@ -87,10 +78,10 @@ pub fn enter(of_guest: bool) -> Result<(Lifeline, Keeper)> {
                 make_mounts_private()?;
             }
             mount_own_proc()?;
-            Ok((lifeline, keeper))
+            Ok((lifeline, broker))
         }
         inner => {
-            drop(keeper);
+            drop(broker);
             outer.keep_until_end(inner);
             let status = wait_for(inner);
             drop(writing);
@@ -101,47 +92,19 @@ pub fn enter(of_guest: bool) -> Result<(Lifeline, Keeper)> {
 
 /// No mount of ours reaches the host and none of the host's changes reaches us.
 fn make_mounts_private() -> Result<()> {
-    // SAFETY: the text is a literal that ends with NUL.
-    check(
-        unsafe {
-            libc::mount(
-                std::ptr::null(),
-                b"/\0".as_ptr().cast(),
-                std::ptr::null(),
-                libc::MS_REC | libc::MS_PRIVATE,
-                std::ptr::null(),
-            )
-        },
-        || "make all mounts private".to_string(),
-    )?;
-    Ok(())
+    let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", flags).doing(|| "make all mounts private")
 }
 
 /// /proc shows our own processes.
 fn mount_own_proc() -> Result<()> {
-    let proc = b"proc\0".as_ptr().cast();
-    // SAFETY: all texts are literals that end with NUL.
-    unsafe {
-        check(
-            libc::mount(
-                proc,
-                b"/proc\0".as_ptr().cast(),
-                proc,
-                libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
-                std::ptr::null(),
-            ),
-            || "mount a fresh /proc".to_string(),
-        )?;
-    }
-    Ok(())
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", "/proc", "proc", flags, None).doing(|| "mount a fresh /proc")
 }
 
 fn wait_for(pid: pid_t) -> c_int {
-    let mut status = 0;
     loop {
-        // SAFETY: `status` is ours.
-        let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
-        if waited == pid {
+        if let Ok(Some((_, status))) = sys::wait(pid, 0) {
             return status;
         }
     }
@@ -164,21 +127,15 @@ pub struct Origin {
 
 impl Origin {
     pub fn here() -> Result<Self> {
-        // SAFETY: no pointers are involved; for the calling process getsid cannot fail.
-        let session = unsafe { libc::getsid(0) };
         // Started by hand from a shell, the session is the shell's, and not ours to end: then this process alone.
-        let leader = if session == std::process::id() as pid_t {
-            session
-        } else {
-            std::process::id() as pid_t
-        };
-        let started = crate::process::left::started(leader).ok_or_else(|| {
+        let leader = getpid().as_raw_nonzero().get();
+        let started = crate::process::orphans::started(leader).ok_or_else(|| {
             Error::verify(format!("read /proc/{leader}/stat: wanted a start time"))
         })?;
         Ok(Origin {
             session: leader,
             started,
-            proc: crate::syscall::open("/proc", libc::O_PATH | libc::O_DIRECTORY, 0)?,
+            proc: crate::sys::open("/proc", libc::O_PATH | libc::O_DIRECTORY, 0)?,
         })
     }
 }
@@ -187,8 +144,8 @@ impl Origin {
 /// what commands have left running. Without a PID namespace the kernel would only end the direct children.
 pub fn under_guard(outer: Lifeline) -> Result<Lifeline> {
     adopt_orphans()?;
-    // SAFETY: getpid cannot fail; the process has one thread, so the child may go on as the parent would.
-    let guard = unsafe { libc::getpid() };
+    let guard = getpid();
+    // SAFETY: the process has one thread, so the child may go on as the parent would.
     match check(unsafe { libc::fork() }, || "fork".to_string())? {
         0 => {
             adopt_orphans()?;
@@ -237,18 +194,13 @@ fn guard_of(inner: pid_t, outer: &Lifeline) -> ! {
 
 /// Orphans of commands come to us instead of going to the system's process 1, so that they can be found and ended.
 fn adopt_orphans() -> Result<()> {
-    // SAFETY: no pointers are involved.
-    check(
-        unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1 as c_ulong) },
-        || "become the reaper of orphans".to_string(),
-    )?;
-    Ok(())
+    set_child_subreaper(Some(getpid())).doing(|| "become the reaper of orphans")
 }
 
 /// Leaves the terminal's process group: at Ctrl-C the conductor still needs the probe to put things back.
 pub fn leave_terminal() {
-    // SAFETY: no pointers are involved. Fails for a group's leader (started by hand), which then keeps its Ctrl-C.
-    unsafe { libc::setsid() };
+    // Fails for a group's leader (started by hand), which then keeps its Ctrl-C.
+    let _ = setsid();
 }
 
 /// Drops the signals of the terminal that came before `leave_terminal`, and takes them from now on.
@@ -268,6 +220,14 @@ pub fn drop_signals_of_terminal() {
     }
 }
 
+/// Ties a forked child to its parent: the kernel ends it with it.
+pub fn end_with(parent: Pid) {
+    let tied = set_parent_process_death_signal(Some(Signal::KILL));
+    if tied.is_err() || getppid() != Some(parent) {
+        exit(0);
+    }
+}
+
 /// Whether mounts and loop devices are within reach: CAP_SYS_ADMIN is in force.
 pub fn privileged() -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
@@ -277,7 +237,7 @@ pub fn privileged() -> bool {
             let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
             u64::from_str_radix(line.trim(), 16).ok()
         })
-        .map_or(false, |bits| bits >> CAP_SYS_ADMIN & 1 == 1)
+        .is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
 }
 
 /// Refuses early what needs root, in words.
@@ -287,8 +247,7 @@ pub fn require_privilege(doing: &str) -> Result<()> {
     } else {
         Err(Error::unsupported(format!(
             "{doing}: wanted root (CAP_SYS_ADMIN), found uid {}",
-            // SAFETY: geteuid cannot fail.
-            unsafe { libc::geteuid() }
+            geteuid().as_raw()
         )))
     }
 }

@@ -3,42 +3,40 @@
 //! One JSON object a line in, one out, in order; the log goes to standard error. One process serves a whole trial, so that
 //! a run costs no start-up. It never decides anything: what is done, in which order and on what, the conductor says.
 
-mod account;
-mod ahead;
 #[cfg(test)]
 mod allocations;
-mod around;
-mod checksum;
+mod broker;
 mod clock;
 mod content;
+mod counters;
 #[cfg(test)]
 mod damage;
-mod devices;
 mod error;
 mod fileset;
 mod identity;
 mod init;
 mod isolate;
-mod job;
-mod modelled;
+mod jobs;
 #[cfg(test)]
 mod parsers;
+mod prefault;
 mod process;
+mod protocol;
 mod recorder;
 mod sampler;
 mod series;
 mod server;
 mod session;
-mod syscall;
-mod target;
+mod sys;
+mod trace;
 mod uring;
 mod watch;
-mod wire;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
-use serde_json::{json, Value};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::error::{Doing, Error, Result};
 use crate::isolate::Lifeline;
@@ -57,12 +55,12 @@ fn main() -> ExitCode {
     let powercap = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {
             isolated = false;
-            around::POWERCAP
+            counters::POWERCAP
         }
-        ["--isolate"] => around::POWERCAP,
+        ["--isolate"] => counters::POWERCAP,
         ["--isolate", init::OF_GUEST] => {
             of_guest = true;
-            around::POWERCAP
+            counters::POWERCAP
         }
         ["--powercap", folder] => {
             isolated = false;
@@ -100,18 +98,18 @@ fn begin(isolated: bool, of_guest: bool, powercap: &str) -> Result<Session> {
     isolate::leave_terminal();
     isolate::drop_signals_of_terminal();
     let origin = isolate::Origin::here()?;
-    let mut keeper = None;
+    let mut broker = None;
     if isolated {
         isolate::require_privilege("isolate")?;
         let (inner, started) = isolate::enter(of_guest)?;
         lifeline = inner;
-        keeper = Some(started);
+        broker = Some(started);
     } else {
         lifeline = isolate::under_guard(lifeline)?;
     }
     process::limit::install()?;
-    around::open(powercap);
-    Session::new(isolated, lifeline, origin, keeper)
+    counters::open(powercap);
+    Session::new(isolated, lifeline, origin, broker)
 }
 
 /// Answers requests until standard input ends.
@@ -130,8 +128,7 @@ fn serve(session: &mut Session) -> Result<()> {
             continue;
         }
         answer.clear();
-        let object = respond(session, &line);
-        serde_json::to_writer(&mut answer, &object)
+        serde_json::to_writer(&mut answer, &respond(session, &line))
             .map_err(|cause| Error::verify(format!("write an answer: {cause}")))?;
         answer.push(b'\n');
         output
@@ -141,10 +138,27 @@ fn serve(session: &mut Session) -> Result<()> {
     }
 }
 
-fn respond(session: &mut Session, line: &[u8]) -> Value {
+#[derive(Serialize)]
+struct Response {
+    id: Value,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Ok(Value),
+    Error(error::Report),
+}
+
+fn respond(session: &mut Session, line: &[u8]) -> Response {
     let mut id = Value::Null;
-    match wire::request(line, &mut id).and_then(|(verb, fields)| session.perform(&verb, fields)) {
-        Ok(ok) => json!({"id": id, "ok": ok}),
-        Err(error) => json!({"id": id, "error": error.to_json()}),
-    }
+    let done =
+        protocol::request(line, &mut id).and_then(|(verb, fields)| session.perform(&verb, fields));
+    let outcome = match done {
+        Ok(answer) => Outcome::Ok(answer),
+        Err(error) => Outcome::Error(error.report()),
+    };
+    Response { id, outcome }
 }

@@ -5,10 +5,12 @@
 
 use serde_json::{json, Value};
 
-use crate::account::bpf::types::Types;
-use crate::job::pages::response::Response;
-use crate::wire::{self, job_fields, FromJson, Mode};
-use crate::{devices, process};
+use crate::counters::devices;
+use crate::error::{Error, Result};
+use crate::jobs::pages::response::Response;
+use crate::process;
+use crate::protocol::{self, fields, job_fields, Fields};
+use crate::trace::bpf::types::Types;
 
 pub type Parser = (&'static str, fn(&[u8]));
 
@@ -20,49 +22,58 @@ pub const PARSERS: &[Parser] = &[
     ("response", response),
 ];
 
-/// A request line, read as every verb there is, and the answer that an error becomes.
+/// Requests with objects, lists and words in them.
+const READERS: [fn(&str, Fields) -> Result<()>; 5] = [
+    |verb, given| fields::<protocol::Mount>(verb, given).map(drop),
+    |verb, given| fields::<protocol::Run>(verb, given).map(drop),
+    |verb, given| fields::<protocol::ServerStart>(verb, given).map(drop),
+    |verb, given| fields::<simdisk::Description>(verb, given).map(drop),
+    |verb, given| fields::<protocol::Warm>(verb, given).map(drop),
+];
+
+/// A request line, read as several verbs, and the answer that an error becomes.
 fn request(line: &[u8]) {
     let mut id = Value::Null;
-    let (verb, given) = match wire::request(line, &mut id) {
+    let (verb, given) = match protocol::request(line, &mut id) {
         Ok(parts) => parts,
-        Err(error) => return answer(&id, &error.to_json()),
+        Err(error) => return answer(&id, &error),
     };
-    for read in wire::readers() {
+    for read in READERS {
         if let Err(error) = read(&verb, given.clone()) {
-            answer(&id, &error.to_json());
+            answer(&id, &error);
         }
     }
-    if let Ok((common, _)) = job_fields::<wire::FilesJob>(&verb, given.clone()) {
+    if let Ok((common, _)) = job_fields::<protocol::FilesJob>(&verb, given.clone()) {
         assert!((0.0..=100.0).contains(&common.stretch) && common.replicates > 0);
     }
-    if let Ok((common, own)) = job_fields::<wire::RandomJob>(&verb, given.clone()) {
-        let _ = crate::job::random::check(&common, &own);
+    if let Ok((common, own)) = job_fields::<protocol::RandomJob>(&verb, given.clone()) {
+        let _ = crate::jobs::random::check(&common, &own);
     }
-    if let Ok((_, own)) = job_fields::<wire::CommandJob>(&verb, given.clone()) {
+    if let Ok((_, own)) = job_fields::<protocol::CommandJob>(&verb, given.clone()) {
         assert!(own.steps.len() <= line.len());
     }
-    if let Ok((_, own)) = job_fields::<wire::StreamJob>(&verb, given.clone()) {
+    if let Ok((_, own)) = job_fields::<protocol::StreamJob>(&verb, given.clone()) {
         assert!(own.data.percent <= 100);
     }
-    if let Ok((common, own)) = job_fields::<wire::MatrixJob>(&verb, given.clone()) {
-        let _ = crate::job::matrix::request::check_request(&common, &own);
+    if let Ok((common, own)) = job_fields::<protocol::MatrixJob>(&verb, given.clone()) {
+        let _ = crate::jobs::matrix::check_request(&common, &own);
     }
-    if let Ok((common, own)) = job_fields::<wire::PagesJob>(&verb, given.clone()) {
-        if let Ok(address) = crate::job::pages::request::check(&common, &own) {
+    if let Ok((common, own)) = job_fields::<protocol::PagesJob>(&verb, given.clone()) {
+        if let Ok(address) = crate::jobs::pages::request::check(&common, &own) {
             assert!(own.anywhere || address.ip().is_loopback());
         }
     }
-    if let Ok((common, own)) = job_fields::<wire::AtimeJob>(&verb, given.clone()) {
-        let _ = crate::job::atime::check_request(&common, &own);
+    if let Ok((common, own)) = job_fields::<protocol::AtimeJob>(&verb, given.clone()) {
+        let _ = crate::jobs::atime::check_request(&common, &own);
     }
-    if let Some(mode) = given.get("mode").and_then(Mode::from_json) {
-        assert!(mode.0 <= 0o7777);
+    if let Ok(request) = fields::<protocol::MakeSet>(&verb, given) {
+        assert!(request.mode.0 <= 0o7777);
     }
 }
 
 /// An answer is one line whatever is told in it.
-fn answer(id: &Value, error: &Value) {
-    let text = json!({"id": id, "error": error}).to_string();
+fn answer(id: &Value, error: &Error) {
+    let text = json!({"id": id, "error": error.report()}).to_string();
     assert!(!text.contains('\n'));
 }
 
@@ -164,7 +175,7 @@ mod tests {
     #[test]
     fn the_last_of_two_keys_counts_and_an_error_keeps_to_a_bounded_length() {
         let mut id = Value::Null;
-        let (verb, given) = wire::request(
+        let (verb, given) = protocol::request(
             br#"{"id":1,"id":2,"verb":"read","path":"a","path":"b"}"#,
             &mut id,
         )
@@ -180,8 +191,8 @@ mod tests {
             ),
             format!("{{\"verb\":\"{}\"}}", "x".repeat(1 << 20)),
         ] {
-            let error = match wire::request(line.as_bytes(), &mut id) {
-                Ok((verb, given)) => wire::fields::<wire::Path>(&verb, given).unwrap_err(),
+            let error = match protocol::request(line.as_bytes(), &mut id) {
+                Ok((verb, given)) => protocol::fields::<protocol::Path>(&verb, given).unwrap_err(),
                 Err(error) => error,
             };
             assert!(error.to_string().len() < 1000);

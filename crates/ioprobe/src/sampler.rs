@@ -4,6 +4,7 @@
 //! made before the first sample; where it is full, every second sample goes and the period doubles, so that a run of any
 //! length fits. Nothing is worked out here: the columns are the kernel's counters at each moment.
 
+use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{json, Map, Value};
 
-use crate::around::processors::spent;
-use crate::around::{lines, number};
 use crate::clock::monotonic_ns;
-use crate::devices::{open_stat, parse, BUSY_MS, READ_SECTORS, SECTOR, WRITTEN_SECTORS};
+use crate::counters::devices::{open_stat, parse, BUSY_MS, READ_SECTORS, SECTOR, WRITTEN_SECTORS};
+use crate::counters::processors::spent;
+use crate::counters::{lines, number};
 use crate::error::{Doing, Error, Result};
-use crate::wire::SampleStart;
+use crate::protocol::SampleStart;
 
 /// So many samples are kept; a stored run may hold some 4,000 numbers in all.
 const MOST: usize = 192;
@@ -142,7 +143,7 @@ fn sample(
 
 /// The first, third, fifth ...: the first stays.
 fn halve<T: Copy>(samples: &mut Vec<T>) {
-    let kept = (samples.len() + 1) / 2;
+    let kept = samples.len().div_ceil(2);
     for place in 0..kept {
         samples[place] = samples[2 * place];
     }
@@ -151,26 +152,21 @@ fn halve<T: Copy>(samples: &mut Vec<T>) {
 
 /// To the last processor that we may use, where there are several: the work is mostly begun on the first ones.
 fn keep_to_one_side() {
-    // SAFETY: the sets are ours; 0 is this thread.
-    unsafe {
-        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
-        let size = std::mem::size_of::<libc::cpu_set_t>();
-        if libc::sched_getaffinity(0, size, &mut allowed) == 0 {
-            let last = (0..libc::CPU_SETSIZE as usize).rev();
-            if let Some(cpu) = last.into_iter().find(|cpu| libc::CPU_ISSET(*cpu, &allowed)) {
-                let mut one: libc::cpu_set_t = std::mem::zeroed();
-                libc::CPU_SET(cpu, &mut one);
-                libc::sched_setaffinity(0, size, &one);
-            }
-        }
+    let Ok(allowed) = sched_getaffinity(None) else {
+        return;
+    };
+    let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| allowed.is_set(*cpu));
+    if let Some(cpu) = last {
+        let mut one = CpuSet::new();
+        one.set(cpu);
+        let _ = sched_setaffinity(None, &one);
     }
 }
 
 impl Sources {
     fn open(devices: &[String]) -> Result<Self> {
         let file = |path: &str| File::open(path).doing(|| format!("open {path}"));
-        // SAFETY: no pointers are involved.
-        let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+        let hz = rustix::param::clock_ticks_per_second().max(1);
         Ok(Sources {
             cpu: file("/proc/stat")?,
             memory: file("/proc/meminfo")?,

@@ -4,7 +4,7 @@
 //! power of two (good to 3 %), and one more count for each operation. What comes after the last second that there is room
 //! for counts to that.
 
-use serde_json::{json, Value};
+use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::recorder::{bar_of, quantile};
@@ -22,6 +22,15 @@ pub struct Series {
     at: usize,
     bars: Vec<u32>,
     longest: Vec<u64>,
+}
+
+/// What is answered of one second.
+#[derive(Debug, Serialize)]
+pub struct Second {
+    pub count: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
 }
 
 impl Series {
@@ -67,7 +76,7 @@ impl Series {
     }
 
     /// A list of all seconds until the last operation.
-    pub fn to_json(&self, clock: &Clock) -> Value {
+    pub fn seconds(&self, clock: &Clock) -> Vec<Second> {
         let seconds = self
             .longest
             .iter()
@@ -77,15 +86,14 @@ impl Series {
             .map(|(longest, bars)| {
                 let count = bars.iter().map(|n| u64::from(*n)).sum();
                 let at = |q| clock.ns_of(quantile(bars, FINENESS, count, q).min(*longest));
-                json!({
-                    "count": count,
-                    "p50_ns": at(0.5),
-                    "p99_ns": at(0.99),
-                    "max_ns": clock.ns_of(*longest),
-                })
+                Second {
+                    count,
+                    p50_ns: at(0.5),
+                    p99_ns: at(0.99),
+                    max_ns: clock.ns_of(*longest),
+                }
             })
-            .collect::<Vec<_>>()
-            .into()
+            .collect()
     }
 }
 
@@ -96,22 +104,18 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn series(seconds: usize, operations: &[(u64, u64)]) -> Value {
+    fn series(seconds: usize, operations: &[(u64, u64)]) -> Vec<Second> {
         let clock = Clock::monotonic();
         let mut series = Series::of(seconds, &clock);
         series.begin(5);
         operations
             .iter()
             .for_each(|(now, ns)| series.record(5 + now, *ns));
-        series.to_json(&clock)
+        series.seconds(&clock)
     }
 
-    fn counts(series: &Value) -> Vec<u64> {
-        let seconds = series.as_array().unwrap();
-        seconds
-            .iter()
-            .map(|s| s["count"].as_u64().unwrap())
-            .collect()
+    fn counts(series: &[Second]) -> Vec<u64> {
+        series.iter().map(|second| second.count).collect()
     }
 
     #[test]
@@ -130,16 +134,11 @@ mod tests {
     fn percentiles_of_a_second_are_good_to_a_thirtieth_and_its_longest_exactly() {
         let operations: Vec<_> = (1..=1000).map(|ns| (1, ns * 1000)).collect();
         let second = &series(1, &operations)[0];
-        let near = |name: &str, wanted: f64| {
-            let found = second[name].as_f64().unwrap();
-            assert!(
-                found >= wanted && found <= wanted * 1.032,
-                "{name}: {found}"
-            );
-        };
-        near("p50_ns", 500e3);
-        near("p99_ns", 990e3);
-        assert_eq!(second["max_ns"], 1_000_000);
+        for (found, wanted) in [(second.p50_ns, 500e3), (second.p99_ns, 990e3)] {
+            let found = found as f64;
+            assert!(found >= wanted && found <= wanted * 1.032, "{found}");
+        }
+        assert_eq!(second.max_ns, 1_000_000);
         assert!(top_of(BARS - 1, FINENESS) == LONGEST);
     }
 }

@@ -2,28 +2,30 @@
 
 mod devices;
 
+use rustix::fs::Mode;
+use rustix::process::{getrlimit, getuid, setrlimit, umask, Resource, Rlimit};
 use serde_json::{json, Value};
 
 use self::devices::Devices;
-use crate::account::block::Requests;
-use crate::ahead;
-use crate::around;
+use crate::broker::Broker;
 use crate::clock::{monotonic_ns, realtime_ns, Clock};
-use crate::error::{Error, Result};
+use crate::counters;
+use crate::error::{Doing, Error, Result};
 use crate::fileset::{self, Registry};
 use crate::isolate::{privileged, Lifeline, Origin};
-use crate::job;
-use crate::job::stretch::Stretch;
-use crate::modelled::keeper::Keeper;
-use crate::process::left;
+use crate::jobs;
+use crate::jobs::stretch::Stretch;
+use crate::prefault;
+use crate::process::orphans;
 use crate::process::start::{Inherited, Starter};
+use crate::protocol::{self, fields, job_fields, Fields};
 use crate::sampler::Sampler;
 use crate::server;
-use crate::syscall::{check, open_files};
-use crate::target::device::content;
-use crate::target::{age, files, loop_device, loop_table, mount, remove, run};
+use crate::sys::device::content;
+use crate::sys::open_files;
+use crate::sys::{age, files, loop_device, loop_table, mount, remove, run};
+use crate::trace::block::Requests;
 use crate::watch::Watch;
-use crate::wire::{self, fields, job_fields, Fields};
 
 pub const PROTOCOL: u32 = 1;
 
@@ -36,7 +38,7 @@ pub struct Session {
     starter: Starter,
     sets: Registry,
     devices: Devices,
-    keeper: Option<Keeper>,
+    broker: Option<Broker>,
     sampler: Option<Sampler>,
     watch: Option<Watch>,
 }
@@ -46,9 +48,9 @@ impl Session {
         isolated: bool,
         lifeline: Lifeline,
         origin: Origin,
-        keeper: Option<Keeper>,
+        broker: Option<Broker>,
     ) -> Result<Self> {
-        ahead::bring_own_code();
+        prefault::bring_own_code();
         let clock = Clock::chosen()?;
         Ok(Session {
             clock,
@@ -57,14 +59,13 @@ impl Session {
             lifeline,
             origin,
             starter: Starter::new(Inherited {
-                open_files: open_files()?,
+                open_files: open_files(),
                 // The modes of our own files are what was asked for; programs get the usual mask back.
-                // SAFETY: no pointers are involved.
-                umask: unsafe { libc::umask(0) },
+                umask: umask(Mode::empty()).bits(),
             }),
             sets: Registry::default(),
             devices: Devices::default(),
-            keeper,
+            broker,
             sampler: None,
             watch: None,
         })
@@ -83,7 +84,7 @@ impl Session {
                 ))),
             };
         }
-        let devices = wire::devices_of_job(verb, &given)?;
+        let devices = protocol::devices_of_job(verb, &given)?;
         let requests = Requests::begin(&devices)?;
         let mut answer = server::judged(self.carry_out(verb, given))?;
         let (found, lost) = requests.finish()?;
@@ -96,8 +97,8 @@ impl Session {
         let (sets, devices, proc) = (&mut self.sets, &mut self.devices, &self.origin.proc);
         let timing = (&self.clock, &mut self.stretch);
         match verb {
-            "hello" => fields::<wire::Nothing>(verb, given).and_then(|_| self.hello()),
-            "time" => fields::<wire::Nothing>(verb, given)
+            "hello" => fields::<protocol::Nothing>(verb, given).and_then(|_| self.hello()),
+            "time" => fields::<protocol::Nothing>(verb, given)
                 .map(|_| json!({"monotonic_ns": monotonic_ns(), "realtime_ns": realtime_ns()})),
 
             "read" => files::read(fields(verb, given)?),
@@ -109,7 +110,7 @@ impl Session {
             "mkdir" => files::make(fields(verb, given)?),
             "remove" => remove::remove(fields(verb, given)?),
             "syncfs" => files::sync_file_system(fields(verb, given)?),
-            "sync" => fields::<wire::Nothing>(verb, given).map(|_| files::sync()),
+            "sync" => fields::<protocol::Nothing>(verb, given).map(|_| files::sync()),
             "drop_caches" => files::drop_caches(fields(verb, given)?),
             "age" => age::age(&fields(verb, given)?),
             "use_free_space" => age::use_free_space(&fields(verb, given)?),
@@ -117,15 +118,15 @@ impl Session {
             "mount" => mount::mount(fields(verb, given)?),
             "unmount" => mount::unmount(fields(verb, given)?),
             "set_times" => files::set_times(fields(verb, given)?),
-            "end_session" => left::end_session(fields(verb, given)?, self.isolated),
+            "end_session" => orphans::end_session(fields(verb, given)?, self.isolated),
             "image" => devices.make_image(&fields(verb, given)?),
-            "image_modelled" => devices.make_modelled(verb, given, self.keeper.as_ref()),
+            "image_modelled" => devices.make_modelled(verb, given, self.broker.as_ref()),
             "disk_account" => devices.account(&fields(verb, given)?),
             "disk_pace" => devices.pace(&fields(verb, given)?),
             "image_free" => devices.free_image(&fields(verb, given)?),
             "loop_attach" => devices.attach(&fields(verb, given)?),
             "loop_free" => {
-                fields::<wire::Nothing>(verb, given).and_then(|_| loop_table::describe_free())
+                fields::<protocol::Nothing>(verb, given).and_then(|_| loop_table::describe_free())
             }
             "loop_status" => loop_device::describe(&fields(verb, given)?),
             "loop_remove" => loop_table::remove(&fields(verb, given)?),
@@ -134,42 +135,42 @@ impl Session {
             "image_renew" => devices.renew(&fields(verb, given)?),
             "device_claim" => devices.claim(&fields(verb, given)?, proc),
             "device_users" => {
-                let request: wire::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, given)?;
                 Ok(devices.disk(&request.device)?.users(proc))
             }
             "device_check" => {
-                let request: wire::DeviceCheck = fields(verb, given)?;
+                let request: protocol::DeviceCheck = fields(verb, given)?;
                 content::look(devices.disk(&request.device)?, &request)
             }
             "device_scan" => {
-                let request: wire::DeviceRange = fields(verb, given)?;
+                let request: protocol::DeviceRange = fields(verb, given)?;
                 content::scan(devices.disk(&request.device)?, &request)
             }
             "device_zero" => {
-                let request: wire::DeviceRange = fields(verb, given)?;
+                let request: protocol::DeviceRange = fields(verb, given)?;
                 content::zero(devices.disk(&request.device)?, &request)
             }
             "device_mark" => {
-                let request: wire::DeviceMark = fields(verb, given)?;
+                let request: protocol::DeviceMark = fields(verb, given)?;
                 content::mark(devices.disk(&request.device)?, &request)
             }
             "device_marked" => {
-                let request: wire::DeviceMarked = fields(verb, given)?;
+                let request: protocol::DeviceMarked = fields(verb, given)?;
                 content::marked(devices.disk(&request.device)?, &request)
             }
             "device_window" => devices.window(&fields(verb, given)?),
             "device_release" => {
-                let request: wire::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, given)?;
                 devices.disk(&request.device)?.release();
                 Ok(json!({}))
             }
             "device_reclaim" => {
-                let request: wire::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, given)?;
                 let device = devices.disk(&request.device)?;
                 device.reclaim(proc).map(|()| json!({}))
             }
             "device_close" => {
-                let request: wire::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, given)?;
                 devices.close(&request.device)
             }
             "run" => run::run(fields(verb, given)?, &mut self.starter, self.isolated),
@@ -181,15 +182,15 @@ impl Session {
 
             "fileset" => fileset::create::make(fields(verb, given)?, sets),
             "fileset_verify" => fileset::verify::verify(fields(verb, given)?, sets),
-            "set_mode" => fileset::modes::set(fields(verb, given)?, sets),
-            "get_mode" => fileset::modes::get(fields(verb, given)?, sets),
+            "set_mode" => fileset::create::set(fields(verb, given)?, sets),
+            "get_mode" => fileset::create::get(fields(verb, given)?, sets),
             "set_atime_state" => fileset::times::set_state(fields(verb, given)?, sets),
             "get_atime_state" => fileset::times::get_state(fields(verb, given)?, sets),
             "atimes" => fileset::times::atimes(fields(verb, given)?, sets),
             "link" => fileset::links::link(fields(verb, given)?, sets),
             "get_link" => fileset::links::get(fields(verb, given)?, sets),
             "unlink" => fileset::links::unlink(fields(verb, given)?, sets),
-            "get_size" => fileset::modes::sizes(fields(verb, given)?, sets),
+            "get_size" => fileset::create::sizes(fields(verb, given)?, sets),
             "set_size" => fileset::create::set_size(fields(verb, given)?, sets),
             "lay" => fileset::layout::lay(fields(verb, given)?, sets),
             "extents" => fileset::extents::get(fields(verb, given)?, sets),
@@ -201,26 +202,26 @@ impl Session {
             "residency" => fileset::cache::residency(fields(verb, given)?, sets),
 
             "around" => {
-                let request: wire::Around = fields(verb, given)?;
-                around::switch(request.on);
+                let request: protocol::Around = fields(verb, given)?;
+                counters::switch(request.on);
                 Ok(json!({}))
             }
             "watch_start" => {
-                let request: wire::WatchStart = fields(verb, given)?;
+                let request: protocol::WatchStart = fields(verb, given)?;
                 let watch = Watch::start(&request)?;
                 let address = watch.address().to_string();
                 self.watch = Some(watch);
                 Ok(json!({ "listens": address }))
             }
             "watch_stop" => {
-                fields::<wire::Nothing>(verb, given)?;
+                fields::<protocol::Nothing>(verb, given)?;
                 let watch = self.watch.take();
                 watch
                     .ok_or_else(|| Error::bad("watch_stop: wanted a watch that was started"))?
                     .stop()
             }
             "sample_start" => {
-                let request: wire::SampleStart = fields(verb, given)?;
+                let request: protocol::SampleStart = fields(verb, given)?;
                 if self.sampler.is_some() {
                     return Err(Error::bad("sample_start: wanted none before it, found that one is running: end it with sample_stop"));
                 }
@@ -228,7 +229,7 @@ impl Session {
                 Ok(json!({}))
             }
             "sample_stop" => {
-                fields::<wire::Nothing>(verb, given)?;
+                fields::<protocol::Nothing>(verb, given)?;
                 let sampler = self.sampler.take();
                 sampler
                     .ok_or_else(|| Error::bad("sample_stop: wanted a sampler that was started"))?
@@ -237,36 +238,36 @@ impl Session {
 
             "files" => {
                 let request = job_fields(verb, given)?;
-                job::files::run(request, sets, timing, &self.lifeline)
+                jobs::files::run(request, sets, timing, &self.lifeline)
             }
             "random" => {
                 let request = job_fields(verb, given)?;
-                job::random::run(request, sets, timing, &self.lifeline)
+                jobs::random::run(request, sets, timing, &self.lifeline)
             }
-            "matrix" => job::matrix::run(job_fields(verb, given)?, sets, timing),
+            "matrix" => jobs::matrix::run(job_fields(verb, given)?, sets, timing),
             "pages" => {
                 let starting = (&mut self.starter, self.isolated);
-                job::pages::run(job_fields(verb, given)?, timing, &self.origin, starting)
+                jobs::pages::run(job_fields(verb, given)?, timing, &self.origin, starting)
             }
-            "rebuild" => job::rebuild::run(job_fields(verb, given)?, sets, timing),
-            "atime" => job::atime::run(job_fields(verb, given)?, sets, timing),
+            "rebuild" => jobs::rebuild::run(job_fields(verb, given)?, sets, timing),
+            "atime" => jobs::atime::run(job_fields(verb, given)?, sets, timing),
             "command" => {
-                let request: (wire::Common, wire::CommandJob) = job_fields(verb, given)?;
+                let request: (protocol::Common, protocol::CommandJob) = job_fields(verb, given)?;
                 let foreign = request.0.user.is_some();
                 let starter = &mut self.starter;
-                let done = job::command::run(request, sets, starter, timing, self.isolated);
+                let done = jobs::command::run(request, sets, starter, timing, self.isolated);
                 if foreign {
-                    fileset::guard::inspect(sets)?;
+                    fileset::inspect(sets)?;
                 }
                 done
             }
             "stream" => {
-                let request: (wire::Common, wire::StreamJob) = job_fields(verb, given)?;
+                let request: (protocol::Common, protocol::StreamJob) = job_fields(verb, given)?;
                 let device = match &request.1.device {
                     None => None,
                     Some(name) => Some(devices.to_stream(name)?),
                 };
-                job::stream::run(request, sets, device, timing, &self.lifeline)
+                jobs::stream::run(request, sets, device, timing, &self.lifeline)
             }
             _ => Err(Error::bad(format!(
                 "verb: wanted one of protocol {PROTOCOL}, found {verb:?}"
@@ -275,19 +276,18 @@ impl Session {
     }
 
     fn hello(&mut self) -> Result<Value> {
-        let mut limit = open_files()?;
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: the structure is ours.
-        check(
-            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) },
-            || format!("raise the limit of open files to {}", limit.rlim_max),
-        )?;
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        setrlimit(Resource::Nofile, limit)
+            .doing(|| format!("raise the limit of open files to {maximum:?}"))?;
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "protocol": PROTOCOL,
             "pid": std::process::id(),
-            // SAFETY: getuid cannot fail.
-            "uid": unsafe { libc::getuid() },
+            "uid": getuid().as_raw(),
             "session": self.origin.session,
             "session_started": self.origin.started,
             "isolated": self.isolated,
@@ -297,7 +297,7 @@ impl Session {
                 "hz": self.clock.hz(),
                 "error": self.clock.error(),
             },
-            "nofile": open_files()?.rlim_cur,
+            "nofile": open_files().rlim_cur,
         }))
     }
 }

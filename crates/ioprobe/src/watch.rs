@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use serde_json::{json, Map, Value};
 
-use crate::around::{self, Moment};
-use crate::devices::{Activity, Counters};
+use crate::counters::devices::{Activity, Counters};
+use crate::counters::{self, Moment};
 use crate::error::{Doing, Error, Result};
-use crate::wire::WatchStart;
+use crate::protocol::WatchStart;
 
 const BEGUN: u8 = b'<';
 const ENDED: u8 = b'>';
@@ -163,7 +163,7 @@ impl Counted {
         }
         Ok(json!({
             "devices": self.devices.between(&before.devices, &after.devices),
-            "around": around::between(&before.moment, &after.moment),
+            "around": counters::between(&before.moment, &after.moment),
             "cards": cards,
         }))
     }
@@ -179,7 +179,7 @@ impl Counted {
                 char::from(mark[0])
             )));
         }
-        let moment = around::before();
+        let moment = counters::before();
         let mut devices = self.devices.room();
         self.devices.read(&mut devices)?;
         let cards = self.cards.iter().map(Card::read).collect::<Result<_>>()?;
@@ -236,7 +236,7 @@ impl Card {
 fn interrupts(text: &str, called: &[String]) -> u64 {
     let is_called = |word: &str, name: &String| {
         word.strip_prefix(name.as_str())
-            .map_or(false, |rest| rest.is_empty() || rest.starts_with('-'))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
     text.lines()
         .filter(|line| {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import sysconfig
 from pathlib import Path
@@ -11,7 +12,7 @@ from iotrial.errors import ProbeError
 
 
 def find_binary() -> Path:
-    """Path of ``ioprobe``: ``$IOTRIAL_PROBE``, the scripts folder of this Python, or ``target/release`` of a checkout.
+    """Path of ``ioprobe``: ``$IOTRIAL_PROBE``, the scripts folder of this Python, or the build of a checkout.
 
     Raises ProbeError where there is none.
     """
@@ -24,7 +25,7 @@ def find_binary() -> Path:
     candidates = [
         Path(sysconfig.get_path("scripts")) / "ioprobe",
         Path(sys.executable).parent / "ioprobe",
-        checkout / "target" / "release" / "ioprobe",
+        checkout / "target" / f"{platform.machine()}-unknown-linux-gnu" / "release" / "ioprobe",
     ]
     for candidate in candidates:
         if os.access(candidate, os.X_OK):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import select
 import subprocess
 import time
@@ -18,7 +19,8 @@ from typing import Any
 import contents
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-BINARY = Path(os.environ.get("IOTRIAL_PROBE", REPOSITORY / "target/release/ioprobe"))
+BUILT = REPOSITORY / "target" / f"{platform.machine()}-unknown-linux-gnu" / "release" / "ioprobe"
+BINARY = Path(os.environ.get("IOTRIAL_PROBE", BUILT))
 NOBODY = 65534
 MIB = 1 << 20
 READING = ["open", "read", "read", "close"]

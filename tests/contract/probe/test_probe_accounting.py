@@ -366,7 +366,7 @@ def test_without_privilege_it_says_what_was_refused_and_what_it_takes() -> None:
 
 
 def test_how_calls_are_counted_cannot_be_chosen(probe: Probe) -> None:
-    with pytest.raises(ProbeError, match='account: wanted true or false, found "perf"'):
+    with pytest.raises(ProbeError, match='account: invalid type: string "perf", expected a boolean'):
         probe("command", steps=[{"name": "it", "argv": ["true"]}], account="perf")
 
 

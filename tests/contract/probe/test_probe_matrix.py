@@ -20,7 +20,7 @@ WRITING = {"write", "rewrite", "random-write", "record-rewrite", "fwrite", "frew
 RECORD, RECORDS = 4096, 40
 SIZE = RECORD * RECORDS
 RISING = [n * RECORD for n in range(RECORDS)]
-CALLS = "openat,read,write,lseek,fsync,fdatasync,close,unlink,getrusage"
+CALLS = "openat,read,write,lseek,fsync,fdatasync,close,unlink,unlinkat,getrusage"
 
 needs_strace = pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
 
@@ -299,13 +299,13 @@ def test_somebody_elses_file_is_left_alone(probe: Probe, folder: Path) -> None:
         ({"record_size": 1000, "file_size": 2000, "direct": True}, "record_size: wanted a multiple of 512"),
         ({"tests": []}, "tests: wanted at least one, each once"),
         ({"tests": ["read", "read"]}, "tests: wanted at least one, each once"),
-        ({"tests": ["readd"]}, "tests: wanted a list"),
+        ({"tests": ["readd"]}, r"tests\[0\]: unknown variant `readd`, expected one of `write`, `rewrite`"),
         ({"stride": 0}, "stride: wanted at least 1"),
         ({"tests": ["read"], "stretch_of": "write"}, "stretch_of: wanted one of the tests, found write"),
         ({"files": [0]}, "files, view, user: wanted none"),
         ({"file_size": 1 << 40, "record_size": 512}, "records"),
         ({"set": "unknown"}, "set unknown"),
-        ({"size": 1}, "found also size"),
+        ({"size": 1}, "unknown field `size`, expected one of `tests`, `file_size`"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_done(

@@ -321,7 +321,7 @@ def test_a_stopped_server_makes_whoever_waits_wait_until_it_is_killed(isolated: 
         ({"rotating": {**TURNING, "stroke": 0}}, "stroke"),
         ({"flat": {**FLAT, "depth": 0}}, "depth"),
         ({"flat": {**FLAT, "read_us": -1}}, "..._us"),
-        ({"flat": {**FLAT, "colour": 1}}, "flat: wanted"),
+        ({"flat": {**FLAT, "colour": 1}}, "flat.colour: unknown field `colour`, expected one of `read_us`"),
     ],
 )
 def test_what_is_no_disk_is_refused(isolated: Probe, model: dict[str, Any], message: str) -> None:

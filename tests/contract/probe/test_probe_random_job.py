@@ -143,7 +143,10 @@ def test_a_file_that_has_become_shorter_fails_the_job(probe: Probe, blocks: Path
         ({"operations": 1, "rate": 0}, "rate: wanted"),
         ({"time_s": 0}, "time_s: wanted more than 0"),
         ({"time_s": 1, "replicates": 2}, "replicates: wanted 1 without operations"),
-        ({"operations": 1, "engine": "libaio"}, "engine: wanted one of psync mmap io_uring"),
+        (
+            {"operations": 1, "engine": "libaio"},
+            "engine: unknown variant `libaio`, expected one of `psync`, `mmap`, `io_uring`",
+        ),
         ({"operations": 1, "files": []}, "wanted at least one file"),
     ],
 )

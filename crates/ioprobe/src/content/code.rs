@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::prose::push_word;
+use super::push_word;
 use super::word;
 
 /// What a file's size has to be a multiple of.

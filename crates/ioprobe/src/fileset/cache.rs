@@ -9,16 +9,16 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-use libc::c_uint;
 use serde_json::{json, Value};
 
 use super::Registry;
-use crate::error::{last_errno, Doing, Error, Result};
-use crate::syscall::{
-    c_text, check, open_quietly, open_quietly_through, stat, stat_of, try_open, ITSELF,
+use crate::error::{Doing, Error, Result};
+use crate::protocol::{EvictTree, OfFiles, Warm};
+use crate::sys::files::syncfs;
+use crate::sys::{
+    c_text, check, drop_pages, open_quietly, open_quietly_through, read_full, stat, stat_of,
+    try_open, write_back, ITSELF,
 };
-use crate::target::files::syncfs;
-use crate::wire::{EvictTree, OfFiles, Warm};
 
 /// `struct cachestat` of linux/mman.h.
 #[repr(C)]
@@ -38,10 +38,12 @@ pub fn evict(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     for index in &files {
         let path = set.path(*index);
         let file = open_any_way(&path)?;
-        if cachestat(&file).map_or(false, |c| c.dirty + c.writeback == 0) {
+        if cachestat(&file).is_some_and(|c| c.dirty + c.writeback == 0) {
             drop_pages(&file, &path)?;
         } else {
-            write_back(&file, &path, libc::SYNC_FILE_RANGE_WRITE)?;
+            write_back(&file, (0, 0), libc::SYNC_FILE_RANGE_WRITE, || {
+                format!("write back {path}")
+            })?;
             dirty.push(path);
         }
     }
@@ -49,15 +51,14 @@ pub fn evict(request: OfFiles, registry: &mut Registry) -> Result<Value> {
         | libc::SYNC_FILE_RANGE_WRITE
         | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     for path in &dirty {
-        write_back(&open_any_way(path)?, path, whole)?;
+        write_back(&open_any_way(path)?, (0, 0), whole, || {
+            format!("write back {path}")
+        })?;
     }
     // One commit of the journal and one flush for all of them.
     if let Some(path) = dirty.last() {
         let file = open_any_way(path)?;
-        // SAFETY: no pointers are involved.
-        check(unsafe { libc::fdatasync(file.as_raw_fd()) }, || {
-            format!("fdatasync {path}")
-        })?;
+        rustix::fs::fdatasync(&file).doing(|| format!("fdatasync {path}"))?;
     }
     for path in &dirty {
         drop_pages(&open_any_way(path)?, path)?;
@@ -93,24 +94,6 @@ pub fn evict_tree(request: EvictTree) -> Result<Value> {
     Ok(json!({"files": files, "bytes": bytes}))
 }
 
-/// Starts, or with the other flags also awaits, the writing of a file's dirty pages.
-fn write_back(file: &OwnedFd, path: &str, flags: c_uint) -> Result<()> {
-    // SAFETY: no pointers are involved.
-    check(
-        unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) },
-        || format!("write back {path}"),
-    )?;
-    Ok(())
-}
-
-pub fn drop_pages(file: &OwnedFd, path: &str) -> Result<()> {
-    // SAFETY: no pointers are involved.
-    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
-        0 => Ok(()),
-        errno => Err(Error::errno(format!("drop the pages of {path}"), errno)),
-    }
-}
-
 /// A file that its owner may not read can still be opened for writing, which serves as well here.
 pub fn open_any_way(path: &str) -> Result<OwnedFd> {
     match open_quietly(path) {
@@ -136,12 +119,7 @@ pub fn warm(request: Warm, registry: &mut Registry) -> Result<Value> {
             Some(_) => open_quietly_through(&path)?,
         };
         loop {
-            // SAFETY: the buffer is valid for its length.
-            let n =
-                unsafe { libc::read(file.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
-            match n {
-                -1 if last_errno() == libc::EINTR => {}
-                -1 => return Err(Error::last_os(format!("read {path}"))),
+            match read_full(&file, &mut buffer, &path)? {
                 0 => break,
                 n => bytes += n as u64,
             }
@@ -172,7 +150,7 @@ pub fn residency(request: OfFiles, registry: &mut Registry) -> Result<Value> {
         let path = set.path(index);
         let file = open_any_way(&path)?;
         let size = stat_of(&file, &path)?.st_size as u64;
-        pages += (size + page - 1) / page;
+        pages += size.div_ceil(page);
         let (cached, unwritten) = cached(&file, size, &path)?;
         resident += cached;
         dirty = dirty.zip(unwritten).map(|(sum, unwritten)| sum + unwritten);
@@ -207,8 +185,7 @@ fn cachestat(file: &OwnedFd) -> Option<Cachestat> {
 }
 
 pub fn page_size() -> u64 {
-    // SAFETY: no pointers are involved; every system has one.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+    rustix::param::page_size() as u64
 }
 
 fn mincore(file: &OwnedFd, size: u64, path: &str) -> Result<u64> {
@@ -216,7 +193,7 @@ fn mincore(file: &OwnedFd, size: u64, path: &str) -> Result<u64> {
         return Ok(0);
     }
     let page = page_size();
-    let mut pages = vec![0_u8; ((size + page - 1) / page) as usize];
+    let mut pages = vec![0_u8; size.div_ceil(page) as usize];
     // SAFETY: the mapping is ours from here to munmap and is never read.
     unsafe {
         let map = libc::mmap(

@@ -8,8 +8,8 @@ use serde_json::{json, Value};
 use super::create::Writer;
 use super::{FileSet, Registry};
 use crate::error::{Doing, Result};
-use crate::syscall::{check, open, stat};
-use crate::wire::{CopyFiles, OfFiles};
+use crate::protocol::{CopyFiles, OfFiles};
+use crate::sys::{check, open, stat, Stat};
 
 /// Every copy is on the disk before it takes the old file's name, or goes: both write the same.
 pub fn anew(request: CopyFiles, registry: &mut Registry) -> Result<Value> {
@@ -37,15 +37,12 @@ fn one(set: &FileSet, index: u32, path: &str, copy: &str, writer: &mut Writer) -
     let file = open(copy, flags, 0o600)?;
     writer.write(&file, index, set.files[index as usize].size, copy)?;
     give(&file, &old, copy)?;
-    // SAFETY: no pointers are involved.
-    check(unsafe { libc::fsync(file.as_raw_fd()) }, || {
-        format!("fsync {copy}")
-    })?;
+    rustix::fs::fsync(&file).doing(|| format!("fsync {copy}"))?;
     Ok(())
 }
 
 /// Owner and mode of the old file; the owner first, because changing it takes special bits away.
-fn give(file: &OwnedFd, old: &libc::stat, copy: &str) -> Result<()> {
+fn give(file: &OwnedFd, old: &Stat, copy: &str) -> Result<()> {
     let fd = file.as_raw_fd();
     let doing = || format!("give {copy} the owner and the mode of what it is a copy of");
     // SAFETY: no pointers are involved.

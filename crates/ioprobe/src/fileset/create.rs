@@ -1,8 +1,10 @@
 //! Makes the files of a set, and rewrites them at another size.
 
+use rustix::fs::{chownat, AtFlags, Gid, Uid, CWD};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::AsFd;
+use std::os::unix::io::OwnedFd;
 use std::time::Instant;
 
 use serde_json::{json, Value};
@@ -11,8 +13,8 @@ use super::{FileSet, FileState, Registry};
 use crate::content::{Content, Kind};
 use crate::error::{Doing, Error, Result};
 use crate::identity::User;
-use crate::syscall::{c_text, check, make_folder, stat, try_open, write_all};
-use crate::wire::{MakeSet, SetSize};
+use crate::protocol::{mode_text, MakeSet, OfFiles, SetMode, SetSize};
+use crate::sys::{c_text, make_folder, set_mode, stat, try_open, write_all};
 
 const MOST_FILES: u32 = 1_000_000; // six digits
 const MOST_FOLDERS: u32 = 1_000; // three
@@ -41,7 +43,7 @@ impl Writer {
             if self.content.kind != Kind::Zeros {
                 self.content.fill(index, offset, piece);
             }
-            write_all(file.as_raw_fd(), piece, path)?;
+            write_all(file, piece, path)?;
             offset += n as u64;
         }
         Ok(())
@@ -140,18 +142,16 @@ pub fn make_folders(set: &FileSet, view: Option<&str>, owner: Option<User>) -> R
 
 /// Makes it somebody's; of a link, the link itself.
 pub fn give_to(path: &str, owner: Option<User>) -> Result<()> {
-    give_at(libc::AT_FDCWD, &c_text(path)?, owner, path)
+    give_at(CWD, &c_text(path)?, owner, path)
 }
 
 /// The same of a name in a folder that is held; `path` is for the message.
-pub fn give_at(folder: RawFd, name: &CStr, owner: Option<User>, path: &str) -> Result<()> {
+pub fn give_at(folder: impl AsFd, name: &CStr, owner: Option<User>, path: &str) -> Result<()> {
     if let Some(owner) = owner {
-        let flags = libc::AT_SYMLINK_NOFOLLOW;
-        // SAFETY: the text ends with NUL.
-        check(
-            unsafe { libc::fchownat(folder, name.as_ptr(), owner.uid, owner.gid, flags) },
-            || format!("give {path} to user {} group {}", owner.uid, owner.gid),
-        )?;
+        let (user, group) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        chownat(folder, name, Some(user), Some(group), flags)
+            .doing(|| format!("give {path} to user {} group {}", owner.uid, owner.gid))?;
     }
     Ok(())
 }
@@ -166,18 +166,17 @@ fn make_files(set: &FileSet, size: u64, owner: Option<User>) -> Result<()> {
             .map_err(|errno| Error::errno(format!("make file {path}"), errno))?;
         writer.write(&file, index, size, &path)?;
         if let Some(owner) = owner {
-            // SAFETY: no pointers are involved.
-            check(
-                unsafe { libc::fchown(file.as_raw_fd(), owner.uid, owner.gid) },
-                || format!("give {path} to user {} group {}", owner.uid, owner.gid),
-            )?;
+            rustix::fs::fchown(
+                &file,
+                Some(rustix::fs::Uid::from_raw(owner.uid)),
+                Some(rustix::fs::Gid::from_raw(owner.gid)),
+            )
+            .doing(|| format!("give {path} to user {} group {}", owner.uid, owner.gid))?;
         }
         // The special bits are lost by writing and by changing the owner.
         if set.mode & 0o7000 != 0 {
-            // SAFETY: no pointers are involved.
-            check(unsafe { libc::fchmod(file.as_raw_fd(), set.mode) }, || {
-                format!("set the mode of {path}")
-            })?;
+            rustix::fs::fchmod(&file, rustix::fs::Mode::from_bits_retain(set.mode))
+                .doing(|| format!("set the mode of {path}"))?;
         }
     }
     Ok(())
@@ -208,10 +207,8 @@ pub fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
         Err(libc::EACCES) => {
             let mode = stat(path, false)?.st_mode & 0o7777;
             let change = |mode| {
-                // SAFETY: the text ends with NUL.
-                check(unsafe { libc::chmod(text.as_ptr(), mode) }, || {
-                    format!("set the mode of {path}")
-                })
+                rustix::fs::chmod(&text, rustix::fs::Mode::from_bits_retain(mode))
+                    .doing(|| format!("set the mode of {path}"))
             };
             change(mode | 0o200)?;
             let file = try_open(&text, flags, 0);
@@ -220,4 +217,35 @@ pub fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
         }
         Err(errno) => Err(Error::errno(format!("open {path} for writing"), errno)),
     }
+}
+
+// Modes and sizes of the files of a set: set, and read back from the kernel.
+
+pub fn set(request: SetMode, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let files = set.select(&request.files)?;
+    for index in &files {
+        set_mode(&set.path(*index), request.mode.0)?;
+    }
+    Ok(json!({"changed": files.len()}))
+}
+
+pub fn get(request: OfFiles, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let mut modes = BTreeMap::<String, u64>::new();
+    for index in set.select(&request.files)? {
+        let mode = stat(&set.path(index), false)?.st_mode;
+        *modes.entry(mode_text(mode)).or_default() += 1;
+    }
+    Ok(json!({ "modes": modes }))
+}
+
+pub fn sizes(request: OfFiles, registry: &mut Registry) -> Result<Value> {
+    let set = registry.get(&request.set)?;
+    let mut sizes = BTreeMap::<String, u64>::new();
+    for index in set.select(&request.files)? {
+        let size = stat(&set.path(index), false)?.st_size;
+        *sizes.entry(size.to_string()).or_default() += 1;
+    }
+    Ok(json!({ "sizes": sizes }))
 }

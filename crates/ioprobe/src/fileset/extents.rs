@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 use super::cache::open_any_way;
 use super::Registry;
 use crate::error::{last_errno, Error, Result};
-use crate::wire::OfFiles;
+use crate::protocol::OfFiles;
 
 const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
 const FIEMAP_FLAG_SYNC: u32 = 1;

@@ -7,16 +7,18 @@
 //! write, writing the pieces in that order does the same. What came of it is counted, and tried again where chance has put
 //! pieces side by side.
 
-use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
+use rustix::fs::{fallocate, fcntl_getfl, fcntl_setfl, FallocateFlags, OFlags};
+use rustix::io::Errno;
+use std::os::unix::io::OwnedFd;
 
 use serde_json::{json, Value};
 
 use super::create::open_for_rewriting;
 use super::{extents, FileSet, Registry};
 use crate::content::{key, word};
-use crate::error::{last_errno, Error, Result};
-use crate::syscall::{check, open};
-use crate::wire::LayFiles;
+use crate::error::{Doing, Error, Result};
+use crate::protocol::LayFiles;
+use crate::sys::open;
 
 /// No file system of ours has larger blocks, none that smaller pieces could be asked of.
 const BLOCK: u64 = 4096;
@@ -67,7 +69,7 @@ fn shares(set: &FileSet, files: &[u32], extents: u64) -> Result<Vec<u64>> {
 }
 
 fn blocks_of(size: u64) -> u64 {
-    (size + BLOCK - 1) / BLOCK
+    size.div_ceil(BLOCK)
 }
 
 /// Lays a file anew while its pieces are too many or too few; their number in the end.
@@ -80,10 +82,7 @@ fn settle(writer: &mut Writer, index: u32, wanted: u64) -> Result<u64> {
             return Ok(found);
         }
         drop(open_for_rewriting(&path)?);
-        // SAFETY: no pointers are involved.
-        check(unsafe { libc::fsync(file.as_raw_fd()) }, || {
-            format!("fsync {path}")
-        })?;
+        rustix::fs::fsync(&file).doing(|| format!("fsync {path}"))?;
         writer.lay(index, wanted, attempt)?;
     }
     unreachable!("the last attempt returns")
@@ -134,11 +133,7 @@ impl<'a> Writer<'a> {
             }
             self.write(&file, index, 0, size, &path)?;
         }
-        // SAFETY: no pointers are involved.
-        check(
-            unsafe { libc::ftruncate(file.as_raw_fd(), size as i64) },
-            || format!("set the size of {path}"),
-        )?;
+        rustix::fs::ftruncate(&file, size).doing(|| format!("set the size of {path}"))?;
         Ok(())
     }
 
@@ -150,7 +145,7 @@ impl<'a> Writer<'a> {
         while offset < to {
             let n = (to - offset).min(PIECE as u64) as usize;
             self.set.content.fill(index, offset, &mut memory[..n]);
-            write_at(file.as_raw_fd(), &memory[..n], offset, path)?;
+            write_at(file, &memory[..n], offset, path)?;
             offset += n as u64;
         }
         Ok(())
@@ -172,27 +167,21 @@ fn order(pieces: u64, key: u64) -> Vec<u64> {
 }
 
 fn take(file: &OwnedFd, offset: u64, length: u64, path: &str) -> Result<()> {
-    let (offset, length) = (offset as i64, length as i64);
-    // SAFETY: no pointers are involved.
-    match unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, offset, length) } {
-        -1 if last_errno() == libc::EOPNOTSUPP => Err(Error::unsupported(format!(
+    match fallocate(file, FallocateFlags::KEEP_SIZE, offset, length) {
+        Err(Errno::OPNOTSUPP) => Err(Error::unsupported(format!(
             "allocate {length} bytes of {path}: its file system gives no space before it is written"
         ))),
-        -1 => Err(Error::last_os(format!(
-            "allocate {length} bytes of {path} at {offset}"
-        ))),
-        _ => Ok(()),
+        taken => taken.doing(|| format!("allocate {length} bytes of {path} at {offset}")),
     }
 }
 
-fn write_at(fd: RawFd, mut bytes: &[u8], mut offset: u64, path: &str) -> Result<()> {
+fn write_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64, path: &str) -> Result<()> {
     while !bytes.is_empty() {
-        // SAFETY: the slice is valid for its length.
-        match unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), bytes.len(), offset as i64) } {
-            -1 if last_errno() == libc::EINTR => {}
-            -1 => return Err(Error::last_os(format!("write {path}"))),
-            n => {
-                bytes = &bytes[n as usize..];
+        match rustix::io::pwrite(file, bytes, offset) {
+            Err(Errno::INTR) => {}
+            written => {
+                let n = written.doing(|| format!("write {path}"))?;
+                bytes = &bytes[n..];
                 offset += n as u64;
             }
         }
@@ -201,35 +190,20 @@ fn write_at(fd: RawFd, mut bytes: &[u8], mut offset: u64, path: &str) -> Result<
 }
 
 fn past_the_cache(file: &OwnedFd, path: &str, on: bool) -> Result<()> {
-    let fd = file.as_raw_fd();
-    let doing = || format!("switch direct I/O of {path}");
-    // SAFETY: no pointers are involved.
-    let flags = check(unsafe { libc::fcntl(fd, libc::F_GETFL) }, doing)?;
-    let flags = match on {
-        true => flags | libc::O_DIRECT,
-        false => flags & !libc::O_DIRECT,
-    };
-    // SAFETY: no pointers are involved.
-    check(unsafe { libc::fcntl(fd, libc::F_SETFL, flags) }, doing)?;
-    Ok(())
+    let switched = fcntl_getfl(file).and_then(|mut flags| {
+        flags.set(OFlags::DIRECT, on);
+        fcntl_setfl(file, flags)
+    });
+    switched.doing(|| format!("switch direct I/O of {path}"))
 }
 
 fn is_btrfs(folder: &OwnedFd) -> Result<bool> {
-    // SAFETY: all zeros is a value of this structure, and the kernel fills it.
-    unsafe {
-        let mut facts: libc::statfs = std::mem::zeroed();
-        check(libc::fstatfs(folder.as_raw_fd(), &mut facts), || {
-            "ask which file system the files are on".to_string()
-        })?;
-        Ok(facts.f_type as u64 & 0xffff_ffff == BTRFS_SUPER_MAGIC)
-    }
+    let facts = rustix::fs::fstatfs(folder).doing(|| "ask which file system the files are on")?;
+    Ok(facts.f_type as u64 & 0xffff_ffff == BTRFS_SUPER_MAGIC)
 }
 
 fn sync_all(folder: &OwnedFd, set: &FileSet) -> Result<()> {
-    // SAFETY: no pointers are involved.
-    check(unsafe { libc::syncfs(folder.as_raw_fd()) }, || {
-        format!("sync the file system of {}", set.dir)
-    })?;
+    rustix::fs::syncfs(folder).doing(|| format!("sync the file system of {}", set.dir))?;
     Ok(())
 }
 

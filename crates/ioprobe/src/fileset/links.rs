@@ -12,9 +12,9 @@ use serde_json::{json, Value};
 use super::create::make_folders;
 use super::{FileSet, Registry, View};
 use crate::error::{Doing, Error, Result};
-use crate::syscall::{c_text, check, exists, make_folder, stat};
-use crate::target::remove;
-use crate::wire::{Link, LinkKind, OfView};
+use crate::protocol::{Link, LinkKind, OfView};
+use crate::sys::remove;
+use crate::sys::{c_text, exists, make_folder, stat};
 
 /// The kernel follows at most 40 links in a path (MAXSYMLINKS).
 const LONGEST_CHAIN: u32 = 40;
@@ -92,10 +92,7 @@ fn make_name(set: &FileSet, view: &str, index: u32, kind: LinkKind, chain: u32) 
         }
         LinkKind::Hardlink => {
             let (from, to) = (c_text(&file)?, c_text(&name)?);
-            // SAFETY: both texts end with NUL.
-            check(unsafe { libc::link(from.as_ptr(), to.as_ptr()) }, || {
-                format!("link {name} to {file}")
-            })?;
+            rustix::fs::link(&from, &to).doing(|| format!("link {name} to {file}"))?;
             Ok(())
         }
         LinkKind::SymlinkAbsolute => make_symlink(&file, &name),

@@ -3,16 +3,16 @@
 //! The kernel's rule (fs/inode.c, relatime_need_update): update if atime <= mtime, or atime <= ctime, or atime is at least
 //! a day old. ctime cannot be set, it is now, so a file that is not to be updated needs an atime in the near future.
 
+use rustix::fs::{utimensat, AtFlags, Timespec, Timestamps, CWD};
 use std::collections::BTreeMap;
 
-use libc::timespec;
 use serde_json::{json, Value};
 
 use super::{FileSet, Registry};
 use crate::clock::realtime_ns;
-use crate::error::{Error, Result};
-use crate::syscall::{c_text, check, stat};
-use crate::wire::{AtimeState, LinkKind, OfFiles, SetAtimeState};
+use crate::error::{Doing, Error, Result};
+use crate::protocol::{word, AtimeState, LinkKind, OfFiles, SetAtimeState};
+use crate::sys::stat;
 
 const SECOND: i128 = 1_000_000_000;
 const HOUR: i128 = 3600 * SECOND;
@@ -54,25 +54,16 @@ pub fn set_times(path: &str, state: AtimeState) -> Result<()> {
         AtimeState::Fresh => (now + SECOND, now - HOUR),
         AtimeState::DayOld => (now - 25 * HOUR, now - 26 * HOUR),
     };
-    let times = [as_timespec(atime), as_timespec(mtime)];
-    let text = c_text(path)?;
-    // SAFETY: two times, and a text that ends with NUL.
-    check(
-        unsafe {
-            libc::utimensat(
-                libc::AT_FDCWD,
-                text.as_ptr(),
-                times.as_ptr(),
-                libc::AT_SYMLINK_NOFOLLOW,
-            )
-        },
-        || format!("set the times of {path}"),
-    )?;
-    Ok(())
+    let times = Timestamps {
+        last_access: as_timespec(atime),
+        last_modification: as_timespec(mtime),
+    };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
+        .doing(|| format!("set the times of {path}"))
 }
 
-fn as_timespec(ns: i128) -> timespec {
-    timespec {
+fn as_timespec(ns: i128) -> Timespec {
+    Timespec {
         tv_sec: ns.div_euclid(SECOND) as i64,
         tv_nsec: ns.rem_euclid(SECOND) as i64,
     }
@@ -80,10 +71,10 @@ fn as_timespec(ns: i128) -> timespec {
 
 pub fn get_state(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
-    let mut states = BTreeMap::<&str, u64>::new();
+    let mut states = BTreeMap::<String, u64>::new();
     for index in set.select(&request.files)? {
         let state = state_of(&set.path(index))?;
-        *states.entry(state.name()).or_default() += 1;
+        *states.entry(word(state)).or_default() += 1;
     }
     Ok(json!({ "states": states }))
 }

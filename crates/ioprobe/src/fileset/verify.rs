@@ -3,15 +3,13 @@
 //! Every byte is compared with the generator's, so "verified" is not a matter of sizes. The checksum is that of all files
 //! one after the other, for whoever wants to check with a tool of their own.
 
-use std::os::unix::io::AsRawFd;
-
 use serde_json::{json, Value};
 
 use super::{FileSet, Registry};
-use crate::checksum::Crc32;
 use crate::error::{Error, Result};
-use crate::syscall::{open_quietly, read_full, stat_of};
-use crate::wire::OfSet;
+use crate::protocol::OfSet;
+use crate::sys::{open_quietly, read_full, stat_of};
+use crc32fast::Hasher;
 
 const PIECE: usize = 1 << 20;
 
@@ -27,7 +25,7 @@ pub fn files(set: &FileSet, chosen: &[u32]) -> Result<Value> {
     // One byte more than the file should have, to see that there is none.
     let room = largest.min(PIECE as u64) as usize + 1;
     let (mut found, mut wanted) = (vec![0; room], vec![0; room]);
-    let mut checksum = Crc32::default();
+    let mut checksum = Hasher::new();
     let mut bytes = 0;
     for index in chosen {
         bytes += file(set, *index, &mut found, &mut wanted, &mut checksum)?;
@@ -35,7 +33,7 @@ pub fn files(set: &FileSet, chosen: &[u32]) -> Result<Value> {
     Ok(json!({
         "files": chosen.len(),
         "bytes": bytes,
-        "checksum": format!("crc32:{:08x}", checksum.value()),
+        "checksum": format!("crc32:{:08x}", checksum.finalize()),
     }))
 }
 
@@ -44,7 +42,7 @@ fn file(
     index: u32,
     found: &mut [u8],
     wanted: &mut [u8],
-    checksum: &mut Crc32,
+    checksum: &mut Hasher,
 ) -> Result<u64> {
     let path = set.path(index);
     let size = set.files[index as usize].size;
@@ -57,7 +55,7 @@ fn file(
     }
     let mut offset = 0;
     loop {
-        let n = read_full(opened.as_raw_fd(), found, &path)?;
+        let n = read_full(&opened, found, &path)?;
         let (found, wanted) = (&found[..n], &mut wanted[..n]);
         set.content.fill(index, offset, wanted);
         if let Some(at) = found.iter().zip(wanted.iter()).position(|(f, w)| f != w) {

@@ -3,12 +3,13 @@
 //! The probe waits in wait4 and wakes at the moment the command ends, with or without a limit. No second thread: a thread
 //! would make every change of user a matter of all threads, and every fork a risk.
 
+use rustix::process::{kill_process, kill_process_group, Pid, Signal};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 
 use libc::{c_int, pid_t, suseconds_t, time_t};
 
 use crate::error::{Error, Result};
-use crate::syscall::check;
+use crate::sys::check;
 
 static RUNNING: AtomicI32 = AtomicI32::new(0);
 static EXPIRED: AtomicBool = AtomicBool::new(false);
@@ -88,10 +89,9 @@ extern "C" fn expired(_: c_int) {
 
 /// The leader by its own id too: it may have moved to another group.
 pub fn kill_group(pid: pid_t) {
-    // SAFETY: no pointers are involved.
-    unsafe {
-        libc::kill(-pid, libc::SIGKILL);
-        libc::kill(pid, libc::SIGKILL);
+    if let Some(process) = Pid::from_raw(pid) {
+        let _ = kill_process_group(process, Signal::KILL);
+        let _ = kill_process(process, Signal::KILL);
     }
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use libc::c_char;
 
 use crate::error::{Error, Result};
-use crate::syscall::c_text;
+use crate::sys::c_text;
 
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -59,8 +59,7 @@ pub struct Environment {
 impl Environment {
     pub fn new(given: Option<&BTreeMap<String, String>>) -> Result<Self> {
         // Root's programs are the system's: a PATH that came with the caller's shell may lead to folders of others.
-        // SAFETY: geteuid cannot fail.
-        let root = unsafe { libc::geteuid() } == 0;
+        let root = rustix::process::geteuid().is_root();
         let own_path = std::env::var("PATH")
             .ok()
             .filter(|_| !root)
@@ -118,9 +117,7 @@ impl Environment {
 }
 
 fn is_executable(path: &str) -> bool {
-    std::fs::metadata(path).map_or(false, |m| {
-        m.is_file() && m.permissions().mode() & 0o111 != 0
-    })
+    std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

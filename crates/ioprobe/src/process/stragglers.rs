@@ -5,17 +5,18 @@
 //! of servers stay (`kept`), and what is below them has another reaper: then children are looked up in /proc and waited for by
 //! their ids.
 
+use std::cell::RefCell;
 use std::fs;
 
 use libc::{c_int, pid_t};
 
-use crate::error::{last_errno, Error, Result};
-use crate::process::kept;
+use crate::error::{Error, Result};
+use crate::sys;
 
 /// Kills and reaps every descendant; returns how many had to be killed. `shot`: whether the group was killed already, so
 /// that those who die of it now count too.
 pub fn sweep(isolated: bool, mut shot: bool) -> Result<u64> {
-    let kept = kept::kept();
+    let kept = kept();
     if !kept.is_empty() {
         return sweep_beside(&kept, shot);
     }
@@ -76,18 +77,11 @@ enum Reaped {
 }
 
 fn reap(pid: pid_t, flags: c_int) -> Result<Reaped> {
-    let mut status = 0;
-    loop {
-        // SAFETY: `status` is ours.
-        match unsafe { libc::waitpid(pid, &mut status, flags | libc::__WALL) } {
-            0 => return Ok(Reaped::StillRunning),
-            -1 => match last_errno() {
-                libc::EINTR => {}
-                libc::ECHILD => return Ok(Reaped::None),
-                errno => return Err(Error::errno("wait for processes left behind", errno)),
-            },
-            _ => return Ok(Reaped::One(status)),
-        }
+    match sys::wait(pid, flags | libc::__WALL) {
+        Ok(Some((_, status))) => Ok(Reaped::One(status)),
+        Ok(None) => Ok(Reaped::StillRunning),
+        Err(libc::ECHILD) => Ok(Reaped::None),
+        Err(errno) => Err(Error::errno("wait for processes left behind", errno)),
     }
 }
 
@@ -101,13 +95,8 @@ fn kill_children() -> Result<()> {
 }
 
 fn kill(pid: pid_t) -> Result<()> {
-    // SAFETY: no pointers are involved; a child that was not reaped keeps its id.
-    match unsafe { libc::kill(pid, libc::SIGKILL) } {
-        -1 => Err(Error::last_os(format!(
-            "kill process {pid} that a command left behind"
-        ))),
-        _ => Ok(()),
-    }
+    let doing = || format!("kill process {pid} that a command left behind");
+    sys::kill(pid).map_err(|errno| Error::errno(doing(), errno))
 }
 
 fn children() -> impl Iterator<Item = pid_t> {
@@ -136,6 +125,27 @@ pub fn parent_in_stat(text: &str) -> Option<pid_t> {
         .nth(1)?
         .parse()
         .ok()
+}
+
+// Children of the probe that are meant to stay, by process id: whoever sweeps up after a command passes them over.
+
+thread_local! {
+    static KEPT: RefCell<Vec<pid_t>> = const { RefCell::new(Vec::new()) };
+}
+
+/// From here on this child stays.
+pub fn keep(pid: pid_t) {
+    KEPT.with(|kept| kept.borrow_mut().push(pid));
+}
+
+/// It may be swept away again.
+pub fn release(pid: pid_t) {
+    KEPT.with(|kept| kept.borrow_mut().retain(|other| *other != pid));
+}
+
+/// Those that stay.
+pub fn kept() -> Vec<pid_t> {
+    KEPT.with(|kept| kept.borrow().clone())
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use serde_json::{json, Value};
 
 use super::{how, Server, SERVERS};
 use crate::error::{Error, Result};
+use crate::jobs::command::Failure;
 
-/// Its keeper tells of an end a moment after it.
+/// Its reaper tells of an end a moment after it.
 const TOLD_WITHIN_MS: c_int = 2000;
 
 /// What came of a verb during which a server may have died: a job has failed then, whatever it found itself, and what is an
@@ -19,12 +20,12 @@ pub fn judged(answer: Result<Value>) -> Result<Value> {
     let dead = SERVERS.with(|all| {
         let mut all = all.borrow_mut();
         for server in all.iter_mut() {
-            // One that has ended is told of by its keeper a moment later.
+            // One that has ended is told of by its reaper a moment later.
             let just_ended = server.ended.is_none() && server.has_ended();
             server.listen(if just_ended { TOLD_WITHIN_MS } else { 0 })?;
             server.forget_much()?;
         }
-        Ok(all.iter().find_map(Dead::of))
+        Ok::<_, Error>(all.iter().find_map(Dead::of))
     })?;
     match (dead, answer) {
         (None, answer) => answer,
@@ -54,13 +55,13 @@ impl Dead {
     /// Its end comes before what the work itself found wrong, which is most likely a consequence.
     fn failed(self, mut answer: Value) -> Value {
         let status = self.status;
-        let mut failures = vec![json!({
-            "step": format!("server {}", self.name),
-            "argv0": self.program,
-            "exit": libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
-            "signal": libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-            "timed_out": false,
-            "stderr": self.said,
+        let mut failures = vec![json!(Failure {
+            step: format!("server {}", self.name),
+            argv0: self.program,
+            exit: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+            signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+            timed_out: false,
+            stderr: self.said,
         })];
         let others = answer["failures"].as_array().cloned();
         failures.extend(others.unwrap_or_default());

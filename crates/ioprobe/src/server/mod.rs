@@ -1,38 +1,42 @@
 //! Servers that a study needs: started in the lab before a timed part, accounted during it, stopped after it.
 //!
-//! Nothing here is timed. A server runs below a keeper of its own (`keeper`), so that what it starts can be told from what
+//! Nothing here is timed. A server runs below a reaper of its own (`reaper`), so that what it starts can be told from what
 //! commands leave behind, is counted with it (`tree`), and ends with it. One that dies makes the job in which it did so fail;
 //! one that is never ready is an error with its last words.
 
 mod dead;
-mod keeper;
-mod ready;
+mod reaper;
 mod tree;
 
 use std::cell::RefCell;
 use std::ffi::CString;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, pid_t};
+use rustix::fs::{fcntl_setfl, OFlags, SeekFrom};
+use rustix::process::{pidfd_send_signal, Signal};
 use serde_json::{json, Map, Value};
 
 pub use self::dead::judged;
-use self::keeper::{Keeper, Said};
+use self::reaper::{Reaper, Said};
 pub use self::tree::Used;
-use crate::error::{Error, Result};
-use crate::job::require_root_for_user;
+use crate::error::{Doing, Error, Result};
+use crate::jobs::require_root_for_user;
 use crate::process::limit::Limit;
 use crate::process::program::Environment;
 use crate::process::start::{Starter, Surroundings};
-use crate::process::{kept, stragglers};
-use crate::syscall::{c_text, check, memory_file, open, process_descriptor};
-use crate::wire::{EndSignal, Nothing, OfServer, Ready, ServerStart, ServerStop};
+use crate::process::stragglers;
+use crate::protocol::{EndSignal, Nothing, OfServer, Ready, ServerStart, ServerStop};
+use crate::sys;
+use crate::sys::{c_text, memory_file, open, process_descriptor};
 
 /// As much of what a server said last as is told.
 const LAST_WORDS: usize = 2048;
 /// What it says is kept in memory; more than this is forgotten before the next job.
-const MOST_SAID: i64 = 1 << 20;
+const MOST_SAID: u64 = 1 << 20;
 const PAUSE_MS: c_int = 5;
 /// How long a killed server may take to be gone: the kernel may be writing for it.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
@@ -41,7 +45,7 @@ const MOST_SERVERS: usize = 8;
 struct Server {
     name: String,
     program: String,
-    keeper: Keeper,
+    reaper: Reaper,
     pid: pid_t,
     /// None where it had ended before it could be had.
     descriptor: Option<OwnedFd>,
@@ -67,7 +71,7 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
             "{doing}: wanted a name of its own and fewer than {MOST_SERVERS} servers before it"
         )));
     }
-    ready::check(&request.ready)?;
+    check(&request.ready)?;
     let limit = Limit::new(Some(request.timeout_s))?;
     let environment = Environment::new(request.environment.as_ref())?;
     let program = environment.program(&request.argv)?;
@@ -88,19 +92,19 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
     };
     let begun = Instant::now();
     let deadline = begun + Duration::from_secs_f64(limit.seconds().unwrap_or_default());
-    let mut keeper = Keeper::start(&program, &around, starter)?;
-    kept::keep(keeper.pid);
-    let pid = match started(&mut keeper, deadline) {
+    let mut reaper = Reaper::start(&program, &around, starter)?;
+    stragglers::keep(reaper.pid);
+    let pid = match started(&mut reaper, deadline) {
         Ok(pid) => pid,
         Err(error) => {
-            give_up(keeper, isolated)?;
+            give_up(reaper, isolated)?;
             return Err(error);
         }
     };
     let mut server = Server {
         name: request.name,
         program: program.name,
-        keeper,
+        reaper,
         pid,
         descriptor: process_descriptor(pid).ok(),
         log,
@@ -108,7 +112,7 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
     };
     if let Err(error) = wait_until_ready(&mut server, &request.ready, deadline) {
         let said = server.last_words();
-        give_up(server.keeper, isolated)?;
+        give_up(server.reaper, isolated)?;
         let said = match said.trim() {
             "" => "it said nothing".to_string(),
             text => format!("it said: {text}"),
@@ -119,9 +123,9 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
     Ok(json!({"pid": pid, "ready_ns": begun.elapsed().as_nanos() as u64}))
 }
 
-fn started(keeper: &mut Keeper, deadline: Instant) -> Result<pid_t> {
+fn started(reaper: &mut Reaper, deadline: Instant) -> Result<pid_t> {
     loop {
-        match keeper.hear(PAUSE_MS)? {
+        match reaper.hear(PAUSE_MS)? {
             Some(Said::Started(pid)) => return Ok(pid),
             Some(Said::Refused(doing, 0)) => return Err(Error::verify(doing)),
             Some(Said::Refused(doing, errno)) => {
@@ -136,7 +140,7 @@ fn started(keeper: &mut Keeper, deadline: Instant) -> Result<pid_t> {
 
 fn wait_until_ready(server: &mut Server, wanted: &Ready, deadline: Instant) -> Result<()> {
     loop {
-        let is_ready = ready::is_ready(wanted);
+        let is_ready = is_ready(wanted);
         server.listen(if is_ready { 0 } else { PAUSE_MS })?;
         if let Some(status) = server.ended {
             return Err(Error::verify(format!(
@@ -161,19 +165,19 @@ pub fn stop(request: ServerStop, isolated: bool) -> Result<Value> {
     server.listen(0)?;
     let died = server.ended.is_some();
     server.send(match request.signal {
-        EndSignal::Term => libc::SIGTERM,
-        EndSignal::Int => libc::SIGINT,
-        EndSignal::Quit => libc::SIGQUIT,
+        EndSignal::Term => Signal::TERM,
+        EndSignal::Int => Signal::INT,
+        EndSignal::Quit => Signal::QUIT,
     });
     let patience = Duration::from_secs_f64(limit.seconds().unwrap_or_default());
     let ended = server.wait(begun + patience)?;
     if !ended {
-        server.send(libc::SIGKILL);
+        server.send(Signal::KILL);
         server.wait(Instant::now() + GONE_WITHIN)?;
     }
     let said = server.last_words();
     let status = server.ended;
-    let left = give_up(server.keeper, isolated)?;
+    let left = give_up(server.reaper, isolated)?;
     Ok(json!({
         "exit": status.filter(|s| libc::WIFEXITED(*s)).map(|s| libc::WEXITSTATUS(s)),
         "signal": status.filter(|s| libc::WIFSIGNALED(*s)).map(|s| libc::WTERMSIG(s)),
@@ -202,7 +206,7 @@ pub fn status(request: OfServer) -> Result<Value> {
 
 /// A port that one could listen on.
 pub fn free_port(_: Nothing) -> Result<Value> {
-    Ok(json!({"port": ready::free_port()?}))
+    Ok(json!({"port": unused_port()?}))
 }
 
 /// What all of them have used up to now.
@@ -210,7 +214,7 @@ pub fn used() -> Vec<(String, Used)> {
     SERVERS.with(|all| {
         let all = all.borrow();
         all.iter()
-            .map(|server| (server.name.clone(), Used::below(server.keeper.pid)))
+            .map(|server| (server.name.clone(), Used::below(server.reaper.pid)))
             .collect()
     })
 }
@@ -225,9 +229,9 @@ pub fn between(before: &[(String, Used)], after: &[(String, Used)]) -> Map<Strin
 }
 
 impl Server {
-    /// Takes in what its keeper says within so many milliseconds.
+    /// Takes in what its reaper says within so many milliseconds.
     fn listen(&mut self, wait_ms: c_int) -> Result<()> {
-        if let Some(Said::Ended(status)) = self.keeper.hear(wait_ms)? {
+        if let Some(Said::Ended(status)) = self.reaper.hear(wait_ms)? {
             self.ended = Some(status);
         }
         Ok(())
@@ -235,13 +239,8 @@ impl Server {
 
     /// Whether the process has ended, whoever knows of it.
     fn has_ended(&self) -> bool {
-        let mut poll = libc::pollfd {
-            fd: self.descriptor.as_ref().map_or(-1, AsRawFd::as_raw_fd),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one structure, ours.
-        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+        let descriptor = self.descriptor.as_ref();
+        descriptor.is_some_and(|process| sys::is_ready(process, 0))
     }
 
     /// Whether it has ended by then.
@@ -253,58 +252,37 @@ impl Server {
     }
 
     /// To this very process: a descriptor of it cannot come to mean another.
-    fn send(&self, signal: c_int) {
+    fn send(&self, signal: Signal) {
         if let Some(descriptor) = &self.descriptor {
-            // SAFETY: no pointer but the null one, by which the kernel fills in what kill(2) would.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_pidfd_send_signal,
-                    descriptor.as_raw_fd(),
-                    signal,
-                    std::ptr::null::<libc::siginfo_t>(),
-                    0,
-                )
-            };
+            let _ = pidfd_send_signal(descriptor, signal);
         }
     }
 
-    fn size_of_log(&self) -> i64 {
-        // SAFETY: no pointers are involved.
-        unsafe { libc::lseek(self.log.as_raw_fd(), 0, libc::SEEK_END) }
+    fn size_of_log(&self) -> u64 {
+        rustix::fs::seek(&self.log, SeekFrom::End(0)).unwrap_or(0)
     }
 
     fn last_words(&self) -> String {
-        let from = (self.size_of_log() - LAST_WORDS as i64).max(0);
+        let from = self.size_of_log().saturating_sub(LAST_WORDS as u64);
         let mut text = vec![0_u8; LAST_WORDS];
-        // SAFETY: the vector is valid for its length.
-        let n = unsafe {
-            libc::pread(
-                self.log.as_raw_fd(),
-                text.as_mut_ptr().cast(),
-                text.len(),
-                from,
-            )
-        };
-        String::from_utf8_lossy(&text[..n.max(0) as usize]).into_owned()
+        let n = rustix::io::pread(&self.log, &mut text, from).unwrap_or(0);
+        String::from_utf8_lossy(&text[..n]).into_owned()
     }
 
     /// A log that has grown large is begun anew; it is opened for appending, so that no hole stays.
     fn forget_much(&self) -> Result<()> {
         if self.size_of_log() > MOST_SAID {
-            // SAFETY: no pointers are involved.
-            check(unsafe { libc::ftruncate(self.log.as_raw_fd(), 0) }, || {
-                "empty a server's log".to_string()
-            })?;
+            rustix::fs::ftruncate(&self.log, 0).doing(|| "empty a server's log".to_string())?;
         }
         Ok(())
     }
 }
 
-/// Ends a keeper and all that is left below it; returns how many processes that were.
-fn give_up(keeper: Keeper, isolated: bool) -> Result<u64> {
-    let pid = keeper.pid;
-    keeper.end();
-    kept::release(pid);
+/// Ends a reaper and all that is left below it; returns how many processes that were.
+fn give_up(reaper: Reaper, isolated: bool) -> Result<u64> {
+    let pid = reaper.pid;
+    reaper.end();
+    stragglers::release(pid);
     stragglers::sweep(isolated, true)
 }
 
@@ -321,12 +299,7 @@ fn unknown(name: &str) -> Error {
 }
 
 fn append_only(log: &OwnedFd) -> Result<()> {
-    // SAFETY: no pointers are involved.
-    check(
-        unsafe { libc::fcntl(log.as_raw_fd(), libc::F_SETFL, libc::O_APPEND) },
-        || "set up a server's log".to_string(),
-    )?;
-    Ok(())
+    fcntl_setfl(log, OFlags::APPEND).doing(|| "set up a server's log")
 }
 
 /// How it ended, by its wait status.
@@ -335,5 +308,98 @@ fn how(status: c_int) -> String {
         format!("was ended by signal {}", libc::WTERMSIG(status))
     } else {
         format!("ended with status {}", libc::WEXITSTATUS(status))
+    }
+}
+
+// How a server is known to be ready: it takes a connection, or a file says so.
+
+/// On this machine a connection is made or refused at once.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// `bad_request` unless exactly one way is asked for.
+pub fn check(wanted: &Ready) -> Result<()> {
+    let port = match wanted.tcp {
+        Some(port) => u16::try_from(port).ok().filter(|port| *port > 0).map(|_| 1),
+        None => Some(0),
+    };
+    let ways =
+        port.map(|tcp| tcp + u32::from(wanted.socket.is_some()) + u32::from(wanted.file.is_some()));
+    match ways {
+        Some(1) if wanted.contains.is_none() || wanted.file.is_some() => Ok(()),
+        _ => Err(Error::bad(
+            "request server_start: ready: wanted one of tcp (a port from 1 to 65535), socket and file (with contains)",
+        )),
+    }
+}
+
+pub fn is_ready(wanted: &Ready) -> bool {
+    match (wanted.tcp, &wanted.socket, &wanted.file) {
+        (Some(port), _, _) => {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port as u16));
+            TcpStream::connect_timeout(&address, PATIENCE).is_ok()
+        }
+        (_, Some(path), _) => UnixStream::connect(path).is_ok(),
+        (_, _, Some(path)) => {
+            let text = std::fs::read(path);
+            let wanted = wanted.contains.as_deref().unwrap_or_default();
+            text.is_ok_and(|text| String::from_utf8_lossy(&text).contains(wanted))
+        }
+        _ => false,
+    }
+}
+
+/// A port of this machine's loopback that nobody listens on at this moment.
+fn unused_port() -> Result<u16> {
+    let doing = || "find a free port on 127.0.0.1";
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing(doing)?;
+    Ok(listener.local_addr().doing(doing)?.port())
+}
+
+#[cfg(test)]
+mod ready_tests {
+    use super::*;
+
+    fn nothing() -> Ready {
+        Ready {
+            tcp: None,
+            socket: None,
+            file: None,
+            contains: None,
+        }
+    }
+
+    #[test]
+    fn one_way_is_asked_for_and_no_more() {
+        assert!(check(&nothing()).is_err());
+        let one = |port| Ready {
+            tcp: Some(port),
+            ..nothing()
+        };
+        assert!(check(&one(80)).is_ok());
+        assert!(check(&one(0)).is_err());
+        assert!(check(&one(65_536)).is_err());
+        let two = Ready {
+            socket: Some("/s".to_string()),
+            ..one(80)
+        };
+        assert!(check(&two).is_err());
+        let no_file = Ready {
+            contains: Some("x".to_string()),
+            ..one(80)
+        };
+        assert!(check(&no_file).is_err());
+    }
+
+    #[test]
+    fn a_port_that_is_listened_on_is_ready() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let wanted = Ready {
+            tcp: Some(u32::from(port)),
+            ..nothing()
+        };
+        assert!(is_ready(&wanted));
+        drop(listener);
+        assert!(!is_ready(&wanted));
     }
 }

@@ -1,6 +1,6 @@
 //! What a whole tree of processes has used: those that run, those that ended and were waited for, and their orphans.
 //!
-//! A process that was waited for is in the counts of the one that waited, all the way up to the keeper. CPU time of those
+//! A process that was waited for is in the counts of the one that waited, all the way up to the reaper. CPU time of those
 //! that run is read from their clocks, to the nanosecond; of those that ended from /proc, in ticks (10 ms), like the shares of
 //! user and system. A process whose parent ignores SIGCHLD is in nobody's counts once it has ended: the kernel drops them.
 
@@ -9,7 +9,7 @@ use std::fs;
 use libc::{clockid_t, pid_t};
 use serde_json::{json, Value};
 
-use crate::around::{lines, number};
+use crate::counters::{lines, number};
 use crate::process::stragglers::processes;
 
 const IO: [&[u8]; 6] = [
@@ -39,10 +39,10 @@ pub struct Used {
 
 impl Used {
     /// Up to now, by the tree below this process, itself left out.
-    pub fn below(keeper: pid_t) -> Self {
-        let mut found = Used::read(keeper);
+    pub fn below(reaper: pid_t) -> Self {
+        let mut found = Used::read(reaper);
         for _ in 0..ATTEMPTS {
-            let again = Used::read(keeper);
+            let again = Used::read(reaper);
             // Between the two lists nothing ended, so the earlier one is whole; in the later one something may have since.
             if again.processes == found.processes {
                 return found;
@@ -52,15 +52,15 @@ impl Used {
         found
     }
 
-    fn read(keeper: pid_t) -> Self {
+    fn read(reaper: pid_t) -> Self {
         let tick_ns = tick_ns();
         let mut used = Used {
             io: Some([0; IO.len()]),
             ..Used::default()
         };
-        for process in tree(keeper) {
-            // The keeper only stands in between; what it has waited for is the server's.
-            let own = u64::from(process.pid != keeper);
+        for process in tree(reaper) {
+            // The reaper only stands in between; what it has waited for is the server's.
+            let own = u64::from(process.pid != reaper);
             if own == 1 {
                 let by_ticks = process.running_ticks() * tick_ns;
                 used.cpu_ns += cpu_clock_ns(process.pid).unwrap_or(by_ticks);

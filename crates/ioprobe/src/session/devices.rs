@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::os::unix::io::OwnedFd;
 
 use serde_json::{json, Value};
+use simdisk::{Description, Disk};
 
+use crate::broker::Broker;
 use crate::error::{Error, Result};
 use crate::isolate::require_privilege;
-use crate::job::stream::LabDevice;
-use crate::modelled::keeper::{Disk, Keeper};
-use crate::modelled::Model;
-use crate::syscall::stat_of;
-use crate::target::device::Device;
-use crate::target::image;
-use crate::target::loop_device::{self, Backing, LoopDevice, Window};
-use crate::wire;
+use crate::jobs::stream::LabDevice;
+use crate::protocol;
+use crate::sys::device::Device;
+use crate::sys::image;
+use crate::sys::loop_device::{self, Backing, LoopDevice, Window};
+use crate::sys::stat_of;
 
 #[derive(Default)]
 pub struct Devices {
@@ -28,7 +28,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    pub fn make_image(&mut self, request: &wire::Image) -> Result<Value> {
+    pub fn make_image(&mut self, request: &protocol::Image) -> Result<Value> {
         let file = image::make(request)?;
         self.keep_image(Backing {
             file,
@@ -41,17 +41,17 @@ impl Devices {
     pub fn make_modelled(
         &mut self,
         verb: &str,
-        given: wire::Fields,
-        keeper: Option<&Keeper>,
+        given: protocol::Fields,
+        broker: Option<&Broker>,
     ) -> Result<Value> {
-        let request: wire::ModelledImage = wire::fields(verb, given.clone())?;
-        Model::of(&request)?;
-        let keeper = keeper.ok_or_else(|| {
+        let request: Description = protocol::fields(verb, given.clone())?;
+        request.check()?;
+        let broker = broker.ok_or_else(|| {
             Error::unsupported(
                 "make a modelled disk: wanted a probe that was started with --isolate",
             )
         })?;
-        let (file, disk) = keeper.disk(given, request.size)?;
+        let (file, disk) = broker.disk(given, request.size)?;
         let pid = disk.pid;
         let mut answer = self.keep_image(Backing {
             file,
@@ -63,14 +63,15 @@ impl Devices {
     }
 
     /// What the modelled disk under a loop device says of itself.
-    pub fn account(&self, request: &wire::OfDevice) -> Result<Value> {
-        self.modelled("disk_account", &request.device)?.account()
+    pub fn account(&self, request: &protocol::OfDevice) -> Result<Value> {
+        Ok(self.modelled("disk_account", &request.device)?.account()?)
     }
 
     /// Whether a modelled disk takes the time that its model takes.
-    pub fn pace(&self, request: &wire::DiskPace) -> Result<Value> {
+    pub fn pace(&self, request: &protocol::DiskPace) -> Result<Value> {
         let disk = self.modelled("disk_pace", &request.device)?;
-        disk.set_pace(request.modelled).map(|_| json!({}))
+        disk.set_pace(request.modelled)?;
+        Ok(json!({}))
     }
 
     fn modelled(&self, verb: &str, device: &str) -> Result<&Disk> {
@@ -89,7 +90,7 @@ impl Devices {
         Ok(json!({ "image": self.last_image, "inode": inode }))
     }
 
-    pub fn free_image(&mut self, request: &wire::ImageFree) -> Result<Value> {
+    pub fn free_image(&mut self, request: &protocol::ImageFree) -> Result<Value> {
         self.take_image(request.image).map(|_| json!({}))
     }
 
@@ -102,7 +103,7 @@ impl Devices {
         })
     }
 
-    pub fn attach(&mut self, request: &wire::LoopAttach) -> Result<Value> {
+    pub fn attach(&mut self, request: &protocol::LoopAttach) -> Result<Value> {
         require_privilege("attach a loop device")?;
         let image = self.take_image(request.image)?;
         match loop_device::attach(image, request.direct_io, request.device.as_deref()) {
@@ -123,7 +124,7 @@ impl Devices {
         }
     }
 
-    pub fn detach(&mut self, request: &wire::LoopDetach) -> Result<Value> {
+    pub fn detach(&mut self, request: &protocol::LoopDetach) -> Result<Value> {
         let path = &request.device;
         let device = match self.loops.remove(path) {
             Some(device) => device,
@@ -140,7 +141,7 @@ impl Devices {
         }
     }
 
-    pub fn evict(&self, request: &wire::EvictDevice) -> Result<Value> {
+    pub fn evict(&self, request: &protocol::EvictDevice) -> Result<Value> {
         let path = &request.device;
         let disk = path.strip_prefix("/dev/");
         match (
@@ -154,7 +155,7 @@ impl Devices {
         Ok(json!({}))
     }
 
-    pub fn renew(&self, request: &wire::EvictDevice) -> Result<Value> {
+    pub fn renew(&self, request: &protocol::EvictDevice) -> Result<Value> {
         match self.loops.get(&request.device) {
             Some(device) => device.renew()?,
             None => return Err(self.not_attached("renew", &request.device)),
@@ -169,7 +170,7 @@ impl Devices {
         ))
     }
 
-    pub fn claim(&mut self, request: &wire::DeviceClaim, proc: &OwnedFd) -> Result<Value> {
+    pub fn claim(&mut self, request: &protocol::DeviceClaim, proc: &OwnedFd) -> Result<Value> {
         require_privilege("claim a disk")?;
         let device = Device::claim(request, proc)?;
         let answer = device.describe(proc)?;
@@ -194,7 +195,7 @@ impl Devices {
     }
 
     /// The first bytes of a claimed disk as something that a loop device can be attached over.
-    pub fn window(&mut self, request: &wire::DeviceWindow) -> Result<Value> {
+    pub fn window(&mut self, request: &protocol::DeviceWindow) -> Result<Value> {
         let device = self.disk(&request.device)?;
         let backing = Backing {
             file: device.writing(0)?,

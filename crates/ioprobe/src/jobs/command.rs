@@ -1,0 +1,413 @@
+//! The `command` job: whole processes, from just before they are started to the end that wait4 reports.
+//!
+//! A run of `md5sum` on a small file takes a millisecond, so all that can be done beforehand is done beforehand: PATH is
+//! searched, arguments and environment are laid out, input and output are open, the time limit is set.
+
+use crate::error::Doing;
+use rustix::io::Errno;
+use rustix::thread::{clock_nanosleep_absolute, ClockId};
+use rustix::time::Timespec;
+use std::ffi::CString;
+use std::os::unix::io::{AsRawFd, OwnedFd};
+
+use libc::{c_int, pid_t};
+use serde::Serialize;
+use serde_json::{json, Value};
+
+use super::places::Places;
+use super::require_root_for_user;
+use super::stopwatch::Timed;
+use super::stretch::{Spun, Stretch};
+use super::usage::Usage;
+use super::watch::Watch;
+use crate::clock::{monotonic_ns, Clock};
+use crate::counters::devices::Counters;
+use crate::error::{last_errno, Error, Result};
+use crate::fileset::{FileSet, Registry};
+use crate::process::limit::Limit;
+use crate::process::program::{Environment, Program};
+use crate::process::start::{Starter, Surroundings};
+use crate::process::stragglers;
+use crate::protocol::{CommandJob, Common};
+use crate::sys::run::{input, rewind};
+use crate::sys::tally;
+use crate::sys::{memory_file, open};
+use crate::trace::bpf::Attached;
+use crate::trace::touched::Touched;
+use crate::trace::Account;
+
+/// As much of a failed command's standard error as is kept.
+const STDERR_LIMIT: usize = 4096;
+/// As much of standard output as can be asked for.
+const MOST_OUTPUT: usize = 16 << 20;
+/// How far ahead a common beginning may lie: a wrong clock must not hold the probe for ever.
+const FURTHEST_BEGIN_NS: u64 = 60_000_000_000;
+
+/// One step, over all its processes.
+#[derive(Default)]
+struct Done {
+    name: String,
+    wall_ticks: u64,
+    usage: Usage,
+    spun: Spun,
+    processes: u64,
+}
+
+impl Done {
+    fn wall_ns(&self, clock: &Clock) -> u64 {
+        clock.ns_of(self.wall_ticks) + self.spun.wall_ns
+    }
+
+    fn report(&self, clock: &Clock) -> Report<'_> {
+        Report {
+            name: &self.name,
+            wall_ns: self.wall_ns(clock),
+            user_ns: self.usage.with_spin(&self.spun).user_ns,
+            sys_ns: self.usage.sys_ns,
+            spun: self.spun,
+            processes: self.processes,
+        }
+    }
+}
+
+/// What is answered of one step.
+#[derive(Serialize)]
+struct Report<'a> {
+    name: &'a str,
+    wall_ns: u64,
+    user_ns: u64,
+    sys_ns: u64,
+    spun: Spun,
+    processes: u64,
+}
+
+/// A process that did not end as it should.
+#[derive(Serialize)]
+pub struct Failure {
+    pub step: String,
+    pub argv0: String,
+    pub exit: Option<c_int>,
+    pub signal: Option<c_int>,
+    pub timed_out: bool,
+    pub stderr: String,
+}
+
+/// How one process ended.
+struct End {
+    wall_ticks: u64,
+    status: c_int,
+    timed_out: bool,
+    usage: Usage,
+    max_rss_bytes: u64,
+}
+
+pub fn run(
+    (common, own): (Common, CommandJob),
+    registry: &mut Registry,
+    starter: &mut Starter,
+    (clock, stretch): (&Clock, &mut Stretch),
+    isolated: bool,
+) -> Result<Value> {
+    let set: Option<&FileSet> = match &common.set {
+        Some(name) => Some(registry.get(name)?),
+        None => None,
+    };
+    if own.keep_output > MOST_OUTPUT {
+        return Err(Error::bad(format!(
+            "request command: keep_output: wanted at most {MOST_OUTPUT} bytes, found {}",
+            own.keep_output
+        )));
+    }
+    if own.steps.is_empty() {
+        return Err(Error::bad(
+            "request command: steps: wanted at least one, found none",
+        ));
+    }
+    let places = Places::new(set, &common, own.out.as_deref())?;
+    let environment = Environment::new(own.environment.as_ref())?;
+    let programs = own
+        .steps
+        .iter()
+        .map(|step| places.programs(step, &environment))
+        .collect::<Result<Vec<_>>>()?;
+    if common.user.is_some() {
+        require_root_for_user()?;
+    }
+    let limit = Limit::new(own.timeout_s)?;
+    let folder = own
+        .cwd
+        .as_deref()
+        .map(|cwd| places.folder(cwd))
+        .transpose()?;
+    let stdin = input(own.stdin.as_deref())?;
+    let stdout = match own.keep_output {
+        0 => open("/dev/null", libc::O_WRONLY, 0)?,
+        _ => memory_file(&CString::default())?,
+    };
+    let stderr = memory_file(&CString::default())?;
+    let around = Surroundings {
+        environment: environment.laid_out()?,
+        folder,
+        user: common.user,
+        traced: !own.touches.is_empty(),
+        stdin: stdin.as_raw_fd(),
+        stdout: stdout.as_raw_fd(),
+        stderr: stderr.as_raw_fd(),
+    };
+
+    let mut steps: Vec<Done> = own
+        .steps
+        .iter()
+        .map(|step| Done {
+            name: step.name.clone(),
+            ..Done::default()
+        })
+        .collect();
+    let mut failures = Vec::new();
+    let mut output = None;
+    let (mut stragglers, mut max_rss_bytes) = (0, 0);
+    let rss_floor = own_peak_bytes();
+    let counter = own.account.then(Attached::begin).transpose()?;
+    let mut touched = match own.touches.is_empty() {
+        true => None,
+        false => Some(Touched::new(
+            &own.touches,
+            &common.devices,
+            own.cwd
+                .as_deref()
+                .map(|cwd| places.with_folders(cwd))
+                .transpose()?,
+        )?),
+    };
+    if let Some(moment) = own.begin_ns {
+        wait_until(moment)?;
+    }
+    let mut watch = Watch::begin(Counters::open(&common.devices)?, common.peer.as_deref())?;
+    let started_ns = monotonic_ns();
+    'work: for _ in 0..common.replicates {
+        for (step, programs) in steps.iter_mut().zip(&programs) {
+            for program in programs {
+                if own.stdin.is_some() {
+                    rewind(&stdin)?;
+                }
+                let end = match &mut touched {
+                    None => one_process(program, &around, starter, (clock, limit))?,
+                    Some(seen) => one_traced(program, &around, starter, (clock, limit), seen)?,
+                };
+                step.wall_ticks += end.wall_ticks;
+                step.usage.add(&end.usage);
+                step.processes += 1;
+                max_rss_bytes = max_rss_bytes.max(end.max_rss_bytes);
+                stragglers += stragglers::sweep(isolated, end.timed_out)?;
+                if !as_expected(&end, own.expect_exit) {
+                    failures.push(failure(&step.name, program, &end, &stderr)?);
+                    break 'work;
+                }
+                forget(&stderr)?;
+                if own.keep_output > 0 {
+                    output = Some(said(&stdout, own.keep_output, program)?);
+                    forget(&stdout)?;
+                }
+            }
+        }
+    }
+    let ended_ns = monotonic_ns();
+    // After all processes: one that follows a spin finds colder caches, and takes longer.
+    for step in &mut steps {
+        step.spun = stretch.after(
+            step.wall_ticks,
+            step.usage.cpu_ns,
+            common.stretch,
+            common.stretch_clock,
+        );
+    }
+    watch.end()?;
+    let account = counter.map(Attached::finish).transpose()?;
+    let mut usage = Usage::default();
+    let mut spun = Spun::default();
+    for step in &steps {
+        usage.add(&step.usage);
+        spun.add(&step.spun);
+    }
+    let timed = Timed {
+        wall_ns: steps.iter().map(|step| step.wall_ns(clock)).sum(),
+        cpu_ns: usage.cpu_ns + spun.cpu_ns,
+        usage: usage.with_spin(&spun),
+        spun,
+        started_ns,
+    };
+    let mut answer = timed.answer(&watch, common.sync_after.as_deref())?;
+    answer.verified = failures.is_empty();
+    answer.with(json!({
+        "ended_ns": ended_ns,
+        "processes": steps.iter().map(|step| step.processes).sum::<u64>(),
+        "max_rss_bytes": max_rss_bytes,
+        "max_rss_floor_bytes": rss_floor,
+        "failures": failures,
+        "stragglers": stragglers,
+        "output": output,
+        "out": own.out.as_deref().map(tally::of).transpose()?,
+        "account": account.as_ref().map(Account::report),
+        "touched": touched.as_ref().map(Touched::report),
+        "steps": steps.iter().map(|step| step.report(clock)).collect::<Vec<_>>(),
+    }))
+}
+
+/// The common beginning of several probes' jobs: everything is laid out, and nothing begins before this reading of CLOCK_MONOTONIC.
+/// One that has passed is no error: `started_ns` tells how late it was.
+fn wait_until(moment_ns: u64) -> Result<()> {
+    let ahead_ns = moment_ns.saturating_sub(monotonic_ns());
+    if ahead_ns > FURTHEST_BEGIN_NS {
+        return Err(Error::bad(format!(
+            "request command: begin_ns: wanted at most {} s ahead, found {} s",
+            FURTHEST_BEGIN_NS / 1_000_000_000,
+            ahead_ns / 1_000_000_000
+        )));
+    }
+    let moment = Timespec {
+        tv_sec: (moment_ns / 1_000_000_000) as i64,
+        tv_nsec: (moment_ns % 1_000_000_000) as i64,
+    };
+    loop {
+        match clock_nanosleep_absolute(ClockId::Monotonic, &moment) {
+            Err(Errno::INTR) => {}
+            waited => return waited.doing(|| "wait for the common beginning"),
+        }
+    }
+}
+
+fn one_process(
+    program: &Program,
+    around: &Surroundings,
+    starter: &mut Starter,
+    (clock, limit): (&Clock, Limit),
+) -> Result<End> {
+    limit.arm();
+    let start = clock.ticks();
+    let pid = match starter.start(program, around) {
+        Ok(pid) => pid,
+        Err(error) => {
+            limit.disarm();
+            return Err(error);
+        }
+    };
+    limit.guard(pid);
+    let waited = wait(pid);
+    let end = clock.ticks();
+    let expired = limit.disarm();
+    let (status, rusage) = waited?;
+    Ok(ended((start, end), status, &rusage, expired))
+}
+
+/// What may go to another thread while this one waits for it.
+struct Lent<T>(T);
+// SAFETY: whoever lends stands still until the other thread has ended.
+unsafe impl<T> Send for Lent<T> {}
+
+impl<T> Lent<T> {
+    fn take(self) -> T {
+        self.0
+    }
+}
+
+/// One process of which each system call is looked at. A tracer is one thread, which may only wait for what it has started:
+/// what else this process has started has to be left for others to wait for. So that thread is one of its own.
+fn one_traced(
+    program: &Program,
+    around: &Surroundings,
+    starter: &mut Starter,
+    (clock, limit): (&Clock, Limit),
+    touched: &mut Touched,
+) -> Result<End> {
+    limit.arm();
+    let start = clock.ticks();
+    let lent = Lent((program, around, starter, touched));
+    let followed = std::thread::scope(|scope| {
+        let tracer = scope.spawn(move || {
+            let (program, around, starter, touched) = lent.take();
+            let pid = starter.start(program, around)?;
+            limit.guard(pid);
+            touched.follow(pid)
+        });
+        tracer.join().unwrap_or_else(|_| {
+            Err(Error::verify(
+                "follow a command: its tracer broke".to_string(),
+            ))
+        })
+    });
+    let end = clock.ticks();
+    let expired = limit.disarm();
+    let (status, rusage) = followed?;
+    Ok(ended((start, end), status, &rusage, expired))
+}
+
+fn ended((start, end): (u64, u64), status: c_int, rusage: &libc::rusage, expired: bool) -> End {
+    let by_signal = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
+    End {
+        wall_ticks: end.saturating_sub(start),
+        status,
+        // A timer that ran out as the process was ending by itself did nothing.
+        timed_out: expired && by_signal,
+        usage: Usage::from(rusage),
+        max_rss_bytes: rusage.ru_maxrss as u64 * 1024,
+    }
+}
+
+fn wait(pid: pid_t) -> Result<(c_int, libc::rusage)> {
+    // SAFETY: a zeroed rusage is valid; both structures are ours.
+    unsafe {
+        let (mut status, mut usage) = (0, std::mem::zeroed());
+        loop {
+            if libc::wait4(pid, &mut status, 0, &mut usage) == pid {
+                return Ok((status, usage));
+            }
+            match last_errno() {
+                libc::EINTR => {}
+                errno => return Err(Error::errno(format!("wait for process {pid}"), errno)),
+            }
+        }
+    }
+}
+
+fn as_expected(end: &End, expect_exit: i32) -> bool {
+    !end.timed_out && libc::WIFEXITED(end.status) && libc::WEXITSTATUS(end.status) == expect_exit
+}
+
+fn failure(step: &str, program: &Program, end: &End, stderr: &OwnedFd) -> Result<Failure> {
+    let status = end.status;
+    Ok(Failure {
+        step: step.to_string(),
+        argv0: program.name.clone(),
+        exit: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+        timed_out: end.timed_out,
+        stderr: said(stderr, STDERR_LIMIT, program)?,
+    })
+}
+
+/// What a process wrote, at most so many bytes of it.
+fn said(file: &OwnedFd, limit: usize, program: &Program) -> Result<String> {
+    let mut text = vec![0; limit];
+    let n = rustix::io::pread(file, &mut text, 0)
+        .doing(|| format!("read what {} said", program.name))?;
+    Ok(String::from_utf8_lossy(&text[..n]).into_owned())
+}
+
+/// Empties a file that takes what processes write, so that the next one's words stand alone.
+fn forget(file: &OwnedFd) -> Result<()> {
+    if rustix::fs::tell(file) != Ok(0) {
+        rewind(file)?;
+        let _ = rustix::fs::ftruncate(file, 0);
+    }
+    Ok(())
+}
+
+/// The probe's own peak: a program started from here cannot be seen to need less (exec keeps the peak of before).
+fn own_peak_bytes() -> u64 {
+    // SAFETY: a zeroed rusage is valid; the call fills it and cannot fail with these arguments.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage.ru_maxrss as u64 * 1024
+    }
+}

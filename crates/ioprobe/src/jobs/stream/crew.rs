@@ -1,0 +1,200 @@
+//! Several streams at once: a thread each, all waiting at a gate before the clock is read first.
+//!
+//! What counts of them together goes from the first start to the last end. The rates of streams that end at different times
+//! do not add up to anything that ever happened.
+
+use std::os::unix::io::OwnedFd;
+use std::sync::{Condvar, Mutex};
+use std::thread::{Builder, Scope};
+
+use super::copying::Copying;
+use super::timed::{Broken, Done, Reading, Recorders, Writing};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::jobs::stopwatch::{Span, Stopwatch};
+
+pub enum Work {
+    Read(Reading),
+    Write(Writing),
+    Copy(Copying),
+}
+
+/// A stream that is ready to begin.
+pub struct Ready {
+    pub work: Work,
+    pub recorders: Recorders,
+    /// What it works on, for messages.
+    pub name: String,
+}
+
+/// A stream that has ended.
+pub struct Ended {
+    pub span: Span,
+    pub done: Done,
+    pub recorders: Recorders,
+    /// What is closed outside the time.
+    pub open: Option<OwnedFd>,
+}
+
+impl Ready {
+    pub fn new(work: Work, name: &str) -> Self {
+        Ready {
+            work,
+            recorders: Recorders::new(),
+            name: name.to_string(),
+        }
+    }
+
+    fn perform(self, clock: &Clock) -> Result<Ended> {
+        let Ready {
+            work,
+            mut recorders,
+            name,
+        } = self;
+        let done = match work {
+            Work::Read(reading) => reading.perform(clock, &mut recorders),
+            Work::Write(writing) => {
+                let done = writing.perform(clock, &mut recorders);
+                done.map(|(span, done)| (span, done, None))
+            }
+            Work::Copy(copying) => {
+                let done = copying.perform(clock, &mut recorders);
+                done.map(|(span, done)| (span, done, None))
+            }
+        };
+        let (span, done, open) = done.map_err(|broken| say(&broken, &name))?;
+        Ok(Ended {
+            span,
+            done,
+            recorders,
+            open,
+        })
+    }
+}
+
+/// Does all of them at once. `start` is called when all are ready, and what it gives is handed back.
+pub fn perform(
+    mut streams: Vec<Ready>,
+    clock: &Clock,
+    start: impl FnOnce() -> Stopwatch,
+) -> (Stopwatch, Result<Vec<Ended>>) {
+    if streams.len() == 1 {
+        let only = streams.remove(0);
+        let stopwatch = start();
+        return (stopwatch, only.perform(clock).map(|ended| vec![ended]));
+    }
+    let gate = Gate::default();
+    std::thread::scope(|scope| {
+        let count = streams.len();
+        let mut waiting = Vec::with_capacity(count);
+        let mut refused = None;
+        for stream in streams {
+            match begin(scope, stream, &gate, clock) {
+                Ok(thread) => waiting.push(thread),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        gate.wait_for(waiting.len());
+        let stopwatch = start();
+        gate.open(refused.is_none());
+        let mut ended = Vec::with_capacity(count);
+        let mut failed = refused.map(Err);
+        for thread in waiting {
+            match thread.join().expect("a stream does not panic") {
+                Some(Ok(one)) => ended.push(one),
+                Some(Err(error)) => failed = Some(failed.unwrap_or(Err(error))),
+                None => {}
+            }
+        }
+        (stopwatch, failed.unwrap_or(Ok(ended)))
+    })
+}
+
+type Thread<'scope> = std::thread::ScopedJoinHandle<'scope, Option<Result<Ended>>>;
+
+fn begin<'scope, 'all: 'scope>(
+    scope: &'scope Scope<'scope, 'all>,
+    stream: Ready,
+    gate: &'scope Gate,
+    clock: &'scope Clock,
+) -> Result<Thread<'scope>> {
+    let thread = Builder::new().spawn_scoped(scope, move || {
+        gate.pass().then(|| stream.perform(clock)) // else it was all for nothing
+    });
+    thread.map_err(|error| {
+        let errno = error.raw_os_error().unwrap_or(0);
+        Error::errno("start a thread for a stream".to_string(), errno)
+    })
+}
+
+/// Where streams wait until all are there.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: usize,
+    /// Whether they may work, once that is known.
+    open: Option<bool>,
+}
+
+impl Gate {
+    fn pass(&self) -> bool {
+        let mut state = self.state.lock().expect("nobody panics in it");
+        state.waiting += 1;
+        self.changed.notify_all();
+        loop {
+            match state.open {
+                Some(open) => return open,
+                None => state = self.changed.wait(state).expect("nobody panics in it"),
+            }
+        }
+    }
+
+    fn wait_for(&self, count: usize) {
+        let mut state = self.state.lock().expect("nobody panics in it");
+        while state.waiting < count {
+            state = self.changed.wait(state).expect("nobody panics in it");
+        }
+    }
+
+    fn open(&self, open: bool) {
+        self.state.lock().expect("nobody panics in it").open = Some(open);
+        self.changed.notify_all();
+    }
+}
+
+fn say(broken: &Broken, what: &str) -> Error {
+    let doing = format!("{} {what} at offset {}", broken.call, broken.offset);
+    match broken.errno {
+        0 => Error::verify(format!("{doing}: moved {} bytes only", broken.moved)),
+        errno => Error::errno(doing, errno),
+    }
+}
+
+/// From the first start to the last end.
+pub fn whole(ended: &[Ended]) -> Span {
+    Span {
+        start: ended.iter().map(|one| one.span.start).min().unwrap_or(0),
+        end: ended.iter().map(|one| one.span.end).max().unwrap_or(0),
+    }
+}
+
+/// What all of them did.
+pub fn sum(ended: &[Ended]) -> Done {
+    let mut sum = Done::default();
+    for one in ended.iter().map(|one| &one.done) {
+        sum.bytes += one.bytes;
+        sum.blocks += one.blocks;
+        sum.short_block += one.short_block;
+        sum.ended = sum.ended.max(one.ended);
+        sum.flushed |= one.flushed;
+    }
+    sum
+}

@@ -1,0 +1,98 @@
+//! Holds what a stream wrote against what it had to, byte by byte, and what it moved against what there was.
+
+use std::os::unix::io::{AsRawFd, OwnedFd};
+
+use super::data::{Data, PAGE};
+use super::timed::{Done, Ended};
+use crate::error::{Error, Result};
+use crate::sys::{open_quietly, read_full, stat_of};
+
+/// A whole number of pages.
+pub const PIECE: usize = 256 * PAGE;
+
+/// `forget`: drop the pages again that looking brings in, because the work left none.
+pub fn written(path: &str, data: &Data, volume: u64, size: u64, forget: bool) -> Result<()> {
+    let file = open_quietly(path)?;
+    let found = stat_of(&file, path)?.st_size as u64;
+    if found != size {
+        return Err(Error::verify(format!(
+            "stream to {path}: wanted size {size} afterwards, found {found}"
+        )));
+    }
+    let (mut piece, mut wanted) = (vec![0; PIECE], vec![0; PIECE]);
+    let mut offset = 0;
+    while offset < volume {
+        let length = (PIECE as u64).min(volume - offset) as usize;
+        let n = read_full(&file, &mut piece[..length], path)?;
+        data.fill(offset, &mut wanted[..length]);
+        if n != length {
+            return Err(Error::verify(format!(
+                "stream to {path}: wanted {volume} bytes, found {}",
+                offset + n as u64
+            )));
+        }
+        if piece[..length] != wanted[..length] {
+            let at = (0..length)
+                .find(|at| piece[*at] != wanted[*at])
+                .unwrap_or(0);
+            return Err(Error::verify(format!(
+                "stream to {path}: wanted {:#04x} at offset {}, found {:#04x}",
+                wanted[at],
+                offset + at as u64,
+                piece[at]
+            )));
+        }
+        if forget {
+            forget_part(&file, offset, length);
+        }
+        offset += length as u64;
+    }
+    Ok(())
+}
+
+/// The copy beside what it was made of, byte by byte.
+pub fn copied(from: &str, to: &str, volume: u64, size: u64, forget: bool) -> Result<()> {
+    let (source, copy) = (open_quietly(from)?, open_quietly(to)?);
+    let found = stat_of(&copy, to)?.st_size as u64;
+    if found != size {
+        return Err(Error::verify(format!(
+            "copy to {to}: wanted size {size} afterwards, found {found}"
+        )));
+    }
+    let (mut wanted, mut piece) = (vec![0; PIECE], vec![0; PIECE]);
+    let mut offset = 0;
+    while offset < volume {
+        let length = (PIECE as u64).min(volume - offset) as usize;
+        let n = read_full(&source, &mut wanted[..length], from)?;
+        let m = read_full(&copy, &mut piece[..length], to)?;
+        if n != length || m != length || wanted[..length] != piece[..length] {
+            return Err(Error::verify(format!(
+                "copy of {from} to {to}: wanted the same {length} bytes from offset {offset} on, found others"
+            )));
+        }
+        if forget {
+            forget_part(&source, offset, length);
+            forget_part(&copy, offset, length);
+        }
+        offset += length as u64;
+    }
+    Ok(())
+}
+
+fn forget_part(file: &OwnedFd, offset: u64, length: usize) {
+    let (offset, length) = (offset as i64, length as i64);
+    // SAFETY: no pointers are involved.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, length, libc::POSIX_FADV_DONTNEED) };
+}
+
+/// As many bytes as there were, unless the time was over before.
+pub fn moved(what: &str, done: &Done, wanted: u64) -> Result<()> {
+    if done.bytes == wanted || (done.ended == Ended::Time && done.bytes > 0 && done.bytes <= wanted)
+    {
+        return Ok(());
+    }
+    Err(Error::verify(format!(
+        "stream of {what}: wanted {wanted} bytes, found {}",
+        done.bytes
+    )))
+}

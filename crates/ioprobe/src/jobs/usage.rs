@@ -1,0 +1,118 @@
+//! CPU time, faults, context switches and blocks, as getrusage and wait4 count them.
+
+use serde::Serialize;
+
+use super::stretch::Spun;
+use crate::clock::{process_cpu_ns, thread_cpu_ns};
+
+/// Whose usage a job is charged with.
+#[derive(Clone, Copy, Debug)]
+pub enum Whose {
+    ThisThread,
+    /// With the threads that the kernel starts in it for io_uring.
+    ThisProcess,
+}
+
+impl Whose {
+    #[inline(always)]
+    pub fn cpu_ns(self) -> u64 {
+        match self {
+            Whose::ThisThread => thread_cpu_ns(),
+            Whose::ThisProcess => process_cpu_ns(),
+        }
+    }
+}
+
+/// What getrusage or wait4 counted; blocks are of 512 bytes. Times stand beside the counts in an answer.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Usage {
+    pub faults_minor: i64,
+    pub faults_major: i64,
+    pub switches_voluntary: i64,
+    pub switches_involuntary: i64,
+    pub blocks_in: i64,
+    pub blocks_out: i64,
+    #[serde(skip)]
+    pub user_ns: u64,
+    #[serde(skip)]
+    pub sys_ns: u64,
+    /// Both; of a thread to the nanosecond, where the kernel guesses their shares from its ticks.
+    #[serde(skip)]
+    pub cpu_ns: u64,
+}
+
+impl Usage {
+    /// Up to now.
+    pub fn of(whose: Whose) -> Self {
+        // getrusage tells what a running thread had used at the last tick of the scheduler; its CPU clock brings that up to
+        // date. Without, most works of less than 4 ms use no CPU time at all.
+        let cpu_ns = whose.cpu_ns();
+        let who = match whose {
+            Whose::ThisThread => libc::RUSAGE_THREAD,
+            Whose::ThisProcess => libc::RUSAGE_SELF,
+        };
+        // SAFETY: a zeroed rusage is valid; the call fills it and cannot fail with these arguments.
+        unsafe {
+            let mut usage = std::mem::zeroed();
+            libc::getrusage(who, &mut usage);
+            Usage {
+                cpu_ns,
+                ..Usage::from(&usage)
+            }
+        }
+    }
+
+    pub fn since(&self, before: &Usage) -> Usage {
+        Usage {
+            faults_minor: self.faults_minor - before.faults_minor,
+            faults_major: self.faults_major - before.faults_major,
+            switches_voluntary: self.switches_voluntary - before.switches_voluntary,
+            switches_involuntary: self.switches_involuntary - before.switches_involuntary,
+            blocks_in: self.blocks_in - before.blocks_in,
+            blocks_out: self.blocks_out - before.blocks_out,
+            user_ns: self.user_ns - before.user_ns,
+            sys_ns: self.sys_ns - before.sys_ns,
+            cpu_ns: self.cpu_ns - before.cpu_ns,
+        }
+    }
+
+    /// With a spin that came after it was read: all of that is time of the user's.
+    pub fn with_spin(self, spun: &Spun) -> Usage {
+        Usage {
+            user_ns: self.user_ns + spun.cpu_ns,
+            cpu_ns: self.cpu_ns + spun.cpu_ns,
+            ..self
+        }
+    }
+
+    pub fn add(&mut self, more: &Usage) {
+        self.faults_minor += more.faults_minor;
+        self.faults_major += more.faults_major;
+        self.switches_voluntary += more.switches_voluntary;
+        self.switches_involuntary += more.switches_involuntary;
+        self.blocks_in += more.blocks_in;
+        self.blocks_out += more.blocks_out;
+        self.user_ns += more.user_ns;
+        self.sys_ns += more.sys_ns;
+        self.cpu_ns += more.cpu_ns;
+    }
+}
+
+impl From<&libc::rusage> for Usage {
+    fn from(usage: &libc::rusage) -> Self {
+        let ns = |time: libc::timeval| {
+            (time.tv_sec as u64) * 1_000_000_000 + (time.tv_usec as u64) * 1_000
+        };
+        Usage {
+            faults_minor: usage.ru_minflt,
+            faults_major: usage.ru_majflt,
+            switches_voluntary: usage.ru_nvcsw,
+            switches_involuntary: usage.ru_nivcsw,
+            blocks_in: usage.ru_inblock,
+            blocks_out: usage.ru_oublock,
+            user_ns: ns(usage.ru_utime),
+            sys_ns: ns(usage.ru_stime),
+            cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The process between the probe and a server: all that the server starts, and leaves behind, is below it.
+//!
+//! Without it an orphan of the server's would become the probe's child, where nothing tells it from what a command has left.
+//! It reaps, and says how the server itself ended; nobody else learns of that. When the probe dies the kernel kills it, and
+//! with it the server.
+
+use crate::error::Doing;
+use crate::isolate::end_with;
+use crate::sys;
+use rustix::fs::{fcntl_setfl, OFlags};
+use rustix::process::{chdir, getpid, set_child_subreaper, Pid};
+use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
+use std::process::exit;
+
+use libc::{c_int, pid_t};
+
+use crate::error::{Error, Result};
+use crate::process::program::Program;
+use crate::process::start::{Starter, Surroundings};
+use crate::sys::{check, write_all};
+
+/// What a reaper says, one line each.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Said {
+    Started(pid_t),
+    /// It could not be started: what failed, and the error's number.
+    Refused(String, c_int),
+    /// A wait status.
+    Ended(c_int),
+}
+
+pub struct Reaper {
+    pub pid: pid_t,
+    reading: OwnedFd,
+    heard: String,
+}
+
+impl Reaper {
+    /// Starts a program below a process of its own. Returns before the program is there.
+    pub fn start(program: &Program, around: &Surroundings, starter: &mut Starter) -> Result<Self> {
+        let (reading, writing) = sys::pipe()?;
+        fcntl_setfl(&reading, OFlags::NONBLOCK).doing(|| "set up a pipe")?;
+        fcntl_setfl(&writing, OFlags::NONBLOCK).doing(|| "set up a pipe")?;
+        let probe = getpid();
+        // SAFETY: the process has one thread, so the child may go on as the parent would.
+        match check(unsafe { libc::fork() }, || "fork".to_string())? {
+            0 => keep(probe, program, around, starter, &writing),
+            pid => Ok(Reaper {
+                pid,
+                reading,
+                heard: String::new(),
+            }),
+        }
+    }
+
+    /// What it says within so many milliseconds; None where that is nothing.
+    pub fn hear(&mut self, wait_ms: c_int) -> Result<Option<Said>> {
+        if let Some(said) = self.line() {
+            return Ok(Some(said));
+        }
+        if !sys::is_ready(&self.reading, wait_ms) {
+            return Ok(None);
+        }
+        let mut piece = [0_u8; 512];
+        match rustix::io::read(&self.reading, &mut piece) {
+            Err(_) => Ok(None),
+            Ok(0) => Err(Error::verify("the reaper of a server has ended by itself")),
+            Ok(n) => {
+                self.heard.push_str(&String::from_utf8_lossy(&piece[..n]));
+                Ok(self.line())
+            }
+        }
+    }
+
+    fn line(&mut self) -> Option<Said> {
+        let end = self.heard.find('\n')?;
+        let line: String = self.heard.drain(..=end).collect();
+        said(line.trim_end())
+    }
+
+    /// Ends it at once; what is left below becomes the probe's.
+    pub fn end(self) {
+        let _ = sys::kill(self.pid);
+        let _ = sys::wait(self.pid, 0);
+    }
+}
+
+fn said(line: &str) -> Option<Said> {
+    let (word, rest) = line.split_once(' ')?;
+    match word {
+        "started" => rest.parse().ok().map(Said::Started),
+        "ended" => rest.parse().ok().map(Said::Ended),
+        "refused" => {
+            let (errno, doing) = rest.split_once(' ')?;
+            Some(Said::Refused(doing.to_string(), errno.parse().ok()?))
+        }
+        _ => None,
+    }
+}
+
+fn keep(
+    probe: Pid,
+    program: &Program,
+    around: &Surroundings,
+    starter: &mut Starter,
+    writing: &OwnedFd,
+) -> ! {
+    end_with(probe);
+    if set_child_subreaper(Some(getpid())).is_err() {
+        exit(1);
+    }
+    let _ = chdir("/");
+    let needed = [
+        around.stdin,
+        around.stdout,
+        around.stderr,
+        writing.as_raw_fd(),
+    ];
+    give_up_all_but(&needed);
+    let server = match starter.start(program, around) {
+        Ok(pid) => pid,
+        Err(error) => {
+            let errno = match &error {
+                Error::Os { errno, .. } => *errno,
+                _ => 0,
+            };
+            let doing = error.to_string().replace('\n', " ");
+            tell(writing, &format!("refused {errno} {doing}\n"));
+            exit(1)
+        }
+    };
+    tell(writing, &format!("started {server}\n"));
+    loop {
+        match sys::wait(-1, libc::__WALL) {
+            // Its times are the server's: they are to be read until somebody has.
+            // SAFETY: no pointers are involved.
+            Err(_) => unsafe {
+                libc::pause();
+            },
+            Ok(Some((pid, status))) if pid == server => {
+                tell(writing, &format!("ended {status}\n"));
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Descriptors of the probe's, among them those that hold the lab's devices: whatever holds them keeps the devices.
+fn give_up_all_but(needed: &[RawFd]) {
+    let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    for fd in open {
+        if fd > 2 && !needed.contains(&fd) {
+            // SAFETY: nothing of ours uses it any more.
+            unsafe { libc::close(fd) };
+        }
+    }
+    // The probe's standard streams are its conductor's.
+    for standard in 0..=2 {
+        // SAFETY: both descriptors are open.
+        unsafe { libc::dup2(needed[0], standard) };
+    }
+}
+
+fn tell(writing: &OwnedFd, line: &str) {
+    // Whoever would read it is gone, or never reads: then it does not matter.
+    let _ = write_all(writing, line.as_bytes(), "what a server did");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_understood() {
+        assert_eq!(said("started 42"), Some(Said::Started(42)));
+        assert_eq!(said("ended 256"), Some(Said::Ended(256)));
+        let refused = Said::Refused("start x: execute it: no".to_string(), 2);
+        assert_eq!(said("refused 2 start x: execute it: no"), Some(refused));
+        for line in ["", "started", "started x", "refused 2", "left 1"] {
+            assert_eq!(said(line), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Which loop devices there are: finding a free one, adding one, taking it away again, with their nodes in /dev.
+
+use rustix::fs::{mknodat, openat, FileType, Mode, OFlags, CWD};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::thread::sleep;
+use std::time::Duration;
+
+use libc::c_ulong;
+use serde_json::{json, Value};
+
+use crate::error::{last_errno, Doing, Error, Result};
+use crate::protocol::LoopRemove;
+use crate::sys::loop_device::status;
+use crate::sys::{exists, mount_nowhere};
+
+pub const LOOP_MAJOR: u32 = 7;
+const LOOP_CTL_ADD: c_ulong = 0x4c80;
+const LOOP_CTL_REMOVE: c_ulong = 0x4c81;
+
+/// The number of a free device: the lowest that nothing is attached to, or where all are taken, of one that is not there
+/// yet. Changes nothing, unlike LOOP_CTL_GET_FREE, so that it can be written down before it is made.
+pub fn free() -> Result<u32> {
+    let mut numbers: Vec<u32> = loop_devices()
+        .iter()
+        .filter_map(|name| number_of(name).ok())
+        .collect();
+    numbers.sort_unstable();
+    for number in &numbers {
+        if fs::symlink_metadata(format!("/sys/block/loop{number}/loop")).is_err() {
+            return Ok(*number);
+        }
+    }
+    Ok((0..)
+        .find(|number| !numbers.contains(number))
+        .unwrap_or_default())
+}
+
+pub fn describe_free() -> Result<Value> {
+    let number = free()?;
+    let name = format!("loop{number}");
+    Ok(json!({
+        "present": loop_devices().contains(&name),
+        "node": exists(&format!("/dev/{name}"))?,
+        "name": name,
+    }))
+}
+
+/// A loop device that stands over something, and what that is.
+pub struct Attached {
+    pub name: String,
+    pub rdev: libc::dev_t,
+    pub over: Result<Over>,
+}
+
+/// By the kernel's numbers: of the file system that holds the file, of the file, and where it is a device node, of the device.
+pub struct Over {
+    pub device: u64,
+    pub inode: u64,
+    pub rdevice: u64,
+}
+
+/// All that stand over something now. Asked through nodes of our own, where no path leads: /dev may have others, or none.
+pub fn attached() -> Vec<Attached> {
+    let nodes = mount_nowhere("tmpfs");
+    let mut found = Vec::new();
+    for name in loop_devices() {
+        let number = fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap_or_default();
+        let numbers = number.trim().split_once(':');
+        let rdev = match numbers.map(|(major, minor)| (major.parse(), minor.parse())) {
+            Some((Ok(major), Ok(minor))) => libc::makedev(major, minor),
+            _ => continue, // removed in this moment
+        };
+        if fs::symlink_metadata(format!("/sys/block/{name}/loop")).is_err() {
+            continue;
+        }
+        let over = match &nodes {
+            Ok(nodes) => over(nodes, &name, rdev),
+            Err(error) => Err(Error::unsupported(error.to_string())),
+        };
+        match over {
+            // let go of in this moment
+            Err(Error::Os {
+                errno: libc::ENXIO | libc::ENODEV,
+                ..
+            }) => {}
+            over => found.push(Attached { name, rdev, over }),
+        }
+    }
+    found
+}
+
+fn over(nodes: &OwnedFd, name: &str, rdev: libc::dev_t) -> Result<Over> {
+    let doing = || format!("ask {name} what it is attached to");
+    let mode = Mode::from_bits_retain(0o600);
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let device = mknodat(nodes, name, FileType::BlockDevice, mode, rdev)
+        .and_then(|()| openat(nodes, name, flags, Mode::empty()))
+        .doing(doing)?;
+    let found = status(&device, name)?;
+    Ok(Over {
+        device: found.device,
+        inode: found.inode,
+        rdevice: found.rdevice,
+    })
+}
+
+/// What was not there before and goes with the device: the kernel adds one where all were taken.
+#[derive(Clone, Copy)]
+pub struct Made {
+    number: u32,
+    device: bool,
+    node: bool,
+}
+
+impl Made {
+    /// Adds the device and its node where they are not there.
+    pub fn make(number: u32) -> Result<Self> {
+        Ok(Made {
+            number,
+            device: add(number)?,
+            node: make_node(number)?,
+        })
+    }
+
+    /// Quietly: somebody else may have taken the device by now, and then it is theirs.
+    pub fn take_away(self) {
+        if self.node {
+            let _ = fs::remove_file(format!("/dev/loop{}", self.number));
+        }
+        if self.device {
+            let _ = control().map(|control| remove_once(&control, self.number));
+        }
+    }
+}
+
+/// Takes a device away that the kernel had to add, and its node where that was made too. Nothing may be attached to it.
+pub fn remove(request: &LoopRemove) -> Result<Value> {
+    let number = number_of(&request.device)?;
+    let control = control()?;
+    for attempt in 0.. {
+        match remove_once(&control, number) {
+            Ok(()) | Err(libc::ENODEV) => break,
+            // A program that looks at new disks may have it open for a moment.
+            Err(libc::EBUSY) if attempt < 200 => sleep(Duration::from_millis(10)),
+            Err(errno) => return Err(Error::errno(format!("remove loop{number}"), errno)),
+        }
+    }
+    if request.node {
+        match fs::remove_file(format!("/dev/loop{number}")) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::errno(
+                    format!("remove /dev/loop{number}"),
+                    error.raw_os_error().unwrap_or(libc::EIO),
+                ))
+            }
+            _ => {}
+        }
+    }
+    Ok(json!({}))
+}
+
+fn remove_once(control: &File, number: u32) -> std::result::Result<(), i32> {
+    // SAFETY: this request takes a number.
+    match unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_REMOVE, c_ulong::from(number)) } {
+        -1 => Err(last_errno()),
+        _ => Ok(()),
+    }
+}
+
+fn control() -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/loop-control")
+        .doing(|| "open /dev/loop-control")
+}
+
+/// Whether the device had to be added.
+fn add(number: u32) -> Result<bool> {
+    if exists(&format!("/sys/block/loop{number}"))? {
+        return Ok(false);
+    }
+    let control = control()?;
+    // SAFETY: this request takes a number.
+    match unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_ADD, c_ulong::from(number)) } {
+        -1 if last_errno() == libc::EEXIST => Ok(false),
+        -1 => Err(Error::last_os(format!("add loop{number}"))),
+        _ => Ok(true),
+    }
+}
+
+pub fn number_of(name: &str) -> Result<u32> {
+    name.strip_prefix("loop")
+        .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| {
+            Error::bad(format!(
+                "device {name:?}: wanted a loop device such as loop3"
+            ))
+        })
+}
+
+/// In a container /dev may be no devtmpfs, and a new device has no node there.
+fn make_node(number: u32) -> Result<bool> {
+    let path = format!("/dev/loop{number}");
+    if exists(&path)? {
+        return Ok(false);
+    }
+    let device = libc::makedev(LOOP_MAJOR, number);
+    let mode = Mode::from_bits_retain(0o660);
+    match mknodat(CWD, &path, FileType::BlockDevice, mode, device) {
+        Err(Errno::EXIST) => Ok(false),
+        made => made
+            .map(|()| true)
+            .doing(|| format!("make device node {path}")),
+    }
+}
+
+fn loop_devices() -> Vec<String> {
+    let names = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    names
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("loop"))
+        .collect()
+}

@@ -1,0 +1,302 @@
+//! The three programs: a tree of processes is followed where it forks, and timed where calls begin and end.
+//!
+//! What a task is to us stands in storage of its own (a few words that the kernel hangs to it and frees with it), so that
+//! neither process ids nor their reuse, nor an execve by a second thread, can mix tasks up. Counts go to an array for each
+//! processor. The programs run for every call of every process on the machine while they are attached: who is not of the tree
+//! must leave with the first jump.
+//!
+//! A call counts when it returns to its program. So one does not during which the task was given SIGKILL, be it by somebody
+//! or because another thread ended the process; a tracer that stops tasks never sees those either. SIGTERM and its like stop a
+//! traced program *after* the call has returned, where an untraced one dies in it: they count, or the two would differ. But for
+//! one thread of a process only: it ends the others, as above.
+
+use super::assembler::{Assembler, Helper, If, Instruction, Operation, Register, Size};
+use super::rows;
+use super::types::Types;
+use crate::error::Result;
+use crate::trace::call::LAST_ERRNO;
+
+use Helper::{CurrentTask, MapLookup, MapUpdate, TaskStorageGet, TimeNs};
+use If::{Above, AtLeast, Equal, NotEqual, SignedAtLeast, SignedBelow};
+use Operation::{Add, And, Move, Negate, ShiftLeft, ShiftRight, ShiftRightSigned, Sub};
+use Register::{R0, R1, R10, R2, R3, R4, R6, R7, R8, R9};
+use Size::{Eight, Four};
+
+/// Storage of a task: when its present call began (0: it is in none), which, what it is to us, and whether the call is a
+/// 32-bit one.
+pub const TASK_WORDS: u32 = 6;
+const BEGAN: i16 = 0;
+const NUMBER: i16 = 8;
+pub const ROLE: i16 = 12;
+const COMPAT: i16 = 16;
+
+/// The probe itself: its own calls do not count, its children do from their execve on.
+pub const STARTER: i32 = 0;
+const BEFORE_EXECVE: i32 = 1;
+const COUNTED: i32 = 2;
+/// The child's own return from the call that made it, which it never began.
+const NEWBORN: i32 = 3;
+
+/// Rows of the counts: the native calls, the 32-bit ones, those beyond both tables, and what went wrong.
+pub const TABLE: u32 = 512;
+pub const BEYOND: u32 = 2 * TABLE;
+pub const LOST: u32 = BEYOND + 1;
+pub const ROWS: u32 = LOST + 1;
+
+/// Key of an error: number of the call, errno, whether it is a 32-bit one, and a word of padding.
+pub const ERROR_KEY: u32 = 16;
+pub const ERRORS: u32 = 4096;
+
+const EXECVE: i32 = libc::SYS_execve as i32;
+const EXECVEAT: i32 = libc::SYS_execveat as i32;
+/// thread_info.status: the call came by way of the 32-bit table (arch/x86/include/asm/thread_info.h).
+const TS_COMPAT: i32 = 2;
+const SIGKILL_BIT: i32 = 1 << (libc::SIGKILL - 1);
+/// Signals by which a call that they end was not returned from: none (another thread ended the process), SIGKILL, and those
+/// that dump core, which end the thread that got them only after its call.
+const NOT_RETURNED: u64 = 1 | 1 << 9 | CORE;
+const CORE: u64 =
+    1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 24 | 1 << 25 | 1 << 31;
+
+/// Where in the kernel's structures lies what the programs read.
+pub struct Offsets {
+    task_status: i16,
+    task_pending: i16,
+    task_signal: i16,
+    signal_exit_code: i16,
+    task_number: i16,
+    process_number: i16,
+    call_number: i16,
+}
+
+impl Offsets {
+    pub fn of(types: &Types) -> Result<Self> {
+        Ok(Offsets {
+            task_status: types.offset("task_struct", "thread_info")?
+                + types.offset("thread_info", "status")?,
+            task_pending: types.offset("task_struct", "pending")?
+                + types.offset("sigpending", "signal")?,
+            task_signal: types.offset("task_struct", "signal")?,
+            signal_exit_code: types.offset("signal_struct", "group_exit_code")?,
+            task_number: types.offset("task_struct", "pid")?,
+            process_number: types.offset("task_struct", "tgid")?,
+            call_number: types.offset("pt_regs", "orig_ax")?,
+        })
+    }
+}
+
+/// Descriptors of the maps.
+#[derive(Clone, Copy)]
+pub struct Maps {
+    pub tasks: i32,
+    pub counts: i32,
+    pub errors: i32,
+}
+
+/// sched_process_fork(parent, child): a child of a counted task is counted, one of the probe waits for its execve.
+pub fn fork(maps: Maps) -> Vec<Instruction> {
+    let mut p = Assembler::default();
+    p.load(Eight, R6, R1, 8);
+    p.load(Eight, R2, R1, 0);
+    storage(&mut p, maps, StorageOf::Present);
+    p.jump_if(R0, Equal, 0, "out");
+    p.load(Four, R7, R0, ROLE);
+    p.jump_if(R7, Equal, BEFORE_EXECVE, "out");
+    p.register(Move, R2, R6);
+    storage(&mut p, maps, StorageOf::Made);
+    p.jump_if(R0, Equal, 0, "no room");
+    p.constant(Move, R1, NEWBORN);
+    p.jump_if(R7, NotEqual, STARTER, "role");
+    p.constant(Move, R1, BEFORE_EXECVE);
+    p.label("role");
+    p.store(Four, R0, ROLE, R1);
+    p.jump("out");
+    p.label("no room");
+    lost(&mut p, maps);
+    out(p)
+}
+
+/// sys_enter(registers, number): notes when and which.
+pub fn enter(maps: Maps, at: &Offsets) -> Vec<Instruction> {
+    let mut p = Assembler::default();
+    p.load(Eight, R6, R1, 8);
+    p.call(CurrentTask);
+    p.register(Move, R7, R0);
+    p.register(Move, R2, R0);
+    storage(&mut p, maps, StorageOf::Present);
+    p.jump_if(R0, Equal, 0, "out");
+    p.register(Move, R8, R0);
+    p.load(Four, R1, R8, ROLE);
+    p.jump_if(R1, Equal, COUNTED, "counted");
+    p.jump_if(R1, Equal, STARTER, "out");
+    p.jump_if(R1, Equal, NEWBORN, "grown");
+    p.jump_if(R6, Equal, EXECVE, "counted");
+    p.jump_if(R6, Equal, EXECVEAT, "counted");
+    p.jump("out");
+    p.label("grown");
+    p.store_constant(Four, R8, ROLE, COUNTED);
+    p.label("counted");
+    p.store(Four, R8, NUMBER, R6);
+    p.load(Four, R1, R7, at.task_status);
+    p.constant(And, R1, TS_COMPAT);
+    p.store(Four, R8, COMPAT, R1);
+    p.call(TimeNs);
+    p.store(Eight, R8, BEGAN, R0);
+    out(p)
+}
+
+/// sys_exit(registers, returned): counts the call that the task was in.
+pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
+    let mut p = Assembler::default();
+    p.register(Move, R6, R1);
+    p.call(CurrentTask);
+    p.register(Move, R8, R0);
+    p.register(Move, R2, R0);
+    storage(&mut p, maps, StorageOf::Present);
+    p.jump_if(R0, Equal, 0, "out");
+    p.register(Move, R9, R0);
+    p.load(Eight, R7, R9, BEGAN);
+    p.jump_if(R7, Equal, 0, "not begun");
+
+    p.call(TimeNs);
+    p.register(Sub, R0, R7);
+    p.register(Move, R7, R0);
+    p.store_constant(Eight, R9, BEGAN, 0);
+    p.load(Four, R1, R9, ROLE);
+    p.jump_if(R1, NotEqual, BEFORE_EXECVE, "alive?");
+    // What comes before an execve that succeeds is the probe's.
+    p.load(Eight, R1, R6, 8);
+    p.jump_if(R1, NotEqual, 0, "out");
+    p.store_constant(Four, R9, ROLE, COUNTED);
+
+    p.label("alive?");
+    p.load(Eight, R1, R8, at.task_pending);
+    p.constant(And, R1, SIGKILL_BIT);
+    p.jump_if(R1, NotEqual, 0, "dying");
+
+    p.label("count");
+    p.load(Four, R1, R9, NUMBER);
+    p.load(Four, R2, R9, COMPAT);
+    p.jump_if(R1, AtLeast, TABLE as i32, "beyond");
+    p.jump_if(R2, Equal, 0, "row");
+    p.constant(Add, R1, TABLE as i32);
+    p.jump("row");
+    p.label("beyond");
+    p.constant(Move, R1, BEYOND as i32);
+    p.label("row");
+    rows::find(&mut p, maps.counts);
+    p.jump_if(R0, Equal, 0, "out");
+    rows::add_r7(&mut p);
+
+    p.load(Eight, R7, R6, 8);
+    p.load(Four, R8, R9, COMPAT);
+    p.jump_if(R8, Equal, 0, "returned");
+    p.constant(ShiftLeft, R7, 32);
+    p.constant(ShiftRightSigned, R7, 32);
+    p.label("returned");
+    p.jump_if(R7, SignedAtLeast, 0, "out");
+    p.jump_if(R7, SignedBelow, -LAST_ERRNO as i32, "out");
+    error(&mut p, maps);
+    p.jump("out");
+
+    // A return without a beginning: of the fork in the child; or of a call that seccomp turned down before it was seen.
+    p.label("not begun");
+    p.load(Four, R1, R9, ROLE);
+    p.jump_if(R1, Equal, COUNTED, "turned down");
+    p.jump_if(R1, NotEqual, NEWBORN, "out");
+    p.store_constant(Four, R9, ROLE, COUNTED);
+    p.jump("out");
+    p.label("turned down");
+    p.load(Eight, R1, R6, 0);
+    p.load(Eight, R1, R1, at.call_number);
+    p.store(Four, R9, NUMBER, R1);
+    p.load(Four, R1, R8, at.task_status);
+    p.constant(And, R1, TS_COMPAT);
+    p.store(Four, R9, COMPAT, R1);
+    p.constant(Move, R7, -1);
+    p.jump("alive?");
+
+    p.label("dying");
+    p.load(Eight, R1, R8, at.task_signal);
+    p.load(Four, R1, R1, at.signal_exit_code);
+    p.constant(And, R1, 0x7f);
+    p.jump_if(R1, Above, 63, "count");
+    p.wide(R2, NOT_RETURNED);
+    p.register(ShiftRight, R2, R1);
+    p.constant(And, R2, 1);
+    p.jump_if(R2, NotEqual, 0, "out");
+    // What is sent to a process ends its first thread after its call, and by that the others in theirs.
+    p.load(Four, R1, R8, at.task_number);
+    p.load(Four, R2, R8, at.process_number);
+    p.jump_if_register(R1, Equal, R2, "count");
+    out(p)
+}
+
+#[derive(Clone, Copy)]
+enum StorageOf {
+    Present = 0,
+    /// BPF_LOCAL_STORAGE_GET_F_CREATE
+    Made = 1,
+}
+
+/// R0 = the storage of the task in R2, or 0.
+fn storage(p: &mut Assembler, maps: Maps, of: StorageOf) {
+    p.map(R1, maps.tasks);
+    p.constant(Move, R3, 0);
+    p.constant(Move, R4, of as i32);
+    p.call(TaskStorageGet);
+}
+
+/// Counts the error in R7 of the call in the storage R9; R8 is whether it is a 32-bit one.
+fn error(p: &mut Assembler, maps: Maps) {
+    p.load(Four, R1, R9, NUMBER);
+    p.store(Four, R10, -16, R1);
+    p.constant(Negate, R7, 0);
+    p.store(Four, R10, -12, R7);
+    p.store(Four, R10, -8, R8);
+    p.store_constant(Four, R10, -4, 0);
+    find_error(p, maps);
+    p.jump_if(R0, NotEqual, 0, "known");
+    // New here: made with 0, which fails where another processor was quicker, and then is found.
+    p.store_constant(Eight, R10, -24, 0);
+    p.map(R1, maps.errors);
+    p.register(Move, R2, R10);
+    p.constant(Add, R2, -16);
+    p.register(Move, R3, R10);
+    p.constant(Add, R3, -24);
+    const NEW_ONLY: i32 = 1;
+    p.constant(Move, R4, NEW_ONLY);
+    p.call(MapUpdate);
+    find_error(p, maps);
+    p.jump_if(R0, NotEqual, 0, "known");
+    lost(p, maps);
+    p.jump("out");
+    p.label("known");
+    p.load(Eight, R1, R0, 0);
+    p.constant(Add, R1, 1);
+    p.store(Eight, R0, 0, R1);
+}
+
+fn find_error(p: &mut Assembler, maps: Maps) {
+    p.map(R1, maps.errors);
+    p.register(Move, R2, R10);
+    p.constant(Add, R2, -16);
+    p.call(MapLookup);
+}
+
+/// Something could not be kept: the total of the last row says how often.
+fn lost(p: &mut Assembler, maps: Maps) {
+    p.constant(Move, R1, LOST as i32);
+    rows::find(p, maps.counts);
+    p.jump_if(R0, Equal, 0, "out");
+    p.load(Eight, R1, R0, 0);
+    p.constant(Add, R1, 1);
+    p.store(Eight, R0, 0, R1);
+}
+
+fn out(mut p: Assembler) -> Vec<Instruction> {
+    p.label("out");
+    p.constant(Move, R0, 0);
+    p.exit();
+    p.finish()
+}

@@ -1,0 +1,125 @@
+//! Rows of counts, as programs fill them and as they are read: the total of all times, one count for each bar, and those that
+//! have no time.
+//!
+//! Each processor has its own, so that none is lost where two count at once.
+
+use std::os::unix::io::AsRawFd;
+
+use super::assembler::{Assembler, Helper, If, Operation, Register, Size};
+use super::kernel::{Map, MapKind, MapShape};
+use crate::error::{Error, Result};
+use crate::trace::call::{Times, BARS, LONGEST_NS};
+
+use Helper::MapLookup;
+use If::{Above, Below, Equal, SignedBelow};
+use Operation::{Add, And, Move, ShiftLeft, ShiftRight, Sub};
+use Register::{R0, R1, R10, R2, R3, R4, R7};
+use Size::{Eight, Four};
+
+const ROW_WORDS: usize = 2 + BARS;
+const UNTIMED: i32 = BARS as i32;
+
+pub struct Rows {
+    map: Map,
+    processors: usize,
+}
+
+impl Rows {
+    pub fn make(count: u32, processors: usize) -> Result<Self> {
+        let shape = MapShape {
+            kind: MapKind::PerProcessorArray,
+            key: 4,
+            value: 8 * ROW_WORDS as u32,
+            entries: count,
+        };
+        Ok(Rows {
+            map: Map::make(&shape, None, processors)?,
+            processors,
+        })
+    }
+
+    pub fn descriptor(&self) -> i32 {
+        self.map.fd.as_raw_fd()
+    }
+
+    /// What all processors have counted in a row.
+    pub fn read(&self, number: u32) -> Result<Times> {
+        let words = self
+            .map
+            .look_up(&number.to_le_bytes())?
+            .ok_or_else(|| Error::verify(format!("read counts of BPF: wanted row {number}")))?;
+        let mut sum = [0; ROW_WORDS];
+        for processor in words.chunks(words.len() / self.processors) {
+            sum.iter_mut().zip(processor).for_each(|(s, n)| *s += n);
+        }
+        Ok(Times {
+            total_ns: sum[0],
+            bars: sum[1..=BARS].to_vec(),
+            untimed: sum[1 + BARS],
+        })
+    }
+}
+
+/// R0 = this processor's row of number R1, or 0. Changes R1 to R5, as all calls do.
+pub fn find(p: &mut Assembler, rows: i32) {
+    p.store(Four, R10, -4, R1);
+    p.register(Move, R2, R10);
+    p.constant(Add, R2, -4);
+    p.map(R1, rows);
+    p.call(MapLookup);
+}
+
+/// Adds one to the row R0: the time in R7 and its bar, or where that is negative one without a time. Changes R0 to R4.
+pub fn add_r7(p: &mut Assembler) {
+    p.jump_if(R7, SignedBelow, 0, "no time");
+    p.load(Eight, R1, R0, 0);
+    p.register(Add, R1, R7);
+    p.store(Eight, R0, 0, R1);
+    bar_of_r7(p);
+    p.jump("tally");
+    p.label("no time");
+    p.constant(Move, R2, UNTIMED);
+    p.label("tally");
+    // Never so; but the kernel wants to know it.
+    p.jump_if(R2, Above, UNTIMED, "out");
+    p.constant(ShiftLeft, R2, 3);
+    p.register(Add, R0, R2);
+    p.load(Eight, R1, R0, 8);
+    p.constant(Add, R1, 1);
+    p.store(Eight, R0, 8, R1);
+}
+
+/// R2 = the bar of the time in R7, with the position of the highest bit found by halving; `call::longest_ns` is the inverse.
+fn bar_of_r7(p: &mut Assembler) {
+    p.wide(R1, LONGEST_NS);
+    p.jump_if_register(R7, Above, R1, "longest");
+    p.register(Move, R1, R7);
+    p.label("longest");
+    p.register(Move, R2, R1);
+    p.jump_if(R1, Below, 4, "bar");
+    p.constant(Move, R2, 0);
+    p.register(Move, R3, R1);
+    for (bits, label) in [
+        (32, "32"),
+        (16, "16"),
+        (8, "8"),
+        (4, "4"),
+        (2, "2"),
+        (1, "1"),
+    ] {
+        p.register(Move, R4, R3);
+        p.constant(ShiftRight, R4, bits);
+        p.jump_if(R4, Equal, 0, label);
+        p.register(Move, R3, R4);
+        p.constant(Add, R2, bits);
+        p.label(label);
+    }
+    p.register(Move, R3, R2);
+    p.constant(Sub, R3, 2);
+    p.register(ShiftRight, R1, R3);
+    p.constant(And, R1, 3);
+    p.constant(Sub, R2, 1);
+    p.constant(ShiftLeft, R2, 2);
+    p.register(Add, R2, R1);
+    p.label("bar");
+}

@@ -1,0 +1,178 @@
+//! What is told of the system calls of a tree of processes: how many returned, with which errors, and how long they took.
+//!
+//! Requests of devices have the same times. Times fall into bars of a quarter of an octave, which BPF can find with a few
+//! shifts: a percentile read from them is right to 25 %.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::names;
+
+/// Bars 0 to 3 are 0 to 3 ns; from there on four to an octave.
+pub const BARS: usize = 144;
+/// The end of the last bar: 2^37 - 1 ns, some 137 s. What takes longer counts as that long.
+pub const LONGEST_NS: u64 = (1 << 37) - 1;
+/// Errors are returned as -1 to -4095 (include/linux/err.h).
+pub const LAST_ERRNO: i64 = 4095;
+
+/// Which table the number of a call belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Abi {
+    Native,
+    /// Of 32-bit programs, and of int 0x80.
+    I386,
+}
+
+/// How long each of many things took.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    pub total_ns: u64,
+    /// By `bar`; empty or of `BARS` counts.
+    pub bars: Vec<u64>,
+    /// Came to an end, but nobody saw when it began.
+    pub untimed: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Call {
+    pub times: Times,
+    pub errors: BTreeMap<u32, u64>,
+}
+
+/// All calls of a tree of processes that returned.
+#[derive(Debug)]
+pub struct Account {
+    pub calls: BTreeMap<(Abi, u32), Call>,
+    /// Events that the kernel had no room for: with any of them, counts are too low.
+    pub lost: u64,
+}
+
+/// The longest time in a bar.
+pub fn longest_ns(bar: usize) -> u64 {
+    if bar < 4 {
+        return bar as u64;
+    }
+    let (octave, quarter) = (bar / 4 + 1, bar as u64 % 4);
+    ((5 + quarter) << (octave - 2)) - 1
+}
+
+impl Times {
+    pub fn count(&self) -> u64 {
+        self.bars.iter().sum::<u64>() + self.untimed
+    }
+
+    pub fn report(&self) -> TimesReport {
+        TimesReport {
+            count: self.count(),
+            total_ns: self.total_ns,
+            untimed: self.untimed,
+            histogram: (self.bars.iter().enumerate())
+                .filter(|(_, count)| **count > 0)
+                .map(|(bar, count)| (longest_ns(bar), *count))
+                .collect(),
+        }
+    }
+}
+
+/// What is answered of many things.
+#[derive(Serialize)]
+pub struct TimesReport {
+    count: u64,
+    total_ns: u64,
+    untimed: u64,
+    /// Highest nanoseconds of each bar, and its count.
+    histogram: Vec<(u64, u64)>,
+}
+
+/// What is answered of one system call.
+#[derive(Serialize)]
+struct CallReport<'a> {
+    #[serde(flatten)]
+    times: TimesReport,
+    errors: &'a BTreeMap<u32, u64>,
+}
+
+/// What is answered of all calls, by name.
+#[derive(Serialize)]
+pub struct Report<'a> {
+    lost: u64,
+    calls: BTreeMap<String, CallReport<'a>>,
+}
+
+impl Account {
+    pub fn report(&self) -> Report<'_> {
+        let calls = (self.calls.iter())
+            .filter(|(_, call)| call.times.count() > 0)
+            .map(|((abi, number), call)| {
+                let (times, errors) = (call.times.report(), &call.errors);
+                (title(*abi, *number), CallReport { times, errors })
+            });
+        Report {
+            lost: self.lost,
+            calls: calls.collect(),
+        }
+    }
+}
+
+fn title(abi: Abi, number: u32) -> String {
+    let name = names::name(abi, number);
+    match abi {
+        Abi::Native => name,
+        Abi::I386 => format!("{name}@i386"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The bar of a time, as the BPF programs find it.
+    fn bar(ns: u64) -> usize {
+        let ns = ns.min(LONGEST_NS);
+        if ns < 4 {
+            return ns as usize;
+        }
+        let octave = 63 - ns.leading_zeros();
+        (octave as usize - 1) * 4 + (ns >> (octave - 2) & 3) as usize
+    }
+
+    #[test]
+    fn bars_touch_and_are_a_quarter_of_an_octave() {
+        let mut first = 0;
+        for index in 0..BARS {
+            let last = longest_ns(index);
+            assert_eq!((bar(first), bar(last)), (index, index), "{first} to {last}");
+            assert!(last - first <= first / 4);
+            first = last + 1;
+        }
+        assert_eq!(first, LONGEST_NS + 1);
+        assert_eq!(bar(u64::MAX), BARS - 1);
+    }
+
+    #[test]
+    fn counts_errors_and_times_are_told_by_name() {
+        let mut bars = vec![0; BARS];
+        bars[bar(100)] = 2;
+        let times = Times {
+            total_ns: 200,
+            bars,
+            untimed: 1,
+        };
+        let errors = [(2, 1)].into_iter().collect();
+        let call = Call { times, errors };
+        let calls = [((Abi::Native, 0), call.clone()), ((Abi::I386, 3), call)];
+        let account = Account {
+            calls: calls.into_iter().collect(),
+            lost: 0,
+        };
+        let told = json!({
+            "count": 3, "errors": {"2": 1}, "total_ns": 200, "untimed": 1, "histogram": [[111, 2]],
+        });
+        assert_eq!(
+            serde_json::to_value(account.report()).unwrap(),
+            json!({"lost": 0, "calls": {"read": told, "read@i386": told}})
+        );
+    }
+}

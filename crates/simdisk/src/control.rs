@@ -1,0 +1,116 @@
+//! The probe's side of a simulated disk: the mount that its file is in, and the socket by which it is controlled.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::mount::{fsconfig_create, fsconfig_set_string, fsmount, fsopen};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use rustix::net::sockopt::{set_socket_timeout, Timeout};
+use rustix::net::{
+    recv, send, socketpair, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Error, Result};
+
+const LONGEST: usize = 1 << 16;
+/// How long a new disk may take for its memory.
+const STARTS_WITHIN: Duration = Duration::from_secs(120);
+
+/// What a disk is sent, in one byte each; it answers with its account.
+pub const ACCOUNT: u8 = b'a';
+/// Answer requests at once.
+pub const AT_ONCE: u8 = b'o';
+/// Answer them when the model says.
+pub const AS_MODELLED: u8 = b'm';
+
+/// The first message of a disk.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Greeting {
+    Started { pid: u32, inode: u64 },
+    Refused { message: String, errno: Option<i32> },
+}
+
+/// Mounts a FUSE file system that is one file, where no path leads. `fuse` is /dev/fuse, opened.
+pub fn mount(fuse: &impl AsFd) -> Result<OwnedFd> {
+    let failed = || Error::os("mount fuse");
+    let fd = rustix::fd::AsRawFd::as_raw_fd(&fuse.as_fd()).to_string();
+    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed())?;
+    let mode = format!("{:o}", libc::S_IFREG | 0o600);
+    let options = [
+        ("fd", &*fd),
+        ("rootmode", &mode),
+        ("user_id", "0"),
+        ("group_id", "0"),
+    ];
+    for (name, value) in options {
+        fsconfig_set_string(&context, name, value).map_err(failed())?;
+    }
+    fsconfig_create(&context).map_err(failed())?;
+    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+    fsmount(&context, flags, MountAttrFlags::empty()).map_err(failed())
+}
+
+/// A simulated disk, which ends when this is dropped.
+pub struct Disk {
+    control: OwnedFd,
+    pub pid: u32,
+}
+
+impl Disk {
+    /// A new socket for a disk: our end, and the one that its server gets.
+    pub fn sockets() -> Result<(OwnedFd, OwnedFd)> {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (ours, theirs) = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None)
+            .map_err(Error::os("make a pair of sockets"))?;
+        // A disk that was stopped by a signal is not waited for for ever.
+        set_socket_timeout(&ours, Timeout::Recv, Some(STARTS_WITHIN))
+            .map_err(Error::os("set how long to wait for a simulated disk"))?;
+        Ok((ours, theirs))
+    }
+
+    /// Waits until the server at the other end has started; the disk, and the inode of the file in its mount.
+    pub fn started(control: OwnedFd) -> Result<(Self, u64)> {
+        match receive(&control)? {
+            Greeting::Started { pid, inode } => Ok((Disk { control, pid }, inode)),
+            Greeting::Refused { message, errno } => Err(match errno {
+                Some(errno) => Error::Os {
+                    doing: message,
+                    errno,
+                },
+                None => Error::Description(message),
+            }),
+        }
+    }
+
+    /// What the disk has done so far.
+    pub fn account(&self) -> Result<Value> {
+        self.send(ACCOUNT)
+    }
+
+    /// Whether it takes the time that the model takes. Otherwise nothing is added to its account.
+    pub fn set_pace(&self, modelled: bool) -> Result<()> {
+        self.send(if modelled { AS_MODELLED } else { AT_ONCE })
+            .map(drop)
+    }
+
+    fn send(&self, what: u8) -> Result<Value> {
+        send(&self.control, &[what], SendFlags::NOSIGNAL).map_err(Error::os(ASK))?;
+        receive(&self.control)
+    }
+}
+
+const ASK: &str = "ask a simulated disk";
+
+fn receive<T: for<'a> Deserialize<'a>>(control: &OwnedFd) -> Result<T> {
+    let mut text = vec![0_u8; LONGEST];
+    match recv(control, &mut text[..], RecvFlags::empty()) {
+        Err(errno) => Err(Error::os(ASK)(errno)),
+        Ok((0, _)) => Err(Error::os(format!("{ASK}: it has ended"))(Errno::IO)),
+        Ok((n, _)) => serde_json::from_slice(&text[..n])
+            .map_err(|cause| Error::Protocol(format!("{ASK}: {cause}"))),
+    }
+}

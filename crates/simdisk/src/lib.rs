@@ -1,0 +1,359 @@
+//! A simulated disk: an image in memory behind a FUSE file, whose server answers each request after the time that a model of a
+//! disk would take.
+//!
+//! Loop device, scheduler and file system above it are the kernel's own, and see the ratios of a disk that this machine does
+//! not have. The models are pure and go by a clock that they are given; the server alone knows what time it is.
+
+mod control;
+mod dirty;
+mod flat;
+mod fuse;
+mod geometry;
+mod rotating;
+mod server;
+
+use std::fmt::{self, Display, Formatter};
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize, Serializer};
+
+pub use self::control::{mount, Disk};
+use self::flat::Flat;
+use self::geometry::{Geometry, Seek};
+use self::rotating::Rotating;
+pub use self::server::run;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why there is no disk, or no longer.
+#[derive(Debug)]
+pub enum Error {
+    /// The description is that of no disk.
+    Description(String),
+    /// A system call failed.
+    Os { doing: String, errno: i32 },
+    /// Somebody did not keep to the protocol.
+    Protocol(String),
+}
+
+impl std::error::Error for Error {}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self {
+            Error::Os { doing, errno } => {
+                write!(f, "{doing}: {}", std::io::Error::from_raw_os_error(*errno))
+            }
+            Error::Description(text) | Error::Protocol(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Error {
+    fn os(doing: impl Into<String>) -> impl FnOnce(Errno) -> Self {
+        let doing = doing.into();
+        move |errno| Error::Os {
+            doing,
+            errno: errno.raw_os_error(),
+        }
+    }
+}
+
+/// What disk there is to be: its size, and the figures of one of the models.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    pub size: u64,
+    pub rotating: Option<Turning>,
+    pub flat: Option<Flash>,
+}
+
+/// A disk that turns. What the figures mean is in docs/labs.md.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Turning {
+    pub turns_per_minute: f64,
+    pub seek_track_us: f64,
+    pub seek_mean_us: f64,
+    pub seek_full_us: f64,
+    pub outer_bytes_per_s: f64,
+    pub inner_bytes_per_s: f64,
+    pub interface_bytes_per_s: f64,
+    pub overhead_us: f64,
+    pub ahead_bytes: u64,
+    pub cache_bytes: u64,
+    pub depth: usize,
+    pub order: QueueOrder,
+    pub stroke: f64,
+}
+
+/// A disk without moving parts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flash {
+    pub read_us: f64,
+    pub write_us: f64,
+    pub jump_us: f64,
+    pub flush_us: f64,
+    pub overhead_us: f64,
+    pub read_bytes_per_s: f64,
+    pub write_bytes_per_s: f64,
+    pub depth: usize,
+}
+
+/// In which order a simulated disk serves what waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueueOrder {
+    Arrival,
+    Elevator,
+    Nearest,
+}
+
+const NS: f64 = 1e9;
+const US: f64 = 1e3;
+const LARGEST: u64 = 1 << 44;
+
+impl Description {
+    /// Whether this is a disk.
+    pub fn check(&self) -> Result<()> {
+        Model::of(self).map(drop)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Flush,
+    Trim,
+}
+
+/// One request; times are nanoseconds since the disk began.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    pub tag: u64,
+    pub kind: Kind,
+    pub offset: u64,
+    pub length: u64,
+    pub arrival: u64,
+}
+
+impl Request {
+    fn due(&self, at: u64) -> Due {
+        Due {
+            tag: self.tag,
+            at,
+            arrival: self.arrival,
+        }
+    }
+}
+
+/// When the answer to a request is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Due {
+    pub tag: u64,
+    pub at: u64,
+    pub arrival: u64,
+}
+
+/// What every model of a disk does. Its clock only goes on when it is told.
+trait Mechanism {
+    fn submit(&mut self, request: Request);
+
+    /// Goes on to `now`, and hands over what is due by then, in order.
+    fn advance(&mut self, now: u64, into: &mut Vec<Due>);
+
+    /// When something is next due or has to be decided.
+    fn next_at(&self) -> Option<u64>;
+
+    /// Whether blocks can be given back to it.
+    fn trims(&self) -> bool;
+
+    fn account(&mut self) -> &mut Account;
+}
+
+/// One disk, with the account of what it was asked for.
+struct Model {
+    disk: Box<dyn Mechanism>,
+}
+
+impl Model {
+    /// The disk that a request describes. Figures that are no disk's are refused.
+    fn of(request: &Description) -> Result<Self> {
+        if request.size == 0 || request.size % 4096 != 0 || request.size > LARGEST {
+            return Err(Error::Description(format!(
+                "make a modelled disk: size: wanted a multiple of 4096 up to {LARGEST}, found {}",
+                request.size
+            )));
+        }
+        match (&request.rotating, &request.flat) {
+            (Some(given), None) => rotating_of(given, request.size),
+            (None, Some(given)) => flat_of(given),
+            _ => Err(Error::Description(
+                "make a modelled disk: wanted either rotating or flat".to_string(),
+            )),
+        }
+    }
+
+    pub fn submit(&mut self, request: Request) {
+        let account = self.disk.account();
+        match request.kind {
+            Kind::Read => {
+                account.reads += 1;
+                account.read_bytes += request.length;
+            }
+            Kind::Write => {
+                account.writes += 1;
+                account.written_bytes += request.length;
+            }
+            Kind::Flush => account.flushes += 1,
+            Kind::Trim => account.trims += 1,
+        }
+        self.disk.submit(request);
+    }
+
+    /// Goes on to `now` and hands over what is due by then, in order.
+    pub fn due(&mut self, now: u64, into: &mut Vec<Due>) {
+        let first = into.len();
+        self.disk.advance(now, into);
+        let response = into[first..].iter().map(|due| due.at - due.arrival);
+        self.disk.account().response_ns += response.sum::<u64>();
+    }
+
+    pub fn next_at(&self) -> Option<u64> {
+        self.disk.next_at()
+    }
+
+    pub fn trims(&self) -> bool {
+        self.disk.trims()
+    }
+
+    /// An answer went so much later than it was due.
+    pub fn late(&mut self, ns: u64) {
+        let account = self.disk.account();
+        account.late_ns += ns;
+        account.latest_ns = account.latest_ns.max(ns);
+    }
+
+    pub fn account(&mut self) -> Account {
+        *self.disk.account()
+    }
+
+    /// Counts on from there.
+    pub fn go_on_with(&mut self, account: Account) {
+        *self.disk.account() = account;
+    }
+}
+
+fn rotating_of(given: &Turning, size: u64) -> Result<Model> {
+    within("turns_per_minute", given.turns_per_minute, 100.0, 1e6)?;
+    within("stroke", given.stroke, 1e-4, 1.0)?;
+    let (outer, inner) = (given.outer_bytes_per_s, given.inner_bytes_per_s);
+    within("outer_bytes_per_s", outer, 1e4, 1e12)?;
+    within("inner_bytes_per_s", inner, 1e4, outer)?;
+    within(
+        "interface_bytes_per_s",
+        given.interface_bytes_per_s,
+        1e4,
+        1e12,
+    )?;
+    within("overhead_us", given.overhead_us, 0.0, 1e6)?;
+    within("depth", given.depth as f64, 1.0, 1024.0)?;
+    let seeks = [given.seek_track_us, given.seek_mean_us, given.seek_full_us];
+    for time in seeks {
+        within("seek_..._us", time, 0.0, 1e7)?;
+    }
+    let seek = Seek::through(seeks[0] * US, seeks[1] * US, seeks[2] * US).ok_or_else(|| {
+        Error::Description(format!(
+            "make a modelled disk: wanted seek times that a curve rises through (track, mean, full stroke), found {seeks:?}"
+        ))
+    })?;
+    let capacity = size as f64 / given.stroke;
+    let geometry = Geometry::new(capacity, (outer, inner), given.turns_per_minute, seek);
+    let settings = rotating::Settings {
+        size,
+        overhead: given.overhead_us * US,
+        interface: given.interface_bytes_per_s,
+        ahead: given.ahead_bytes,
+        cache: given.cache_bytes,
+        depth: given.depth,
+        order: given.order,
+    };
+    Ok(Model {
+        disk: Box::new(Rotating::new(geometry, settings)),
+    })
+}
+
+fn flat_of(given: &Flash) -> Result<Model> {
+    let times = [
+        given.read_us,
+        given.write_us,
+        given.jump_us,
+        given.flush_us,
+        given.overhead_us,
+    ];
+    for time in times {
+        within("..._us", time, 0.0, 1e7)?;
+    }
+    within("read_bytes_per_s", given.read_bytes_per_s, 1e4, 1e12)?;
+    within("write_bytes_per_s", given.write_bytes_per_s, 1e4, 1e12)?;
+    within("depth", given.depth as f64, 1.0, 1024.0)?;
+    Ok(Model {
+        disk: Box::new(Flat::new(flat::Settings {
+            read: given.read_us * US,
+            write: given.write_us * US,
+            jump: given.jump_us * US,
+            flush: given.flush_us * US,
+            overhead: given.overhead_us * US,
+            read_rate: given.read_bytes_per_s,
+            write_rate: given.write_bytes_per_s,
+            depth: given.depth,
+        })),
+    })
+}
+
+fn within(name: &str, found: f64, least: f64, most: f64) -> Result<()> {
+    if (least..=most).contains(&found) {
+        return Ok(());
+    }
+    Err(Error::Description(format!(
+        "make a modelled disk: {name}: wanted {least} to {most}, found {found}"
+    )))
+}
+
+/// What a simulated disk reports: what it was asked for, where its time went, and how much later it answered than it should.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+struct Account {
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    written_bytes: u64,
+    flushes: u64,
+    trims: u64,
+    /// Reads that were in the disk's memory already.
+    read_hits: u64,
+    /// Times that the arm, or the flash, was set to work.
+    operations: u64,
+    /// Of these, how many moved the arm.
+    seeks: u64,
+    #[serde(serialize_with = "whole")]
+    seek_ns: f64,
+    #[serde(serialize_with = "whole")]
+    rotation_ns: f64,
+    #[serde(serialize_with = "whole")]
+    transfer_ns: f64,
+    /// Of a disk that does not turn: its latencies.
+    #[serde(serialize_with = "whole")]
+    latency_ns: f64,
+    /// From each request's arrival to when its answer was due.
+    response_ns: u64,
+    /// How much later than that the answers went, in sum and at most.
+    late_ns: u64,
+    latest_ns: u64,
+}
+
+/// Nanoseconds without their fraction.
+fn whole<S: Serializer>(ns: &f64, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_u64(*ns as u64)
+}
