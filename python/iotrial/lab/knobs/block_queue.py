@@ -204,7 +204,9 @@ class DeviceFileKnob(BlockKnob):
         self.consequences = row.consequences
         self.folder, self.file = row.file.split("/")
         self.of_the_whole = row.of_the_whole
-        if row.numbers is not None:
+        if row.numbers is None:
+            self.LEVELS = row.words
+        else:
             self.open_levels = row.open_levels or "{} to {}".format(*row.numbers)
 
     def parse(self, setting: Setting) -> str:
