@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from iotrial.errors import StudyError
 from iotrial.study.checks import check_study
 from iotrial.study.model import Study, Workload
-from iotrial.study.schema import Problem, Source, from_table, shown
+from iotrial.study.schema import Problem, ReadFrom, from_table, shown
 from iotrial.study.work import stored_work
 
 SCHEMA = 1
@@ -35,10 +35,10 @@ def study_from_json(data: object, *, origin: str = "stored study", foreign: bool
     if data["schema"] > SCHEMA:
         message = f"has schema {data['schema']}, and this iotrial reads up to {SCHEMA}"
         raise StudyError(message, file=origin, hint="a newer iotrial wrote it; update this one")
-    source = Source.FOREIGN if foreign else Source.STORE
+    read_from = ReadFrom.PACKED if foreign else ReadFrom.STORE
     try:
-        study = from_table(Study, data.get("study"), source)
-        study = replace(study, workloads=tuple(_with_work(one, source) for one in study.workloads))
+        study = from_table(Study, data.get("study"), read_from)
+        study = replace(study, workloads=tuple(_with_work(one, read_from) for one in study.workloads))
         if foreign:
             check_study(study)
     except (Problem, RecursionError) as error:
@@ -46,9 +46,9 @@ def study_from_json(data: object, *, origin: str = "stored study", foreign: bool
     return study
 
 
-def _with_work(workload: Workload, source: Source) -> Workload:
+def _with_work(workload: Workload, read_from: ReadFrom) -> Workload:
     try:
-        return replace(workload, work=stored_work(workload.kind, workload.work, source))
+        return replace(workload, work=stored_work(workload.kind, workload.work, read_from))
     except Problem as problem:
         raise Problem(f"workload {shown(workload.name)}: {problem.message}", *problem.path) from None
 

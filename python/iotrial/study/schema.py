@@ -48,7 +48,7 @@ S = TypeVar("S", bound=Struct)
 Path = tuple[str | int, ...]
 
 
-class Source(Enum):
+class ReadFrom(Enum):
     """Where values come from, and so what is checked of them."""
 
     #: a study file: keys and units as people write them
@@ -56,7 +56,7 @@ class Source(Enum):
     #: this user's own store: what was read from a file once. A text may be one that no file could hold: a program's path
     STORE = "store"
     #: a packed trial, which anybody may have made: nothing that a file could not say
-    FOREIGN = "foreign"
+    PACKED = "packed"
 
 
 class Problem(ValueError):
@@ -93,7 +93,7 @@ class MissingKey(Problem):
 class Form:
     """How values of a type are written in a file.
 
-    ``read`` makes the value of what a file holds; ``check`` holds for values of files and stored ones alike. Both raise
+    ``read`` makes the value of what a file holds; ``check`` is asked of values of files and of packed studies. Both raise
     ValueError. ``unit`` ends the names of fields of the type, and not those of their keys.
     """
 
@@ -304,25 +304,30 @@ def keys_of(struct: type[Struct]) -> dict[str, Key]:
     return found
 
 
-def from_table(struct: type[S], table: object, source: Source = Source.FILE) -> S:
+def from_table(struct: type[S], table: object, read_from: ReadFrom = ReadFrom.FILE) -> S:
     """The Struct of a table of a study file, or of an object that ``msgspec.to_builtins`` made of one. Raises Problem, with
     the path from ``table`` on."""
-    return struct(**values_of(struct, table, source))
+    return struct(**values_of(struct, table, read_from))
 
 
-def values_of(struct: type[Struct], table: object, source: Source = Source.FILE) -> dict[str, Any]:
+def values_of(struct: type[Struct], table: object, read_from: ReadFrom = ReadFrom.FILE) -> dict[str, Any]:
     """The values that a table gives to fields of a Struct, by field; what it leaves out is not there. Raises Problem."""
-    return _fields(struct, table, (), source)
+    return _fields(struct, table, (), read_from)
 
 
-def converted(wanted: Any, value: object, *path: str | int, source: Source = Source.FILE) -> Any:
+def converted(wanted: Any, value: object, *path: str | int, read_from: ReadFrom = ReadFrom.FILE) -> Any:
     """A value as this type. Raises Problem."""
     form = _form(wanted)
     try:
-        if form is not None and form.read is not None and source is Source.FILE:
+        if form is not None and form.read is not None and read_from is ReadFrom.FILE:
             value = form.read(value)
-        found = _typed(wanted, value, path, source)
-        if form is not None and form.check is not None and found is not None and source is not Source.STORE:
+        found = _typed(wanted, value, path, read_from)
+        if (
+            form is not None
+            and form.check is not None
+            and found is not None
+            and read_from is not ReadFrom.STORE
+        ):
             form.check(found)
     except Problem:
         raise
@@ -333,9 +338,9 @@ def converted(wanted: Any, value: object, *path: str | int, source: Source = Sou
     return found
 
 
-def _fields(struct: type[Struct], table: object, path: Path, source: Source) -> dict[str, Any]:
+def _fields(struct: type[Struct], table: object, path: Path, read_from: ReadFrom) -> dict[str, Any]:
     keys = keys_of(struct)
-    if source is not Source.FILE:
+    if read_from is not ReadFrom.FILE:
         keys = {key.field: key for key in keys.values()}
     if not isinstance(table, dict):
         raise _explained(f"wanted a table, found {shown(table)}", path)
@@ -347,13 +352,13 @@ def _fields(struct: type[Struct], table: object, path: Path, source: Source) -> 
         if key.default is NODEFAULT and name not in table:
             raise MissingKey(name, *path)
     return {
-        key.field: converted(key.wanted, table[name], *path, name, source=source)
+        key.field: converted(key.wanted, table[name], *path, name, read_from=read_from)
         for name, key in keys.items()
         if name in table
     }
 
 
-def _typed(wanted: Any, value: object, path: Path, source: Source) -> Any:
+def _typed(wanted: Any, value: object, path: Path, read_from: ReadFrom) -> Any:
     plain, metas = plain_of(wanted), _own_metas(wanted)
     origin, arguments = typing.get_origin(plain), typing.get_args(plain)
     if plain is Any:
@@ -364,7 +369,7 @@ def _typed(wanted: Any, value: object, path: Path, source: Source) -> Any:
         if isinstance(value, Struct):
             return value  # its form has read it
         (member,) = (argument for argument in arguments if argument is not NoneType)
-        return _typed(Annotated[(member, *metas)] if metas else member, value, path, source)
+        return _typed(Annotated[(member, *metas)] if metas else member, value, path, read_from)
     if origin is tuple:
         entries = _leaf(Annotated[(list, *_of_length(metas))] if metas else list, value, path)
         if arguments[-1] is Ellipsis:
@@ -373,21 +378,20 @@ def _typed(wanted: Any, value: object, path: Path, source: Source) -> Any:
             raise _explained(f"wanted {len(arguments)} entries, found {len(entries)}", path)
         else:
             each = list(arguments)
-        # the parts of a pair are told apart by its name in the file
         return tuple(
-            converted(part, entry, *path, index, source=source)
+            converted(part, entry, *path, index, read_from=read_from)
             for index, (part, entry) in enumerate(zip(each, entries, strict=True))
         )
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         entries = _leaf(Annotated[(dict, *_of_length(metas))] if metas else dict, value, path)
         return {
-            converted(arguments[0], name, *path, name, source=source): converted(
-                arguments[1], entry, *path, name, source=source
+            converted(arguments[0], name, *path, name, read_from=read_from): converted(
+                arguments[1], entry, *path, name, read_from=read_from
             )
             for name, entry in entries.items()
         }
     if isinstance(plain, type) and issubclass(plain, Struct):
-        read = _fields(plain, value, path, source)
+        read = _fields(plain, value, path, read_from)
         return plain(**read)
     return _leaf(wanted, value, path)
 

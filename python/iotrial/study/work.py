@@ -24,8 +24,8 @@ from iotrial.study.schema import (
     Key,
     Name,
     Problem,
+    ReadFrom,
     Size,
-    Source,
     UnknownKey,
     converted,
     from_table,
@@ -605,7 +605,7 @@ def work_of(kind: type[W], table: Mapping[str, object]) -> W:
     return work
 
 
-def stored_work(name: str, data: object, source: Source) -> Work:
+def stored_work(name: str, data: object, read_from: ReadFrom) -> Work:
     """The work of a stored workload, whose kind has this name; the object itself names its Struct in ``is``. Raises
     Problem."""
     try:
@@ -614,7 +614,7 @@ def stored_work(name: str, data: object, source: Source) -> Work:
         raise Problem(error.message, hint=error.hint) from None
     if not isinstance(data, dict) or data.get("is") != struct.__name__:
         raise Problem(f"its work is not of the kind {shown(name)}")
-    work = from_table(struct, {key: value for key, value in data.items() if key != "is"}, source)
+    work = from_table(struct, {key: value for key, value in data.items() if key != "is"}, read_from)
     work.check()
     return work
 
