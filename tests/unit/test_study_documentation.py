@@ -11,6 +11,7 @@ from iotrial.study import reader, schema
 from iotrial.study.model import Budget, LabSpec
 from iotrial.study.places import PlaceSpec
 from iotrial.study.reader import read_study
+from iotrial.study.reference import with_tables
 from iotrial.study.schema import keys_of
 from iotrial.study.work import FileSet, kinds, own_keys
 
@@ -71,3 +72,7 @@ def test_the_limits_are_those_of_the_reader() -> None:
         schema.MAX_LABEL,
     ):
         assert re.search(rf"\b{number}\b", limits)
+
+
+def test_the_tables_of_kinds_are_what_their_structs_declare() -> None:
+    assert with_tables(TEXT) == TEXT, "run `make manual`"

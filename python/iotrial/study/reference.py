@@ -12,10 +12,13 @@ from typing import Any, Literal
 from msgspec import NODEFAULT
 
 from iotrial.study.reader import WorkloadTable
-from iotrial.study.schema import Key, choices_of, keys_of, plain_of
-from iotrial.study.work import ACTIVITY_RESPONSES, Work, kind
+from iotrial.study.schema import Key, choices_of, keys_of, metas_of, plain_of
+from iotrial.study.work import ACTIVITY_RESPONSES, FileSet, Work, kind, kinds
 
 _WIDTH = 100
+#: a table lists so many words; a number is told with its limits up to here
+_MOST_WORDS, _WIDE = 20, 10_000
+_TABLE = "| key | written | left out | |\n"
 
 
 def describe(name: str) -> str:
@@ -26,10 +29,8 @@ def describe(name: str) -> str:
 def reference(work: type[Work]) -> str:
     """All keys, words and responses of one kind."""
     common = [key for key in keys_of(WorkloadTable).values() if key.name != "kind"]
-    beside = [Key(name, name, wanted, None) for name, wanted in work.file_keys.items()]
-    keys = [*beside, *keys_of(work).values()]
     parts = [f'kind = "{work.kind}"\n', _paragraph(work.about), "Keys of every workload:\n", _keys(common)]
-    parts += [f'Keys of kind "{work.kind}":\n', _keys(keys)]
+    parts += [f'Keys of kind "{work.kind}":\n', _keys(_all_keys(work))]
     for key, words in work.vocabulary.items():
         parts += [f"Words of {key}:\n", _rows((word, "", text) for word, text in words.items())]
     parts += [
@@ -53,18 +54,71 @@ def _keys(keys: Iterable[Key]) -> str:
 
 
 def _written(key: Key) -> str:
-    """Type and default of a key: ``size = 4 KiB``, ``number, required``."""
-    form = key.form
-    plain = plain_of(key.wanted)
-    choices = _choices(plain)
-    what = " | ".join(map(str, choices)) if choices else form.what if form is not None else _plain(plain)
-    if key.default is NODEFAULT:
-        return f"{what}, required"
+    """Type and default of a key: ``size, 4 KiB``, ``number, required``."""
+    what = " | ".join(map(str, _choices(plain_of(key.wanted)))) or _what(key)
+    default = "required" if key.default is NODEFAULT else _default(key)
+    return f"{what}, {default}" if default else what
+
+
+def _what(key: Key) -> str:
+    return key.form.what if key.form is not None else _plain(plain_of(key.wanted))
+
+
+def _default(key: Key) -> str:
+    """As text; empty where there is none to speak of."""
     if key.default in (None, "", (), {}):
-        return what
+        return ""
     if isinstance(key.default, bool):
-        return f"{what}, {str(key.default).lower()}"
-    return f"{what}, {form.show(key.default) if form else key.default}"
+        return str(key.default).lower()
+    return key.form.show(key.default) if key.form else str(key.default)
+
+
+def with_tables(text: str) -> str:
+    """The text of ``docs/study-files.md`` with the table of keys of each kind as its Struct declares them."""
+    for name, work in kinds().items():
+        before, heading, section = text.partition(f'### `kind = "{name}"`\n')
+        lead, found, rest = section.partition(_TABLE)
+        assert found, name
+        after = rest[rest.index("\n\n") + 1 :]
+        text = f"{before}{heading}{lead}{markdown(work)}{after}"
+    return text
+
+
+def markdown(work: type[Work]) -> str:
+    """The keys of a kind that are not those of every set of files, as a table of ``docs/study-files.md``."""
+    shared = keys_of(FileSet)
+    keys = [key for key in _all_keys(work) if key.name not in shared]
+    lines = [*_TABLE.splitlines(), "| --- | --- | --- | --- |"]
+    for key in keys:
+        words = work.vocabulary.get(key.name, {})
+        choices = _choices(plain_of(key.wanted)) or (tuple(words) if len(words) <= _MOST_WORDS else ())
+        what = ", ".join(f"`{choice}`" for choice in choices) or _range(key)
+        lines.append(f"| `{key.name}` | {what} | {_left_out(key)} | {key.text} |".replace("|  |", "| |"))
+    return "\n".join(lines) + "\n"
+
+
+def _range(key: Key) -> str:
+    """What it is, and of a number within narrow limits these."""
+    limits = [
+        (meta.ge, meta.le) for meta in metas_of(key.wanted) if meta.ge is not None and meta.le is not None
+    ]
+    if key.form is None and limits and limits[0][1] <= _WIDE:
+        return "{:g} to {:g}".format(*limits[0])
+    return _what(key).replace(" | ", " or ")
+
+
+def _left_out(key: Key) -> str:
+    if key.default is NODEFAULT:
+        return "required"
+    default = _default(key)
+    is_text = isinstance(key.default, str) or (key.form is not None and key.form.read is not None)
+    choices = _choices(plain_of(key.wanted))
+    return default if not default or not is_text else f"`{default}`" if choices else f'`"{default}"`'
+
+
+def _all_keys(work: type[Work]) -> list[Key]:
+    beside = [Key(name, name, wanted, None) for name, wanted in work.file_keys.items()]
+    return [*beside, *keys_of(work).values()]
 
 
 def _choices(plain: Any) -> tuple[Any, ...]:

@@ -115,7 +115,8 @@ class AtimeWork(Work, frozen=True, kw_only=True):
     timed = False
 
     calls: Annotated[
-        tuple[Line, ...], Meta(max_length=len(CALLS), description="which ones; all where left out")
+        tuple[Line, ...],
+        Meta(max_length=len(CALLS), description="which ones of some sixty; all where left out"),
     ] = ()
     each: Annotated[
         tuple[Line, ...],

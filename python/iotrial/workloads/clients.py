@@ -33,7 +33,7 @@ from iotrial.study.work import (
     rate_response,
     time_response,
 )
-from iotrial.workloads.command import check_steps, path_of, with_steps
+from iotrial.workloads.command import STEP_TABLES, check_steps, path_of, with_steps
 from iotrial.workloads.served import figures
 from iotrial.workloads.served.figures import MOST_CLIENTS
 from iotrial.workloads.served.site import LOOPBACK, ServedWork, make_site, site_folder
@@ -153,6 +153,7 @@ class ClientsWork(HasClients, ServedWork, frozen=True, kw_only=True):
     steps: Annotated[
         tuple[Step, ...],
         keyed("step"),
+        STEP_TABLES,
         Meta(
             max_length=32,
             description="instead of `argv`: several commands with `name` and `argv`, one after the other",

@@ -11,7 +11,7 @@ from msgspec import Meta
 from iotrial.study import command_trust
 from iotrial.study.model import Setting
 from iotrial.study.scales import Better, Scale
-from iotrial.study.schema import Argument, Arguments, Duration, Problem, Prose, Variables, keyed
+from iotrial.study.schema import Argument, Arguments, Duration, Form, Problem, Prose, Variables, formed, keyed
 from iotrial.study.work import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
@@ -32,6 +32,7 @@ from iotrial.study.work import (
 
 SINGLE_STEP = "command"
 SCRATCH = "{out}"
+STEP_TABLES = formed(Form("[[workload.step]] tables"))
 _BARE = {ord("{"): "_", ord("}"): "_"}
 
 _WALL = time_response("wall", "time from just before each process is started to its end, in sum")
@@ -89,6 +90,7 @@ class CommandWork(HasPrograms, FileSet, frozen=True, kw_only=True):
     steps: Annotated[
         tuple[Step, ...],
         keyed("step"),
+        STEP_TABLES,
         Meta(
             max_length=32,
             description="instead of `argv`: several commands with `name` and `argv`, timed apart and in sum",

@@ -108,7 +108,12 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
     starts_programs = True
     accountable = True
 
-    engine: Annotated[Literal["sqlite", "mariadb", "postgresql"], Meta(description="whose database it is")]
+    engine: Annotated[
+        Literal["sqlite", "mariadb", "postgresql"],
+        Meta(
+            description="whose database it is (Debian: sqlite3; mariadb-server-core and mariadb-client-core; postgresql)"
+        ),
+    ]
     test: Annotated[Line, Meta(description="what is done in a run")] = "count"
     rows: Annotated[int, Meta(ge=1000, le=1_000_000_000, description="rows of the table before a run")] = (
         200_000

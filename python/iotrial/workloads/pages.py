@@ -174,7 +174,8 @@ class PagesWork(ServedWork, frozen=True, kw_only=True):
         tuple[Pattern, ...],
         Meta(
             max_length=64,
-            description="what in a page is new each time: texts with * between them, which stands for that part",
+            description="what in a page is new each time: texts with `*` between them, which "
+            "stands for that part (`token=*;`)",
         ),
     ] = ()
     browser: Annotated[

@@ -117,9 +117,12 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
             "closed, the next starts when one has ended",
         ),
     ] = 0.0
-    series: Annotated[bool, Meta(description="keep what each second of a run did, for the HTML report")] = (
-        False
-    )
+    series: Annotated[
+        bool,
+        Meta(
+            description="keep what each second of a run did, for the HTML report ([within a run](evidence.md#within-a-run))"
+        ),
+    ] = False
 
     def check(self) -> None:
         super().check()
