@@ -11,11 +11,6 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-from elftools.elf.segments import InterpSegment
-
 from iotrial.errors import LabError
 from iotrial.lab.guest.cpio import Entry, File, Link
 
@@ -72,6 +67,12 @@ class Tools:
             self._add(library, found)
 
     def _needed(self, path: Path) -> list[Path]:
+        # Only guests need it, and every verb that knows knobs would wait for it.
+        from elftools.common.exceptions import ELFError
+        from elftools.elf.dynamic import DynamicSection
+        from elftools.elf.elffile import ELFFile
+        from elftools.elf.segments import InterpSegment
+
         with path.open("rb") as file:
             try:
                 elf = ELFFile(file)
