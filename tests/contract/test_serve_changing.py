@@ -31,6 +31,8 @@ from iotrial.store import Store
 from iotrial.store.model import TrialState
 from serving import Served, listed, served
 
+TESTS = Path(__file__).parents[1]
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -138,7 +140,7 @@ def test_a_trial_whose_process_was_killed_is_interrupted_and_has_a_report(
     path: Path, changing: Served
 ) -> None:
     code = (
-        f"import sys, time; sys.path.insert(0, {str(Path(__file__).parents[1] / 'unit')!r})\n"
+        f"import sys, time; sys.path[:0] = [{str(TESTS)!r}, {str(TESTS / 'unit')!r}]\n"
         "from store_examples import header\nfrom iotrial.store import Store\n"
         f"s = Store.open({str(path)!r}); t = s.create_trial(header('e' * 32)); print(t.number, flush=True); time.sleep(600)"
     )

@@ -31,6 +31,10 @@ def at_most(trials: int, probability: float) -> int:
     return int(stats.binom.isf(1e-6, trials, probability))
 
 
+def at_least(trials: int, probability: float) -> int:
+    return int(stats.binom.ppf(1e-6, trials, probability))
+
+
 def pairs(arms: Arms) -> PairedRuns:
     return PairedRuns(arms[0][:, None], arms[1][:, None])
 
@@ -48,7 +52,8 @@ def test_the_bounds_of_slow_runs_hold_the_true_difference_at_every_look(rng: Rng
         found += looks[-1][0] > 0.0
     assert missed <= at_most(TRIALS, ALPHA)
     if stalls.difference >= 0.04:
-        assert found > TRIALS / 3
+        # of 1,500 series .99 where the reference never stalls, and .39 where it does
+        assert found >= at_least(TRIALS, 0.35)
 
 
 @pytest.mark.parametrize("name", list(symmetric()))
