@@ -26,7 +26,7 @@ from iotrial.store import Store
 from iotrial.store.model import TrialData
 from iotrial.study.model import LabSpec, Setting, Study, Workload
 from iotrial.study.select import WORKLOAD, select
-from iotrial.study.work import Work, fields_of, with_fields
+from iotrial.study.work import Work
 from iotrial.units import UnitError, parse_size
 
 #: what a work has at most, by the name of its field; sizes apart
@@ -150,7 +150,7 @@ def _smaller(study: Study, workload: Workload, most: Mapping[str, float], *, kee
 
 
 def _less(work: Work, limits: Mapping[str, float], *, keep_sizes: bool) -> Work:
-    has = fields_of(work)
+    has = structs.asdict(work)
     new = {
         name: type(has[name])(min(has[name], most))
         for name, most in limits.items()
@@ -166,7 +166,7 @@ def _less(work: Work, limits: Mapping[str, float], *, keep_sizes: bool) -> Work:
         unit = max((has[name] for name in BLOCKS if name in has and name != "buffer_bytes"), default=1)
         size = max(LEAST_SIZE, 4 * unit) // unit * unit
         new |= {name: size for name in SIZES if has.get(name, 0) > size}
-    return with_fields(work, **new)
+    return structs.replace(work, **new)
 
 
 def _smaller_lab(study: Study) -> LabSpec:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from iotrial.analysis.model import Analysis, Effect
 from iotrial.design.model import ArmKind
@@ -18,7 +18,6 @@ from iotrial.report.document import Document, flattened
 from iotrial.report.evidence import sound_runs
 from iotrial.report.safety import Risks, risks_of
 from iotrial.study.model import Setting, Study
-from iotrial.study.work import fields_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ def _does(study: Study) -> Iterator[tuple[str, str]]:
     for workload in study.workloads:
         name = f"workload {workload.name}"
         yield name, workload.work.kind
-        yield from flattened(to_builtins(fields_of(workload.work)), name)
+        yield from flattened(to_builtins(structs.asdict(workload.work)), name)
     for factor in study.factors:
         for level in factor.levels:
             yield (

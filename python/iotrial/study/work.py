@@ -6,6 +6,7 @@ beyond the common core it says by the small classes at the end of this module (`
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from iotrial.errors import ProbeError, UnknownName
 from iotrial.study.places import DISK_LABS
@@ -635,14 +635,9 @@ def varied(work: W, options: Mapping[str, str]) -> W:
                 f'a workload of kind "{work.kind}" has no option "{name}" to vary', hint=f"it has: {known}"
             )
         values[keys[name].field] = converted(keys[name].wanted, _written(keys[name], text), name)
-    found = type(work).made({**fields_of(work), **values})
+    found = type(work).made({**structs.asdict(work), **values})
     found.check()
     return found
-
-
-def fields_of(work: Work) -> dict[str, Any]:
-    """The values of a work by field."""
-    return {name: getattr(work, name) for name in work.__struct_fields__}
 
 
 def _written(key: Key, text: str) -> object:
@@ -657,6 +652,12 @@ def _written(key: Key, text: str) -> object:
 
 
 # for the modules of the kinds
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """A hint where a key holds a word that is not known."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f'did you mean "{near[0]}"?' if near else f"there are: {', '.join(known)}"
 
 
 def minimal_environment() -> dict[str, str]:
@@ -695,8 +696,3 @@ def calls_of(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 def is_cpu(response: str) -> bool:
     """Whether a response is processor time of a whole run or of a step."""
     return response == "cpu" or response.startswith("cpu.")
-
-
-def with_fields(work: W, **values: Any) -> W:
-    """The work with other values of some fields, unchecked."""
-    return msgspec.structs.replace(work, **values)

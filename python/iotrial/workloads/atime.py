@@ -6,7 +6,6 @@ it is in ``report/facts.py``.
 
 from __future__ import annotations
 
-import difflib
 import errno
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
@@ -16,7 +15,7 @@ from msgspec import Meta
 from iotrial.study.places import DISK_LABS
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Line, Problem
-from iotrial.study.work import JobContext, Measured, ResponseSpec, Work
+from iotrial.study.work import JobContext, Measured, ResponseSpec, Work, nearest
 
 CALLS = {
     "read": "read(2) of a page",
@@ -187,9 +186,7 @@ class AtimeWork(Work, frozen=True, kw_only=True):
 def _check(key: str, named: Sequence[str], known: tuple[str, ...]) -> None:
     for index, call in enumerate(named):
         if call not in known:
-            near = difflib.get_close_matches(call, known, n=1, cutoff=0.4)
-            hint = f'did you mean "{near[0]}"?' if near else f"there are: {', '.join(known)}"
-            raise Problem(f'no call is named "{call}"', key, index, hint=hint)
+            raise Problem(f'no call is named "{call}"', key, index, hint=nearest(call, known))
         if call in named[:index]:
             raise Problem(f'"{call}" stands there twice', key, index)
 

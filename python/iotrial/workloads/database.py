@@ -6,7 +6,6 @@ they must be. A server is started for each run and stopped after it.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -27,6 +26,7 @@ from iotrial.study.work import (
     ResponseSpec,
     Work,
     minimal_environment,
+    nearest,
     rate_response,
     time_response,
     to_take_off,
@@ -165,8 +165,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
 
     def check(self) -> None:
         if self.test not in TESTS:
-            near = difflib.get_close_matches(self.test, TESTS, n=1, cutoff=0.4)
-            hint = f'did you mean "{near[0]}"?' if near else f"there are: {', '.join(TESTS)}"
+            hint = nearest(self.test, tuple(TESTS))
             raise Problem(f'no test is called "{self.test}"', "test", hint=hint)
         if self.engine == "sqlite":
             for key, plain in (("huge_pages", False), ("connection", "socket")):

@@ -6,7 +6,6 @@ One file size and one record size are a cell; a study makes many cells of them b
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -22,6 +21,7 @@ from iotrial.study.work import (
     ResponseSpec,
     Work,
     count_response,
+    nearest,
     time_response,
 )
 from iotrial.units import UnitError, format_bytes, parse_size
@@ -129,9 +129,7 @@ class MatrixWork(Work, frozen=True, kw_only=True):
         named = values.get("tests") or tuple(TESTS)
         for index, test in enumerate(named):
             if test not in TESTS:
-                near = difflib.get_close_matches(test, TESTS, n=1, cutoff=0.4)
-                hint = f'did you mean "{near[0]}"?' if near else f"there are: {', '.join(TESTS)}"
-                raise Problem(f'no test is called "{test}"', "tests", index, hint=hint)
+                raise Problem(f'no test is called "{test}"', "tests", index, hint=nearest(test, tuple(TESTS)))
             if test in named[:index]:
                 raise Problem(f'"{test}" stands there twice', "tests", index)
         return cls(**{**values, "tests": tuple(test for test in TESTS if test in named)})

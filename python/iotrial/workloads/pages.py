@@ -32,7 +32,6 @@ from iotrial.study.work import (
     ResponseSpec,
     Work,
     time_response,
-    with_fields,
 )
 from iotrial.units import format_duration
 from iotrial.workloads.served.figures import MOST_CLIENTS
@@ -401,7 +400,7 @@ def with_servers(study: Study, given: Mapping[str, str], *, trust: bool) -> Stud
                 hint="requests to another machine load it: if it is yours to load, add --trust",
             )
     workloads = tuple(
-        replace(w, work=with_fields(w.work, servers=tuple(sorted({**dict(w.work.servers), **given}.items()))))
+        replace(w, work=replace(w.work, servers=tuple(sorted({**dict(w.work.servers), **given}.items()))))
         if _asks(w.work)
         else w
         for w in study.workloads

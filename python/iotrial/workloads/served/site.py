@@ -80,7 +80,25 @@ class ServedWork(HasPrograms, HasServer, Work, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(argv[0] for argv in (self.serve, self.make) if argv))
 
     def started_server(self, lab: LabContext) -> Server | None:
-        return site_server(self, lab)
+        if not self.serve:
+            return None
+        values: Mapping[str, str] = {
+            "{address}": f"{LOOPBACK}:{lab.port}",
+            "{port}": str(lab.port),
+            "{site}": site_folder(self, lab),
+            "{scratch}": f"{lab.own}/scratch",
+        }
+        argv = tuple(filled(filled(word, lab.arguments), values) for word in self.serve)
+        environment = {name: filled(value, lab.arguments) for name, value in self.serve_environment}
+        return Server(
+            name="site",
+            argv=(program_of(argv[0], lab), *argv[1:]),
+            ready={"tcp": lab.port},
+            environment={**minimal_environment(), **environment},
+            cwd=site_folder(self, lab),
+            timeout_s=START_S,
+            stop_timeout_s=START_S,
+        )
 
     def writes(self) -> bool:
         return False
@@ -114,29 +132,6 @@ def make_site(work: ServedWork, lab: LabContext) -> None:
             raise LabError(f"making the site: {work.make[0]} {how}: {str(done['stderr']).strip()[-400:]}")
     lab.target.call("syncfs", path=lab.root)
     lab.target.call("mkdir", path=f"{site}.made", mode="0755")
-
-
-def site_server(work: ServedWork, lab: LabContext) -> Server | None:
-    """The server as it is started for a run; None where the work starts none."""
-    if not work.serve:
-        return None
-    values: Mapping[str, str] = {
-        "{address}": f"{LOOPBACK}:{lab.port}",
-        "{port}": str(lab.port),
-        "{site}": site_folder(work, lab),
-        "{scratch}": f"{lab.own}/scratch",
-    }
-    argv = tuple(filled(filled(word, lab.arguments), values) for word in work.serve)
-    environment = {name: filled(value, lab.arguments) for name, value in work.serve_environment}
-    return Server(
-        name="site",
-        argv=(program_of(argv[0], lab), *argv[1:]),
-        ready={"tcp": lab.port},
-        environment={**minimal_environment(), **environment},
-        cwd=site_folder(work, lab),
-        timeout_s=START_S,
-        stop_timeout_s=START_S,
-    )
 
 
 def site_folder(work: ServedWork, lab: LabContext) -> str:
