@@ -7,7 +7,6 @@ use serde_json::{json, Value};
 
 use crate::counters::devices;
 use crate::error::{Error, Result};
-use crate::jobs::pages::response::Response;
 use crate::process;
 use crate::protocol::{self, fields, job_fields, Fields};
 use crate::trace::bpf::types::Types;
@@ -19,7 +18,6 @@ pub const PARSERS: &[Parser] = &[
     ("counters", counters),
     ("stat", stat),
     ("types", types),
-    ("response", response),
 ];
 
 /// Requests with objects, lists and words in them.
@@ -57,14 +55,6 @@ fn request(line: &[u8]) {
     }
     if let Ok((common, own)) = job_fields::<protocol::MatrixJob>(&verb, given.clone()) {
         let _ = crate::jobs::matrix::check_request(&common, &own);
-    }
-    if let Ok((common, own)) = job_fields::<protocol::PagesJob>(&verb, given.clone()) {
-        if let Ok(address) = crate::jobs::pages::request::check(&common, &own) {
-            assert!(own.anywhere || address.ip().is_loopback());
-        }
-    }
-    if let Ok((common, own)) = job_fields::<protocol::AtimeJob>(&verb, given.clone()) {
-        let _ = crate::jobs::atime::check_request(&common, &own);
     }
     if let Ok(request) = fields::<protocol::MakeSet>(&verb, given) {
         assert!(request.mode.0 <= 0o7777);
@@ -106,21 +96,6 @@ fn types(blob: &[u8]) {
     }
     let last = types.tracepoint("sys_enter").unwrap_or(0);
     assert!((last as usize) < blob.len());
-}
-
-/// What a web server sends, whole and in two pieces: how it is cut makes no difference.
-fn response(bytes: &[u8]) {
-    const MOST: usize = 1 << 16;
-    let read = |cut: usize| {
-        let mut response = Response::new(MOST);
-        let taken = [&bytes[..cut], &bytes[cut..]]
-            .iter()
-            .try_for_each(|piece| response.take(piece))
-            .and_then(|()| response.closed());
-        assert!(response.body.len() <= MOST);
-        taken.map(|()| (response.status, response.body))
-    };
-    assert_eq!(read(0).ok(), read(bytes.len() / 2).ok());
 }
 
 #[cfg(test)]

@@ -341,15 +341,6 @@ pub enum Operation {
     Getdents,
 }
 
-/// What a redirect is: a failure, or a response like any other. It is never followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
-#[serde(rename_all = "kebab-case")]
-pub enum Redirects {
-    #[default]
-    Refuse,
-    Count,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamOperation {
@@ -417,77 +408,6 @@ pub enum MatrixTest {
     Frewrite,
     Fread,
     Freread,
-}
-
-/// System calls that the `atime` job does once each, and what they are done to.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, VariantArray,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum AtimeCall {
-    Read,
-    ReadNothing,
-    ReadAtEnd,
-    ReadNoatime,
-    ReadDirect,
-    Pread,
-    Readv,
-    Preadv2,
-    AioRead,
-    IoUringRead,
-    Mmap,
-    MmapPopulate,
-    MappedRead,
-    MappedWrite,
-    Sendfile,
-    Splice,
-    CopyFileRange,
-    CopyFileRangeTo,
-    Clone,
-    CloneTo,
-    Execve,
-    Open,
-    OpenPath,
-    OpenWrite,
-    OpenTruncate,
-    OpenByHandle,
-    NameToHandle,
-    Stat,
-    Access,
-    Getxattr,
-    Listxattr,
-    Setxattr,
-    FadviseWillneed,
-    FadviseDontneed,
-    Readahead,
-    MadviseWillneed,
-    Mincore,
-    LseekData,
-    Fiemap,
-    Flock,
-    Fsync,
-    Write,
-    WriteNothing,
-    TruncateSame,
-    FtruncateSame,
-    TruncateShorter,
-    Fallocate,
-    Link,
-    Unlink,
-    Rename,
-    Chmod,
-    Chown,
-    UtimensatMtime,
-    Getdents,
-    OpenFolder,
-    StatInside,
-    OpenInside,
-    CreateInside,
-    RenameInside,
-    Readlink,
-    Lstat,
-    StatThrough,
-    OpenThrough,
 }
 
 #[derive(Debug, Deserialize)]
@@ -950,10 +870,11 @@ pub struct CommandJob {
     #[serde(default)]
     pub keep_output: usize,
     #[serde(default)]
+    pub keep_files: Vec<String>,
+    #[serde(default)]
     pub account: bool,
     #[serde(default)]
     pub touches: Vec<String>,
-    pub begin_ns: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -1034,36 +955,6 @@ pub struct MatrixJob {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PagesJob {
-    pub address: String,
-    pub host: String,
-    pub pages: Vec<String>,
-    #[serde(default)]
-    pub delay_s: f64,
-    #[serde(default = "of::<1, _>")]
-    pub clients: u32,
-    #[serde(default)]
-    pub warmup: u32,
-    #[serde(default = "yes")]
-    pub keep_alive: bool,
-    #[serde(default = "of::<30, _>")]
-    pub timeout_s: f64,
-    #[serde(default = "of::<200, _>")]
-    pub expect_status: u16,
-    #[serde(default)]
-    pub redirects: Redirects,
-    #[serde(default)]
-    pub ignore: Vec<String>,
-    #[serde(default)]
-    pub anywhere: bool,
-    pub browser: Option<String>,
-    pub profile: Option<String>,
-    #[serde(default)]
-    pub histograms: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RebuildJob {
     pub array: String,
     #[serde(default = "of::<8, _>")]
@@ -1074,15 +965,6 @@ pub struct RebuildJob {
     pub load: RebuildLoad,
     #[serde(default = "of::<600, _>")]
     pub timeout_s: f64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AtimeJob {
-    #[serde(default = "all")]
-    pub calls: Vec<AtimeCall>,
-    #[serde(default = "of::<1000, _>")]
-    pub burst: u32,
 }
 
 #[cfg(test)]

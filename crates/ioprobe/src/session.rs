@@ -245,12 +245,7 @@ impl Session {
                 jobs::random::run(request, sets, timing, &self.lifeline)
             }
             "matrix" => jobs::matrix::run(job_fields(verb, given)?, sets, timing),
-            "pages" => {
-                let starting = (&mut self.starter, self.isolated);
-                jobs::pages::run(job_fields(verb, given)?, timing, &self.origin, starting)
-            }
             "rebuild" => jobs::rebuild::run(job_fields(verb, given)?, sets, timing),
-            "atime" => jobs::atime::run(job_fields(verb, given)?, sets, timing),
             "command" => {
                 let request: (protocol::Common, protocol::CommandJob) = job_fields(verb, given)?;
                 let foreign = request.0.user.is_some();

@@ -50,11 +50,8 @@ class Asked:
     named: tuple[str, ...] = ()
     account: bool = True
     disk: str | None = None
-    servers: Mapping[str, str] = field(default_factory=dict)
     located: Mapping[str, Where] = field(default_factory=dict)
     foreign: bool = False
-    clients: tuple[str, ...] = ()
-    server_probe: str | None = None
 
 
 def asked_of(values: dict[str, Any]) -> Asked:
@@ -86,9 +83,6 @@ def asked_of(values: dict[str, Any]) -> Asked:
         no_stop=values["no_stop"],
         precise=values["precise"],
         account=not values["no_account"],
-        servers=_servers(values["servers"]),
-        clients=tuple(values["clients"]),
-        server_probe=values["server_probe"],
         trust=values["trust"],
         foreign=values["foreign"],
         like=values["like"],
@@ -132,24 +126,6 @@ def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
     return found
 
 
-def _servers(texts: tuple[str, ...]) -> dict[str, str]:
-    """Addresses by name; one without a name is that of the server ``site``."""
-    from iotrial.errors import RequestError
-
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, url = text.partition("=")
-        if not equals or "/" in name:
-            name, url = "site", text
-        if name in found:
-            raise RequestError(
-                f'--server "{text[:80]}": {name} has an address already',
-                hint="give each server once, as NAME=URL",
-            )
-        found[name] = url
-    return found
-
-
 def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     """The study, narrowed to what was asked, and what was asked with what a packed trial adds to it.
 
@@ -159,7 +135,6 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     from iotrial.study.catalogue import find
     from iotrial.study.select import select
     from iotrial.units import parse_duration, parse_margin, parse_size
-    from iotrial.workloads.pages import with_servers
 
     if not name and asked.like is None:
         raise RequestError(
@@ -190,7 +165,6 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
     )
     lab = chosen.lab if size is None else structs.replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
     chosen = _on_disk(structs.replace(chosen, lab=lab), asked.disk)
-    chosen = with_servers(chosen, asked.servers, trust=asked.trust)
     return structs.replace(chosen, account=chosen.account and asked.account), asked
 
 
@@ -278,7 +252,6 @@ def resolve_study(study: Study, asked: Asked) -> Resolved:
     """The study as it can be run on this machine."""
     import os
 
-    from iotrial.conduct.crowd.links import links_of
     from iotrial.conduct.resolve import resolve
 
     return resolve(
@@ -289,5 +262,4 @@ def resolve_study(study: Study, asked: Asked) -> Resolved:
         trust=asked.trust,
         consent=asked.consent,
         located=asked.located,
-        links=links_of(asked.clients, asked.server_probe),
     )

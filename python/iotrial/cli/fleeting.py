@@ -28,7 +28,7 @@ SHORTEST_LOST_S = 20.0
 #: by the names of the options' parameters, what an order says for each host
 _SAID = {
     "sets": "set", "conditions": "condition", "lab": "lab", "disk": "disk", "size": "size", "on": "on",
-    "places": "place", "time": "time", "blocks": "blocks", "servers": "server", "margin": "margin", "alpha": "alpha",
+    "places": "place", "time": "time", "blocks": "blocks", "margin": "margin", "alpha": "alpha",
     "sample": "sample",
 }  # fmt: skip
 _FLAGS = {

@@ -79,25 +79,6 @@ def study_options(function: F) -> F:
         click.option(
             "--blocks", type=click.IntRange(1), metavar="N", help="At most so many blocks of each condition."
         ),
-        click.option(
-            "--server",
-            "servers",
-            multiple=True,
-            metavar="[NAME=]URL",
-            help="Where a web server of the study listens on this machine, such as http://127.0.0.1:8080.",
-        ),
-        click.option(
-            "--client",
-            "clients",
-            multiple=True,
-            metavar="NAME=COMMAND",
-            help="A host of clients, by a command that speaks for its probe (ssh HOST ioprobe); @FILE: a line each.",
-        ),
-        click.option(
-            "--server-probe",
-            metavar="COMMAND",
-            help="The same for the machine that serves the clients, whose processors are then accounted for.",
-        ),
         click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
         click.option(
             "--alpha",

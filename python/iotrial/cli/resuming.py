@@ -9,7 +9,6 @@ from typing import Any
 from iotrial.cli.consent import ask_consent, show_intent
 from iotrial.cli.ending import conclude, refuse_missing_folder
 from iotrial.cli.watching import watcher_for
-from iotrial.conduct.crowd.links import from_json
 from iotrial.conduct.resolve import resolve
 from iotrial.conduct.start import consent_of, located_of, resume
 from iotrial.conduct.trial import Limits
@@ -83,7 +82,6 @@ def _go_on(
         trust=trust or stored.header.study.trusted,
         consent=consent_of(stored.header),
         located=located_of(stored.header),
-        links=from_json(options),
     )
     if "consented" not in options and not resolved.study.trusted:  # begun before consent was asked for
         show_intent(resolved, str(options.get("folder", "")), ())

@@ -22,9 +22,6 @@ def failure_of(answer: dict[str, Any]) -> str | None:
     if not failures:
         return None
     first = failures[0]
-    if "page" in first:
-        more = answer["failed"] - 1
-        return f"{first['page']}: {first['problem']}" + (f" (and {more} more)" if more else "")
     if first.get("timed_out"):
         how = "did not end in time"
     elif first.get("signal") is not None:

@@ -80,10 +80,6 @@ def outcome_of(
     if not work.timed:
         for name in ("wall", "user", "sys", "cpu"):
             del numbers[name]
-    if work.of_client:
-        numbers["client_cpu"] = numbers["cpu"]
-        for name in ("user", "sys", "cpu"):
-            del numbers[name]
     found = work.measured(answer, context)
     numbers |= found.numbers
     evidence = {
@@ -114,7 +110,7 @@ def outcome_of(
             **({FACTS: by_word(found.facts)} if found.facts else {}),
         },
         started_ns=int(answer["started_ns"]),
-        failure=failure_of(answer),
+        failure=failure_of(answer) or found.missing,
         void=None
         if state == "warm" and work.may_read_warm()
         else cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected) or found.void,

@@ -268,15 +268,18 @@ def _labs_that_serve(study: Study) -> frozenset[str]:
     return labs
 
 
+def check_kinds(study: Study) -> None:
+    """A study of an earlier version with a kind of work that is not done any more."""
+    for workload in study.workloads:
+        if workload.work.gone:
+            message = f'workload {workload.name}: kind "{workload.kind}" is not run any more'
+            raise RequestError(message, hint=workload.work.gone)
+
+
 def check_labs(study: Study, lab: str) -> None:
     """A workload that this kind of lab has not what it needs for."""
     for workload in study.workloads:
         labs = workload.work.labs()
-        if lab not in labs and "directory" in labs:
-            raise RequestError(
-                f"workload {workload.name}: its clients do not see what a lab of kind {lab} mounts for itself",
-                hint="it needs a lab of kind " + " or ".join(sorted(labs)),
-            )
         if lab not in labs:
             raise RequestError(
                 f"workload {workload.name}: {a_lab(lab)} has no block device of its own",

@@ -28,6 +28,7 @@ from iotrial.study.model import LabSpec, Setting, Study, Workload
 from iotrial.study.select import WORKLOAD, select
 from iotrial.study.work import Work
 from iotrial.units import UnitError, parse_size
+from iotrial.workloads.served import ServedWork
 
 #: what a work has at most, by the name of its field; sizes apart
 MOST: Mapping[str, float] = {
@@ -170,8 +171,10 @@ def _less(work: Work, limits: Mapping[str, float], *, keep_sizes: bool) -> Work:
 
 
 def _smaller_lab(study: Study) -> LabSpec:
-    """As small as its files allow. Where options of mkfs are varied, they were chosen for the size that it has."""
-    if any(setting.knob == "mkfs.option" for setting in study.settings) or study.places:
+    """As small as its files allow. Where options of mkfs are varied, they were chosen for the size that it has; where the
+    study makes a site, nobody knows how large that is."""
+    makes = any(isinstance(w.work, ServedWork) and w.work.make for w in study.workloads)
+    if makes or any(setting.knob == "mkfs.option" for setting in study.settings) or study.places:
         return study.lab
     plan = Plan(study, "0" * SEED_DIGITS)
     given = [_amount_of(study, condition.levels) for condition in plan.conditions]

@@ -7,13 +7,11 @@ levels, missing root, missing programs, factors that this lab cannot vary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec import structs
 
 from iotrial.conduct import combinations, making_refused, refusals
-from iotrial.conduct.crowd.links import Links
-from iotrial.conduct.crowd.wanted import check_links
 from iotrial.conduct.means import Brought, Installed, Means
 from iotrial.conduct.optional import without_missing
 from iotrial.conduct.own_files import check_own_files
@@ -32,7 +30,6 @@ from iotrial.lab.knob import Knob, Stage, a_lab
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
 from iotrial.study.places import DISK_LABS, GUEST, LABS
-from iotrial.workloads.pages import check_servers
 
 __all__ = ["Resolved", "Turn", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
 
@@ -68,8 +65,6 @@ class Resolved:
     pinned: tuple[Turn, ...]
     sites: tuple[Site, ...]
     needs: Needs | None = None
-    #: hosts of clients, and the probe on their server's machine
-    links: Links = field(default_factory=Links)
 
     def turns_of(self, condition: Condition, arm: Arm) -> tuple[Turn, ...]:
         """Every knob of a run in the order of stages."""
@@ -107,13 +102,13 @@ def resolve(
     trust: bool = False,
     consent: Consent | None = None,
     located: Mapping[str, Where] | None = None,
-    links: Links | None = None,
 ) -> Resolved:
     """Decide lab, places and knobs. ``asked`` names condition factors that the user set himself: those are never dropped;
-    ``consent``, the disk of a device lab; ``located``, where places of the study lie; ``links``, its clients' hosts.
+    ``consent``, the disk of a device lab; ``located``, where places of the study lie.
 
     Raises UnknownName, UnsupportedLevel, PrivilegeError, MissingTool or RequestError; nothing is changed.
     """
+    refusals.check_kinds(study)
     refusals.check_names(study)
     refusals.check_trust(study, trust=trust)
     kind = _choose_lab(study, lab, root=root)
@@ -152,9 +147,6 @@ def resolve(
         means.module(LEVELS[DEFAULTS["level"]].module)
     if study.lab.link is not None:
         means.bring(served_by(study))
-    check_servers(study)
-    links = links or Links()
-    check_links(study, links)
     if kind in DISK_LABS:
         for filesystem in dict.fromkeys(name for site in sites for name in site.filesystems):
             refusals.check_filesystem(filesystem, means)
@@ -184,7 +176,7 @@ def resolve(
     changes = _changes(sites, every)
     if isinstance(means, Brought):  # what is changed there is gone with it
         return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)
-    return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites, links=links)
+    return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites)
 
 
 def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:

@@ -17,7 +17,6 @@ from iotrial.conduct import making, served
 from iotrial.conduct.answers import failure_of
 from iotrial.conduct.asking import Asking
 from iotrial.conduct.counted import Counted, Told, asked, told
-from iotrial.conduct.crowd.one import Task
 from iotrial.conduct.guest import MachineSpec
 from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, outcome_of, requested_of
 from iotrial.conduct.resolve import Turn
@@ -25,14 +24,14 @@ from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
 from iotrial.conduct.touched import Touched
 from iotrial.design.model import Arm, Condition, PlannedRun
-from iotrial.errors import KnobError, LabError, ProbeError, TargetError
+from iotrial.errors import KnobError, LabError, ProbeError, RequestError, TargetError
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Stage, Subject
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
 from iotrial.study.model import Role, Workload
-from iotrial.study.work import HasClients, varied
+from iotrial.study.work import varied
 
 
 class Runner:
@@ -95,7 +94,15 @@ class Runner:
 
         answer, subject, state = self._untimed(condition, run, 0, roots)
         assert subject.files is not None
+        self._check_told(condition, answer, subject)
         return Touched.of(answer, subject.files.bytes), subject, state
+
+    def _check_told(self, condition: Condition, answer: dict[str, Any], subject: Subject) -> None:
+        """RequestError where a program that ran well does not print what the study reads from it: so would every run."""
+        workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
+        missing = workload.work.measured(answer, self._asking.context(subject, workload)).missing
+        if missing is not None:
+            raise RequestError(f"workload {workload.name}: {missing}")
 
     def saw(self, workload: str, touched: Touched) -> None:
         """Hold cold runs of a workload to what it was seen to read."""
@@ -337,16 +344,7 @@ class Runner:
         return {**answer, "samples": samples}
 
     def _do(self, subject: Subject, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
-        """The job, by the probe that works or by as many clients as the work has."""
-        work = workload.work
-        if not (isinstance(work, HasClients) and work.client_count()):
-            return subject.worker.call(work.verb, **job)
-        crowd = self._session.crowd
-        assert crowd is not None
-        if work.calls_clients:
-            return crowd.called(subject.worker, job, work.client_count(), work.client_folder())
-        task = Task(work.client_count(), work.allowed_spread(), work.longest_s())
-        return crowd.run(subject.worker, job, task)
+        return subject.worker.call(workload.work.verb, **job)
 
 
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:

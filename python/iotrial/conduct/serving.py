@@ -66,9 +66,10 @@ class Serving:
             cache.prepare(subject, state)
             if state == "cold-data" and isinstance(work, HasOwnData) and work.has_own_data():
                 subject.worker.call("evict_tree", path=lab.own)
-        if isinstance(work, HasServer) and (wanted := work.started_server(lab)) is not None:
-            server.start(subject.worker, wanted, lab.user)
-            self._running.append((subject.worker, wanted))
+        if isinstance(work, HasServer) and (servers := work.started_servers(lab)):
+            for wanted in servers:
+                server.start(subject.worker, wanted, lab.user)
+                self._running.append((subject.worker, wanted))
             work.begun(lab)
             # Else what it has written while it started would be written back, and room for it be looked for, in the time.
             subject.place.syncfs()

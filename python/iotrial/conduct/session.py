@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from iotrial.conduct.crowd.crowd import Crowd, gathered
 from iotrial.conduct.disks import place_for
 from iotrial.conduct.filesets import FileSets
 from iotrial.conduct.guest import MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
@@ -81,8 +80,6 @@ class Session:
         self.settings = Settings(resolved, self.subject)
         self._sample_s = sample_s
         self.sampler: Sampler | None = None
-        #: of a study that has clients
-        self.crowd: Crowd | None = None
         self.probe: Probe
         self.target: Target
         self.boot_id = ""
@@ -105,7 +102,6 @@ class Session:
                     guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
                 )
             self._start_probe()
-            self.crowd = gathered(self.resolved, self._announce)
             if self._sample_s is not None:
                 self.sampler = Sampler(self._sample_s)
             self._furnish()
@@ -241,8 +237,6 @@ class Session:
         """Kill the probe in the middle of a job: mounts, devices and images go with it."""
         if hasattr(self, "probe"):
             self.probe.kill()
-        if self.crowd is not None:
-            self.crowd.abandon()
         if self._guest is not None:
             self._guest.kill()
         self.places.clear()
@@ -256,9 +250,6 @@ class Session:
         if self.sampler is not None:
             self.sampler.close()
             self.sampler = None
-        if self.crowd is not None:
-            self.crowd.close()
-            self.crowd = None
         probe = getattr(self, "probe", None)
         if probe is None:
             self._give_up_guest()
@@ -426,5 +417,4 @@ class Session:
             **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
             **({"shared": together} if together else {}),
             **({"disks": kinds} if (kinds := disk_kinds(self.resolved, self.folder)) else {}),
-            **(self.crowd.facts() if self.crowd is not None else {}),
         }

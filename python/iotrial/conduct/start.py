@@ -17,7 +17,6 @@ from typing import Any
 from iotrial import __version__
 from iotrial.analysis import budget_bet
 from iotrial.analysis.analyse import Spec
-from iotrial.conduct.crowd import links
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.session import Session
@@ -150,7 +149,6 @@ def begin(
                     "folder": folder,
                     "lab": resolved.lab,
                     **_place_options(resolved),
-                    **links.to_json(resolved.links),
                 },
                 version=__version__,
             )

@@ -24,7 +24,7 @@ from iotrial.paths import state_folder
 
 #: options of ``iotrial run`` that take a value, and those that take none
 VALUES = (
-    "set", "condition", "lab", "disk", "size", "on", "place", "time", "blocks", "server", "margin", "alpha", "sample",
+    "set", "condition", "lab", "disk", "size", "on", "place", "time", "blocks", "margin", "alpha", "sample",
 )  # fmt: skip
 FLAGS = ("full", "no-controls", "no-account", "no-stop", "precise", "foreign", "trust")
 #: never a device: a disk of one machine is consented to on that machine

@@ -29,7 +29,6 @@ from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.findings import arms_are_rows
 from iotrial.report.interplay import Adjusted, adjust
 from iotrial.report.matrices import Matrix, matrices_of
-from iotrial.report.pages import PagesPanel, pages_of, sentences, unlike_of
 from iotrial.report.plan import continued_in_words, plan_rows
 from iotrial.report.rows import (
     CarryOverRow,
@@ -46,7 +45,7 @@ from iotrial.report.rows import (
     void_blocks,
 )
 from iotrial.report.safety import safety_lines
-from iotrial.report.sentences import Summary, client_sentences, is_invalid, summarise, without_controls
+from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
 from iotrial.store.model import StoredTrial, TrialData, TrialHeader
 from iotrial.study.model import Response, Study
 
@@ -81,7 +80,6 @@ class Document:
     design: DesignText | None = None
     adjusted: Mapping[tuple[str, str], Adjusted] = field(default_factory=dict)
     matrices: tuple[Matrix, ...] = ()
-    pages: tuple[PagesPanel, ...] = ()
     facts: tuple[FactTable, ...] = ()
     #: what the settings do to the safety of data, the gravest first: its class and a line
     safety: tuple[tuple[Safety, str], ...] = ()
@@ -158,10 +156,8 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         summary=replace(
             summary,
             limits=(
-                *map(Note, sentences(unlike_of(data, conditions))),
                 *summary.limits,
                 *map(Note, _continued(data)),
-                *(Note(sentence, view=View.LONG) for sentence in client_sentences(data)),
                 *((Note(OTHER_CLAIMS, view=View.LONG),) if others else ()),
             ),
         ),
@@ -192,7 +188,6 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         design=design,
         adjusted=adjusted,
         matrices=matrices_of(data, effects),
-        pages=pages_of(data, conditions),
         facts=facts_of(data, conditions),
         safety=safety_lines(header.study),
     )

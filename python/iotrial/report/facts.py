@@ -18,7 +18,7 @@ from iotrial.report.notation import counted
 from iotrial.store.checks import FACTS, by_name
 from iotrial.store.model import TrialData
 from iotrial.study.model import Study
-from iotrial.workloads.atime import AtimeWork
+from iotrial.workloads.past import AtimeWork
 
 Words = tuple[str, ...]
 _Found = dict[str, dict[str, Counter[str]]]  # by name and arm

@@ -18,8 +18,6 @@ from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import (
     PanelFigures,
     latency_figure,
-    page_figures,
-    page_rows,
     panel_figures,
     within_figure,
 )
@@ -58,8 +56,6 @@ class Figures:
     matrices: tuple[MatrixFigures, ...] = ()
     within: tuple[Figure, ...] = ()
     within_left_out: int = 0
-    pages: tuple[Figure, ...] = ()
-    page_rows: tuple[tuple[str, ...], ...] = ()
 
     def every(self) -> Iterator[Figure]:
         """Each figure, in the order of the page."""
@@ -72,7 +68,6 @@ class Figures:
             yield panel.runs
         for panel in self.panels:
             yield panel.distribution
-        yield from self.pages
         yield from self.within
         yield from self.latencies
 
@@ -116,8 +111,6 @@ def draw_figures(document: Document, *, most_panels: int | None = MOST_PANELS) -
         matrices=matrix_figures(document),
         within=tuple(within_figure(i, panel, arms) for i, panel in enumerate(within[:most_panels])),
         within_left_out=max(0, len(within) - (most_panels or len(within))),
-        pages=page_figures(document.pages, arms),
-        page_rows=page_rows(document.pages),
     )
 
 

@@ -6,7 +6,6 @@ reported further down.
 
 Why a trial is invalid, in sentences: the likely reasons, the most likely first, each with what to do.
 
-How far apart the clients of a run began, and how well that is known: what a reader must know of a common beginning.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import median
 
 from iotrial.analysis.carryover import in_words
 from iotrial.analysis.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Verdict
@@ -53,8 +51,7 @@ from iotrial.report.phrases import level_name, spoken
 from iotrial.report.safety import safety_note
 from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import headline_note, on_means
-from iotrial.store.checks import CLIENTS
-from iotrial.store.model import StoredTrial, TrialData, TrialState, shared_disks_in_words
+from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words
 from iotrial.study.model import Scale, Study, Workload
 from iotrial.units import format_duration, format_ratio
 
@@ -610,48 +607,3 @@ def _where(reason: Reason, conditions: Conditions) -> str:
     where = conditions.of_levels(reason.condition, reason.condition.get("workload", "")).text
     more = f"; found for {counted(reason.controls, 'failed control')}" if reason.controls > 1 else ""
     return f" ({where}{more})" if where else ""
-
-
-_LONGEST_S = 1e9
-
-
-def client_sentences(data: TrialData) -> Iterator[str]:
-    """One sentence of all runs whose clients told, those of void blocks included; none where there are none."""
-    apart, bounds, most = [], [], 0
-    drifts: list[tuple[float, float]] = []
-    for run in data.runs:
-        told = run.checks.get(CLIENTS)
-        if not isinstance(told, Mapping):
-            continue
-        began, bound = _numbers(told.get("began_s")), _numbers(told.get("clock_bound_s"))
-        if not began or not bound:
-            continue
-        most = max(most, len(began))
-        bounds.append(max(bound))
-        doubts = _numbers(told.get("clock_drift_bound_ppm"))
-        # of the last run, which is the longest after the first reading
-        drifts = list(zip(map(abs, _numbers(told.get("clock_drift_ppm"))), doubts, strict=False))
-        if len(began) > 1:
-            apart.append(max(began) - min(began))
-    if not apart:
-        return
-    drift = ""
-    if drifts:
-        largest, doubt = max(drifts)
-        drift = f" and drifted by {largest:,.0f} ± {doubt:,.0f} ppm at most"
-    yield (
-        f"The clients of a run ({counted(most, 'client')} at most) began within {quantity(median(apart), 's')} of each other "
-        f"(median of {counted(len(apart), 'run')}; at most {quantity(max(apart), 's')}), on clocks that were compared before "
-        f"and after each run: they were known to {quantity(max(bounds), 's')}{drift}."
-    )
-
-
-def _numbers(value: object) -> Sequence[float]:
-    """The list as it may be believed, empty where it may not: a packed trial may hold anything."""
-    if not isinstance(value, list | tuple):
-        return ()
-    if not all(
-        isinstance(one, int | float) and math.isfinite(one) and abs(one) < _LONGEST_S for one in value
-    ):
-        return ()
-    return [float(one) for one in value]

@@ -47,8 +47,7 @@ from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import capitalised, counted, elided, joined, percent, quantity, some, utc
 from iotrial.report.phrases import TIME_UNITS, amount, interval, interval_title, reason_in_words, spoken
 from iotrial.report.rows import EffectRow
-from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING, page_rows
-from iotrial.report.run_figures import READING as PAGES_READING
+from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING
 from iotrial.report.series import Arm
 from iotrial.report.within import changes_within
 from iotrial.store.model import TrialState, with_checks
@@ -196,7 +195,6 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
             more.append(Section(title, (pooled,), folded=True, view=View.LONG))
         yield Section("Effects", tuple(more), id="effects", lede=_effects_lede(document), view=view)
     yield from _factors(document, drawn)
-    yield from _pages(document, drawn)
 
 
 def fact_blocks(document: Document) -> Iterator[Block]:
@@ -393,22 +391,6 @@ def _interactions(rows: Sequence[EffectRow]) -> Iterator[Note]:
         # what the study asked for stands in full above
         text = f"{row.comparison}: {row.verdict}" if row.effect.primary else f"{row.sentence} (not asked for)"
         yield Note(". ".join(filter(None, (text.rstrip("."), _parts_of(row)))), view=View.LONG)
-
-
-def _pages(document: Document, drawn: Figures | None) -> Iterator[Section]:
-    if not document.pages:
-        return
-    columns = ("~condition", "~level", "gains", "~page", ">at the reference", ">at the level", ">ratio")
-    every = table(columns, page_rows(document.pages))
-    blocks: tuple[Block, ...] = (
-        Section("Pages that gain most and least", (every,), folded=True, view=View.LONG),
-    )
-    if drawn is not None:
-        blocks = (
-            Panels(tuple(_figure(one, title=one.title) for one in drawn.pages), _treatments(drawn)),
-            *blocks,
-        )
-    yield Section("Pages", blocks, id="pages", lede=PAGES_READING, view=View.LONG)
 
 
 # -- what supports it, and what limits it

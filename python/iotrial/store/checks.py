@@ -13,9 +13,6 @@ FACTS = "facts"
 SERIES = "series"
 #: what the work itself tells of its seconds
 BY_SECOND = "seconds"
-#: what a run of `kind = "pages"` and one of `kind = "clients"` tell
-PAGES = "pages"
-CLIENTS = "clients"
 
 
 def by_word(facts: Mapping[str, str]) -> dict[str, list[str]]:

@@ -44,10 +44,10 @@ def with_texts(text: str, read: Mapping[str, str]) -> str:
     document = tomlkit.parse(text)
     for table in document.get("workload", []):
         kind = kinds().get(str(table.get("kind")))
-        if kind is not None and kind.text_file is not None and kind.text_file[0] in table:
-            named, content = kind.text_file
-            table[content] = tomlkit.string(read[str(table[named])], multiline=True)
-            del table[named]
+        for named, content in (kind.text_files if kind is not None else {}).items():
+            if named in table:
+                table[content] = tomlkit.string(read[str(table[named])], multiline=True)
+                del table[named]
     return tomlkit.dumps(document)
 
 

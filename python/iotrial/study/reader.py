@@ -80,7 +80,7 @@ from iotrial.study.schema import (
 )
 from iotrial.study.schema import label as label_of
 from iotrial.study.source import Source, table_name
-from iotrial.study.work import HasPrograms, ResponseSpec, kinds, nameable, work_of
+from iotrial.study.work import HasPrograms, ResponseSpec, kinds, nameable, past_kinds, work_of
 
 Tables = tuple[dict[str, Any], ...]
 
@@ -646,12 +646,15 @@ def check_placeholders(
 def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], path: Path) -> Workload:
     common = {key: value for key, value in data.items() if key in keys_of(WorkloadTable)}
     table = source.table(WorkloadTable, common, *path)
+    if table.kind in past_kinds():
+        message = f'kind "{table.kind}" is not run any more'
+        raise source.error(message, *path, "kind", hint=past_kinds()[table.kind].gone)
     if table.kind not in kinds():
         raise source.unknown("workload kind", table.kind, kinds(), *path, "kind")
     kind = kinds()[table.kind]
     own = {key: value for key, value in data.items() if key not in common}
-    if kind.text_file is not None:
-        own = _with_text(source, own, kind.text_file, path)
+    for named, content in kind.text_files.items():
+        own = _with_text(source, own, named, content, path)
     try:
         work = work_of(kind, own)
     except Problem as problem:
@@ -670,9 +673,8 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
     )
 
 
-def _with_text(source: Source, own: dict[str, Any], keys: tuple[str, str], path: Path) -> dict[str, Any]:
+def _with_text(source: Source, own: dict[str, Any], named: str, content: str, path: Path) -> dict[str, Any]:
     """The table with the text of the file that it names in place of the file's name."""
-    named, content = keys
     if named not in own:
         return own
     if content in own:

@@ -193,7 +193,8 @@ class Measured:
     [nanoseconds, count] by name. ``seconds``: what went on within the run, by name one number for each moment in ``at_s``
     (None: there is none); empty where the work does not tell. ``checks``: what else is stored of the run, by name, in JSON's
     values. ``facts`` are a word by name, for a table of facts. ``void``: the rule by which the work throws the run out, and
-    with it its block.
+    with it its block. ``missing``: in words, a value that the work's own program should have told and has not, so that the
+    run failed.
     """
 
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -202,6 +203,7 @@ class Measured:
     checks: Mapping[str, object] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     void: str | None = None
+    missing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +238,10 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     file_keys: ClassVar[Mapping[str, Any]] = {}
     #: keys that the knob ``work.option`` may vary
     options: ClassVar[tuple[str, ...]] = ()
-    #: a key that names a text file beside the study, and the key that its content becomes
-    text_file: ClassVar[tuple[str, str] | None] = None
+    #: keys that name a text file beside the study, and the keys that its content becomes
+    text_files: ClassVar[Mapping[str, str]] = {}
+    #: what to use instead, where the kind can only be read from stored trials
+    gone: ClassVar[str] = ""
     #: the known slow-down is put into every time of its own, so that each primary one has a positive control
     stretches_each: ClassVar[bool] = False
     #: what those of its responses are that the slow-down cannot be put into
@@ -255,8 +259,6 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     own_file: ClassVar[bool] = False
     #: false where every run is traced, so that its times mean nothing
     timed: ClassVar[bool] = True
-    #: the processor time of a run is that of a client, which is evidence; the work is another process's
-    of_client: ClassVar[bool] = False
     #: it makes the lab's file system itself, as knobs wish, so that this is not done before it
     makes_filesystem: ClassVar[bool] = False
 
@@ -518,41 +520,17 @@ class HasOwnData:
 
 
 class HasServer(HasOwnData):
-    """It has a server: started for each run, in every arm alike, after the lab is mounted and made cold, before it is warmed
+    """It has servers: started for each run, in every arm alike, after the lab is mounted and made cold, before it is warmed
     up; and stopped after the run, before the lab is unmounted."""
 
     __slots__ = ()
 
-    def started_server(self, lab: LabContext) -> Server | None:
-        """What is started; None where this work needs none."""
+    def started_servers(self, lab: LabContext) -> Sequence[Server]:
+        """What is started; nothing where this work needs none."""
         raise NotImplementedError
 
     def begun(self, lab: LabContext) -> None:
-        """Just after the server is ready: wait for what it goes on doing by itself. Raises LabError."""
-
-
-class HasClients:
-    """Several clients do its job at once, each by a probe of its own, or called by a program of the lab's probe."""
-
-    __slots__ = ()
-    #: a program of the lab's probe calls them, and they serve it
-    calls_clients: ClassVar[bool] = False
-
-    def client_count(self) -> int:
-        """How many there are; 0 where the lab's probe does the job."""
-        raise NotImplementedError
-
-    def client_folder(self) -> str:
-        """The folder on the clients' hosts that they work in, where they serve; empty: none is named."""
-        return ""
-
-    def longest_s(self) -> float:
-        """How long one of them may take."""
-        return 0.0
-
-    def allowed_spread(self) -> float:
-        """By which share of a run's length they may begin apart."""
-        return 0.0
+        """Just after the servers are ready: wait for what it goes on doing by itself. Raises LabError."""
 
 
 # the kinds
@@ -585,6 +563,12 @@ def kind(name: str) -> type[Work]:
     return work
 
 
+def past_kinds() -> dict[str, type[Work]]:
+    """The Structs of kinds that are only read from stored trials, by name."""
+    found: dict[str, type[Work]] = importlib.import_module(f"{PACKAGE}.past").KINDS
+    return found
+
+
 def own_keys(work: type[Work]) -> dict[str, Any]:
     """The annotated types of the keys of a kind's table by name."""
     return {**work.file_keys, **{key.name: key.wanted for key in keys_of(work).values()}}
@@ -611,7 +595,10 @@ def stored_work(name: str, data: object, read_from: ReadFrom) -> Work:
     try:
         struct = kind(name)
     except UnknownName as error:
-        raise Problem(error.message, hint=error.hint) from None
+        past = past_kinds().get(name)
+        if past is None:
+            raise Problem(error.message, hint=error.hint) from None
+        struct = past
     if not isinstance(data, dict) or data.get("is") != struct.__name__:
         raise Problem(f"its work is not of the kind {shown(name)}")
     work = from_table(struct, {key: value for key, value in data.items() if key != "is"}, read_from)

@@ -60,7 +60,7 @@ class CallsWork(CommandWork, frozen=True, kw_only=True):
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         named = (_count(f"calls.{name}", f"calls of {name}") for name in self.calls)
-        return (*named, *_ALL, *DEVICE_RESPONSES, *self._written())
+        return (*named, *_ALL, *self._printed(), *DEVICE_RESPONSES, *self._written())
 
     def described(self) -> str:
         return f"system calls of {super().described()}"
@@ -74,7 +74,11 @@ class CallsWork(CommandWork, frozen=True, kw_only=True):
         numbers |= {f"calls.{name}": float(call["count"]) for name, call in calls.items()}
         numbers["calls"] = float(sum(call["count"] for call in calls.values()))
         numbers["errors"] = float(sum(sum(call["errors"].values()) for call in calls.values()))
-        return Measured(numbers)
+        printed = super().measured(answer, context)
+        own = {
+            spec.name: printed.numbers[spec.name] for spec in self._printed() if spec.name in printed.numbers
+        }
+        return Measured(numbers | own, facts=printed.facts, missing=printed.missing)
 
 
 WORK = CallsWork

@@ -1,4 +1,7 @@
-"""Workload kind ``command``: whole processes, started and timed by the probe, without a shell."""
+"""Workload kind ``command``: whole processes, started and timed by the probe, without a shell.
+
+What a program prints can be a response (``[[workload.output]]``), and a server can run beside it (``serve``).
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,28 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta
 
+from iotrial.errors import RequestError
 from iotrial.study import command_trust
 from iotrial.study.model import Setting
 from iotrial.study.scales import Better, Scale
-from iotrial.study.schema import Argument, Arguments, Duration, Form, Problem, Prose, Variables, formed, keyed
+from iotrial.study.schema import (
+    Argument,
+    Arguments,
+    Duration,
+    Form,
+    Line,
+    LongText,
+    Problem,
+    Variables,
+    formed,
+    keyed,
+)
 from iotrial.study.work import (
+    ACTIVITY_RESPONSES,
     CPU_RESPONSES,
     DEVICE_RESPONSES,
+    SERVED_RESPONSES,
     SYNCED_RESPONSE,
-    FileSet,
     HasPrograms,
     JobContext,
     Launched,
@@ -29,6 +45,8 @@ from iotrial.study.work import (
     time_response,
     to_take_off,
 )
+from iotrial.workloads.output import FOLDER, MOST_OUTPUTS, Output, fields_of, numbers_and_facts
+from iotrial.workloads.served import MAKE_FILE, ServedWork
 
 SINGLE_STEP = "command"
 SCRATCH = "{out}"
@@ -49,6 +67,21 @@ _COUNTS = (
 )
 
 
+SERVED = (
+    ResponseSpec(
+        "server_cpu", "s", Scale.LOG, Better.LOWER, "processor time of the server, user and system", False
+    ),
+    ResponseSpec(
+        "server_resident_bytes",
+        "bytes",
+        Scale.LOG,
+        Better.LOWER,
+        "memory of the server after a run, what its processes share counted once",
+        False,
+    ),
+)
+
+
 def _step_times(step: str) -> tuple[ResponseSpec, ...]:
     return (
         time_response(f"wall.{step}", f"time of the step {step}"),
@@ -56,7 +89,7 @@ def _step_times(step: str) -> tuple[ResponseSpec, ...]:
     )
 
 
-class CommandWork(HasPrograms, FileSet, frozen=True, kw_only=True):
+class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
     """Whole processes, started and timed by the probe.
 
     ``{file}`` in an argument list runs the command once for each file of the run, ``{files}`` stands for all of them,
@@ -69,9 +102,12 @@ class CommandWork(HasPrograms, FileSet, frozen=True, kw_only=True):
         "wall.STEP and cpu.STEP are there where a workload has several steps; out_bytes, out_files and "
         "device_write_bytes_synced where it writes to {out}, a folder that is made anew for every run, beside the files, "
         "and written back before the clock starts. A command that fails, ends "
-        "with another status than expect_exit, or runs into its timeout, is a failure of its level."
+        "with another status than expect_exit, runs into its timeout, or does not print what [[workload.output]] "
+        "reads, is a failure of its level. Responses that are printed come first; the known slow-down of the positive "
+        "control cannot be put into them and is put into wall. With serve there are server_cpu and server_resident_bytes, of "
+        "all processes of the server."
     )
-    documented = (_WALL, *CPU_RESPONSES, *_step_times("STEP"), *_COUNTS, *WRITTEN)
+    documented = (_WALL, *CPU_RESPONSES, *_step_times("STEP"), *_COUNTS, *WRITTEN, *SERVED)
     file_keys = {
         "argv": Annotated[
             Arguments,
@@ -80,8 +116,16 @@ class CommandWork(HasPrograms, FileSet, frozen=True, kw_only=True):
                 description="program and arguments; `{file}`: run once for each file; `{files}` (an argument of its "
                 "own): all files; `{dir}`: their folder; `{out}`: a folder for what it writes, empty at the start of a run",
             ),
-        ]
+        ],
+        "stdin_file": Annotated[
+            Line,
+            Meta(
+                description="text for standard input: a file, by its path from the study file; stored with the study"
+            ),
+        ],
+        **MAKE_FILE,
     }
+    text_files = {"stdin_file": "stdin", "make_file": "make_input"}
     said = "its commands"
     verb = "command"
     starts_programs = True
@@ -99,7 +143,7 @@ class CommandWork(HasPrograms, FileSet, frozen=True, kw_only=True):
     cwd: Annotated[
         Argument, Meta(min_length=1, description="working folder; may be in `{dir}` or `{out}`")
     ] = "{dir}"
-    stdin: Annotated[Prose, Meta(description="text for standard input")] = ""
+    stdin: Annotated[LongText, Meta(description="text for standard input")] = ""
     timeout_s: Annotated[
         Duration, Meta(gt=0, le=86400, description="longest time of one command; after it the run failed")
     ] = 60.0
@@ -116,15 +160,36 @@ class CommandWork(HasPrograms, FileSet, frozen=True, kw_only=True):
         ),
     ] = "data"
 
+    warmup: Annotated[
+        int, Meta(ge=0, le=1000, description="times that the commands are done before each run, untimed")
+    ] = 0
+    outputs: Annotated[
+        tuple[Output, ...],
+        keyed("output"),
+        formed(Form("[[workload.output]] tables")),
+        Meta(
+            max_length=MOST_OUTPUTS,
+            description="numbers that the commands print, as responses; and words, as facts",
+        ),
+    ] = ()
+
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
-        return cls(**with_steps(values, "a command workload has"))
+        return cls(**_with_steps(values))
 
     def check(self) -> None:
         super().check()
-        check_steps(self.steps)
+        self.check_serving()
+        if self.serve and self.run_as == "root":
+            raise Problem("programs of a study that starts a server are never run as root", "run_as")
+        _check_steps(self.steps)
+        self._check_outputs()
+        if self.warmup and self.needs_scratch():
+            raise Problem(
+                f"{SCRATCH} is empty at the start of a run, and would not be after a warm-up", "warmup"
+            )
         for index, step in enumerate(self.steps):
-            _check_files(step.argv, path_of(self.steps, index))
+            _check_files(step.argv, _path_of(self.steps, index))
         if self.replicates > 1 and self.needs_scratch():
             raise Problem(
                 f"{SCRATCH} is empty at the start of a run, but not at that of each of its {self.replicates} replicates",
@@ -132,10 +197,28 @@ class CommandWork(HasPrograms, FileSet, frozen=True, kw_only=True):
                 hint="leave it out, or have several steps",
             )
 
+    def _check_outputs(self) -> None:
+        known = {spec.name for spec in (*self._measured(), *ACTIVITY_RESPONSES, *SERVED_RESPONSES)}
+        for index, output in enumerate(self.outputs):
+            try:
+                output.check([step.name for step in self.steps])
+            except Problem as problem:
+                raise Problem(problem.message, "output", index, *problem.path, hint=problem.hint) from None
+            if output.name in known:
+                raise Problem(f'two responses are called "{output.name}"', "output", index, "name")
+            known.add(output.name)
+
     def responses(self) -> tuple[ResponseSpec, ...]:
+        """What its programs print, and what the probe sees of them."""
+        return (*self._printed(), *self._measured())
+
+    def _printed(self) -> tuple[ResponseSpec, ...]:
+        return tuple(output.spec for output in self.outputs if not output.fact)
+
+    def _measured(self) -> tuple[ResponseSpec, ...]:
         names = [step.name for step in self.steps] if len(self.steps) > 1 else []
         times = (spec for name in names for spec in _step_times(name))
-        return (_WALL, *CPU_RESPONSES, *times, *_COUNTS, *self._written())
+        return (_WALL, *CPU_RESPONSES, *times, *_COUNTS, *self._written(), *(SERVED if self.serve else ()))
 
     def _written(self) -> tuple[ResponseSpec, ...]:
         """What is counted of what a run writes, where there is a folder for that."""
@@ -147,39 +230,48 @@ class CommandWork(HasPrograms, FileSet, frozen=True, kw_only=True):
         yield self.cwd
         yield self.stdin
         yield from (value for _, value in self.environment)
+        yield from self.served_texts()
 
     def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
-        return command_trust.demands(self.steps, settings, stdin=self.stdin, environment=self.environment)
+        yield from command_trust.demands(self.steps, settings, stdin=self.stdin, environment=self.environment)
+        yield from command_trust.demands(
+            self.served_steps(), settings, stdin=self.make_input, environment=self.serve_environment
+        )
 
     def named_programs(self) -> tuple[str, ...]:
-        return tuple(step.argv[0] for step in self.steps)
+        return tuple(dict.fromkeys(step.argv[0] for step in (*self.steps, *self.served_steps())))
 
     def launched(self) -> Launched:
         details = [f"in the folder {self.cwd}"] if self.cwd != "{dir}" else []
-        details += [f"with {name}={value}" for name, value in self.environment]
+        details += [f"with {name}={value}" for name, value in (*self.environment, *self.serve_environment)]
         details += ["as root"] if self.run_as == "root" else []
         return Launched(
-            tuple(" ".join(map(_word, step.argv)) for step in self.steps), tuple(details), self.stdin or ""
+            tuple(" ".join(map(_word, step.argv)) for step in (*self.steps, *self.served_steps())),
+            tuple(details),
+            self.stdin or self.make_input,
         )
 
     def described(self) -> str:
-        return "command " + "; ".join(" ".join(step.argv) for step in self.steps)
+        beside = " beside a server of its own" if self.serve else ""
+        return "command " + "; ".join(" ".join(step.argv) for step in self.steps) + beside
 
     def probe_job(self, context: JobContext) -> dict[str, object]:
+        values = {**context.arguments, **(self.where(context.lab) if context.lab is not None else {})}
         return {
             "steps": [
-                {"name": step.name, "argv": [filled(word, context.arguments) for word in step.argv]}
+                {"name": step.name, "argv": [filled(word, values) for word in step.argv]}
                 for step in self.steps
             ],
             "environment": {
                 **minimal_environment(),
-                **{name: filled(value, context.arguments) for name, value in self.environment},
+                **{name: filled(value, values) for name, value in self.environment},
                 **context.environment,
             },
-            "cwd": filled(self.cwd, context.arguments),
-            "stdin": filled(self.stdin, context.arguments),
+            "cwd": filled(self.cwd, values),
+            "stdin": filled(self.stdin, values),
             "timeout_s": self.timeout_s,
             "expect_exit": self.expect_exit,
+            **fields_of(self.outputs),
         }
 
     def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
@@ -192,7 +284,14 @@ class CommandWork(HasPrograms, FileSet, frozen=True, kw_only=True):
             spun_wall, spun_cpu = to_take_off(step, context.stretched)
             numbers[f"wall.{step['name']}"] = step["wall_ns"] / 1e9 - spun_wall
             numbers[f"cpu.{step['name']}"] = (step["user_ns"] + step["sys_ns"]) / 1e9 - spun_cpu
-        return Measured(numbers)
+        if answer["failures"]:
+            return Measured(numbers)
+        try:
+            printed, facts = numbers_and_facts(self.outputs, answer)
+        except RequestError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            return Measured(numbers, missing=f"{error.message}{hint}")
+        return Measured(numbers | printed, facts=facts)
 
     def reads_bytes(self, size: int, files: int) -> int:
         return size * files if self.reads == "data" else 1
@@ -201,31 +300,41 @@ class CommandWork(HasPrograms, FileSet, frozen=True, kw_only=True):
         return True
 
     def needs_scratch(self) -> bool:
-        return SCRATCH in self.cwd or any(SCRATCH in word for step in self.steps for word in step.argv)
+        return (
+            SCRATCH in self.cwd
+            or any(SCRATCH in word for step in self.steps for word in step.argv)
+            or any(output.source.startswith(FOLDER) for output in self.outputs)
+        )
 
     def as_root(self) -> bool:
         return self.run_as == "root"
 
+    def never_root(self) -> bool:
+        return bool(self.serve)
 
-def with_steps(values: dict[str, Any], who: str) -> dict[str, Any]:
-    """The values with ``argv`` as the only step. Problem where there are both, or neither. ``who`` begins the sentence."""
+    def warm(self, state: str) -> int:
+        return self.warmup
+
+
+def _with_steps(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with ``argv`` as the only step. Problem where there are both, or neither."""
     argv, steps = values.get("argv"), values.get("steps", ())
     if (argv is None) == (not steps):
         found = "both" if steps else "neither"
-        message = f"{who} either argv or [[workload.step]] tables, found {found}"
+        message = f"a command workload has either argv or [[workload.step]] tables, found {found}"
         raise Problem(message, *(("step",) if steps else ()))
     if argv is not None:
         steps = (Step(SINGLE_STEP, argv),)
     return {**{name: value for name, value in values.items() if name != "argv"}, "steps": steps}
 
 
-def path_of(steps: Sequence[Step], index: int) -> tuple[str | int, ...]:
+def _path_of(steps: Sequence[Step], index: int) -> tuple[str | int, ...]:
     """Where the arguments of a step stand in the table."""
     alone = len(steps) == 1 and steps[0].name == SINGLE_STEP
     return ("argv",) if alone else ("step", index, "argv")
 
 
-def check_steps(steps: Sequence[Step]) -> None:
+def _check_steps(steps: Sequence[Step]) -> None:
     """Problem for steps of one name, and for a program without a name."""
     names = [step.name for step in steps]
     for index, step in enumerate(steps):
@@ -233,7 +342,7 @@ def check_steps(steps: Sequence[Step]) -> None:
             raise Problem(f'two steps are called "{step.name}"', "step", index, "name")
         if not step.argv[0].strip():
             message = "the first argument names the program and cannot be empty"
-            raise Problem(message, *path_of(steps, index), 0)
+            raise Problem(message, *_path_of(steps, index), 0)
 
 
 def _check_files(argv: Sequence[str], path: tuple[str | int, ...]) -> None:

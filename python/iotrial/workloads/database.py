@@ -295,7 +295,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
         used = answer.get("servers", {}).get(kind.name, {})
         if self.huge_pages and not used.get("huge_bytes"):
             return f"{self.engine}: asked for huge pages, and has none"
-        wrong = _wrong(kind, self, lab, folder, str(answer["output"] or ""))
+        wrong = _wrong(kind, self, lab, folder, str(answer["steps"][0]["printed"]["stdout"]))
         if wrong is not None:
             lab.target.call("remove", path=f"{folder}/{FILLED}")
         undo = {"index": kind.drop_index()}.get(
@@ -306,8 +306,9 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
             lab.target.call("syncfs", path=lab.root)
         return wrong
 
-    def started_server(self, lab: LabContext) -> Server | None:
-        return engine(self.engine).server(self, lab, _folder(self, lab))
+    def started_servers(self, lab: LabContext) -> tuple[Server, ...]:
+        server = engine(self.engine).server(self, lab, _folder(self, lab))
+        return () if server is None else (server,)
 
     def begun(self, lab: LabContext) -> None:
         engine(self.engine).begun(self, lab, _folder(self, lab))

@@ -1,14 +1,21 @@
-"""Workload kind ``fio``: a fio job file as it is, responses picked by name from fio's JSON."""
+"""Workload kind ``fio``: a fio job file as it is, responses picked by name from fio's JSON.
+
+With ``clients`` the job is done by several fio servers at once, which is fio's own client and server mode: on this machine,
+each in a folder of its own, or on ``hosts`` where the user has started them.
+"""
 
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct
 
+from iotrial.errors import RequestError
+from iotrial.lab.server import Server
 from iotrial.study.model import Setting
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Form, Line, Problem, Size, formed, keyed, prose, shown
@@ -16,9 +23,8 @@ from iotrial.study.work import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
     FileSet,
-    HasClients,
-    HasOwnData,
     HasPrograms,
+    HasServer,
     JobContext,
     LabContext,
     Launched,
@@ -30,8 +36,9 @@ from iotrial.study.work import (
 )
 from iotrial.workloads.fio_job import JobProblem, demands_of, jobs_of
 from iotrial.workloads.fio_result import evenness, missing_of, of_clients, picked, result_of
-from iotrial.workloads.served.figures import MOST_CLIENTS, client_folder
+from iotrial.workloads.output import MOST_OUTPUTS
 
+MOST_CLIENTS = 256
 #: of fio's output; a job with all percentiles makes some 30 KB
 MOST_OUTPUT_BYTES = 8 << 20
 ARGV = ("fio", "--output-format=json", "--eta=never", "-")
@@ -50,6 +57,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], tuple[str, float, Scale, Better]], ...] = (
     (re.compile(r"(^|\.)(total_ios|short_ios|drop_ios)$"), ("1", 1.0, Scale.DIFFERENCE, Better.NONE)),
     (re.compile(r"(^|\.)io_bytes$"), ("bytes", 1.0, Scale.DIFFERENCE, Better.NONE)),
 )
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<v4>[0-9.]+))(?::(?P<port>[0-9]{1,5}))?")
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.>=-]*")
 
 
@@ -77,7 +85,7 @@ _WALL = time_response("wall", "time of the whole process, files that it lays out
 _TAKEN = frozenset(spec.name for spec in (_WALL, *CPU_RESPONSES, *DEVICE_RESPONSES))
 
 
-class FioWork(HasPrograms, HasOwnData, HasClients, FileSet, frozen=True, kw_only=True):
+class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     """A fio job file, run as it is in the lab's folder."""
 
     kind = "fio"
@@ -95,11 +103,10 @@ class FioWork(HasPrograms, HasOwnData, HasClients, FileSet, frozen=True, kw_only
             ),
         ]
     }
-    text_file = ("file", "job")
+    text_files = {"file": "job"}
     said = "fio"
     verb = "command"
     starts_programs = True
-    calls_clients = True
 
     job: Annotated[JobText, Meta(description="instead of `file`: the text of the job file")] = ""
     picks: Annotated[
@@ -108,7 +115,7 @@ class FioWork(HasPrograms, HasOwnData, HasClients, FileSet, frozen=True, kw_only
         formed(Form("list of text or tables")),
         Meta(
             min_length=1,
-            max_length=64,
+            max_length=MOST_OUTPUTS,
             description="numbers of fio's JSON that become responses, the first one primary: a path such as "
             '"jobs.NAME.read.iops", or a table with path, name, unit, factor (to that unit), scale, better',
         ),
@@ -124,14 +131,19 @@ class FioWork(HasPrograms, HasOwnData, HasClients, FileSet, frozen=True, kw_only
         Meta(
             ge=0,
             le=MOST_CLIENTS,
-            description="so many clients do the job at once, by fio's own client and server mode; 0: fio alone. Picks are "
-            'then of fio\'s sum, "all.read.iops"',
+            description="so many clients on this machine do the job at once, by fio's own client and server mode; 0: fio "
+            'alone. Picks are then of fio\'s sum, "all.read.iops"',
         ),
     ] = 0
-    folder: Annotated[
-        Line,
-        Meta(description="the folder that clients on other hosts (--client NAME@ADDRESS=COMMAND) work in"),
-    ] = ""
+    hosts: Annotated[
+        tuple[Line, ...],
+        Meta(
+            max_length=MOST_CLIENTS,
+            description="instead of `clients`: addresses of hosts that do the job at once, on each of which `fio --server` "
+            'runs, such as "10.0.0.11" or "10.0.0.11:8765"',
+        ),
+    ] = ()
+    folder: Annotated[Line, Meta(description="the folder that fio works in on these hosts")] = ""
     files: Annotated[
         int,
         Meta(ge=1, le=1_000_000, description="how many files of the lab there are besides fio's own"),
@@ -160,22 +172,32 @@ class FioWork(HasPrograms, HasOwnData, HasClients, FileSet, frozen=True, kw_only
         self._check_clients(jobs)
         names = [pick.name for pick in self.picks]
         for index, pick in enumerate(self.picks):
-            _check_pick(pick, jobs, index, of_clients=bool(self.clients))
+            _check_pick(pick, jobs, index, of_clients=self.several)
             if pick.name in names[:index] or pick.name in _TAKEN:
                 raise Problem(f'two responses are called "{pick.name}"', "pick", index)
 
     def _check_clients(self, jobs: Sequence[str]) -> None:
-        if self.folder and not self.clients:
-            raise Problem("a folder of clients, and there are none", "folder", hint="add clients")
+        if self.clients and self.hosts:
+            raise Problem("clients are on this machine or on hosts, not both", "hosts")
+        if bool(self.folder) != bool(self.hosts):
+            found, hint = ("folder", "add hosts") if self.folder else ("hosts", "add folder")
+            raise Problem("hosts and the folder that they work in go together", found, hint=hint)
         if self.folder and not self.folder.startswith("/"):
             raise Problem(f'wanted a path from the root, found "{self.folder[:80]}"', "folder")
-        if self.clients and len(jobs) > 1:
+        for index, host in enumerate(self.hosts):
+            _called(host, index)
+        if self.several and len(jobs) > 1:
             message = f"several clients do one job each, found {len(jobs)} jobs in the job file"
             raise Problem(message, "clients", hint="numjobs makes several processes of one job")
-        if self.clients and self.run_as == "root":
+        if self.several and self.run_as == "root":
             raise Problem(
                 "fio's servers take any job from whoever reaches them, and are never root", "run_as"
             )
+
+    @property
+    def several(self) -> bool:
+        """Whether several do the job at once, called by one fio."""
+        return bool(self.clients or self.hosts)
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         """fio's own numbers, and the process as the probe sees it."""
@@ -185,30 +207,39 @@ class FioWork(HasPrograms, HasOwnData, HasClients, FileSet, frozen=True, kw_only
         yield self.job
 
     def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
-        if self.folder:
-            yield f"has clients on other hosts work in {self.folder[:80]}"
+        if self.hosts:
+            yield f"has fio on {', '.join(self.hosts)[:80]} work in {self.folder[:80]}"
         yield from demands_of(self.job, settings)
 
     def launched(self) -> Launched:
         lines = tuple(f"  {line}" for line in self.job.splitlines())
-        if self.clients:
-            where = f" in {self.folder} of other hosts" if self.folder else ""
-            return Launched((f"fio, with {self.clients} fio servers{where} and this job file:",), lines)
+        if self.several:
+            where = f"on {', '.join(self.hosts)} in {self.folder}" if self.hosts else f"{self.clients} times"
+            return Launched((f"fio, which has fio servers {where} do this job file:",), lines)
         return Launched(("fio, with this job file:",), lines + ("as root",) * (self.run_as == "root"))
 
     def described(self) -> str:
-        clients = f"by {self.clients} clients at once: " if self.clients else ""
+        several = self.clients or len(self.hosts)
+        clients = f"by {several} clients at once: " if several else ""
         return f"fio {clients}" + "; ".join(line.strip() for line in self.job.splitlines() if line.strip())
 
     def probe_job(self, context: JobContext) -> dict[str, object]:
         job = filled(self.job, context.arguments)
+        argv, cwd = list(ARGV), "{dir}"
+        if self.several:
+            assert context.lab is not None
+            called = [_called(host, 0) for host in self.hosts] or [
+                f"sock:{_socket(context.lab, number)}" for number in range(1, self.clients + 1)
+            ]
+            # without "-": each of them is told the job file's name
+            argv = [*ARGV[:-1], *(word for one in called for word in (f"--client={one}", "/dev/stdin"))]
+            cwd = _below(context.lab)
         return {
-            # without "-", where clients are called: each of them is told the job file's name
-            "steps": [{"name": "fio", "argv": list(ARGV[:-1] if self.clients else ARGV)}],
+            "steps": [{"name": "fio", "argv": argv}],
             "environment": {**minimal_environment(), **context.environment},
-            "cwd": _below(context.lab) if self.clients and context.lab is not None else "{dir}",
+            "cwd": cwd,
             # A folder of the job's own would come later and win; that needs trust.
-            "stdin": f"[global]\ndirectory=.\n{job}\n",
+            "stdin": f"[global]\ndirectory={self.folder or '.'}\n{job}\n",
             "timeout_s": self.timeout_s,
             "expect_exit": 0,
             "keep_output": MOST_OUTPUT_BYTES,
@@ -220,50 +251,59 @@ class FioWork(HasPrograms, HasOwnData, HasClients, FileSet, frozen=True, kw_only
             numbers["stragglers"] = float(answer["stragglers"])
         if answer["failures"]:
             return Measured(numbers)
-        result = result_of(str(answer["output"] or ""))
-        if self.clients:
-            result = of_clients(result)
-            if (even := evenness(result)) is not None:
-                numbers["fairness"] = even
-        return Measured(numbers | {pick.name: picked(result, pick.path) * pick.factor for pick in self.picks})
-
-    def client_count(self) -> int:
-        return self.clients
-
-    def client_folder(self) -> str:
-        return self.folder
+        try:
+            result = result_of(_printed(answer))
+            if self.several:
+                result = of_clients(result)
+                if (even := evenness(result)) is not None:
+                    numbers["fairness"] = even
+            picks = {pick.name: picked(result, pick.path) * pick.factor for pick in self.picks}
+        except RequestError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            return Measured(numbers, missing=f"{error.message}{hint}")
+        return Measured(numbers | picks)
 
     def provide(self, lab: LabContext) -> None:
-        if not self.clients:
+        if not self.several:
             return
         lab.target.call("mkdir", path=lab.own, mode="0755")
-        lab.target.call("mkdir", path=_below(lab), mode="0755")
         owner = None if lab.user is None else dict(lab.user)
-        for number in range(1, self.clients + 1):
-            folder = client_folder(_below(lab), number)
+        # who reaches a socket may have its server run any job: nobody else gets into this folder
+        folders = [_below(lab), *(_folder(lab, number) for number in range(1, self.clients + 1))]
+        for folder in folders:
             if not lab.target.exists(folder):
-                lab.target.call("mkdir", path=folder, mode="0755", owner=owner)
+                lab.target.call("mkdir", path=folder, mode="0700", owner=owner)
+
+    def started_servers(self, lab: LabContext) -> tuple[Server, ...]:
+        return tuple(
+            Server(
+                name=f"fio-{number}",
+                argv=("fio", f"--server=sock:{_socket(lab, number)}"),
+                ready={"socket": _socket(lab, number)},
+                environment=minimal_environment(),
+                cwd=_folder(lab, number),
+                timeout_s=20.0,
+                stop_timeout_s=10.0,
+            )
+            for number in range(1, self.clients + 1)
+        )
 
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
-        if not self.clients or answer["failures"]:
+        if not self.several or answer["failures"]:
             return None
-        return missing_of(result_of(str(answer["output"] or "")), self.clients)
-
-    def labs(self) -> frozenset[str]:
-        # a lab's own mount is seen by its probe alone, and the servers are others'
-        return frozenset({"directory"}) if self.clients else super().labs()
+        return missing_of(result_of(_printed(answer)), self.clients or len(self.hosts))
 
     def on_files(self) -> bool:
-        return not self.clients
+        return not self.several
 
     def never_root(self) -> bool:
-        return bool(self.clients)
+        return self.several
 
     def reads_bytes(self, size: int, files: int) -> int:
         return 1
 
     def chooses_files(self) -> bool:
-        return not self.clients
+        return not self.several
 
     def needed_programs(self) -> Mapping[str, str]:
         return {"fio": "fio"}
@@ -274,6 +314,32 @@ class FioWork(HasPrograms, HasOwnData, HasClients, FileSet, frozen=True, kw_only
 
 def _below(lab: LabContext) -> str:
     return f"{lab.own}/fio"
+
+
+def _folder(lab: LabContext, number: int) -> str:
+    """Where client ``number`` from 1 works."""
+    return f"{_below(lab)}/client-{number}"
+
+
+def _socket(lab: LabContext, number: int) -> str:
+    """Where its server takes jobs; not in its folder, whose files are the job's."""
+    return f"{_below(lab)}/{number}.sock"
+
+
+def _called(host: str, index: int) -> str:
+    """A host as fio's --client names it: ``10.0.0.11``, ``10.0.0.11:8765``, ``[fe80::1]:8765``. Raises Problem."""
+    found = _HOST.fullmatch(host)
+    try:
+        address = ipaddress.ip_address(found["v6"] or found["v4"] if found else host)
+    except ValueError:
+        message = f'wanted an IP address, or one with a port, found "{host[:80]}"'
+        raise Problem(message, "hosts", index, hint='such as "10.0.0.11" or "10.0.0.11:8765"') from None
+    port = f",{found['port']}" if found and found["port"] else ""
+    return f"{'ip6' if address.version == 6 else 'ip'}:{address}{port}"
+
+
+def _printed(answer: Mapping[str, Any]) -> str:
+    return str(answer["steps"][0]["printed"]["stdout"])
 
 
 def _check_path(pick: Pick, index: int) -> None:

@@ -1,23 +1,19 @@
 """fio's JSON: found in what it printed, one number of it by its path, and what it says of several clients.
 
-Names in it hold dots themselves (job names, "99.000000"), so at every step the longest name that fits is taken. Entries of a
-list go by their "jobname" or "name". Several clients are ``client_stats``, an entry for each and, where there are several,
+Several clients are ``client_stats``, an entry for each and, where there are several,
 "All clients".
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from iotrial.errors import RequestError
 from iotrial.legible import shown
-from iotrial.workloads.served.figures import fairness
-
-MOST_SHOWN = 5
+from iotrial.workloads.output import near, values_at
 
 
 def result_of(output: str) -> dict[str, Any]:
@@ -34,15 +30,12 @@ def result_of(output: str) -> dict[str, Any]:
 
 def picked(result: dict[str, Any], path: str) -> float:
     """The number at a path, in fio's unit. Raises RequestError that names near ones where there is none."""
-    for root in _roots(result):
-        for value in _values(root, path):
+    roots = list(_roots(result))
+    for root in roots:
+        for value in values_at(root, path):
             if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
                 return float(value)
-    known = list(dict.fromkeys(path for root in _roots(result) for path in _paths(root)))
-    near = difflib.get_close_matches(path, known, n=MOST_SHOWN, cutoff=0.0)
-    raise RequestError(
-        f'fio\'s result has no number "{path}"', hint=f"near it: {', '.join(near)}" if near else None
-    )
+    raise RequestError(f'fio\'s result has no number "{path}"', hint=near(roots, path))
 
 
 def _roots(result: dict[str, Any]) -> Iterator[Any]:
@@ -51,42 +44,6 @@ def _roots(result: dict[str, Any]) -> Iterator[Any]:
     jobs = result.get("jobs")
     if isinstance(jobs, list) and len(jobs) == 1:
         yield jobs[0]
-
-
-def _values(node: Any, path: str) -> Iterator[Any]:
-    """What stands at a path; several where names can be read in two ways, longest first names first."""
-    if not path:
-        yield node
-        return
-    entries = _entries(node)
-    for name in sorted({name for name, _ in entries}, key=len, reverse=True):
-        if path != name and not path.startswith(f"{name}."):
-            continue
-        same = [value for other, value in entries if other == name]
-        if len(same) > 1:
-            raise RequestError(
-                f'fio\'s result has {len(same)} entries called "{name}"',
-                hint="add group_reporting to the job file",
-            )
-        yield from _values(same[0], path[len(name) + 1 :])
-
-
-def _paths(node: Any, before: str = "") -> Iterator[str]:
-    for name, value in _entries(node):
-        path = f"{before}.{name}" if before else name
-        if isinstance(value, dict | list):
-            yield from _paths(value, path)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield path
-
-
-def _entries(node: Any) -> list[tuple[str, Any]]:
-    if isinstance(node, dict):
-        return list(node.items())
-    if isinstance(node, list):
-        named = [entry for entry in node if isinstance(entry, dict)]
-        return [(str(entry.get("jobname", entry.get("name", ""))), entry) for entry in named]
-    return []
 
 
 # several clients
@@ -130,3 +87,12 @@ def _rate(way: object) -> float:
     rate = way.get("bw_bytes") if isinstance(way, dict) else None
     plain = isinstance(rate, int | float) and math.isfinite(rate) and rate >= 0
     return float(rate) if plain and rate is not None else 0.0
+
+
+def fairness(rates: Sequence[float]) -> float:
+    """Jain's index (R. Jain, D. Chiu, W. Hawe, DEC-TR-301, 1984): (sum x)^2 / (n sum x^2); 1 where all are equal, 1 / n where
+    one has all. ValueError where there is no rate, or none is above 0."""
+    squares = sum(rate * rate for rate in rates)
+    if not squares > 0:
+        raise ValueError("fairness: wanted rates of which one at least is above 0")
+    return sum(rates) ** 2 / (len(rates) * squares)

@@ -4,9 +4,6 @@
 //! searched, arguments and environment are laid out, input and output are open, the time limit is set.
 
 use crate::error::Doing;
-use rustix::io::Errno;
-use rustix::thread::{clock_nanosleep_absolute, ClockId};
-use rustix::time::Timespec;
 use std::ffi::CString;
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
@@ -31,17 +28,15 @@ use crate::process::stragglers;
 use crate::protocol::{CommandJob, Common};
 use crate::sys::run::{input, rewind};
 use crate::sys::tally;
-use crate::sys::{memory_file, open};
+use crate::sys::{c_text, memory_file, open, open_at, ResolveFlags};
 use crate::trace::bpf::Attached;
 use crate::trace::touched::Touched;
 use crate::trace::Account;
 
 /// As much of a failed command's standard error as is kept.
 const STDERR_LIMIT: usize = 4096;
-/// As much of standard output as can be asked for.
+/// As much of what a step prints, or of a file that it writes, as can be asked for.
 const MOST_OUTPUT: usize = 16 << 20;
-/// How far ahead a common beginning may lie: a wrong clock must not hold the probe for ever.
-const FURTHEST_BEGIN_NS: u64 = 60_000_000_000;
 
 /// One step, over all its processes.
 #[derive(Default)]
@@ -51,6 +46,35 @@ struct Done {
     usage: Usage,
     spun: Spun,
     processes: u64,
+    printed: Option<Printed>,
+}
+
+/// What all processes of a step wrote, one after the other. `whole` is false where there was more than was asked for.
+#[derive(Serialize)]
+struct Printed {
+    stdout: String,
+    stderr: String,
+    whole: bool,
+}
+
+impl Printed {
+    fn new() -> Self {
+        Printed {
+            stdout: String::new(),
+            stderr: String::new(),
+            whole: true,
+        }
+    }
+
+    fn take(&mut self, stdout: &OwnedFd, stderr: &OwnedFd, limit: usize) -> Result<()> {
+        for (file, text) in [(stdout, &mut self.stdout), (stderr, &mut self.stderr)] {
+            let room = limit.saturating_sub(text.len());
+            let (more, whole) = beginning_of(file, room)?;
+            text.push_str(&more);
+            self.whole &= whole;
+        }
+        Ok(())
+    }
 }
 
 impl Done {
@@ -66,6 +90,7 @@ impl Done {
             sys_ns: self.usage.sys_ns,
             spun: self.spun,
             processes: self.processes,
+            printed: self.printed.as_ref(),
         }
     }
 }
@@ -79,6 +104,7 @@ struct Report<'a> {
     sys_ns: u64,
     spun: Spun,
     processes: u64,
+    printed: Option<&'a Printed>,
 }
 
 /// A process that did not end as it should.
@@ -160,11 +186,11 @@ pub fn run(
         .iter()
         .map(|step| Done {
             name: step.name.clone(),
+            printed: (own.keep_output > 0).then(Printed::new),
             ..Done::default()
         })
         .collect();
     let mut failures = Vec::new();
-    let mut output = None;
     let (mut stragglers, mut max_rss_bytes) = (0, 0);
     let rss_floor = own_peak_bytes();
     let counter = own.account.then(Attached::begin).transpose()?;
@@ -179,9 +205,6 @@ pub fn run(
                 .transpose()?,
         )?),
     };
-    if let Some(moment) = own.begin_ns {
-        wait_until(moment)?;
-    }
     let mut watch = Watch::begin(Counters::open(&common.devices)?, common.peer.as_deref())?;
     let started_ns = monotonic_ns();
     'work: for _ in 0..common.replicates {
@@ -203,11 +226,11 @@ pub fn run(
                     failures.push(failure(&step.name, program, &end, &stderr)?);
                     break 'work;
                 }
-                forget(&stderr)?;
-                if own.keep_output > 0 {
-                    output = Some(said(&stdout, own.keep_output, program)?);
+                if let Some(printed) = &mut step.printed {
+                    printed.take(&stdout, &stderr, own.keep_output)?;
                     forget(&stdout)?;
                 }
+                forget(&stderr)?;
             }
         }
     }
@@ -245,35 +268,12 @@ pub fn run(
         "max_rss_floor_bytes": rss_floor,
         "failures": failures,
         "stragglers": stragglers,
-        "output": output,
+        "kept_files": kept_files(own.out.as_deref(), &own.keep_files, own.keep_output)?,
         "out": own.out.as_deref().map(tally::of).transpose()?,
         "account": account.as_ref().map(Account::report),
         "touched": touched.as_ref().map(Touched::report),
         "steps": steps.iter().map(|step| step.report(clock)).collect::<Vec<_>>(),
     }))
-}
-
-/// The common beginning of several probes' jobs: everything is laid out, and nothing begins before this reading of CLOCK_MONOTONIC.
-/// One that has passed is no error: `started_ns` tells how late it was.
-fn wait_until(moment_ns: u64) -> Result<()> {
-    let ahead_ns = moment_ns.saturating_sub(monotonic_ns());
-    if ahead_ns > FURTHEST_BEGIN_NS {
-        return Err(Error::bad(format!(
-            "request command: begin_ns: wanted at most {} s ahead, found {} s",
-            FURTHEST_BEGIN_NS / 1_000_000_000,
-            ahead_ns / 1_000_000_000
-        )));
-    }
-    let moment = Timespec {
-        tv_sec: (moment_ns / 1_000_000_000) as i64,
-        tv_nsec: (moment_ns % 1_000_000_000) as i64,
-    };
-    loop {
-        match clock_nanosleep_absolute(ClockId::Monotonic, &moment) {
-            Err(Errno::INTR) => {}
-            waited => return waited.doing(|| "wait for the common beginning"),
-        }
-    }
 }
 
 fn one_process(
@@ -381,16 +381,51 @@ fn failure(step: &str, program: &Program, end: &End, stderr: &OwnedFd) -> Result
         exit: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
         signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
         timed_out: end.timed_out,
-        stderr: said(stderr, STDERR_LIMIT, program)?,
+        stderr: beginning_of(stderr, STDERR_LIMIT)?.0,
     })
 }
 
-/// What a process wrote, at most so many bytes of it.
-fn said(file: &OwnedFd, limit: usize, program: &Program) -> Result<String> {
-    let mut text = vec![0; limit];
-    let n = rustix::io::pread(file, &mut text, 0)
-        .doing(|| format!("read what {} said", program.name))?;
-    Ok(String::from_utf8_lossy(&text[..n]).into_owned())
+/// The beginning of what stands in a file, and whether that is all of it.
+fn beginning_of(file: &OwnedFd, limit: usize) -> Result<(String, bool)> {
+    let doing = || "read what a command wrote".to_string();
+    let size = rustix::fs::fstat(file).doing(doing)?.st_size as usize;
+    let mut text = vec![0; size.min(limit)];
+    let mut filled = 0;
+    while filled < text.len() {
+        match rustix::io::pread(file, &mut text[filled..], filled as u64).doing(doing)? {
+            0 => break,
+            n => filled += n,
+        }
+    }
+    text.truncate(filled);
+    Ok((String::from_utf8_lossy(&text).into_owned(), size <= limit))
+}
+
+/// Files in the folder that commands write to, each by its name with its beginning; null where there is no such file. What
+/// stands there is the command's: no link is followed, and nothing but a plain file is read.
+fn kept_files(out: Option<&str>, names: &[String], limit: usize) -> Result<Value> {
+    let mut found = serde_json::Map::new();
+    for name in names {
+        let folder = out.ok_or_else(|| {
+            Error::bad("request command: keep_files: wanted the folder `out`, found none")
+        })?;
+        let folder = open(folder, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = open_at(&folder, &c_text(name)?, flags, inside).ok();
+        let plain = file.filter(|file| {
+            rustix::fs::fstat(file)
+                .is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG)
+        });
+        let text = plain.map(|file| beginning_of(&file, limit)).transpose()?;
+        found.insert(
+            name.clone(),
+            text.map_or(Value::Null, |(text, whole)| {
+                json!({"text": text, "whole": whole})
+            }),
+        );
+    }
+    Ok(Value::Object(found))
 }
 
 /// Empties a file that takes what processes write, so that the next one's words stand alone.

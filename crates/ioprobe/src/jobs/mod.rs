@@ -1,10 +1,8 @@
 //! Jobs: the work that is timed, and what the kernel counted meanwhile.
 
-pub mod atime;
 pub mod command;
 pub mod files;
 pub mod matrix;
-pub mod pages;
 mod places;
 pub mod random;
 pub mod rebuild;

@@ -236,4 +236,34 @@ for ($i = 0; $i < IMAGES; $i++) {
     }
     keep("static/picture-$i.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 200 200\">$shapes</svg>\n");
 }
+keep('static/browse.html', <<<'HTML'
+    <!DOCTYPE html>
+    <title>Loads the pages one after the other, and tells how long it took until each was there</title>
+    <pre id="told"></pre>
+    <iframe id="page"></iframe>
+    <iframe id="held"></iframe>
+    <script>
+    // While a document is open the load event of the page around it waits, and with it chromium --dump-dom.
+    const held = document.getElementById('held').contentDocument;
+    held.open();
+    const asked = new URLSearchParams(location.search);
+    const pages = Number(asked.get('pages')), delay = Number(asked.get('delay'));
+    const frame = document.getElementById('page');
+    let number = 0, began = 0, total = 0;
+    function next() {
+      number += 1;
+      began = performance.now();
+      frame.src = '/page/' + number;
+    }
+    frame.onload = () => {
+      if (!number) return;
+      total += performance.now() - began;
+      if (number < pages) return setTimeout(next, delay);
+      document.getElementById('told').textContent = 'response_ms ' + total;
+      held.close();
+    };
+    setTimeout(next, 0);
+    </script>
+
+    HTML);
 keep('made', "$pages\n");

@@ -1,17 +1,13 @@
-"""Small panels, one a condition: runs in order of time, distributions, latencies of single operations.
-
-The paired plot of pages: one point a page, its response time at a level over that at the reference.
-"""
+"""Small panels, one a condition: runs in order of time, distributions, latencies of single operations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iotrial.report.notation import elided, percent
-from iotrial.report.pages import PagesPanel
 from iotrial.report.phrases import spoken
 from iotrial.report.plots.canvas import (
     DASHES,
@@ -217,43 +213,3 @@ def _line(axes: Axes, arm: Arm, x: Floats, y: Floats) -> None:
     else:
         dashes = DASHES[arm.position % len(DASHES)]
         axes.plot(x, y, color=arm_ink(arm.position), linewidth=1.5, linestyle=dashes, zorder=3)
-
-
-PAGES_SIZE_IN = (4.1, 3.6)
-_PAGES_BOX = (0.17, 0.14, 0.79, 0.82)
-
-
-def paired(name: str, panels: Sequence[PagesPanel], positions: Mapping[str, int]) -> Drawing:
-    """All levels of one condition against its reference; ``positions`` of the arms by label, which give their colours.
-    Points below the diagonal are pages that come faster."""
-    times = np.array([(page.reference_s, page.level_s) for panel in panels for page in panel.pages])
-    scale = scale_of(times.ravel(), "s")
-
-    def paint(figure: Figure) -> None:
-        axes = figure.add_axes(_PAGES_BOX)
-        calm(axes)
-        axes.set_xlim(*scale.limits)
-        axes.set_ylim(*scale.limits)
-        axes.set_xticks(*scale.ticks())
-        axes.set_yticks(*scale.ticks())
-        axes.grid(axis="both", color=LINE, linewidth=0.5)
-        axes.set_axisbelow(True)
-        axes.plot(scale.limits, scale.limits, color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)))
-        for panel in panels:
-            position = positions.get(panel.level, 0)
-            axes.plot(
-                scale.place(np.array([page.reference_s for page in panel.pages])),
-                scale.place(np.array([page.level_s for page in panel.pages])),
-                linewidth=0,
-                marker=arm_marker(position),
-                markersize=3.4,
-                markeredgewidth=0.5,
-                color=arm_ink(position),
-                alpha=0.65,
-            )
-        axes.set_xlabel(
-            f"response time at {elided(panels[0].reference, 30)}", color=MUTED, fontsize=FONT_PT - 0.5
-        )
-        axes.set_ylabel("at the level", color=MUTED, fontsize=FONT_PT - 0.5)
-
-    return draw(name, PAGES_SIZE_IN, paint, description=f"Response times by page, {panels[0].condition.text}")

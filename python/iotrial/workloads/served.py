@@ -1,46 +1,33 @@
-"""A site that a study makes in the lab, and the server that it starts for it: for works that are served by one of
-their own."""
+"""A server that a work starts for each run, and the site that is made for it in the lab, once."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 from msgspec import Meta
 
 from iotrial.errors import LabError
 from iotrial.lab.server import Server
-from iotrial.study import command_trust
-from iotrial.study.model import Setting
 from iotrial.study.schema import Arguments, Line, LongText, Problem, Variables
-from iotrial.study.work import HasPrograms, HasServer, LabContext, Step, Work, filled, minimal_environment
+from iotrial.study.work import FileSet, HasServer, LabContext, Step, filled, minimal_environment
 
 LOOPBACK = "127.0.0.1"
 #: how long a site may take to be made, and a server to be ready or to end
 MAKE_S, START_S = 120.0, 30.0
 
 
-class ServedWork(HasPrograms, HasServer, Work, frozen=True, kw_only=True):
+class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
     """A work whose server the study may start: ``serve`` for each run, ``make`` what fills its site in the lab, once;
     neither by a shell."""
-
-    file_keys = {
-        "make_file": Annotated[
-            Line,
-            Meta(
-                description="standard input of `make`: a file, by its path from the study file; stored with the study"
-            ),
-        ]
-    }
-    text_file = ("make_file", "make_input")
 
     serve: Annotated[
         Arguments,
         Meta(
-            description="instead of `server`: a program and its arguments that serve in the foreground on this machine, "
-            "started anew for each run; `{address}` and `{port}`: where to listen (127.0.0.1), `{site}`: the folder that "
-            "`make` has filled, `{scratch}`: an empty folder"
+            description="a server on this machine, by its program and arguments: it stays in the foreground and is started "
+            "anew for each run. `{address}` and `{port}`: where to listen (127.0.0.1), also in `argv`, `stdin` and "
+            "`environment`; `{site}`: the folder that `make` has filled; `{scratch}`: an empty folder"
         ),
     ] = ()
     serve_environment: Annotated[
@@ -61,36 +48,40 @@ class ServedWork(HasPrograms, HasServer, Work, frozen=True, kw_only=True):
         for argv, name in ((self.serve, "serve"), (self.make, "make")):
             if argv and not argv[0].strip():
                 raise Problem("the first argument names the program and cannot be empty", name, 0)
+        for name in ("serve_environment", "make"):
+            if getattr(self, name) and not self.serve:
+                raise Problem(f'"{name}" is of a server that the study starts', name, hint="add serve")
         if self.serve and not any("{address}" in word or "{port}" in word for word in self.serve):
             message = "the server is not told where to listen"
             raise Problem(message, "serve", hint="put {address}, or {port}, among its arguments")
 
-    def texts(self) -> Iterator[str]:
+    def served_texts(self) -> Iterator[str]:
+        """The texts of the server that a placeholder may stand in."""
         yield from self.serve
         yield from (value for _, value in self.serve_environment)
 
-    def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
-        steps = [Step(name, argv) for name, argv in (("serve", self.serve), ("make", self.make)) if argv]
-        if steps:
-            yield from command_trust.demands(
-                steps, settings, stdin=self.make_input, environment=self.serve_environment
-            )
+    def served_steps(self) -> tuple[Step, ...]:
+        """The server's programs as commands."""
+        return tuple(Step(name, argv) for name, argv in (("serve", self.serve), ("make", self.make)) if argv)
 
-    def named_programs(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(argv[0] for argv in (self.serve, self.make) if argv))
-
-    def started_server(self, lab: LabContext) -> Server | None:
+    def where(self, lab: LabContext) -> Mapping[str, str]:
+        """What placeholders stand for where there is a server."""
         if not self.serve:
-            return None
-        values: Mapping[str, str] = {
+            return {}
+        return {
             "{address}": f"{LOOPBACK}:{lab.port}",
             "{port}": str(lab.port),
             "{site}": site_folder(self, lab),
             "{scratch}": f"{lab.own}/scratch",
         }
+
+    def started_servers(self, lab: LabContext) -> tuple[Server, ...]:
+        if not self.serve:
+            return ()
+        values = self.where(lab)
         argv = tuple(filled(filled(word, lab.arguments), values) for word in self.serve)
         environment = {name: filled(value, lab.arguments) for name, value in self.serve_environment}
-        return Server(
+        server = Server(
             name="site",
             argv=(program_of(argv[0], lab), *argv[1:]),
             ready={"tcp": lab.port},
@@ -99,15 +90,23 @@ class ServedWork(HasPrograms, HasServer, Work, frozen=True, kw_only=True):
             timeout_s=START_S,
             stop_timeout_s=START_S,
         )
+        return (server,)
 
-    def writes(self) -> bool:
-        return False
+    def provide(self, lab: LabContext) -> None:
+        if self.serve:
+            lab.target.call("mkdir", path=lab.own, mode="0755")
+            make_site(self, lab)
 
-    def on_files(self) -> bool:
-        return False
 
-    def as_root(self) -> bool:
-        return False
+#: the key that names a text file for ``make``, for ``file_keys`` of a work that is served
+MAKE_FILE = {
+    "make_file": Annotated[
+        Line,
+        Meta(
+            description="standard input of `make`: a file, by its path from the study file; stored with the study"
+        ),
+    ]
+}
 
 
 def make_site(work: ServedWork, lab: LabContext) -> None:

@@ -1,0 +1,320 @@
+"""Responses and facts that a program prints: ``[[workload.output]]``.
+
+A program knows of its own work what nobody else can see: transactions a second, the 99th percentile of its requests, what a
+system call changed. It prints that, as JSON or in lines of text, and a workload names it. A value that is not there, or is no
+number, is a failure of the run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from iotrial.errors import RequestError
+from iotrial.legible import shown
+from iotrial.study.scales import Better, Scale
+from iotrial.study.schema import Form, Line, Name, Problem, formed, keyed
+from iotrial.study.work import ResponseSpec
+
+#: of what a step prints, and of a file that it writes
+MOST_BYTES = 8 << 20
+MOST_OUTPUTS, MOST_FACTS, LONGEST_WORD = 64, 500, 100
+FOLDER = "{out}/"
+#: units that reports do not use, as those that they do, with the factor
+_UNITS = {
+    "ns": ("s", 1e-9), "us": ("s", 1e-6), "µs": ("s", 1e-6), "ms": ("s", 1e-3), "min": ("s", 60.0),
+    "kB": ("bytes", 1e3), "MB": ("bytes", 1e6), "GB": ("bytes", 1e9),
+    "KiB": ("bytes", 1024.0), "MiB": ("bytes", 1024.0**2), "GiB": ("bytes", 1024.0**3),
+    "kB/s": ("bytes/s", 1e3), "MB/s": ("bytes/s", 1e6), "GB/s": ("bytes/s", 1e9),
+    "KiB/s": ("bytes/s", 1024.0), "MiB/s": ("bytes/s", 1024.0**2), "GiB/s": ("bytes/s", 1024.0**3),
+}  # fmt: skip
+
+
+def _percentile(share: float) -> Callable[[Sequence[float]], float]:
+    """The least value that so great a share of all does not exceed (nearest rank)."""
+    return lambda values: sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+#: what becomes of several values; "only" wants one
+_TAKEN: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "only": lambda values: values[0],
+    "first": lambda values: values[0],
+    "last": lambda values: values[-1],
+    "sum": math.fsum,
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "p90": _percentile(0.9),
+    "p99": _percentile(0.99),
+    "min": min,
+    "max": max,
+    "count": lambda values: float(len(values)),
+}
+
+
+def _regex(text: str) -> None:
+    if not text:
+        return
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        raise ValueError(f"is no regular expression ({error})") from None
+    if groups != 1:
+        raise ValueError(f"wanted one group, ( and ), around the value, found {groups}")
+
+
+def _source(text: str) -> None:
+    parts = text.removeprefix(FOLDER).split("/")
+    if text in ("stdout", "stderr") or (text.startswith(FOLDER) and not {"", ".", ".."} & set(parts)):
+        return
+    raise ValueError(f'wanted "stdout", "stderr" or "{FOLDER}FILE", found "{text[:80]}"')
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """One response, or a fact, that a program prints."""
+
+    name: Annotated[Name, Meta(description="the name of the response, or of the fact")]
+    source: Annotated[
+        str,
+        Meta(max_length=200, description='`"stdout"`, `"stderr"`, or a file that is written, `"{out}/FILE"`'),
+        keyed("from"),
+        formed(Form("text", check=_source)),
+    ] = "stdout"
+    step: Annotated[Name | None, Meta(description="the step that prints it, where there are several")] = None
+    json: Annotated[
+        Line,
+        Meta(
+            description='where it stands in JSON: names and numbers joined by dots, such as `"results.0.mean"`'
+        ),
+    ] = ""
+    regex: Annotated[
+        str,
+        Meta(
+            max_length=500,
+            description="instead of `json`: a regular expression (of Python) with one group around the value",
+        ),
+        formed(Form("text", check=_regex)),
+    ] = ""
+    take: Annotated[
+        Literal["only", "first", "last", "sum", "mean", "median", "p90", "p99", "min", "max", "count"],
+        Meta(description="what counts where there are several values; `only`: there must be one"),
+    ] = "only"
+    unit: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=20,
+            description="its unit. Of ms, MiB, MB/s and the like it becomes s, bytes and bytes/s",
+        ),
+    ] = "1"
+    better: Annotated[
+        Better | None,
+        Meta(
+            description="which direction is better; left out: lower for times, higher for what is a second, else none"
+        ),
+    ] = None
+    scale: Annotated[
+        Scale, Meta(description="compared by ratio (`log`, numbers above 0) or by difference")
+    ] = Scale.LOG
+    fact: Annotated[
+        bool,
+        Meta(
+            description="a word for the table of facts and no response; of an object in JSON each of its entries"
+        ),
+    ] = False
+
+    def check(self, steps: Sequence[str]) -> None:
+        """Raises Problem for what cannot be, of a workload with these steps."""
+        if bool(self.json) == bool(self.regex):
+            found = "both" if self.json else "neither"
+            raise Problem(f'output "{self.name}" has either json or regex, found {found}')
+        if self.fact and self.take not in ("only", "first", "last"):
+            raise Problem(f'output "{self.name}": a fact is a word, and has no {self.take}', "take")
+        if self.step is not None and self.step not in steps:
+            message = f'output "{self.name}": there is no step "{self.step}"'
+            raise Problem(message, "step", hint=f"there are: {', '.join(steps)}")
+        if self.step is None and self.file is None and len(steps) > 1:
+            message = f'output "{self.name}": which of the steps prints it?'
+            raise Problem(message, hint=f'add step = "{steps[-1]}"')
+
+    @property
+    def file(self) -> str | None:
+        """The file in ``{out}``, where it is not printed."""
+        return self.source.removeprefix(FOLDER) if self.source.startswith(FOLDER) else None
+
+    @property
+    def spec(self) -> ResponseSpec:
+        """The response that it is."""
+        unit, _ = _UNITS.get(self.unit, (self.unit, 1.0))
+        usual = Better.LOWER if unit == "s" else Better.HIGHER if unit.endswith("/s") else Better.NONE
+        where = f"{self.json} of the JSON" if self.json else f"what {self.regex} finds"
+        taken = "" if self.take == "only" else f"{self.take} of "
+        text = f"{taken}{where} in {self.source}"
+        return ResponseSpec(self.name, unit, self.scale, self.better or usual, text, stretchable=False)
+
+
+def fields_of(outputs: Sequence[Output]) -> dict[str, object]:
+    """What the probe is asked to keep for these, as fields of its ``command`` job."""
+    files = sorted({output.file for output in outputs if output.file is not None})
+    return {"keep_output": MOST_BYTES, "keep_files": files} if outputs else {}
+
+
+def numbers_and_facts(
+    outputs: Sequence[Output], answer: Mapping[str, Any]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The responses and the facts in the answer of a ``command`` job, by name. Raises RequestError for one that is not
+    there."""
+    numbers: dict[str, float] = {}
+    facts: dict[str, str] = {}
+    for output in outputs:
+        try:
+            values = _values(output, _text(output, answer))
+            if output.fact:
+                facts |= _facts(output, values)
+            else:
+                numbers[output.name] = _number(output, values)
+        except ValueError as problem:
+            message = f'output "{output.name}": {problem}'
+            raise RequestError(message, hint=getattr(problem, "hint", None)) from None
+    if len(facts) > MOST_FACTS:
+        raise RequestError(f"{len(facts)} facts were printed, and {MOST_FACTS} are the most")
+    return numbers, facts
+
+
+class _NotThere(ValueError):
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def _text(output: Output, answer: Mapping[str, Any]) -> str:
+    if output.file is not None:
+        kept = answer["kept_files"][output.file]
+        if kept is None:
+            raise _NotThere(f"no file {shown(output.source)} was written")
+        found, whole = str(kept["text"]), kept["whole"]
+    else:
+        step = next(step for step in answer["steps"] if output.step in (None, step["name"]))
+        found, whole = str(step["printed"][output.source]), step["printed"]["whole"]
+    if not whole:
+        raise _NotThere(f"{output.source} holds more than {MOST_BYTES >> 20} MiB")
+    return found
+
+
+def _values(output: Output, text: str) -> list[Any]:
+    if output.regex:
+        found: list[Any] = [match[1] for match in re.finditer(output.regex, text, re.MULTILINE)]
+        if not found:
+            said = shown(text.strip()[:80])
+            raise _NotThere(f"nothing in {output.source} matches {output.regex}", f"it begins: {said}")
+    else:
+        documents = list(documents_in(text))
+        if not documents:
+            raise _NotThere(f"wanted JSON in {output.source}, found {shown(repr(text[:80]))}")
+        found = [value for one in documents for value in values_at(one, output.json)]
+        if not found:
+            raise _NotThere(f"no {output.json} in the JSON of {output.source}", near(documents, output.json))
+    if output.take == "only" and len(found) > 1:
+        raise _NotThere(
+            f"wanted one value, found {len(found)}", 'say which counts: take = "last", "sum", "median", "p99"'
+        )
+    return found
+
+
+def _number(output: Output, values: Sequence[Any]) -> float:
+    numbers = []
+    for value in values:
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise _NotThere(f"wanted a number, found {shown(repr(value)[:60])}")
+        numbers.append(number)
+    _, factor = _UNITS.get(output.unit, ("", 1.0))
+    found = _TAKEN[output.take](numbers) * (1.0 if output.take == "count" else factor)
+    if output.scale is Scale.LOG and found <= 0:
+        raise _NotThere(f"found {found:g}, and a ratio is of numbers above 0", 'say scale = "difference"')
+    return found
+
+
+def _facts(output: Output, values: Sequence[Any]) -> dict[str, str]:
+    value = values[-1] if output.take == "last" else values[0]
+    entries = value.items() if isinstance(value, dict) else [(output.name, value)]
+    return {str(name)[:LONGEST_WORD]: _word(entry) for name, entry in entries}
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, dict | list):
+        raise _NotThere("wanted a word or a number, found a list or an object")
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text.strip()[:LONGEST_WORD]
+
+
+# JSON
+
+
+def documents_in(text: str) -> Iterator[Any]:
+    """The objects and lists of JSON in a text, one after the other; whatever stands between them is passed over."""
+    decoder, at = json.JSONDecoder(), 0
+    while (start := re.compile(r"[{\[]").search(text, at)) is not None:
+        try:
+            found, at = decoder.raw_decode(text, start.start())
+            yield found
+        except (ValueError, RecursionError):
+            at = start.end()
+
+
+def values_at(node: Any, path: str) -> Iterator[Any]:
+    """What stands at a path; several where names can be read in two ways, those with the longest first names first. Names may
+    hold dots themselves. Entries of a list go by their "jobname" or "name", or by their number from 0."""
+    if not path:
+        yield node
+        return
+    entries = entries_of(node)
+    for name in sorted({name for name, _ in entries}, key=len, reverse=True):
+        if path != name and not path.startswith(f"{name}."):
+            continue
+        same = [value for other, value in entries if other == name]
+        if len(same) > 1:
+            hint = "add group_reporting to the job file" if "jobname" in _first(node) else None
+            raise RequestError(f'the JSON has {len(same)} entries called "{name}"', hint=hint)
+        yield from values_at(same[0], path[len(name) + 1 :])
+
+
+def near(documents: Sequence[Any], path: str) -> str | None:
+    """A hint that names the paths to numbers which are nearest to one that is not there."""
+    known = list(dict.fromkeys(path for one in documents for path in _paths(one)))
+    found = difflib.get_close_matches(path, known, n=5, cutoff=0.0)
+    return f"near it: {', '.join(found)}" if found else None
+
+
+def entries_of(node: Any) -> list[tuple[str, Any]]:
+    """The entries of an object or a list, by name or number."""
+    if isinstance(node, dict):
+        return [(str(name), value) for name, value in node.items()]
+    if not isinstance(node, list):
+        return []
+    if "jobname" in _first(node) or "name" in _first(node):
+        named = [entry for entry in node if isinstance(entry, dict)]
+        return [(str(entry.get("jobname", entry.get("name", ""))), entry) for entry in named]
+    return [(str(number), entry) for number, entry in enumerate(node)]
+
+
+def _first(node: Any) -> Mapping[str, Any]:
+    return node[0] if isinstance(node, list) and node and isinstance(node[0], dict) else {}
+
+
+def _paths(node: Any, before: str = "") -> Iterator[str]:
+    for name, value in entries_of(node):
+        path = f"{before}.{name}" if before else name
+        if isinstance(value, dict | list):
+            yield from _paths(value, path)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield path
