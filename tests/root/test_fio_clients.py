@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from running import failures_of, iotrial, stored_runs, write_study
-
 from iotrial.conduct.crowd.client import Client
 from iotrial.conduct.crowd.fio import _server
+from running import failures_of, iotrial, stored_runs, write_study
+
 from iotrial.probe.binary import find_binary
 
 pytestmark = [

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 from factorial_trials import SEED, stored
+from iotrial.workloads.atime import fact_in_words
 from rich.console import Console
 
 from iotrial.analysis.analyse import Spec, analyse
@@ -19,7 +20,6 @@ from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.store.checks import by_name, by_word
 from iotrial.store.model import BlockEnd, RunRecord, TrialData
 from iotrial.study.reader import read_study
-from iotrial.workloads.atime import fact_in_words
 from values import replace
 
 STUDY = """

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from iotrial.workloads.atime import AtimeWork
 
 from iotrial.errors import UnknownName
 from iotrial.study.model import Better, Scale
 from iotrial.study.reference import describe
 from iotrial.study.schema import Problem, keys_of, metas_of
 from iotrial.study.work import Step, kind, kinds, own_keys, work_of
-from iotrial.workloads.atime import AtimeWork
 from iotrial.workloads.command import CommandWork
 from iotrial.workloads.files import OPERATIONS, FilesWork, check_sequence
 

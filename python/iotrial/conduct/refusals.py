@@ -189,7 +189,7 @@ def check_commands(study: Study, means: Means) -> None:
     programs.check_programs(study)
     for workload in study.workloads:
         work = workload.work
-        if programs.chosen(study) and work.takes_program:
+        if programs.chosen(study) and work.takes_program():
             continue
         for program, package in work.needed_programs().items():
             means.program(program, package)

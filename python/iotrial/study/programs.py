@@ -26,11 +26,11 @@ def with_programs(
         return study, sets
     paths = list(dict.fromkeys(sets[PROGRAM]))
     rest = {name: labels for name, labels in sets.items() if name != PROGRAM}
-    takes = [workload for workload in study.workloads if workload.work.takes_program]
+    takes = [workload for workload in study.workloads if workload.work.takes_program()]
     if not takes:
         raise RequestError(
             f"{study.name}: --set {PROGRAM}=...: none of its workloads takes its programs from a path",
-            hint="workloads of kind database do, and those of kind pages that start a server",
+            hint="workloads of kind database do, and commands beside a server (serve)",
         )
     settings = [Setting(PROGRAM_KNOB, path) for path in paths]
     if len(paths) == 1:

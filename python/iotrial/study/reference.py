@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import textwrap
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal
 
-from msgspec import NODEFAULT
+from msgspec import NODEFAULT, Struct
 
 from iotrial.study.reader import WorkloadTable
 from iotrial.study.schema import Key, choices_of, keys_of, metas_of, plain_of
@@ -31,6 +31,8 @@ def reference(work: type[Work]) -> str:
     common = [key for key in keys_of(WorkloadTable).values() if key.name != "kind"]
     parts = [f'kind = "{work.kind}"\n', _paragraph(work.about), "Keys of every workload:\n", _keys(common)]
     parts += [f'Keys of kind "{work.kind}":\n', _keys(_all_keys(work))]
+    for name, struct in _tables_of(work):
+        parts += [f"Keys of [[workload.{name}]]:\n", _keys(keys_of(struct).values())]
     for key, words in work.vocabulary.items():
         parts += [f"Words of {key}:\n", _rows((word, "", text) for word, text in words.items())]
     parts += [
@@ -47,6 +49,15 @@ def reference(work: type[Work]) -> str:
     if work.notes:
         parts.append(_paragraph(work.notes))
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _tables_of(work: type[Work]) -> Iterator[tuple[str, type[Struct]]]:
+    """The keys of a kind that are lists of tables, and the Struct of each such table."""
+    for key in keys_of(work).values():
+        plain = plain_of(key.wanted)
+        entry = plain_of(typing.get_args(plain)[0]) if typing.get_origin(plain) is tuple else None
+        if isinstance(entry, type) and issubclass(entry, Struct) and _what(key).startswith("[["):
+            yield key.name, entry
 
 
 def _keys(keys: Iterable[Key]) -> str:
@@ -81,16 +92,23 @@ def with_tables(text: str) -> str:
         assert found, name
         after = rest[rest.index("\n\n") + 1 :]
         text = f"{before}{heading}{lead}{markdown(work)}{after}"
-    return text
+    outputs = keys_of(dict(_tables_of(kind("command")))["output"]).values()
+    before, heading, section = text.partition("#### `[[workload.output]]`\n")
+    lead, found, rest = section.partition(_TABLE)
+    assert found
+    return f"{before}{heading}{lead}{_rows_of(outputs)}{rest[rest.index(chr(10) * 2) + 1 :]}"
 
 
 def markdown(work: type[Work]) -> str:
     """The keys of a kind that are not those of every set of files, as a table of ``docs/study-files.md``."""
     shared = keys_of(FileSet)
-    keys = [key for key in _all_keys(work) if key.name not in shared]
+    return _rows_of((key for key in _all_keys(work) if key.name not in shared), work.vocabulary)
+
+
+def _rows_of(keys: Iterable[Key], vocabulary: Mapping[str, Mapping[str, str]] = MappingProxyType({})) -> str:
     lines = [*_TABLE.splitlines(), "| --- | --- | --- | --- |"]
     for key in keys:
-        words = work.vocabulary.get(key.name, {})
+        words = vocabulary.get(key.name, {})
         choices = _choices(plain_of(key.wanted)) or (tuple(words) if len(words) <= _MOST_WORDS else ())
         what = ", ".join(f"`{choice}`" for choice in choices) or _range(key)
         lines.append(f"| `{key.name}` | {what} | {_left_out(key)} | {key.text} |".replace("|  |", "| |"))

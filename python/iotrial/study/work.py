@@ -246,8 +246,6 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     stretches_each: ClassVar[bool] = False
     #: what those of its responses are that the slow-down cannot be put into
     unstretchable: ClassVar[str] = "what the program reports of itself"
-    #: the user may say on the command line where its programs are (``--set program=PATH``)
-    takes_program: ClassVar[bool] = False
 
     #: the probe's job
     verb: ClassVar[str]
@@ -394,6 +392,10 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     def optional_programs(self) -> Mapping[str, str]:
         """Those of them, with the package of each, without which the workload is left out of a study that has others."""
         return {}
+
+    def takes_program(self) -> bool:
+        """Whether the user may say on the command line where its programs are (``--set program=PATH``)."""
+        return False
 
     def check_program(self, path: str) -> None:
         """Raises MissingTool where the folder of programs that the user has named lacks one."""

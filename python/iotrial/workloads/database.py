@@ -102,7 +102,6 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
     vocabulary = {"engine": ENGINES, "test": TESTS}
     documented = (_WALL, _RATE, *CPU_RESPONSES, *_SERVER, *DEVICE_RESPONSES, SYNCED_RESPONSE)
     options = ("test", "rows", "changed", "buffer", "durable", "huge_pages", "buffer_dump", "connection")
-    takes_program = True
     unstretchable = "what is counted of the server, which is another process than the one that is slowed down"
     verb = "command"
     starts_programs = True
@@ -312,6 +311,9 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
 
     def begun(self, lab: LabContext) -> None:
         engine(self.engine).begun(self, lab, _folder(self, lab))
+
+    def takes_program(self) -> bool:
+        return True
 
     def warm(self, state: str) -> int:
         return engine(self.engine).passes if state == "warm" else 0

@@ -92,6 +92,9 @@ class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
         )
         return (server,)
 
+    def takes_program(self) -> bool:
+        return bool(self.serve)
+
     def provide(self, lab: LabContext) -> None:
         if self.serve:
             lab.target.call("mkdir", path=lab.own, mode="0755")

@@ -420,9 +420,10 @@ fn kept_files(out: Option<&str>, names: &[String], limit: usize) -> Result<Value
         let text = plain.map(|file| beginning_of(&file, limit)).transpose()?;
         found.insert(
             name.clone(),
-            text.map_or(Value::Null, |(text, whole)| {
-                json!({"text": text, "whole": whole})
-            }),
+            text.map_or(
+                Value::Null,
+                |(text, whole)| json!({"text": text, "whole": whole}),
+            ),
         );
     }
     Ok(Value::Object(found))

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 PAGE = 4096
@@ -62,8 +63,10 @@ class Object:
         self.call = call
         self.path = f"{folder}/{call}"
         self.beside = f"{self.path}/inside" if call in FOLDERS else f"{self.path}.beside"
-        self.is_file = call not in FOLDERS + LINKS
+        self.is_file = call not in (*FOLDERS, *LINKS)
         self.fd = self.other = -1
+        self.mapping: mmap.mmap
+        self.address: ctypes.c_void_p
         self.unprepared: OSError | None = None
         if call in FOLDERS:
             os.mkdir(self.path)
@@ -81,10 +84,8 @@ class Object:
             os.link(self.path, self.further(0))
             os.link(self.path, self.further(1))
         elif call == "getxattr":
-            try:
+            with suppress(OSError):  # a file system without such attributes refuses the call too
                 os.setxattr(self.path, "user.iotrial", b"1")
-            except OSError:
-                pass  # a file system without such attributes refuses the call too
 
     def atime(self) -> int:
         """Nanoseconds, of a link its own. Asking changes nothing."""
@@ -140,7 +141,9 @@ def opened(path: str, flags: int) -> None:
 
 # calls that need more than a line
 
-READ = mmap.mmap(-1, PAGE)  # direct reads go to whole pages
+# Direct reads go to a whole page, which is there: for one that is not yet, btrfs reads through the cache instead, and notes it.
+READ = mmap.mmap(-1, PAGE)
+READ[:] = bytes(PAGE)
 ROOM = ctypes.addressof(ctypes.c_char.from_buffer(READ))
 
 
@@ -312,9 +315,11 @@ CALLS: dict[str, Callable[[Object, int], object]] = {
 #: what is open before the times are set, and how
 OPENED = {
     **dict.fromkeys(
-        ("read", "read-nothing", "read-at-end", "pread", "readv", "preadv2", "aio-read", "io-uring-read", "mmap")
-        + ("mmap-populate", "mapped-read", "sendfile", "splice", "copy-file-range", "clone", "fadvise-willneed")
-        + ("fadvise-dontneed", "readahead", "madvise-willneed", "mincore", "lseek-data", "fiemap", "flock", "fsync"),
+        (
+            "read", "read-nothing", "read-at-end", "pread", "readv", "preadv2", "aio-read", "io-uring-read", "mmap",
+            "mmap-populate", "mapped-read", "sendfile", "splice", "copy-file-range", "clone", "fadvise-willneed",
+            "fadvise-dontneed", "readahead", "madvise-willneed", "mincore", "lseek-data", "fiemap", "flock", "fsync",
+        ),
         os.O_RDONLY,
     ),
     **dict.fromkeys(

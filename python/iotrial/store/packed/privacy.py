@@ -20,7 +20,7 @@ from iotrial.study.model import Study
 from iotrial.study.schema import printable
 
 _PATH_OPTIONS = (
-    "--html", "--markdown", "--on", "--like", "--device", "--erase", "--place", "--client", "--server-probe",
+    "--html", "--markdown", "--on", "--like", "--device", "--erase", "--place",
 )  # fmt: skip
 _PATH = re.compile(r"(?<![\w.~)\]}/-])(?:~|\.{1,2})?/[^\s,:;\"'|]*")
 
