@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from probe_client import Lab, make_set
 
-from iotrial.paths import catalogue_folder
+import iotrial
 
-SCRIPT = catalogue_folder() / "mount" / "atime-semantics.py"
+SCRIPT = Path(iotrial.__file__).parent / "catalogue" / "mount" / "atime-semantics.py"
 OPTIONS = ("strictatime", "relatime", "noatime", "nodiratime", "lazytime")
 #: those of the calls that Python can make by itself
 SAMPLE = (
