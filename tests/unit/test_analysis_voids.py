@@ -36,6 +36,12 @@ def test_the_bet_is_the_product_of_the_definition() -> None:
     assert largest_log_e([(True, 0.5), (False, 0.5), (True, 0.5)]) == pytest.approx(math.log(max(means)))
 
 
+def test_a_block_in_which_all_runs_or_none_are_at_the_level_says_nothing_of_it() -> None:
+    telling = [(True, 0.5), (True, 0.25)]
+    silent = [(False, 0.0), (True, 1.0)]
+    assert largest_log_e([telling[0], *silent, telling[1]]) == pytest.approx(largest_log_e(telling))
+
+
 def test_with_equal_chances_the_bet_has_mean_one() -> None:
     total = 0.0
     for levels in itertools.product(("444", "777"), repeat=8):

@@ -65,6 +65,41 @@ def test_an_entry_is_on_disk_before_record_returns(tmp_path: Path, monkeypatch: 
     assert json.loads((tmp_path / "journal" / "000001.entry").read_text())["original"] == "64"
 
 
+def test_an_entry_is_gone_from_the_disk_before_drop_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    record(journal)
+    (entry,) = journal.pending()
+    synced: list[tuple[str, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        folder = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((folder.name, journal.path(entry.number).exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal.drop(entry)
+    # the mark first, while its entry stands, then the entry
+    assert synced == [(tmp_path.name, True), ("journal", False)]
+
+
+def test_values_of_one_subject_that_are_ours_add_up(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.record("block.nr_requests", {"path": REQUESTS}, "64", ("128",), boot_id="boot-1")
+    journal.record("block.nr_requests", {"path": REQUESTS}, "128", ("256", "128"), boot_id="boot-1")
+    for reader in (journal, Journal(tmp_path)):
+        (entry,) = reader.pending()
+        assert (entry.original, entry.ours) == ("64", ("128", "256"))
+
+
+def test_what_an_earlier_trial_has_left_changed_is_not_recorded_over(tmp_path: Path) -> None:
+    record(Journal(tmp_path))
+    later = Journal(tmp_path)
+    with pytest.raises(LabError, match="loop9"):
+        record(later, original="256")
+    assert [entry.original for entry in later.pending()] == ["64"]
+
+
 def test_the_first_original_is_kept_when_the_same_subject_is_recorded_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     record(journal, original="64")
@@ -304,6 +339,49 @@ def test_entries_that_iotrial_itself_has_dropped_are_not_missed(tmp_path: Path) 
     journal.drop(first)
     assert Journal(tmp_path / "journal").read() == ((), ())
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+
+
+def test_entries_removed_after_another_was_put_back_are_missed(tmp_path: Path) -> None:
+    for path in (REQUESTS, "/sys/block/loop9/queue/scheduler"):
+        record(Journal(tmp_path / "journal"), path)
+    restoring = Journal(tmp_path / "journal")
+    first, second = restoring.pending()
+    restoring.drop(second)
+    restoring.path(first.number).unlink()
+    entries, (damage,) = Journal(tmp_path / "journal").read()
+    assert entries == ()
+    assert "removed" in damage.reason
+
+
+def _written_by_its_group(path: Path) -> None:
+    path.chmod(0o620)
+
+
+def _written_by_all(path: Path) -> None:
+    path.chmod(0o602)
+
+
+def _of_another_user(path: Path) -> None:
+    os.chown(path, 54_321, -1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [_written_by_its_group, _written_by_all, pytest.param(_of_another_user, marks=pytest.mark.root)],
+)
+@pytest.mark.parametrize("what", ["entry", "folder"])
+def test_an_entry_that_somebody_else_could_have_written_is_not_obeyed(
+    tmp_path: Path, what: str, given: Callable[[Path], None]
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    record(journal)
+    harmed = journal.path(1) if what == "entry" else journal.folder
+    given(harmed)
+    entries, (damage,) = Journal(journal.folder).read()
+    assert (entries, damage.path) == ((), harmed)
+    machine = Files({REQUESTS: "256"})
+    assert restore(Journal(journal.folder), Target(machine)) == ()
+    assert machine.writes == []
 
 
 @pytest.mark.parametrize("killed_before", ["the mark is removed", "the entry is removed"])
