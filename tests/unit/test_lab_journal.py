@@ -14,6 +14,7 @@ import pytest
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Undone
+from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.restore import refuse_leftovers, restore
 from iotrial.lab.target import Target
@@ -547,6 +548,30 @@ class Loop(Files):
         if verb == "loop_status":
             return {"attached": False, "inode": None}
         return super().call(verb, **fields)
+
+
+def test_while_a_loop_device_of_the_lab_is_in_use_its_folder_stays_and_settings_are_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class InUse(Loop):
+        def call(self, verb: str, **fields: object) -> dict[str, object]:
+            if verb == "loop_status":
+                return {"attached": True, "inode": 1}
+            if verb == "list":
+                return {"names": []}
+            return super().call(verb, **fields)
+
+    monkeypatch.setattr(LabLoop, "cleared_within_s", 0.0)
+    journal = Journal(tmp_path)
+    journal.record("lab.path", {"path": "/run/iotrial"}, "absent", ("present",), boot_id="boot-1")
+    taken(journal)
+    record(journal)
+    machine = InUse({REQUESTS: "256"})
+    results = {r.entry.knob: r for r in restore(journal, Target(machine))}
+    assert "in use by" in str(results["lab.loop"].problem)
+    assert results["lab.path"].problem == "waits for the loop device"
+    assert machine.files[REQUESTS] == "64"
+    assert [entry.knob for entry in journal.pending()] == ["lab.path", "lab.loop"]
 
 
 def taken(journal: Journal, **identity: str) -> None:
