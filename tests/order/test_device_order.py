@@ -177,6 +177,24 @@ def test_a_disk_that_carries_another_mark_when_it_is_taken_back_ends_the_trial(o
     assert not any(verb == "device_zero" for verb, _ in probe.calls)
 
 
+def test_a_disk_with_one_signature_that_is_not_the_labs_is_not_zeroed(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _, probe = opened(workload=["probe"], cache=["cold"])
+    plain = Disk._run
+
+    def run(disk: Disk, argv: list[str], **words: Any) -> dict[str, Any]:
+        both = [{"type": "ext4", "uuid": probe.uuid}, {"type": "xfs", "uuid": "theirs"}]
+        more = {"stdout": json.dumps({"signatures": both})} if argv[0] == "wipefs" else {}
+        return {**plain(disk, argv, **words), **more}
+
+    monkeypatch.setattr(Disk, "_run", run)
+    (place,) = session.places.values()
+    with pytest.raises(LabError, match="somebody else has written to it"):
+        place.close()
+    assert not any(verb == "device_zero" for verb, _ in probe.calls)
+
+
 @pytest.mark.parametrize("status", [0, 4, 8])
 def test_a_disk_is_taken_only_where_blkid_says_that_it_found_nothing(
     opened: Any, monkeypatch: pytest.MonkeyPatch, status: int
