@@ -15,8 +15,10 @@ from iotrial.conduct.resolve import resolve
 from iotrial.conduct.runner import Runner
 from iotrial.conduct.session import Session
 from iotrial.design.plan import Plan
+from iotrial.errors import LabError, RequestError
 from iotrial.lab import identity
-from iotrial.lab.guard import Consent
+from iotrial.lab.guard import Consent, claim
+from iotrial.lab.target import Target
 from iotrial.study.catalogue import find
 from iotrial.study.select import select
 
@@ -162,6 +164,61 @@ def test_at_the_end_the_range_is_zeroed_and_then_the_mark_and_then_the_disk_give
     assert verbs[first : first + 3] == ["device_zero", "device_zero", "device_close"]
     assert probe.stages[first] == "zeroing"
     assert list(probe.journal.glob("*.entry")) == []
+
+
+def test_a_disk_that_carries_another_mark_when_it_is_taken_back_ends_the_trial(opened: Any) -> None:
+    session, plan, probe = opened(workload=["probe"], cache=["cold"])
+    probe.marked = "trial of somebody else"
+    with pytest.raises(LabError, match="wanted the mark of this trial"):
+        Runner(session, injected=1.06).run(
+            plan.conditions[0], plan.block(plan.conditions[0], 0).runs[0], block=0
+        )
+    session.close()
+    assert not any(verb == "device_zero" for verb, _ in probe.calls)
+
+
+def test_a_disk_with_one_signature_that_is_not_the_labs_is_not_zeroed(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _, probe = opened(workload=["probe"], cache=["cold"])
+    plain = Disk._run
+
+    def run(disk: Disk, argv: list[str], **words: Any) -> dict[str, Any]:
+        both = [{"type": "ext4", "uuid": probe.uuid}, {"type": "xfs", "uuid": "theirs"}]
+        more = {"stdout": json.dumps({"signatures": both})} if argv[0] == "wipefs" else {}
+        return {**plain(disk, argv, **words), **more}
+
+    monkeypatch.setattr(Disk, "_run", run)
+    (place,) = session.places.values()
+    with pytest.raises(LabError, match="somebody else has written to it"):
+        place.close()
+    assert not any(verb == "device_zero" for verb, _ in probe.calls)
+
+
+@pytest.mark.parametrize("status", [0, 4, 8])
+def test_a_disk_is_taken_only_where_blkid_says_that_it_found_nothing(
+    opened: Any, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    plain = Disk._run
+
+    def run(disk: Disk, argv: list[str], **words: Any) -> dict[str, Any]:
+        answer = plain(disk, argv, **words)
+        return {**answer, "exit": status} if argv[0] == "blkid" else answer
+
+    monkeypatch.setattr(Disk, "_run", run)
+    with pytest.raises(RequestError, match=f"blkid ended with {status}"):
+        opened(workload=["probe"])
+
+
+@pytest.mark.parametrize("discard", [True, False])
+def test_what_has_come_onto_the_disk_of_a_resumed_trial_since_is_refused(
+    opened: Any, monkeypatch: pytest.MonkeyPatch, discard: bool
+) -> None:
+    monkeypatch.setattr(Disk, "_device_scan", lambda *_, **__: {"nonzero": 8192})
+    disk = Disk(isolate=True)
+    with pytest.raises(RequestError, match="there is data at byte 8,192"):
+        claim(Target(disk), Consent(None, "S-1234", discard_contents=discard), LAB)
+    assert disk.calls[-1][0] == "device_close"
 
 
 @pytest.mark.parametrize("cache", ["cold", "warm"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from iotrial.conduct.runner import Runner
 from iotrial.conduct.session import Session
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
-from iotrial.errors import TargetError
+from iotrial.errors import LabError, TargetError
 from iotrial.lab import registry
+from iotrial.lab.journal import Journal
 from iotrial.study.catalogue import find
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
@@ -135,7 +137,7 @@ def test_queue_settings_are_journaled_before_they_are_written_and_the_scheduler_
 ) -> None:
     opened("files/permissions", workload=["probe"])
     entries = sorted((state / "journal").glob("*.entry"))
-    knobs = [__import__("json").loads(path.read_text())["knob"] for path in entries]
+    knobs = [json.loads(path.read_text())["knob"] for path in entries]
     assert knobs[:3] == ["lab.process", "lab.path", "lab.loop"]
     assert knobs[-1] == "block.scheduler"
     assert set(knobs[3:]) == {
@@ -144,6 +146,111 @@ def test_queue_settings_are_journaled_before_they_are_written_and_the_scheduler_
         "block.read_ahead_kb",
         "block.wbt_lat_usec",
     }
+
+
+class Kernel(Recording):
+    """A queue that stands otherwise than a lab pins it, takes what is written, and drags its length along with the scheduler.
+    ``unannounced``: what was written and is not in the journal, neither as ours nor as what stood there."""
+
+    journal: Path
+
+    def __init__(self, *, isolate: bool, **words: object) -> None:
+        super().__init__(isolate=isolate, **words)
+        self.queue |= {"scheduler": "none [mq-deadline]", "nr_requests": "64", "read_ahead_kb": "4096"}
+        self.before = dict(self.queue)
+        self.unannounced: list[tuple[str, str]] = []
+
+    def _write(self, path: str, data: str) -> None:
+        entries = [json.loads(file.read_text()) for file in self.journal.glob("*.entry")]
+        allowed = [
+            v for e in entries if e["address"].get("path") == path for v in (*e["ours"], e["original"])
+        ]
+        if data not in allowed:
+            self.unannounced.append((path, data))
+        name = path.rsplit("/", 1)[1]
+        others = [word for word in ("none", "mq-deadline") if word != data]
+        self.queue[name] = " ".join([f"[{data}]", *others]) if name == "scheduler" else data
+        if name == "scheduler":
+            self.queue["nr_requests"] = "128" if data == "none" else "256"
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch, opened: Any, state: Path) -> Any:
+    """Opens a study on such a kernel."""
+    monkeypatch.setattr(Kernel, "journal", state / "journal", raising=False)
+    monkeypatch.setattr(session_module, "Probe", Kernel)
+    return opened
+
+
+def test_the_queue_is_pinned_and_nothing_is_written_that_the_journal_does_not_announce(kernel: Any) -> None:
+    session, _, probe = kernel("files/permissions", workload=["probe"])
+    assert probe.unannounced == []
+    assert probe.queue["scheduler"].startswith("[none]")
+    assert (probe.queue["nr_requests"], probe.queue["read_ahead_kb"]) == ("128", "128")
+    # a change of scheduler drags the length along
+    probe.queue["nr_requests"] = "256"
+    session.settings.repin(session.places["ext4"])
+    assert probe.queue["nr_requests"] == "128"
+
+
+VARIED = """
+[study]
+name = "varied"
+question = "?"
+[lab]
+size = "64 MiB"
+[[factor]]
+name = "ahead"
+knob = "block.read_ahead_kb"
+levels = ["512", "1024"]
+[[workload]]
+name = "w"
+kind = "files"
+files = 2
+operations = ["open", "read", "close"]
+"""
+
+
+def test_the_value_that_every_run_goes_through_is_announced_too(kernel: Any) -> None:
+    session, plan, probe = kernel(read_study(VARIED, "test", trusted=False))
+    runner = Runner(session, injected=1.06)
+    for run in plan.block(plan.conditions[0], 0).runs:
+        assert runner.run(plan.conditions[0], run, block=0).problem is None
+    written = {f["data"] for verb, f in probe.calls if verb == "write" and "read_ahead" in f["path"]}
+    assert written == {"128", "512", "1024"}
+    assert probe.unannounced == []
+
+
+def test_settings_are_put_back_newest_first_while_their_device_is_the_labs(kernel: Any) -> None:
+    session, _, probe = kernel("files/permissions", workload=["probe"])
+    probe.calls.clear()
+    session.close()
+    verbs = [verb for verb, _ in probe.calls]
+    written = [fields["path"].rsplit("/", 1)[1] for verb, fields in probe.calls if verb == "write"]
+    assert verbs.index("write") < verbs.index("unmount") < verbs.index("loop_detach")
+    assert written[0] == "scheduler"  # it drags the length of the queue along, which comes after it
+    assert {name: probe.queue[name] for name in ("nr_requests", "read_ahead_kb", "wbt_lat_usec")} == {
+        name: probe.before[name] for name in ("nr_requests", "read_ahead_kb", "wbt_lat_usec")
+    }
+    assert "[mq-deadline]" in probe.queue["scheduler"]
+    assert Journal(probe.journal).pending() == ()
+
+
+def test_no_probe_is_started_while_an_earlier_trial_is_not_put_back(
+    opened: Any, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/sys/block/loop9/queue/nr_requests"
+    Journal(state / "journal").record("block.nr_requests", {"path": path}, "64", ("128",))
+    started: list[Recording] = []
+
+    def probe(**words: Any) -> Recording:
+        started.append(Recording(**words))
+        return started[-1]
+
+    monkeypatch.setattr(session_module, "Probe", probe)
+    with pytest.raises(LabError, match="an earlier trial was cut off"):
+        opened("files/permissions", workload=["probe"])
+    assert started == []
 
 
 def test_images_are_made_without_background_initialisation_and_without_discard(opened: Any) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from iotrial.analysis.analyse import Spec, analyse, analyse_condition, look_due
+from iotrial.analysis.controls import positive_seen
 from iotrial.analysis.eprocess import interval
-from iotrial.analysis.model import Observation, ObservedBlock, Verdict
+from iotrial.analysis.model import Control, Observation, ObservedBlock, Verdict
 from iotrial.analysis.spec import stretched_response
 from iotrial.design.model import ArmKind, Block, PlannedRun
 from iotrial.design.plan import Plan
@@ -282,6 +283,45 @@ def test_a_rate_is_stretched_by_the_inverse_and_a_count_has_no_positive_control(
     spec = Spec.from_plan(Plan(replace(STUDY, responses=(count,)), "ab" * 16))
     assert spec.positive_response(spec.conditions[0]) is None
     assert spec.control_alpha == pytest.approx(0.001 / 2)
+
+
+def scaled(kind: ArmKind, ratio: float) -> Change:
+    """Arms of this kind take that many times as long."""
+
+    def change(_block: Block, run: PlannedRun, seen: Observation) -> Observation:
+        if run.arm.kind is not kind:
+            return seen
+        return replace(seen, responses={**seen.responses, "wall": ratio * seen.responses["wall"]})
+
+    return change
+
+
+def test_a_copy_that_is_told_from_its_original_at_the_studys_alpha_alone_passes(
+    plan: Plan, spec: Spec
+) -> None:
+    found = analyse(spec, conducted(plan, 60, change=scaled(ArmKind.NEGATIVE, 1.03)))
+    told = [one for one in found.controls if one.kind == "negative" and one.told_from_zero]
+    assert told
+    assert all(one.passed for one in told)
+
+
+def test_a_slowed_copy_that_is_faster_has_not_been_seen(plan: Plan, spec: Spec) -> None:
+    found = analyse(spec, conducted(plan, 60, change=scaled(ArmKind.POSITIVE, 0.5)))
+    positive = [one for one in found.controls if one.kind == "positive"]
+    assert all(one.ratio is not None and one.ratio < 0.7 for one in positive)
+    assert not any(one.passed or one.told_from_zero for one in positive)
+
+
+def test_every_slowed_copy_that_vouches_for_a_response_must_have_been_seen() -> None:
+    def control(response: str, *, seen: bool) -> Control:
+        return Control(ArmKind.POSITIVE.value, {}, response, 1.1, 1.1, None, None, True, seen, 30)
+
+    both = [control("wall", seen=True), control("wall", seen=False)]
+    assert not positive_seen(both, "wall")
+    assert not positive_seen(both, "cpu")
+    assert positive_seen(both[:1], "wall")
+    assert positive_seen(both[:1], "cpu")
+    assert positive_seen([*both, control("cpu", seen=True)], "cpu")
 
 
 def test_the_response_that_is_stretched_is_the_first_that_a_stretch_is_a_constant_ratio_of() -> None:

@@ -122,6 +122,17 @@ def test_no_candidate_of_a_dense_grid_is_left_outside_the_interval(
     assert found.low <= found.estimate <= found.high
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.3])
+def test_p_rests_on_the_most_evidence_so_far_and_the_e_value_on_the_evidence_now(margin: float) -> None:
+    rng = np.random.default_rng(2)
+    d = np.concatenate([rng.normal(2, 1, 12), rng.normal(-2, 1, 12)])  # evidence comes and goes
+    slow = slow_process(d.tolist(), 0.0, margin)
+    assert max(slow) > 10 * slow[-1]
+    found = interval(d, 0.05, margin=margin)
+    assert found.p_anytime == pytest.approx(1 / max(slow))
+    assert found.e_value == pytest.approx(slow[-1])
+
+
 @pytest.mark.parametrize("seed", range(16))
 def test_the_estimate_is_the_candidate_with_the_least_evidence_against_it(seed: int) -> None:
     d = series(seed)

@@ -36,6 +36,12 @@ def test_the_bet_is_the_product_of_the_definition() -> None:
     assert largest_log_e([(True, 0.5), (False, 0.5), (True, 0.5)]) == pytest.approx(math.log(max(means)))
 
 
+def test_a_block_in_which_all_runs_or_none_are_at_the_level_says_nothing_of_it() -> None:
+    telling = [(True, 0.5), (True, 0.25)]
+    silent = [(False, 0.0), (True, 1.0)]
+    assert largest_log_e([telling[0], *silent, telling[1]]) == pytest.approx(largest_log_e(telling))
+
+
 def test_with_equal_chances_the_bet_has_mean_one() -> None:
     total = 0.0
     for levels in itertools.product(("444", "777"), repeat=8):
@@ -55,6 +61,16 @@ def test_a_conspicuous_share_is_noted_before_it_is_proof() -> None:
     assert reasons == []
     assert notes == ["9 of 9 void blocks are due to 777, more than its share"]
     assert compare_void_rates([void("777")] * 3) == ([], [])
+
+
+def test_the_level_of_the_controls_is_shared_over_the_levels_compared() -> None:
+    def value(hits: int) -> float:
+        return sum((1 + stake) ** hits for stake in (0.1, 0.3, 0.6, 0.9)) / 4
+
+    # two levels share 1 in 1000
+    assert 1000 < value(13) < 2000 < value(14)
+    assert compare_void_rates([void("777")] * 13)[1] == []
+    assert len(compare_void_rates([void("777")] * 14)[1]) == 1
 
 
 def test_control_arms_run_at_the_reference_and_are_no_surplus_of_it() -> None:

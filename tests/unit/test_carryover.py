@@ -220,6 +220,8 @@ def test_a_sound_trial_passes() -> None:
     spec, blocks = trial(f"{2:032x}", blocks=100, carry=0.0)
     found = analyse(spec, blocks)
     assert [one.passed for one in found.carry_over] == [True]
+    # one level that is tried, inside blocks and between them
+    assert [one.alpha for one in found.carry_over] == [pytest.approx(0.001 / 2)]
 
 
 def test_blocks_with_wash_in_are_judged_alone() -> None:

@@ -260,6 +260,14 @@ class TestWholePlots:
         assert all(abs(count - 200) < 6 * math.sqrt(600 * 2 / 9) for count in firsts.values())
         assert len(orders) == 3 * 6
 
+    def test_the_repeats_of_a_stretch_are_drawn_independently(self) -> None:
+        pairs: Counter[tuple[bool, bool]] = Counter()
+        for index in range(0, 400, 2):
+            first, second = self.PLAN.block(self.CONDITION, index).runs[:4:2]
+            pairs[first.arm.treatment["mode"] == "off", second.arm.treatment["mode"] == "off"] += 1
+        # binomial, 200 draws of 1/4: six standard deviations
+        assert all(abs(pairs[a, b] - 50) < 6 * math.sqrt(200 * 3 / 16) for a in (0, 1) for b in (0, 1))
+
     def test_files_are_drawn_anew_in_every_repeat(self) -> None:
 
         work = replace(self.PLAN.study.workloads[0].work, files=2, pool=40)

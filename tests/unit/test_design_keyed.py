@@ -7,7 +7,7 @@ import math
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iotrial.design.keyed import Stream, new_seed, seed_from_user
@@ -75,6 +75,7 @@ def test_an_order_and_a_sample_are_pinned() -> None:
     assert Stream(SEED, "assignment", "cache=cold", 7).sample(1000, 6) == (746, 543, 259, 386, 821, 32)
 
 
+@settings(deadline=None)  # the first long one imports numpy
 @given(COORDINATES, st.integers(0, 40), st.data())
 def test_samples_agree_with_the_documented_algorithm(
     coordinates: list[int | str], n: int, data: st.DataObject
@@ -83,6 +84,16 @@ def test_samples_agree_with_the_documented_algorithm(
     assert Stream(SEED, "order", *coordinates).sample(n, k) == Documented(SEED, "order", *coordinates).sample(
         n, k
     )
+
+
+@pytest.mark.parametrize("k", [31, 32, 33, 34, 35, 36, 200])
+def test_a_long_sample_takes_the_words_of_the_documented_algorithm_and_no_more(k: int) -> None:
+    ours, documented = Stream(SEED, "order"), Documented(SEED, "order")
+    assert ours.word() == documented.word()
+    assert ours.sample(k + 5, k) == documented.sample(k + 5, k)
+    assert ours.word() == documented.word()
+    assert ours.sample(k, k) == documented.sample(k, k)
+    assert ours.below(10) == documented.below(10)
 
 
 @given(st.lists(st.integers(1, 2**64), min_size=1, max_size=12))

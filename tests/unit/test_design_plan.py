@@ -200,6 +200,17 @@ def test_a_pool_with_too_few_runs_of_neighbours_is_refused() -> None:
         Plan(study(workloads=(near,)), SEED)
 
 
+def test_a_wash_in_is_the_references_work_never_slowed_on_the_files_of_the_run_that_follows() -> None:
+    plan = Plan(study(), SEED)
+    runs = plan.block(plan.conditions[0], 0).runs
+    assert any(run.arm.stretched for run in runs)
+    for run in runs:
+        neutral = plan.wash_in(run)
+        assert neutral.arm == plan.reference
+        assert not neutral.arm.stretched
+        assert (neutral.slot, neutral.files) == (run.slot, run.files)
+
+
 def test_a_round_holds_each_undecided_condition_once_in_an_order_of_its_own() -> None:
     plan = Plan(study(), SEED)
     undecided = plan.conditions[1:5]

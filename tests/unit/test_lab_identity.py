@@ -70,7 +70,7 @@ def test_every_place_where_a_disk_says_its_name_is_read() -> None:
         },
         sda={
             "device/wwid": "naa.50014ee2b1234567",
-            "device/vpd_pg80": "\x00\ufffd\x00\x14     WD-WCC4N0123",
+            "device/vpd_pg80": "\x00\ufffd\x000" + "WD-WCC4N0123".rjust(48),  # its length, 48, reads as "0"
             "udev": "S:disk/by-id/x\nE:ID_SERIAL_SHORT=WD-WCC4N0123\nE:ID_WWN=0x50014ee2b1234567\nE:ID_BUS=ata\n",
         },
         loop0={},

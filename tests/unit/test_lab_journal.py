@@ -14,6 +14,7 @@ import pytest
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Undone
+from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.restore import refuse_leftovers, restore
 from iotrial.lab.target import Target
@@ -63,6 +64,41 @@ def test_an_entry_is_on_disk_before_record_returns(tmp_path: Path, monkeypatch: 
     record(Journal(tmp_path / "journal"))
     assert [Path(path).name for path in synced] == ["000001.draft", "journal", tmp_path.name]
     assert json.loads((tmp_path / "journal" / "000001.entry").read_text())["original"] == "64"
+
+
+def test_an_entry_is_gone_from_the_disk_before_drop_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    record(journal)
+    (entry,) = journal.pending()
+    synced: list[tuple[str, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        folder = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((folder.name, journal.path(entry.number).exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal.drop(entry)
+    # the mark first, while its entry stands, then the entry
+    assert synced == [(tmp_path.name, True), ("journal", False)]
+
+
+def test_values_of_one_subject_that_are_ours_add_up(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.record("block.nr_requests", {"path": REQUESTS}, "64", ("128",), boot_id="boot-1")
+    journal.record("block.nr_requests", {"path": REQUESTS}, "128", ("256", "128"), boot_id="boot-1")
+    for reader in (journal, Journal(tmp_path)):
+        (entry,) = reader.pending()
+        assert (entry.original, entry.ours) == ("64", ("128", "256"))
+
+
+def test_what_an_earlier_trial_has_left_changed_is_not_recorded_over(tmp_path: Path) -> None:
+    record(Journal(tmp_path))
+    later = Journal(tmp_path)
+    with pytest.raises(LabError, match="loop9"):
+        record(later, original="256")
+    assert [entry.original for entry in later.pending()] == ["64"]
 
 
 def test_the_first_original_is_kept_when_the_same_subject_is_recorded_again(tmp_path: Path) -> None:
@@ -306,6 +342,49 @@ def test_entries_that_iotrial_itself_has_dropped_are_not_missed(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
 
 
+def test_entries_removed_after_another_was_put_back_are_missed(tmp_path: Path) -> None:
+    for path in (REQUESTS, "/sys/block/loop9/queue/scheduler"):
+        record(Journal(tmp_path / "journal"), path)
+    restoring = Journal(tmp_path / "journal")
+    first, second = restoring.pending()
+    restoring.drop(second)
+    restoring.path(first.number).unlink()
+    entries, (damage,) = Journal(tmp_path / "journal").read()
+    assert entries == ()
+    assert "removed" in damage.reason
+
+
+def _written_by_its_group(path: Path) -> None:
+    path.chmod(0o620)
+
+
+def _written_by_all(path: Path) -> None:
+    path.chmod(0o602)
+
+
+def _of_another_user(path: Path) -> None:
+    os.chown(path, 54_321, -1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [_written_by_its_group, _written_by_all, pytest.param(_of_another_user, marks=pytest.mark.root)],
+)
+@pytest.mark.parametrize("what", ["entry", "folder"])
+def test_an_entry_that_somebody_else_could_have_written_is_not_obeyed(
+    tmp_path: Path, what: str, given: Callable[[Path], None]
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    record(journal)
+    harmed = journal.path(1) if what == "entry" else journal.folder
+    given(harmed)
+    entries, (damage,) = Journal(journal.folder).read()
+    assert (entries, damage.path) == ((), harmed)
+    machine = Files({REQUESTS: "256"})
+    assert restore(Journal(journal.folder), Target(machine)) == ()
+    assert machine.writes == []
+
+
 @pytest.mark.parametrize("killed_before", ["the mark is removed", "the entry is removed"])
 def test_a_kill_while_the_last_entry_is_dropped_is_not_taken_for_a_removal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_before: str
@@ -469,6 +548,30 @@ class Loop(Files):
         if verb == "loop_status":
             return {"attached": False, "inode": None}
         return super().call(verb, **fields)
+
+
+def test_while_a_loop_device_of_the_lab_is_in_use_its_folder_stays_and_settings_are_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class InUse(Loop):
+        def call(self, verb: str, **fields: object) -> dict[str, object]:
+            if verb == "loop_status":
+                return {"attached": True, "inode": 1}
+            if verb == "list":
+                return {"names": []}
+            return super().call(verb, **fields)
+
+    monkeypatch.setattr(LabLoop, "cleared_within_s", 0.0)
+    journal = Journal(tmp_path)
+    journal.record("lab.path", {"path": "/run/iotrial"}, "absent", ("present",), boot_id="boot-1")
+    taken(journal)
+    record(journal)
+    machine = InUse({REQUESTS: "256"})
+    results = {r.entry.knob: r for r in restore(journal, Target(machine))}
+    assert "in use by" in str(results["lab.loop"].problem)
+    assert results["lab.path"].problem == "waits for the loop device"
+    assert machine.files[REQUESTS] == "64"
+    assert [entry.knob for entry in journal.pending()] == ["lab.path", "lab.loop"]
 
 
 def taken(journal: Journal, **identity: str) -> None:

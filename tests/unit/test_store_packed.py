@@ -257,6 +257,22 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_has_its_name_only_once_its_bytes_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.iotrial"
+    synced: list[tuple[str, int, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().suffix
+        synced.append((name, os.fstat(descriptor).st_size if name else 0, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with written_whole(path, force=False) as file:
+        file.write(b"whole")
+    assert synced == [(".part", 5, False), ("", 0, True)]
+
+
 def test_a_name_taken_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "x.iotrial"
     with pytest.raises(RequestError, match="is there already"), written_whole(path, force=False):

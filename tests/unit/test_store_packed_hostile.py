@@ -15,7 +15,7 @@ import pytest
 from forged_trials import Lines, first, read, refused, signed, sound, sound_lines, study
 
 from iotrial.errors import RequestError
-from iotrial.store.packed import stream
+from iotrial.store.packed import reading, stream
 
 
 def test_the_forger_s_tool_makes_sound_files() -> None:
@@ -53,6 +53,17 @@ def _deep(levels: int) -> object:
 def test_brackets_in_texts_do_not_hide_how_deep_a_line_is() -> None:
     assert stream._is_plain(json.dumps(_deep_between_texts(3)))
     assert not stream._is_plain(json.dumps(_deep_between_texts(100)))
+
+
+@pytest.mark.parametrize(("levels", "sound"), [(stream.MAX_DEPTH, True), (stream.MAX_DEPTH + 1, False)])
+def test_both_looks_at_a_line_stop_at_the_same_depth(levels: int, sound: bool) -> None:
+    value = _deep(levels)
+    assert stream._is_plain(json.dumps(value)) is sound
+    if sound:
+        stream.check_plain(value, stream.MAX_DEPTH)
+    else:
+        with pytest.raises(ValueError, match="nested"):
+            stream.check_plain(value, stream.MAX_DEPTH)
 
 
 def _deep_between_texts(levels: int) -> object:
@@ -136,6 +147,7 @@ def _deep_between_texts(levels: int) -> object:
         (_set("run", "kind", "placebo"), "no kind of arm"),
         (_set("run", "treatment", {}), "not what its plan"),
         (_set("run", "attempt", 2), "no attempt"),
+        (_set("run", "attempt", True), '"attempt"'),
         (_set("run", "responses", {"wall": -1}), "wall"),
         (_set("run", "responses", {"wall": "fast"}), "wall"),
         (_set("run", "responses", {"wall": 1e300}), "wall"),
@@ -145,6 +157,7 @@ def _deep_between_texts(levels: int) -> object:
         (_set("run", "histograms", {"read": [[1, -1]]}), "pairs"),
         (_set("run", "histograms", {"read": [[1, 1]] * 9000}), "8192"),
         (_set("run", "files", [10**9]), "outside its pool"),
+        (_set("run", "files", [-1]), "outside its pool"),
         (_set("run", "files", [1] * 257), "at most 256"),
         (_set("run", "failure", "x" * 9000), "at most 8192"),
         (_set("block_end", "controls", False), "controls"),
@@ -174,6 +187,39 @@ def test_a_forged_file_is_refused_with_the_reason(change: Callable[[Lines], None
     assert any(part in message.replace("+", ".") for part in says.split("|")), message
 
 
+def test_files_of_a_run_end_with_the_pool() -> None:
+    lines = sound_lines()
+    # twice as many as the four arms of a block with controls take
+    pool = 2 * 4 * study(lines)["workloads"][0]["work"]["files"]
+    first(lines, "run")["files"] = [0, pool - 1]
+    read(signed(lines))
+    first(lines, "run")["files"] = [0, pool]
+    assert f"outside its pool of {pool}" in refused(signed(lines))
+
+
+def _resumed(*attempts: int) -> Lines:
+    """A trial that was interrupted once, whose first runs belong to these attempts and all others to the last of them."""
+    lines = sound_lines()
+    states = [i for i, line in enumerate(lines) if "state" in line]
+    running = lines[states[0]]["state"]
+    lines[states[0] + 1 : states[0] + 1] = [
+        {"state": {**running, "state": "interrupted"}},
+        {"state": dict(running)},
+    ]
+    runs = [line["run"] for line in lines if "run" in line]
+    for i, run in enumerate(runs):
+        run["attempt"] = attempts[min(i, len(attempts) - 1)]
+    return lines
+
+
+def test_attempts_follow_each_other_and_a_block_of_two_is_marked() -> None:
+    assert "no attempt 1 at this place" in refused(signed(_resumed(2, 1)))
+    lines = _resumed(1, 2)
+    assert "measured by two attempts and is not marked" in refused(signed(lines))
+    first(lines, "block_end")["gap"] = True
+    read(signed(lines))
+
+
 def test_a_newer_version_says_to_update() -> None:
     lines = sound_lines()
     lines[0]["version"] = 2
@@ -189,10 +235,33 @@ def test_counts_that_do_not_match_are_refused(name: str) -> None:
     assert "counts" in refused(signed(lines, counts=False))
 
 
+def test_a_count_is_a_number_not_a_truth() -> None:
+    lines = sound_lines()
+    assert lines[-1]["end"]["events"] == 1
+    lines[-1]["end"]["events"] = True
+    assert "counts" in refused(signed(lines, counts=False))
+
+
+@pytest.mark.parametrize("name", reading.LIMITS)
+def test_a_trial_of_more_records_than_any_needs_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(reading.LIMITS, name, 0)
+    assert f"holds more than 0 {name.replace('_', ' ')}" in refused(sound())
+
+
+@pytest.mark.parametrize("digest", ['"sha256":null', '"sha256":""', '"sha256":0', '"author":"me"'])
+def test_a_file_without_its_digest_is_refused(digest: str) -> None:
+    whole = gzip.decompress(sound()).decode()
+    at = whole.rindex('"sha256"')
+    assert "digest" in refused(gzip.compress(f"{whole[:at]}{digest}}}}}\n".encode(), mtime=0))
+
+
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
         (b'{"format":"iotrial packed trial","version":1,"version":1}\n', "key twice"),
+        (b"x" * (stream.MAX_LINE + 2 * stream._PIECE), "a line is longer than 4 MiB"),
         (b'{"format":"iotrial packed trial","version":NaN}\n', "no finite number"),
         (b'{"format":"iotrial packed trial","version":1e999}\n', "not finite"),
         (b'{"format":"iotrial packed trial","version":' + b"9" * 5000 + b"}\n", "digits"),
@@ -222,6 +291,9 @@ def test_what_is_wrong_with_the_gzip_stream_is_refused() -> None:
     assert "follows the end record" in refused(gzip.compress(gzip.decompress(data) + b"{}\n", mtime=0))
     assert "follows" in refused(data + b"\0")
     assert "follows" in refused(data + data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "_PIECE", len(data) - 4)  # what follows comes in a piece of its own
+        assert "follows" in refused(data + b"\0")
     assert "damaged" in refused(data[:-8] + bytes(4) + data[-4:])  # the CRC
     assert "damaged" in refused(data[:-4] + bytes(4))  # the length
 
