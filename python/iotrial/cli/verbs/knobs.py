@@ -49,7 +49,7 @@ def _safety_lines(row: dict[str, Any]) -> list[str]:
 
 def _row(knob: Knob, subject: Subject) -> dict[str, Any]:
     from iotrial.errors import TargetError
-    from iotrial.lab.knob import Stage
+    from iotrial.knobs.declaration import Stage
     from iotrial.study.model import Setting
 
     try:

@@ -14,7 +14,7 @@ from iotrial.cli.output import tell
 @json_option
 def command(as_json: bool) -> None:
     """Studies in the catalogue."""
-    from iotrial.lab.knob import Safety
+    from iotrial.knobs.declaration import Safety
     from iotrial.report.safety import worst
     from iotrial.study.catalogue import find, names
 

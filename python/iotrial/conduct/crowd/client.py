@@ -13,10 +13,10 @@ from typing import Any
 
 from iotrial.conduct.crowd.clock import Reading, read_clock
 from iotrial.errors import NotSupported, ProbeError, TargetError
-from iotrial.lab.server import NOBODY
 from iotrial.legible import shown
 from iotrial.probe.client import Probe
 from iotrial.probe.launch import Launch
+from iotrial.study.server import NOBODY
 
 #: how long a link may take to give its first answer, and a small question later on
 CONNECTS_S, ANSWERS_S = 30.0, 20.0

@@ -10,10 +10,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from iotrial.errors import LabError
-from iotrial.lab.server import Server
 from iotrial.study import command_trust
 from iotrial.study.model import Setting
 from iotrial.study.schema import Arguments, Line, LongText, Problem, Variables
+from iotrial.study.server import Server
 from iotrial.study.work import HasPrograms, HasServer, LabContext, Step, Work, filled, minimal_environment
 
 LOOPBACK = "127.0.0.1"
